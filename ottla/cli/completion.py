@@ -1,7 +1,7 @@
 """`ottla completion`: the script by which a shell completes commands, options, topics, groups and keys.
 
 It is click's, but for bash, which takes `:` and `=` for ends of words: `-b 127.0.0.1:9092` and `--set retention.ms=`
-are put together again from the whole line, and no blank is put behind a `KEY=` that wants its value.
+are put together again from the whole line, and no blank is put after a `KEY=` that wants its value.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     ottla: waiting for a place in the group g since 14:02:11 (15 s): group g: The coordinator is not available.
     ottla: mending data since 14:02:11 (5 s)
 
-The reason behind the colon is the last line that the client has logged meanwhile, from INFO up. What is no trouble,
+The reason after the colon is the last line that the client has logged meanwhile, from INFO up. What is no trouble,
 such as waiting for records that nobody has written yet, is said once, and not again where a notice on the terminal has
 said it (`notices.py`). With `--quiet` only a wait that has a reason is said. A thread of its own watches, so that it
 speaks whatever the command itself is doing; where the system gives no thread, nothing is said.

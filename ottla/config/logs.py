@@ -33,7 +33,7 @@ class Directories(Options):
         2, at_least=1, dynamic=True, doc="Threads that load the logs of a directory at start."
     )
     log_flush_offset_checkpoint_interval_ms = int32(
-        60000, doc="How often `recovery-point-offset-checkpoint` is written. Start-up checks what lies behind it."
+        60000, doc="How often `recovery-point-offset-checkpoint` is written. Start-up checks what is after it."
     )
     log_flush_start_offset_checkpoint_interval_ms = int32(
         60000, doc="How often `log-start-offset-checkpoint` is written."

@@ -32,7 +32,7 @@ class _Instead(NamedTuple):
 
 
 def instead_on_topic(key: str, value: str | None) -> str:
-    """What to say behind the refusal of a topic's key; nothing where no key comes near."""
+    """What to say after the refusal of a topic's key; nothing where no key comes near."""
     return _words(key, value, _behind(ALL_TOPIC_KEYS.values()), ALL_TOPIC_KEYS)
 
 

@@ -157,7 +157,7 @@ def decode(cls: type[M], data: Buffer, version: int, position: int = 0) -> M:
 
 
 def decode_prefix(cls: type[M], data: Buffer, version: int, position: int = 0) -> tuple[M, int]:
-    """As `decode`, and also give the position behind the message."""
+    """As `decode`, and also give the position after the message."""
     decoder = cls.decoders.get(version) or compiler.compile_decoder(cls, version)
     try:
         return decoder(data, position, len(data))

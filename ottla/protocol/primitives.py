@@ -36,13 +36,13 @@ def encode_unsigned_varint(number: int, most: int = 0xFFFF_FFFF) -> bytes:
 
 
 def decode_unsigned_varint(data: Buffer, position: int) -> tuple[int, int]:
-    """Read an unsigned varint; gives it and the position behind it."""
+    """Read an unsigned varint; gives it and the position after it."""
     first = data[position]
     return (first, position + 1) if first < 128 else varint_tail(data, position + 1, first)
 
 
 def varint_tail(data: Buffer, position: int, first: int) -> tuple[int, int]:
-    """Go on after a first byte above 127; gives the number and the position behind it."""
+    """Go on after a first byte above 127; gives the number and the position after it."""
     number = first & 127
     for shift in (7, 14, 21, 28):
         byte = data[position]
@@ -56,9 +56,9 @@ def varint_tail(data: Buffer, position: int, first: int) -> tuple[int, int]:
 
 
 def skip_tags(data: Buffer, position: int, end: int, first: int) -> int:
-    """Pass over a section of tagged fields that this version does not know; gives the position behind it.
+    """Pass over a section of tagged fields that this version does not know; gives the position after it.
 
-    `first` is the first byte of the number of tags, `position` that of the byte behind it. Raises MalformedMessage if
+    `first` is the first byte of the number of tags, `position` that of the byte after it. Raises MalformedMessage if
     a tag reaches beyond `end`.
     """
     count, position = (first, position) if first < 128 else varint_tail(data, position, first)

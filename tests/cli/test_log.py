@@ -87,7 +87,7 @@ def test_an_offset_that_is_not_there_ends_with_status_1_and_the_reason(tmp_path:
     assert "Nothing there yet: 21 is the log end offset" in result.output
     result = ottla("log", "explain", "seed-0", "--log-dir", tmp_path, "--offset", 22)
     assert result.exit_code == 1
-    assert "OFFSET_OUT_OF_RANGE: offset 22 lies behind the log end offset 21" in result.output
+    assert "OFFSET_OUT_OF_RANGE: offset 22 is past the log end offset 21" in result.output
 
 
 @pytest.mark.parametrize(

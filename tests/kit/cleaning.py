@@ -72,7 +72,7 @@ def records_of(log: Log) -> list[Record]:
     while position < log.log_end_offset:
         data = log.read(position, 1 << 20, end_offset=log.log_end_offset).read_blocking()
         if not data:
-            break  # nothing is left behind `position`
+            break  # nothing is left after `position`
         for start, header in iter_batches(data):
             batch = data[start : start + header.size_bytes]
             assert parse_header(batch).next_offset > position

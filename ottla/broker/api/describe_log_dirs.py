@@ -1,7 +1,7 @@
 """DescribeLogDirs (key 35), versions 0-4: the log directories, the logs in them, and how much room is left.
 
 Null topics ask for all; partitions that do not be in a directory are left out of it, as in Kafka. A directory that has
-failed is KAFKA_STORAGE_ERROR. The lag of a log behind itself is 0. `__cluster_metadata` is not a topic and not listed.
+failed is KAFKA_STORAGE_ERROR. The lag of a log to itself is 0. `__cluster_metadata` is not a topic and not listed.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def handle(request: ProduceRequest, context: Context) -> Pending[ProduceResponse
 
 
 def _convert(old: list[OldRecords], produce: _Produce, context: Context) -> None:
-    """Gather what an old client sent once it is batches; nothing starts behind the request before that."""
+    """Gather what an old client sent once it is batches; nothing starts after the request before that."""
 
     def converted(part: OldRecords, entry: AppendEntry | Refused) -> None:
         if isinstance(entry, Refused):

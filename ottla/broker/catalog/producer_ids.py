@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 
 class ProducerIds:
-    """The ids of one node. `allocate_block(done)` is `Catalog.allocate_producer_ids`."""
+    """The ids of one broker. `allocate_block(done)` is `Catalog.allocate_producer_ids`."""
 
     def __init__(self, allocate_block: Callable[[Callable[[range | None], None]], None]) -> None:
         self._allocate_block = allocate_block

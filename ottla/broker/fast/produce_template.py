@@ -1,7 +1,7 @@
 """One template of Produce requests: what its bytes mean, and how its answer is encoded.
 
 The answer is packed of parts that stay: its length, tags and topic before the base offset, log append time and log
-start offset behind it. Every error is encoded as the slow path encodes it. Templates are found and learnt by
+start offset after it. Every error is encoded as the slow path encodes it. Templates are found and learnt by
 `produce_templates.py`; nothing here knows of frames.
 """
 
@@ -86,7 +86,7 @@ class ProduceTemplate:
         """An answer with its length: `front`, correlation id, `before`, base offset, `behind`."""
 
     def set_behind(self, log_append_time_ms: int, log_start_offset: int) -> bytes:
-        """Pack `behind`, what stands behind the base offset in the answers of batches that were stored."""
+        """Pack `behind`, what is after the base offset in the answers of batches that were stored."""
         self.log_append_time_ms, self.log_start_offset = log_append_time_ms, log_start_offset
         self.behind = _TIME_AND_START.pack(log_append_time_ms, log_start_offset) + self._after
         return self.behind

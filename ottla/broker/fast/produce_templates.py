@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from ottla.protocol.types import Buffer
 
     Frames = tuple[ProduceTemplate, list[memoryview], list[int], int, int]
-    """Frames of one template, one behind the other: their batches, correlation ids, the bytes of the batches, and where
+    """Frames of one template, one after the other: their batches, correlation ids, the bytes of the batches, and where
     the last frame ends."""
 
 MAX_TEMPLATES = 256

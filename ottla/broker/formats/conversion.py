@@ -184,7 +184,7 @@ class Converted(NamedTuple):
 
     Attributes:
         messages: whole messages; none where the batches hold nothing that such a client may see.
-        next_offset: behind the last batch that was checked: where to read on if there are no messages.
+        next_offset: after the last batch that was checked: where to read on if there are no messages.
     """
 
     messages: bytearray
@@ -201,7 +201,7 @@ def to_messages(
 ) -> Converted:
     """Whole batches as they were read, in format `magic`; messages that are old enough already stay as they are.
 
-    Messages may take more room than batches: what is behind `max_bytes` is left for the next fetch, but the first that
+    Messages may take more room than batches: what is after `max_bytes` is left for the next fetch, but the first that
     there is comes whatever its size. Of an uncompressed batch only records from `fetch_offset` on are given, because
     clients rely on it (librdkafka for one, says Kafka's RecordsUtil); of a compressed one all, as it always was. Of
     compressed batches no more are opened once `max_decompressed_bytes` came out, which also bounds each of them.

@@ -3,7 +3,7 @@
 Record for record in Python, conversion takes too long for the broker's own thread; one is under way at a time, since
 more would only share the interpreter, and each needs memory. A stretch of a log may hold nothing
 that an old client can see (control batches, batches that compaction has emptied): Kafka then answers with bytes that
-make such a client give up; here reading continues behind them until there is a message or the end. Called by the Fetch
+make such a client give up; here reading continues after them until there is a message or the end. Called by the Fetch
 handler, on the broker's thread.
 """
 

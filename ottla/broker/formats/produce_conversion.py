@@ -1,6 +1,6 @@
 """What an old client produces becomes batches, and only then is gathered: at once where it is little, else in a worker.
 
-Called by the Produce handler, on the broker's thread. While a worker converts, nothing that the client has sent behind
+Called by the Produce handler, on the broker's thread. While a worker converts, nothing that the client has sent after
 starts (the answer parks), so that its messages keep their order.
 """
 

@@ -1,4 +1,4 @@
-"""`__cluster_metadata-0`, as Kafka's KRaft controller keeps it: the image, the log behind it, and its snapshots.
+"""`__cluster_metadata-0`, as Kafka's KRaft controller keeps it: the image, its log, and its snapshots.
 
 The directory `<metadata.log.dir>/__cluster_metadata-0` holds
 
@@ -12,7 +12,7 @@ and `bootstrap.checkpoint` is beside it. Each run of the broker is a raft epoch 
 batch (LeaderChange), so the first record of a new log has offset 1, as in Kafka.
 
 The steps of a change are `append` → sync → `commit` (replay) or `discard`. `load` replays the newest snapshot and the
-log behind it through the same `MetadataImage.replay`. Only the catalog and its change queue may call; blocking calls
+log after that through the same `MetadataImage.replay`. Only the catalog and its change queue may call; blocking calls
 are `load`, `begin_epoch`, `append_now` and `write_snapshot`. The log itself is opened and closed by the log manager.
 """
 
@@ -220,7 +220,7 @@ class Journal:
 
     @property
     def is_long(self) -> bool:
-        """Whether the log behind the newest snapshot has grown so much that the next one may not wait."""
+        """Whether the log after the newest snapshot has grown so much that the next one may not wait."""
         return self._bytes_since_snapshot >= LONG_LOG_SNAPSHOTS * self._settings.snapshot_max_bytes
 
     def removed_topics(self) -> Mapping[UUID, str]:

@@ -101,7 +101,7 @@ def journal_settings(config: BrokerConfig, directory: LogDirectory) -> JournalSe
 
 
 def open_metadata_log(log_manager: LogManager, config: BrokerConfig) -> Log:
-    """The log behind the image, for appending. Raises OSError, StorageError."""
+    """The log of the image, for appending. Raises OSError, StorageError."""
     return log_manager.open_log(CLUSTER_METADATA_TOPIC, 0, METADATA_TOPIC_ID, _metadata_config(config))
 
 

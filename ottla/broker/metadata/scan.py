@@ -62,7 +62,7 @@ def scan_log(files: Files, directory: Path, from_offset: int) -> Generator[Scann
                     torn = torn or batch
                     continue
                 if torn is not None:
-                    raise MetadataError(f"{torn}, and {describe(batch.header)} stands behind it")
+                    raise MetadataError(f"{torn}, and {describe(batch.header)} is after it")
                 if expected is not None and batch.header.base_offset != expected:
                     raise MetadataError(f"{describe(batch.header)} follows where offset {expected} belongs")
                 expected = batch.header.next_offset

@@ -91,7 +91,7 @@ def decode_snapshot(content: bytes, name: str) -> list[MetadataRecord]:
     try:
         for position, header in iter_batches(view):
             if kinds and kinds[-1] is ControlType.SNAPSHOT_FOOTER:
-                raise MetadataError(f"the snapshot {name} goes on behind its footer")
+                raise MetadataError(f"the snapshot {name} continues after its footer")
             batch = view[position : position + header.size_bytes]
             if header.is_control:
                 kinds.extend(_control_kinds(batch, header))

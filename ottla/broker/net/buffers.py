@@ -1,4 +1,4 @@
-"""Where received bytes lie until their turn ends.
+"""Memory for received bytes until their turn ends.
 
 Two kinds of memory. The *arena* is one buffer for all connections: each read gets the piece behind the last one, and
 the whole is free again when the turn's batches are appended. A connection that holds a partial frame, or frames that
@@ -6,16 +6,16 @@ may not start yet, *owns* a buffer, which grows with the bytes that came (64 KiB
 that was announced. Owned buffers are taken from and go back to a small pool, because fresh pages fault in one by one
 (four times the cost of a 1 MB read).
 
-Both begin at a page. The C library's large blocks begin 16 bytes behind one, and on some processors the kernel's copy
+Both begin at a page. The C library's large blocks begin 16 bytes after one, and on some processors the kernel's copy
 out of a socket takes several times as long there (`benchmarks/receive_copy.py`).
 
-Owned bytes count against `queued.max.request.bytes`. Who wants more when it is used up must wait with reading, but for
-one connection (the *exempt*): otherwise partial frames could hold all of it and none would ever be whole.
+Owned bytes count against `queued.max.request.bytes`. A connection that wants more when it is used up must stop
+reading, except one (the *exempt*): otherwise partial frames could hold all of it and none would ever be whole.
 
 So do copies that outlive their turn (`note_copied`: what old clients produce waits for its conversion). While there are
-any nobody is exempt: else one whole request after the other could become a copy.
+any, no connection is exempt: else one whole request after the other could become a copy.
 
-Rule for everybody: a view of received bytes is valid until the end of the turn in which its request started.
+Rule for all callers: a view of received bytes is valid until the end of the turn in which its request started.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ReceiveBuffers:
         self._arena_position = 0
         self.arena_turn = -1
         self.scrap = HeldBytes(1)
-        """Where a connection reads what nobody will look at: there was no memory for it, and it ends."""
+        """Where a connection reads bytes that are not used: there was no memory for it, and it ends."""
         self._pool: list[HeldBytes] = []
         self._pool_bytes = 0
         self._retired: list[HeldBytes] = []
@@ -102,7 +102,7 @@ class ReceiveBuffers:
         self._wake()
 
     def wait(self, callback: Callable[[], None]) -> None:
-        """Call `callback` once somebody gave bytes back; it asks `may_own` again."""
+        """Call `callback` once bytes were given back; it asks `may_own` again."""
         self._waiting.append(callback)
 
     def take(self, capacity: int) -> HeldBytes:

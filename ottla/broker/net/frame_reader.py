@@ -40,7 +40,7 @@ class FrameReader:
         held: the buffer of received bytes that wait; None where none do.
         lent: where the newest read went, if that expected a large frame.
         expected_bytes: how long the next frame is, if it is as large as the one before; 0 where that was not large.
-        is_whole: whether the newest read has made one large frame whole, with nothing in front of it or behind it.
+        is_whole: whether the newest read has made one large frame whole, with nothing before it or after it.
         partial_since_ms: since when the client owes the rest of a frame; None where it does not.
     """
 

@@ -1,7 +1,7 @@
 """Received bytes of one connection that did not start in their turn: part of a frame, or frames that have to wait.
 
 They lie in a buffer that the connection owns (`buffers.py` makes them and takes them back), `[start, end)` of it; what
-a read brings comes behind them. A read goes to the end of a frame and not beyond, so that the next one begins at the
+a read brings comes after them. A read goes to the end of a frame and not beyond, so that the next one begins at the
 start of a buffer. Called by the connection only.
 """
 
@@ -54,7 +54,7 @@ class HeldBytes:
         self.due = frame_end if is_known and self.end < frame_end <= self.capacity else 0
 
     def room(self, max_frame_bytes: int, *, is_waiting: bool) -> memoryview:
-        """Where the next read goes. `is_waiting`: whole frames wait here, and what comes may stand behind them."""
+        """Where the next read goes. `is_waiting`: whole frames wait here, and what comes may stand after them."""
         if is_waiting or self.end - self.start < SIZE_BYTES:
             return self.view[self.end :]
         frame_end = self.start + first_frame_bytes(self.view[self.start : self.end], max_frame_bytes)

@@ -1,10 +1,10 @@
 """What starts of one connection's requests, in which order and turn, and how its replies leave at the turn's end.
 
 A request starts as soon as it is whole, unless the newest request in flight *parks* (a long poll; then nothing starts
-behind it) or too many are in flight (`reply_queue.py`). What may not start yet waits in the connection's own buffer
+after it) or too many are in flight (`reply_queue.py`). What may not start yet waits in the connection's own buffer
 (`frame_reader.py`). Replies leave in the order of the requests, all of a turn in one send (`sending.py`). A connection
-that asks for much in one turn goes on in the next one, so that every connection gets a turn; whatever stands against
-reading on pauses it (`read_pauses.py`).
+that asks for much in one turn continues in the next one, so that every connection gets a turn; any reason against
+reading pauses it (`read_pauses.py`).
 
 It decides nothing about requests: templates answer those that look like earlier ones, a `Dispatcher` starts the others.
 There is no task or coroutine per request (docs/decisions/handlers-without-tasks.md).
@@ -115,7 +115,7 @@ class RequestPipeline:
         self.plan()
 
     def end(self) -> None:
-        """The connection has ended: nobody waits for its answers any more."""
+        """The connection has ended: its answers are dropped."""
         self.queue.end()
         self._release_reservation()
         self.reader.end()
@@ -265,7 +265,7 @@ class RequestPipeline:
             self._shared.answer_memory.note_copied(ready_bytes)
 
     def _take_reply(self, reply: list[Buffer] | InFlightRequest, *, has_more: bool) -> int:
-        """Put what a request gave behind what was there before; how many bytes may leave already, if that counts."""
+        """Put the reply of a request after those before it; how many bytes may leave already, if that counts."""
         if self.queue.add(reply) and has_more:
             return sum(map(len, cast("list[Buffer]", reply)))
         return 0
@@ -384,7 +384,7 @@ class RequestPipeline:
     def _wait_for_turn(self) -> None:
         """The requests of this turn have held the loop for long enough: go on in a later one.
 
-        Who has started something in this turn comes behind those that have not.
+        A connection that has started something in this turn comes after those that have not.
         """
         self._shared.later.add(self)
         self.pauses.hold(LATER)

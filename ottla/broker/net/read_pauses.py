@@ -12,7 +12,7 @@ OUTPUT: Final = 2
 MEMORY: Final = 4
 """The memory for requests is used up (`queued.max.request.bytes`)."""
 PARKED: Final = 8
-"""Enough is stored behind a parked request."""
+"""Enough is stored after a parked request."""
 DRAIN: Final = 16
 """The broker is stopping."""
 ENOUGH: Final = 32

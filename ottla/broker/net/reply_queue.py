@@ -41,7 +41,7 @@ _ENDED = _Ended()
 class ReplyQueue:
     """See the module.
 
-    `max_requests` and `max_bytes` say how many requests may be in flight, and how many bytes of replies may wait behind
+    `max_requests` and `max_bytes` say how many requests may be in flight, and how many bytes of replies may wait after
     one that is.
 
     Attributes:
@@ -69,12 +69,12 @@ class ReplyQueue:
 
     @property
     def blocks(self) -> bool:
-        """Whether nothing may start behind what is in flight: the newest request parks, or the queue is full."""
+        """Whether nothing may start after what is in flight: the newest request parks, or the queue is full."""
         in_flight = self.in_flight
         return bool(in_flight) and (in_flight[-1].parks or self.is_full)
 
     def add(self, reply: list[Buffer] | InFlightRequest) -> bool:
-        """Put what a request gave behind what was there before; whether it may leave already."""
+        """Put the reply of a request after those before it; whether it may leave already."""
         if isinstance(reply, InFlightRequest):
             self._queue(reply)
         elif self.in_flight:

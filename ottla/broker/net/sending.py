@@ -115,7 +115,7 @@ def _joined(replies: Sequence[Buffer]) -> list[Buffer]:
 
 
 def _behind(pieces: Sequence[Buffer], sent: int) -> list[Buffer]:
-    """What is left behind the first `sent` bytes."""
+    """What is left after the first `sent` bytes."""
     for number, piece in enumerate(pieces):
         if sent < len(piece):
             rest = memoryview(piece)[sent:]

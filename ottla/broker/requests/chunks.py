@@ -3,7 +3,7 @@
 Each chunk is a request of its own to the handler, with the next stretch of the list (and of the list inside of it), and
 starts in a turn of the loop of its own once the chunk before is answered; the answers are joined in order. So nobody
 has to wait for a request that names 60,000 partitions, and no handler has to know. The connection is parked meanwhile:
-nothing starts behind the request.
+nothing starts after the request.
 
 The module of each API states which lists are split (`CHUNKS`): those whose elements are independent of each other. The
 one difference to be seen: what a handler answers about a name that is there twice, it answers about names in one chunk
@@ -156,7 +156,7 @@ def _chunks(elements: list[Any], path: Path, most: int) -> Iterator[_Chunk]:
 
 
 def _append(joined: Any, answer: Any, path: Path, joins: int) -> None:
-    """Put the answer's elements behind those that are there."""
+    """Put the answer's elements after those that are there."""
     before, more = getattr(joined, path[0]), getattr(answer, path[0])
     if joins and before and more:
         _append(before[-1], more[0], path[1:], joins - 1)

@@ -6,7 +6,7 @@ read, converted, or about to be sent; *unsent* are those that a client does not 
 page cache is neither, and asks nobody here.
 
 A read that finds no room waits in a line, in the order of asking; a connection has one place in it at most, since
-nothing starts behind a Fetch that waits. The line always gets on: where nothing is reserved the first one is let in
+nothing starts after a Fetch that waits. The line always gets on: where nothing is reserved the first one is let in
 once it has waited `PATIENCE_MS`, whatever its size, and the clients that have not taken their answers for longest are
 closed to make room for it. One that has waited for `WAIT_MOST_MS` is answered without records, before its client gives
 up and asks again on another connection.
@@ -76,7 +76,7 @@ class Place:
 
 
 class AnswerMemory:
-    """The bound and the line of one node. `max_bytes` is `ottla.connections.max.unsent.bytes`."""
+    """The bound and the line of one broker. `max_bytes` is `ottla.connections.max.unsent.bytes`."""
 
     def __init__(self, max_bytes: int, turn: Turn, timers: Timers, now_ms: Callable[[], float]) -> None:
         self.max_bytes = max_bytes

@@ -173,7 +173,7 @@ class GroupCounters:
 
 
 class Metrics:
-    """The counters of one node. Callers add to the attributes directly.
+    """The counters of one broker. Callers add to the attributes directly.
 
     `topic(name)` gives the topic's counters: keep the object, do not look it up for every batch.
     """

@@ -19,8 +19,8 @@ R = TypeVar("R")
 class Pending(Generic[R]):
     """A reply to come.
 
-    `parks` says what may start behind it on the same connection: behind a parking one (Fetch, JoinGroup, SyncGroup)
-    nothing, behind any other (Produce) the next requests start at once, though their replies wait their turn.
+    `parks` says what may start after it on the same connection: after a parking one (Fetch, JoinGroup, SyncGroup)
+    nothing, after any other (Produce) the next requests start at once, though their replies wait their turn.
     `is_cold`: what it waits for is a worker that reads the disk, not something that has to happen first.
     """
 

@@ -37,7 +37,7 @@ class Timer:
 
 
 class Timers:
-    """All deadlines of one node. `monotonic_ms` values only, never wall time."""
+    """All deadlines of one broker. `monotonic_ms` values only, never wall time."""
 
     def __init__(self) -> None:
         self._heap: list[Timer] = []

@@ -56,7 +56,7 @@ _LOG_GAUGES: dict[str, tuple[str, Callable[[Partition], int]]] = {
 
 
 class Exposition:
-    """The registry of one node."""
+    """The registry of one broker."""
 
     def __init__(self, services: ApiServices, cleaner: LogCleaner) -> None:
         self._registry = CollectorRegistry(auto_describe=False)

@@ -102,7 +102,7 @@ def encode_control_record(record: ControlRecord) -> bytes:
 def decode_control_record(cls: type[C], data: Buffer) -> C:
     """The control record of this class in a value. Raises MalformedMessage, also for a version that is not known.
 
-    Bytes behind it are ignored, as in Kafka.
+    Bytes after it are ignored, as in Kafka.
     """
     if len(data) < _VERSION.size:
         raise MalformedMessage(f"{cls.__name__} of {len(data)} bytes has no version")

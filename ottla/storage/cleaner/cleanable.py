@@ -71,7 +71,7 @@ class Assessment:
     """How dirty a log is; see the module.
 
     Attributes:
-        clean_bytes, cleanable_bytes: before and behind the first dirty offset.
+        clean_bytes, cleanable_bytes: before and after the first dirty offset.
         overdue_ms: for how long a record has been dirty beyond `max.compaction.lag.ms`; 0 when none has.
         lagging: base offset of the first segment that `min.compaction.lag.ms` protects, None without one.
     """

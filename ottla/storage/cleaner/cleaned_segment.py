@@ -84,7 +84,7 @@ class CleanedSegment:
                 raise
 
     def append(self, batch: bytes | bytearray) -> None:
-        """Add a batch behind the others. Raises OSError, SegmentTooLarge."""
+        """Add a batch after the others. Raises OSError, SegmentTooLarge."""
         segment = self.segment
         if segment.size_bytes + len(batch) > MAX_SEGMENT_BYTES:
             raise SegmentTooLarge(f"{segment.path.name}: more than {MAX_SEGMENT_BYTES} bytes stay")

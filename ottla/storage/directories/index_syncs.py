@@ -3,7 +3,7 @@
 A group sync covers records, not the indexes of the active segment, which can be made again from it. But an active
 segment may have a gigabyte, and reading all of its headers after each kill would take as long as the disk needs for
 that. So, from time to time, a chore brings the index files of those logs to the disk that have grown most since the
-last time, and this checkpoint remembers the offset behind the last entry that is there. A start after a crash keeps the
+last time, and this checkpoint remembers the offset after the last entry that is there. A start after a crash keeps the
 entries before that offset and looks at batches from there on. A row that is missing, or does not fit what is found,
 costs time and nothing else. The format is that of Kafka's checkpoints (checkpoint.py); Kafka does not look at the file.
 """

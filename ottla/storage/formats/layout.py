@@ -14,7 +14,7 @@ A log directory (one entry of `log.dirs`) holds
     orders-2-stray/                                                     a partition that no catalog knows; never deleted
 
 A base offset has 20 digits, enough for 2^63-1. A file on its way out ends in `.deleted`, one being written by the
-compactor in `.cleaned`, one about to replace others in `.swap`. A directory's partition number stands after its
+compactor in `.cleaned`, one about to replace others in `.swap`. A directory's partition number is after its
 **last** `-`, since topics may contain `-` themselves: `first-2-0` is partition 0 of `first-2`. Follows UnifiedLog,
 LogFileUtils and Topic of Kafka. Pure: no file is touched.
 """

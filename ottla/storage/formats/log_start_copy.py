@@ -24,7 +24,7 @@ from ottla.storage.formats.checkpoint import BrokenFile, encode_offsets, parse_o
 from ottla.storage.formats.layout import LOG_START_COPY_FILE, LOG_START_OFFSET_CHECKPOINT_FILE, TopicPartition
 
 WRITTEN_TOGETHER_MS: Final = 60_000
-"""The two are written one behind the other. Was the checkpoint written later than this, then by somebody else."""
+"""The two are written one after the other. Was the checkpoint written later than this, then by somebody else."""
 _SUM: Final = b"crc32c "
 
 

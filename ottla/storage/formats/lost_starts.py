@@ -1,6 +1,6 @@
 """Traces of log starts that were lost, or never written down: what the names of files and the small files give away.
 
-A log that begins behind its log start has lost its first segments, unless `.deleted` files show that retention was
+A log that begins after its log start has lost its first segments, unless `.deleted` files show that retention was
 freeing them when the broker died. A directory without `log-start-offset-checkpoint` that must have had one has lost it.
 Pure facts: what follows from them is decided where a start or a tool asks.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def begins_late(files: Files, path: Path, first_base_offset: int, log_start_offset: int) -> bool:
-    """Whether a log that was stopped cleanly lacks its first segments: it begins behind its log start, and its leader
+    """Whether a log that was stopped cleanly lacks its first segments: it begins after its log start, and its leader
     epochs, which deletion takes along, begin before its first segment.
 
     Apache Kafka writes no log start for a log that begins with its first segment; ours is always written.

@@ -216,7 +216,7 @@ class SparseIndex(ABC):
 
     @property
     def written_end(self) -> int:
-        """The offset behind the last entry that the file holds; the base offset when it holds none."""
+        """The offset after the last entry that the file holds; the base offset when it holds none."""
         entries, count = self._entries, self._flushed
         if entries is None or not count:
             return self.base_offset
@@ -228,7 +228,7 @@ class SparseIndex(ABC):
         self._truncate_entries(bisect_left(self._offsets(entries), offset - self.base_offset))
 
     def keep_before(self, offset: int) -> None:
-        """Load the entries for batches that end before `offset`, as far as they make sense, and cut the file behind
+        """Load the entries for batches that end before `offset`, as far as they make sense, and cut the file after
         them: entries beyond were never synced, and a crash may have left anything in their place.
         """
         file = self._open_file()

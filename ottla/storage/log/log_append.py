@@ -243,7 +243,7 @@ def validate_and_assign(  # noqa: PLR0915  (one loop without calls: what it says
 ) -> tuple[list[PlannedBatch], int, int, int, Sequence[ProducerEntry]]:
     """Look at each entry and give its batch the next offsets, or say why not.
 
-    What is to be stored, how many bytes that is, the largest of its timestamps, the offset behind it, and what it makes
+    What is to be stored, how many bytes that is, the largest of its timestamps, the offset after it, and what it makes
     of its producers. (A plain tuple, since it is taken apart at once.) `appended` is filled in as if all of that were
     stored.
 

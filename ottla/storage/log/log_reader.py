@@ -1,6 +1,6 @@
 """Reading a log: floor in the segment list, floor in the sparse index, a scan by headers, and then a view of the bytes.
 
-A consumer that reads on finds its place by a hint (the offset behind the last slice, its position, and up to where the
+A consumer that reads on finds its place by a hint (the offset after the last slice, its position, and up to where the
 segment is known to be sound) without any of that. What may be cold is never waited for here, nor is what nobody has
 looked at since the start (`soundness.py`): the slice then does its reading in a thread
 (docs/decisions/maps-are-for-the-kernel.md).

@@ -138,7 +138,7 @@ class LogRetention:
         return log.segment_list[count].base_offset
 
     def _start_behind(self, before: int) -> list[Segment]:
-        """Move the log start behind the segments up to `before`, which will be deleted. Raises KafkaError."""
+        """Move the log start past the segments up to `before`, which will be deleted. Raises KafkaError."""
         log = self._log
         segments = log.segment_list.to_list()
         count = sum(following.base_offset <= before for following in segments[1:])

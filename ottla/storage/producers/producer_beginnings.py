@@ -7,7 +7,7 @@ sending again notes them here; the later ones are then out of order until the fi
 
 Apache Kafka does the same while it verifies a transaction (VerificationStateEntry, KIP-890) and names the loop that is
 left without; a full disk cannot lead there, because it takes the log directory offline until a restart. A restart ends
-all connections, and with them what is on its way behind the first batch: so nothing of this is stored.
+all connections, and with them what is on its way after the first batch: so nothing of this is stored.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ProducerBeginnings:
         self._noted: dict[int, _Beginning] = {}
 
     def note(self, header: BatchHeader, now_ms: int) -> None:
-        """A batch was refused and is worth sending again: its producer may not begin behind it."""
+        """A batch was refused and is worth sending again: its producer may not begin after it."""
         noted = self._noted.pop(header.producer_id, None)
         beginning = _Beginning(header.producer_epoch, header.base_sequence, now_ms)
         if noted is not None and (

@@ -1,4 +1,4 @@
-"""Producer state at start: the newest sound snapshot, and the headers of the batches behind it.
+"""Producer state at start: the newest sound snapshot, and the headers of the batches after it.
 
 Snapshots speak about everything below the offset in their name; one beyond the log end is of a past that was lost
 and is removed before anything else is written. Kafka's ProducerStateManager.truncateAndReload.
@@ -34,7 +34,7 @@ def load_producers(
     snapshots: list[int] | None = None,
 ) -> tuple[ProducerStates, int, TransactionReplay]:
     """The producers of the log as of its end, the offset of the snapshot that had a part of them, -1 for none, and
-    the transactions that were open at the snapshot or came behind it.
+    the transactions that were open at the snapshot or came after it.
 
     Unsound snapshots, and those beyond the end, are removed. Without one, the batches of the first segment that lie
     below the log start count, too, which Kafka leaves out: DeleteRecords may have taken a batch whose answer its
@@ -118,7 +118,7 @@ def _replay(
 
 
 def _batches(segment: Segment, position: int) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of each batch from `position` on, going on behind what is none with the next sound one."""
+    """Position and header of each batch from `position` on, continuing after what is none with the next sound one."""
     next_offset = segment.base_offset
     while True:
         try:

@@ -8,7 +8,7 @@ them takes 20 to 90 ms and to sync them a disk's time, so all of that is a worke
   of records which are not, and one that retention has relied on is believed.
 - A file has its name when it is whole and synced (`.tmp`, then renamed, then the name synced): whatever a stop in
   between leaves is no `.snapshot`, and a start removes it.
-- No promise rests on when it is written: a start reads the batches behind the newest one. Only retention waits
+- No promise rests on when it is written: a start reads the batches after the newest one. Only retention waits
   (producer_keeping.py).
 - Two wait at most, beside the one that is being written: the first one, so that some get to the disk where rolls
   follow each other faster than syncs, and the newest. What is left out between them costs a start some reading.

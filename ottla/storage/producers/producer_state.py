@@ -349,7 +349,7 @@ def advance(entry: ProducerEntry | None, header: BatchHeader, base_offset: int, 
 def advance_by(
     entry: ProducerEntry | None, producer_id: int, epoch: int, batches: Sequence[BatchFields], now_ms: int
 ) -> ProducerEntry:
-    """`advance` by some batches of that epoch, one behind the other."""
+    """`advance` by some batches of that epoch, one after the other."""
     if entry is None or entry.epoch != epoch:
         transaction = -1 if entry is None else entry.current_txn_first_offset
         coordinator = -1 if entry is None else entry.coordinator_epoch

@@ -7,7 +7,7 @@ They are in two places, both Kafka's: the producers' state, where an open one be
 in which an ABORT marker lies, 34 bytes big-endian for each aborted transaction, in the order of the markers:
 
     0  version int16 = 0 · 2  producer_id int64 · 10  first_offset int64 · 18  last_offset int64 (the marker's)
-    26 last_stable_offset int64, as it was behind the marker
+    26 last_stable_offset int64, as it was after the marker
 
 Producer 1000 wrote from offset 5 on, and its marker is at 9:
 
@@ -244,7 +244,7 @@ def load_transactions(
 
     Args:
         bases: base offsets of the segments, `indexes`: those with a `.txnindex`; both ascending.
-        replayed: of the batches behind the newest snapshot, with what that says is open.
+        replayed: of the batches after the newest snapshot, with what that says is open.
         scan: of all batches of the log.
 
     Raises OSError, and CorruptBatch where all batches have to be checked.

@@ -2,8 +2,8 @@
 
 1. Every batch is walked, its order and checksum are checked, the indexes are made again; in the segment that holds the
    recovery point only from where its index files are known to be on disk;
-2. a torn tail, with no sound batch behind it, is cut; not so below the checkpointed high watermark, where it is damage;
-3. a bad batch with sound ones behind it ends the log; the rest goes to `<base>.log.corrupt-<ms>`, following segments
+2. a torn tail, with no sound batch after it, is cut; not so below the checkpointed high watermark, where it is damage;
+3. a bad batch with sound ones after it ends the log; the rest goes to `<base>.log.corrupt-<ms>`, following segments
    with it, and one log line names the offsets. Unsynced pages that were written out of order look just like damage:
    the file does not show it. The same where offsets are missing that the cleaner has not taken (`missing_offsets.py`);
 4. what stays is written again, the same bytes, and synced: after a failed sync Linux may call lost pages clean.

@@ -21,7 +21,7 @@ from ottla.storage.files.files import File
 from ottla.storage.segment.scan import SEQUENTIAL_CHUNK_BYTES, walk, with_inner_offsets
 
 MAX_OFFSET_SPAN: Final = 1 << 31
-"""How far a sound batch behind damage may lie from what was expected next."""
+"""How far a sound batch after damage may lie from what was expected next."""
 _CRC_FROM: Final = 21
 _MAGIC_AT: Final = 16
 _OFFSET_AND_LENGTH = struct.Struct(">qi")
@@ -34,8 +34,8 @@ class Soundness:
     """What a walk over a segment found.
 
     Attributes:
-        end: position behind the last sound batch.
-        next_offset: offset behind it.
+        end: position after the last sound batch.
+        next_offset: offset after it.
         problem: why the walk ended before the limit, None when it did not.
         checked_from: position of the first batch whose checksum was checked; `end` when there was none.
         start: position where it began.
@@ -146,7 +146,7 @@ def checksum_matches(file: Readable, position: int, header: BatchHeader) -> bool
 
 
 def sound_batch_behind(file: File, position: int, limit: int, *, least_offset: int) -> int | None:
-    """Position of the first sound batch that begins behind `position`, at any byte; None when there is none before
+    """Position of the first sound batch that begins after `position`, at any byte; None when there is none before
     `limit`. Messages of old formats are looked for where the segment begins with one.
     """
     found = _sound_batch_behind(file, position, limit, least_offset)

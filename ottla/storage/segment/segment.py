@@ -1,10 +1,10 @@
 """A segment: one `.log` with its two sparse indexes, all named by the offset of the first record they may hold.
 
-    00000000000000368769.log        record batches, one behind the other, nothing between
+    00000000000000368769.log        record batches, one after the other, nothing between
     00000000000000368769.index      see offset_index.py
     00000000000000368769.timeindex  see time_index.py
 
-`size_bytes` is how much of the `.log` counts: after a failed append there may be bytes behind it, which nobody
+`size_bytes` is how much of the `.log` counts: after a failed append there may be bytes after it, which nobody
 reads. The last segment of a log is active, the others are sealed and never change. Indexes can be rebuilt from the
 `.log` at any time, so that a damaged or missing one is repaired where it is met. Kafka's LogSegment. Look-ups may run
 in a thread; everything else belongs to the log's owner.
@@ -277,7 +277,7 @@ class Segment:
     def _sound(self, position: int) -> int:
         if position >= self.size_bytes > 0:
             raise CorruptIndex(
-                f"{self.offset_index.path}: position {position} lies behind the log's {self.size_bytes} bytes"
+                f"{self.offset_index.path}: position {position} is past the log's {self.size_bytes} bytes"
             )
         return position
 
@@ -415,7 +415,7 @@ class Segment:
         self.file.truncate(position)
 
     def restore_index_state(self) -> int:
-        """Learn from the indexes and the batches behind their last entries what appending needs to know; the offset
+        """Learn from the indexes and the batches after their last entries what appending needs to know; the offset
         behind them.
 
         Raises:
@@ -426,7 +426,7 @@ class Segment:
         self.indexed_position = self.offset_index.last_entry.position
         last = self.time_index.last_entry
         self.set_largest_timestamp(last.timestamp, last.offset)
-        # Up to the batch that was indexed last the time index speaks for all; behind it the headers do.
+        # Up to the batch that was indexed last the time index speaks for all; after it the headers do.
         for _, header in walk(self.file.pread, self.indexed_position, self.size_bytes, SEQUENTIAL_CHUNK_BYTES):
             if header.max_timestamp > self.largest_timestamp_ms:
                 self.set_largest_timestamp(header.max_timestamp, header.last_offset)

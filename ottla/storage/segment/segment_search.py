@@ -58,7 +58,7 @@ def _find_from(segment: Segment, start: int, offset: int, limit: int, read: Read
 
 
 def whole_batches(segment: Segment, position: int, stop: int, limit: int, read: Reader) -> tuple[int, int]:
-    """Where the last batch ends that is between `position` and `stop`, and the offset behind it; (position, -1)
+    """Where the last batch ends that is between `position` and `stop`, and the offset after it; (position, -1)
     for none. Short of `stop` before damage on the way: what is sound is read first.
 
     Raises:
@@ -90,7 +90,7 @@ def _whole_batches(position: int, start: int, stop: int, limit: int, read: Reade
 
 
 def quick_cut(segment: Segment, position: int, stop: int, limit: int) -> tuple[int, int] | None:
-    """`whole_batches` by one look at one header at most, and without waiting: where to end, the offset behind it.
+    """`whole_batches` by one look at one header at most, and without waiting: where to end, the offset after it.
 
     The end is the last indexed batch before `stop`, if that is not far from it, or the end of the first batch, if
     that is large. None for everything else, damage and cold bytes among it: `whole_batches` sees to that.

@@ -75,7 +75,7 @@ def _length(one: tuple[int, int]) -> int:
 def sound_batches(
     data: bytes | bytearray, least_offset: int, before_offset: int | None, most: int = ENDLESS
 ) -> tuple[int, int, int, str | None]:
-    """(bytes of the sound batches that `data` begins with, at most `most` of them; their number; the offset behind
+    """(bytes of the sound batches that `data` begins with, at most `most` of them; their number; the offset after
     them; what is wrong with the next one, None at the end of `data` or of `most`).
 
     No batch may begin before `least_offset`, or where an earlier one ends, or reach `before_offset`.
@@ -111,7 +111,7 @@ def sound_batches(
 
 
 def _look_closer(view: memoryview, position: int, least_offset: int, end_offset: int) -> tuple[str | None, int, int]:
-    """(What is wrong with the batch or message at `position`, None if nothing is; where it ends; the offset behind)."""
+    """(What is wrong with the batch or message at `position`, None if nothing is; where it ends; the offset after)."""
     front = view[position : position + HEADER_BYTES]
     if not any(front):
         return "zeros where a batch was expected", position, least_offset

@@ -284,7 +284,7 @@ class _Looking:
         return floor_entry(self.files, path, base_offset, TIME_ENTRY, timestamp)
 
     def largest_timestamp(self, slot: int) -> int:
-        """The last entry of the time index, or a later timestamp in the batches behind the last indexed position."""
+        """The last entry of the time index, or a later timestamp in the batches after the last indexed position."""
         base_offset = self.base_offsets[slot]
         path = layout.log_file(self.directory, base_offset)
         size = self.files.size(path)
@@ -340,5 +340,5 @@ def _beyond_the_end(explanation: Explanation, offset: int) -> Explanation:
     end = batches[-1].header.next_offset if batches else explanation.segment.base_offset
     if offset == end:
         return explanation._replace(reason=f"{offset} is the log end offset: the next record will get it")
-    reason = f"offset {offset} lies behind the log end offset {end}"
+    reason = f"offset {offset} is past the log end offset {end}"
     return explanation._replace(ending=Ending.OUT_OF_RANGE, reason=reason)

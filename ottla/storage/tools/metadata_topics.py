@@ -3,7 +3,7 @@
 The verification of a log needs them: only compaction lets offsets be missing inside of a log, an id in a
 `partition.metadata` can only be held against the metadata's, and a folder that is not there against a partition that
 should be. What is read are the TopicRecords and PartitionRecords, and the ConfigRecord
-`cleanup.policy` of each topic, in the newest snapshot and the log behind it; a policy that a broker's configuration
+`cleanup.policy` of each topic, in the newest snapshot and the log after it; a policy that a broker's configuration
 sets for all topics is not in there, but the cleaner's checkpoint has a row for each log that it cleaned.
 """
 

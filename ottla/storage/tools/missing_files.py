@@ -2,7 +2,7 @@
 
     a folder that the metadata does not know     its topic was deleted while the disk was away, or somebody put it here
     a partition without a folder                 somebody took it away; or a crash came before it was made
-    a log that begins behind what was deleted    somebody took its first segments away, or a crash came while retention
+    a log that begins after what was deleted    somebody took its first segments away, or a crash came while retention
                                                  freed them: then `.deleted` files are still there
     no `log-start-offset-checkpoint`             somebody took it away: what DeleteRecords had deleted, nobody knows
 

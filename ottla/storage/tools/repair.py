@@ -321,7 +321,7 @@ class Repair:
             )
             plan = f"looked at and synced from offset {start} on as after a crash: indexes are rebuilt"
             if found.has_damaged_batches:
-                plan += ", a torn tail is cut, and what stands behind damage is quarantined as .corrupt-<ms>"
+                plan += ", a torn tail is cut, and what is after damage is quarantined as .corrupt-<ms>"
             if found.snapshots:
                 plan += ", producers are taken from the log"
             if has_lost_end:

@@ -199,7 +199,7 @@ def _ranges_in(files: Files, path: Path) -> str:
 
 
 def sound_ranges(file: File) -> list[tuple[int, int]]:
-    """(first, last) offsets of what sound batches hold, one behind the other where they continue without a gap."""
+    """(first, last) offsets of what sound batches hold, one after the other where they continue without a gap."""
     ranges: list[tuple[int, int]] = []
     limit, position = file.size(), 0
     while position < limit:

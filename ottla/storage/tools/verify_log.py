@@ -153,7 +153,7 @@ class PartitionVerification:
                     if not self._has_quarantined and is_gap(header):  # else the note of those files says it
                         words = (
                             f"offsets {header.base_offset} to {header.last_offset} are gone: a start or a repair found"
-                            " the log shorter than it had been, and went on behind them"
+                            " the log shorter than it had been, and continued after them"
                         )
                         yield Finding(Severity.NOTE, path, words, at, header.base_offset)
                     offsets.batch(at, header)

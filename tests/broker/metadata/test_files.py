@@ -210,7 +210,7 @@ def test_a_bad_batch_with_a_sound_one_behind_it_is_damage(position: int) -> None
     damaged = bytearray(batch(0) + batch(1) + batch(2))
     damaged[len(batch(0)) + position] ^= 0xFF
     segment(files, 0, bytes(damaged))
-    with pytest.raises(MetadataError, match="behind it"):
+    with pytest.raises(MetadataError, match="is after it"):
         scanned(files)
 
 
@@ -218,7 +218,7 @@ def test_a_bad_end_of_a_segment_that_is_not_the_last_is_damage() -> None:
     files = SimulatedFiles()
     segment(files, 0, batch(0) + batch(1)[:-1])
     segment(files, 2, batch(2))
-    with pytest.raises(MetadataError, match="behind it"):
+    with pytest.raises(MetadataError, match="is after it"):
         scanned(files)
 
 

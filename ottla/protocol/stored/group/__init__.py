@@ -6,7 +6,7 @@ of group ``g`` in partition 0 of topic ``t``, committed at time 1 without metada
     00 01  00 01 67  00 01 74  00 00 00 00                                      type 1: "g", "t", 0
     00 03  00 00 00 00 00 00 00 2a  ff ff ff ff  00 00  00 00 00 00 00 00 00 01  version 3: 42, -1, "", 1
 
-A record without a value (a tombstone) forgets what its key names. Bytes behind a message are ignored, as in Kafka.
+A record without a value (a tombstone) forgets what its key names. Bytes after a message are ignored, as in Kafka.
 Types 9 to 15 belong to share groups and 17 to 23 to streams groups; they are read as `UnknownRecord`, so that
 a broker that opens a directory of Kafka can keep them. Source: Kafka's ``CoordinatorRecordSerde``,
 ``GroupCoordinatorRecordHelpers`` and the schemas of release 4.1.
