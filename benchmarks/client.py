@@ -1,5 +1,7 @@
 """The bundled client against aiokafka, and the blocking twins against kafka-python, in one run: `scripts/bench-client`.
 
+Before that it prints what each record costs beside confluent-kafka (`client_costs.py`); `--beside` chooses one of both.
+
 Each workload is run in rounds, the clients in turn within a round, so that a drift of the machine hits both; medians
 are printed. Both sides run on uvloop with the same batch sizes, linger, acks and checksums, in this process, against an
 Ottla with `ottla.acks.all=page-cache` in another. CPU is this process's own, so that the broker's does not count; a
@@ -19,6 +21,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+import client_costs
 import servers
 import uvloop
 from tabulate import tabulate
@@ -239,14 +242,25 @@ async def run_all(address: str, chosen: list[Row], rounds: int, records: int) ->
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--records", type=int, default=100_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--records", type=int, default=1_000_000, help="beside the Python clients: a tenth of them")
+    parser.add_argument("--beside", choices=("all", "confluent", "python"), default="all", help="which clients")
     parser.add_argument("--only", default="", help="only workloads whose name has this text")
     parser.add_argument("--check", action="store_true", help="fail when a row against aiokafka is below 1")
     options = parser.parse_args()
+    if options.beside != "python":
+        client_costs.compare(options.records, options.rounds, options.only)
+        print()
+    if options.beside != "confluent":
+        compare_python(options)
+
+
+def compare_python(options: argparse.Namespace) -> None:
+    """Run the rows beside the clients in Python, and print them."""
+    records = max(1, options.records // 10)
     chosen = [row for row in rows() if options.only in row.name]
     with servers.Ottla("page-cache") as server:
-        uvloop.run(run_all(f"{server.host}:{server.port}", chosen, options.rounds, options.records))
+        uvloop.run(run_all(f"{server.host}:{server.port}", chosen, options.rounds, records))
     table = []
     for row in chosen:
         (rate, cost), (other_rate, other_cost) = row.medians(0), row.medians(1)
@@ -257,7 +271,7 @@ def main() -> None:
             ]
         )
     heads = ["workload", "against", "records/s", "theirs", "ratio", "CPU us/record", "theirs", "ratio"]
-    print(f"{options.records:,} records of {VALUE_BYTES} bytes, medians of {options.rounds} rounds, uvloop,")
+    print(f"{records:,} records of {VALUE_BYTES} bytes, medians of {options.rounds} rounds, uvloop,")
     print(f"Python {platform.python_version()}, {os.cpu_count()} cores, ottla.acks.all=page-cache\n")
     print(tabulate(table, heads, tablefmt="github", disable_numparse=True, colalign=("left", "left", *["right"] * 6)))
     if options.check:

@@ -1,0 +1,337 @@
+"""What each record costs the bundled client, beside confluent-kafka (librdkafka, in C): `scripts/bench-client`.
+
+Each run is a process of its own, so that no client pays for another's imports, threads or garbage. It measures its own
+CPU time (all of its threads, the broker's not) and the time on the clock, from making the client to closing it; imports
+and the making of the values come before. Runs of a round follow each other, so that a drift of the machine hits all;
+medians are printed. The broker is an Ottla with `ottla.acks.all=page-cache`, which leaves the processor to the client.
+
+The latency rows send one record at a time, without linger, and wait for its acknowledgement (acks=all).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import platform
+import random
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+import servers
+from tabulate import tabulate
+
+VALUE_BYTES = 100
+BATCH_BYTES = 64 * 1024
+LINGER_MS = 5
+MANY = 10_000
+"""How many values go into one call of `send_many`, or one Arrow array."""
+LATENCY_RECORDS = 3_000
+LATENCY_WARM_UP = 300
+RUN_LIMIT_S = 600
+
+Run = Callable[[str, str, int], Any]
+"""(address, topic, records): returns what `measured` is to time, a function or a coroutine function."""
+
+
+class Measured(NamedTuple):
+    """CPU seconds and seconds of a run, or the milliseconds p50 and p99 of a latency row and 0."""
+
+    cpu: float
+    wall: float
+
+
+def value_pool() -> list[bytes]:
+    """Values of 100 bytes that look like measurements."""
+    chance = random.Random(1)
+    rows = (
+        f'{{"sensor":{chance.randrange(1000)},"at":{1_700_000_000_000 + n},"celsius":{chance.gauss(20, 5):.3f}}}'
+        for n in range(MANY)
+    )
+    return [row.encode().ljust(VALUE_BYTES, b" ")[:VALUE_BYTES] for row in rows]
+
+
+# Producers -------------------------------------------------------------------------------------------------------
+
+
+def send_blocking(address: str, topic: str, records: int) -> Callable[[], None]:
+    from ottla import Producer
+
+    values = value_pool()
+
+    def run() -> None:
+        with Producer(address, batch_size=BATCH_BYTES, linger_ms=LINGER_MS) as producer:
+            send = producer.send
+            for n in range(records):
+                send(topic, values[n % MANY])
+
+    return run
+
+
+def send_asyncio(address: str, topic: str, records: int) -> Callable[[], Awaitable[None]]:
+    from ottla.client import Producer
+
+    values = value_pool()
+
+    async def run() -> None:
+        async with Producer(address, batch_size=BATCH_BYTES, linger_ms=LINGER_MS) as producer:
+            send = producer.send
+            for n in range(records):
+                await send(topic, values[n % MANY])
+
+    return run
+
+
+def send_confluent(address: str, topic: str, records: int) -> Callable[[], None]:
+    values = value_pool()
+
+    def run() -> None:
+        producer = confluent_producer(address, {"linger.ms": LINGER_MS, "batch.size": BATCH_BYTES})
+        produce = producer.produce
+        for n in range(records):
+            while True:
+                try:
+                    produce(topic, values[n % MANY])
+                except BufferError:
+                    producer.poll(0.01)
+                else:
+                    break
+        assert producer.flush(60) == 0
+
+    return run
+
+
+def confluent_producer(address: str, options: dict[str, Any]) -> Any:
+    from confluent_kafka import Producer
+
+    return Producer({"bootstrap.servers": address, "acks": "all", "enable.idempotence": True, **options})
+
+
+# Consumers -------------------------------------------------------------------------------------------------------
+
+
+def iterate_blocking(address: str, topic: str, records: int) -> Callable[[], None]:
+    from ottla import Consumer
+
+    def run() -> None:
+        left = records
+        with Consumer(address, auto_offset_reset="earliest") as consumer:
+            consumer.assign([(topic, 0)])
+            for record in consumer:
+                assert len(record.value or b"") == VALUE_BYTES
+                left -= 1
+                if not left:
+                    break
+
+    return run
+
+
+def iterate_asyncio(address: str, topic: str, records: int) -> Callable[[], Awaitable[None]]:
+    from ottla.client import Consumer
+
+    async def run() -> None:
+        left = records
+        async with Consumer(address, auto_offset_reset="earliest") as consumer:
+            consumer.assign([(topic, 0)])
+            async for record in consumer:
+                assert len(record.value or b"") == VALUE_BYTES
+                left -= 1
+                if not left:
+                    break
+
+    return run
+
+
+def getmany_blocking(address: str, topic: str, records: int) -> Callable[[], None]:
+    from ottla import Consumer
+
+    def run() -> None:
+        left = records
+        with Consumer(address, auto_offset_reset="earliest") as consumer:
+            consumer.assign([(topic, 0)])
+            while left > 0:
+                for found in consumer.getmany(timeout_ms=1000).values():
+                    left -= len(found)
+
+    return run
+
+
+def getmany_asyncio(address: str, topic: str, records: int) -> Callable[[], Awaitable[None]]:
+    from ottla.client import Consumer
+
+    async def run() -> None:
+        left = records
+        async with Consumer(address, auto_offset_reset="earliest") as consumer:
+            consumer.assign([(topic, 0)])
+            while left > 0:
+                for found in (await consumer.getmany(timeout_ms=1000)).values():
+                    left -= len(found)
+
+    return run
+
+
+def consume_confluent(address: str, topic: str, records: int) -> Callable[[], None]:
+    from confluent_kafka import Consumer, TopicPartition
+
+    def run() -> None:
+        left = records
+        consumer = Consumer({"bootstrap.servers": address, "group.id": "bench", "enable.auto.commit": False})
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        while left > 0:
+            for message in consumer.consume(500, 1):
+                assert message.error() is None
+                assert len(message.value()) == VALUE_BYTES
+                left -= 1
+        consumer.close()
+
+    return run
+
+
+# Latency ---------------------------------------------------------------------------------------------------------
+
+
+def latency_blocking(address: str, topic: str, records: int) -> Callable[[], list[float]]:
+    from ottla import Producer
+
+    def run() -> list[float]:
+        with Producer(address, linger_ms=0) as producer:
+            return timed(lambda: producer.send_and_wait(topic, b"x" * VALUE_BYTES), records)
+
+    return run
+
+
+def latency_asyncio(address: str, topic: str, records: int) -> Callable[[], Awaitable[list[float]]]:
+    from ottla.client import Producer
+
+    async def run() -> list[float]:
+        found = []
+        async with Producer(address, linger_ms=0) as producer:
+            for _ in range(records):
+                began = time.perf_counter()
+                await producer.send_and_wait(topic, b"x" * VALUE_BYTES)
+                found.append(time.perf_counter() - began)
+        return found
+
+    return run
+
+
+def latency_confluent(address: str, topic: str, records: int) -> Callable[[], list[float]]:
+    producer = confluent_producer(address, {"linger.ms": 0})
+    heard: list[object] = []
+
+    def once() -> None:
+        producer.produce(topic, b"x" * VALUE_BYTES, on_delivery=lambda error, _: heard.append(error))
+        while not heard:
+            producer.poll(1)
+        assert heard.pop() is None
+
+    return lambda: timed(once, records)
+
+
+def timed(once: Callable[[], object], records: int) -> list[float]:
+    found = []
+    for _ in range(records):
+        began = time.perf_counter()
+        once()
+        found.append(time.perf_counter() - began)
+    return found
+
+
+# The run ---------------------------------------------------------------------------------------------------------
+
+PRODUCE: dict[str, Run] = {
+    "confluent-kafka produce": send_confluent,
+    "send, blocking": send_blocking,
+    "send, asyncio": send_asyncio,
+}
+CONSUME: dict[str, Run] = {
+    "confluent-kafka consume": consume_confluent,
+    "iterate, blocking": iterate_blocking,
+    "iterate, asyncio": iterate_asyncio,
+    "getmany, blocking": getmany_blocking,
+    "getmany, asyncio": getmany_asyncio,
+}
+LATENCY: dict[str, Run] = {
+    "confluent-kafka latency": latency_confluent,
+    "latency, blocking": latency_blocking,
+    "latency, asyncio": latency_asyncio,
+}
+"""The first of each is what the others are compared with."""
+
+
+def run_here(name: str, address: str, topic: str, records: int) -> None:
+    """In the process of a run: measure it and print the result."""
+    import uvloop
+
+    prepared = {**PRODUCE, **CONSUME, **LATENCY}[name](address, topic, records)
+    began, cpu_began = time.perf_counter(), time.process_time()
+    result = uvloop.run(prepared()) if asyncio.iscoroutinefunction(prepared) else prepared()
+    measured = Measured(time.process_time() - cpu_began, time.perf_counter() - began)
+    if result is not None:
+        times = sorted(result[LATENCY_WARM_UP:])
+        measured = Measured(times[len(times) // 2] * 1000, times[len(times) * 99 // 100] * 1000)
+    print(json.dumps(measured))
+
+
+def run_apart(name: str, address: str, topic: str, records: int) -> Measured:
+    """Measure a run in a process of its own."""
+    words = [sys.executable, __file__, name, address, topic, str(records)]
+    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, timeout=RUN_LIMIT_S, check=True)
+    return Measured(*json.loads(done.stdout))
+
+
+def compare(records: int, rounds: int, only: str) -> None:
+    """Run what has `only` in its name, and what that is compared with, and print both tables."""
+    with servers.Ottla("page-cache") as server:
+        address = f"{server.host}:{server.port}"
+        run_apart("confluent-kafka produce", address, "stored", records)
+        number = 0
+        found: dict[str, list[Measured]] = {}
+        for _ in range(rounds):
+            for group, topic, count in (
+                (PRODUCE, "", records),
+                (CONSUME, "stored", records),
+                (LATENCY, "", LATENCY_RECORDS),
+            ):
+                chosen = [name for name in group if only in name]
+                for name in dict.fromkeys([*list(group)[:1], *chosen] if chosen else []):
+                    number += 1
+                    measured = run_apart(name, address, topic or f"written-{number}", count)
+                    found.setdefault(name, []).append(measured)
+    print_tables(found, records, rounds)
+
+
+def print_tables(found: dict[str, list[Measured]], records: int, rounds: int) -> None:
+    middle = {
+        name: Measured(*(statistics.median(column) for column in zip(*runs, strict=True)))
+        for name, runs in found.items()
+    }
+    costs, latencies = [], []
+    for group in (PRODUCE, CONSUME):
+        base = middle.get(next(iter(group)))
+        for name in group:
+            if name in middle and base is not None:
+                cpu, wall = middle[name]
+                spread = [base.cpu / run.cpu for run in found[name]]
+                each = f"{cpu / records * 1e6:.2f}"
+                ratios = f"{base.cpu / cpu:.2f}", f"{min(spread):.2f} to {max(spread):.2f}"
+                costs.append([name, f"{cpu:.2f}", each, f"{wall:.2f}", *ratios])
+    for name in LATENCY:
+        if name in middle:
+            latencies.append([name, *(f"{value:.3f}" for value in middle[name])])
+    print(f"{records:,} records of {VALUE_BYTES} bytes, each run a process of its own, medians of {rounds} rounds,")
+    print(f"Python {platform.python_version()}, {os.cpu_count()} cores, ottla.acks.all=page-cache.")
+    print("CPU is the client's process alone; a ratio above 1: less CPU than confluent-kafka.\n")
+    heads = ["run", "CPU s", "us/record", "wall s", "CPU ratio", "spread"]
+    print(tabulate(costs, heads, tablefmt="github", disable_numparse=True, colalign=("left", *["right"] * 5)))
+    if latencies:
+        print()
+        print(tabulate(latencies, ["one record at a time", "p50 ms", "p99 ms"], tablefmt="github"))
+
+
+if __name__ == "__main__":
+    run_here(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]))
