@@ -86,6 +86,32 @@ def send_asyncio(address: str, topic: str, records: int) -> Callable[[], Awaitab
     return run
 
 
+def send_many_blocking(address: str, topic: str, records: int) -> Callable[[], None]:
+    from ottla import Producer
+
+    values = value_pool()
+
+    def run() -> None:
+        with Producer(address, batch_size=BATCH_BYTES, linger_ms=LINGER_MS) as producer:
+            for _ in range(records // MANY):
+                producer.send_many(topic, values)
+
+    return run
+
+
+def send_many_asyncio(address: str, topic: str, records: int) -> Callable[[], Awaitable[None]]:
+    from ottla.client import Producer
+
+    values = value_pool()
+
+    async def run() -> None:
+        async with Producer(address, batch_size=BATCH_BYTES, linger_ms=LINGER_MS) as producer:
+            for _ in range(records // MANY):
+                await producer.send_many(topic, values)
+
+    return run
+
+
 def send_confluent(address: str, topic: str, records: int) -> Callable[[], None]:
     values = value_pool()
 
@@ -247,6 +273,8 @@ PRODUCE: dict[str, Run] = {
     "confluent-kafka produce": send_confluent,
     "send, blocking": send_blocking,
     "send, asyncio": send_asyncio,
+    "send_many, blocking": send_many_blocking,
+    "send_many, asyncio": send_many_asyncio,
 }
 CONSUME: dict[str, Run] = {
     "confluent-kafka consume": consume_confluent,

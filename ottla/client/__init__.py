@@ -56,6 +56,7 @@ from ottla.client.groups.listeners import RebalanceListener
 from ottla.client.interceptors import ConsumerInterceptor, ProducerInterceptor
 from ottla.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, OffsetAndTimestamp
 from ottla.client.producer import Producer
+from ottla.client.sent_records import Deliveries, RecordsNotSent, SentRecords
 from ottla.client.structs import (
     BrokerAddress,
     ConsumerRecord,
@@ -90,6 +91,7 @@ __all__ = [
     "ConsumerInterceptor",
     "ConsumerRecord",
     "CorruptRecords",
+    "Deliveries",
     "Delivery",
     "ErrorCode",
     "GroupDescription",
@@ -115,7 +117,9 @@ __all__ = [
     "RebalanceListenerFailed",
     "RecordMetadata",
     "RecordTooLarge",
+    "RecordsNotSent",
     "ReplicaDescription",
+    "SentRecords",
     "TopicDescription",
     "TopicPartition",
     "UndecodableRecord",

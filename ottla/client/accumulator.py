@@ -13,7 +13,7 @@ from typing import Any
 from ottla.client.errors import KafkaError
 from ottla.client.structs import RecordMetadata
 from ottla.client_core.partition_queue import PartitionQueue, QueuedBatch
-from ottla.protocol.records.builder import BatchBuilder
+from ottla.protocol.records.columns import ColumnBatchBuilder
 
 
 class Batch(QueuedBatch):
@@ -40,7 +40,7 @@ class Batch(QueuedBatch):
         super().__init__()
         loop = asyncio.get_running_loop()
         self.queue = queue
-        self.builder = BatchBuilder()
+        self.builder = ColumnBatchBuilder()
         self.outcome: asyncio.Future[None] = loop.create_future()
         self.opened_at = now
         self.linger_until = now + linger_s

@@ -303,20 +303,20 @@ class Admin(SettingsAdmin):
             timeout_ms=self._options.request_timeout_ms,
         )
         answer = await self._started().ask(leader_id, request, DeleteRecordsResponse)
-        for told in answer.topics:
-            for result in told.partitions:
+        for entry in answer.topics:
+            for result in entry.partitions:
                 if result.error_code:
                     error = KafkaError(ErrorCode.of(result.error_code))
-                    refused[f"{told.name}-{result.partition_index}"] = error
+                    refused[f"{entry.name}-{result.partition_index}"] = error
                 else:
-                    done[TopicPartition(told.name, result.partition_index)] = result.low_watermark
+                    done[TopicPartition(entry.name, result.partition_index)] = result.low_watermark
 
     async def describe_producers(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, list[ProducerState]]:
         """Return what each partition remembers of its producers, open transactions too (KIP-664).
 
-        Raises AdminError by `topic-partition`, UnsupportedByBroker when the broker cannot tell (before Kafka 2.8).
+        Raises AdminError by `topic-partition`, UnsupportedByBroker when the broker cannot say (before Kafka 2.8).
         """
         cluster = self._started()
         asked = [TopicPartition(*partition) for partition in partitions]
@@ -335,9 +335,9 @@ class Admin(SettingsAdmin):
                     for leader, by_topic in by_leader.items()
                 )
             )
-            told = [(topic.name, one) for answer in answers for topic in answer.topics for one in topic.partitions]
+            entries = [(topic.name, one) for answer in answers for topic in answer.topics for one in topic.partitions]
             refused = refusals(
-                (f"{name}-{one.partition_index}", one.error_code, one.error_message) for name, one in told
+                (f"{name}-{one.partition_index}", one.error_code, one.error_message) for name, one in entries
             )
             passing = next((error for error in refused.values() if is_worth_retrying(error)), None)
             if passing is not None:
@@ -347,7 +347,7 @@ class Admin(SettingsAdmin):
                 raise AdminError(refused)
             return {
                 TopicPartition(name, one.partition_index): [_producer_state(state) for state in one.active_producers]
-                for name, one in told
+                for name, one in entries
             }
 
         return await cluster.retry(attempt, self._timeout_ms) if asked else {}
@@ -375,23 +375,23 @@ def _producers_request(by_topic: Mapping[str, list[int]]) -> DescribeProducersRe
     )
 
 
-def _producer_state(told: DescribeProducersResponse.ProducerState) -> ProducerState:
+def _producer_state(entry: DescribeProducersResponse.ProducerState) -> ProducerState:
     return ProducerState(
-        producer_id=told.producer_id,
-        producer_epoch=told.producer_epoch,
-        last_sequence=told.last_sequence,
-        last_timestamp_ms=told.last_timestamp,
-        transaction_start_offset=told.current_txn_start_offset if told.current_txn_start_offset >= 0 else None,
+        producer_id=entry.producer_id,
+        producer_epoch=entry.producer_epoch,
+        last_sequence=entry.last_sequence,
+        last_timestamp_ms=entry.last_timestamp,
+        transaction_start_offset=entry.current_txn_start_offset if entry.current_txn_start_offset >= 0 else None,
     )
 
 
-def _config_entry(told: DescribeConfigsResponse.DescribeConfigsResourceResult) -> ConfigEntry:
+def _config_entry(entry: DescribeConfigsResponse.DescribeConfigsResourceResult) -> ConfigEntry:
     return ConfigEntry(
-        name=told.name,
-        value=told.value,
-        source=told.config_source,
-        is_read_only=told.read_only,
-        is_sensitive=told.is_sensitive,
-        synonyms=[ConfigSynonym(synonym.name, synonym.value, synonym.source) for synonym in told.synonyms],
-        documentation=told.documentation,
+        name=entry.name,
+        value=entry.value,
+        source=entry.config_source,
+        is_read_only=entry.read_only,
+        is_sensitive=entry.is_sensitive,
+        synonyms=[ConfigSynonym(synonym.name, synonym.value, synonym.source) for synonym in entry.synonyms],
+        documentation=entry.documentation,
     )

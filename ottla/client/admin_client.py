@@ -82,8 +82,8 @@ class AdminClient:
     async def _controller(self, request: type[Request], lowest: int = 0) -> tuple[Connection, int]:
         """Return a connection to the controller, or to any broker if none is named, and the version to speak."""
         cluster = self._started()
-        is_told = cluster.controller_id in cluster.brokers
-        connection = await (cluster.connection(cluster.controller_id) if is_told else cluster.any_connection())
+        is_known = cluster.controller_id in cluster.brokers
+        connection = await (cluster.connection(cluster.controller_id) if is_known else cluster.any_connection())
         version = connection.version_for(request)
         if version < lowest:
             raise UnsupportedByBroker(
@@ -108,6 +108,6 @@ class AdminClient:
             raise AdminError(refused)
 
 
-def refusals(told: Iterable[tuple[str, int, str | None]]) -> dict[str, KafkaError]:
+def refusals(entries: Iterable[tuple[str, int, str | None]]) -> dict[str, KafkaError]:
     """Return the errors among (name, error code, message)."""
-    return {name: KafkaError(ErrorCode.of(code), message) for name, code, message in told if code}
+    return {name: KafkaError(ErrorCode.of(code), message) for name, code, message in entries if code}

@@ -26,7 +26,7 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
-    """A member of a group. What its protocol does not tell is None, or empty."""
+    """A member of a group. What its protocol does not name is None, or empty."""
 
     member_id: str
     group_instance_id: str | None

@@ -70,8 +70,8 @@ class GroupAdmin(AdminClient):
             if answer.error_code:
                 raise KafkaError(ErrorCode.of(answer.error_code))
             return [
-                GroupListing(told.group_id, told.protocol_type, told.group_state, told.group_type.lower())
-                for told in answer.groups
+                GroupListing(entry.group_id, entry.protocol_type, entry.group_state, entry.group_type.lower())
+                for entry in answer.groups
             ]
 
         async def attempt() -> list[list[GroupListing]]:
@@ -97,7 +97,7 @@ class GroupAdmin(AdminClient):
 
         async def ask(node_id: int, asked: list[str]) -> Outcomes[None]:
             answer = await self._started().ask(node_id, DeleteGroupsRequest(groups_names=asked), DeleteGroupsResponse)
-            return {told.group_id: _error(told.error_code) for told in answer.results}
+            return {entry.group_id: _error(entry.error_code) for entry in answer.results}
 
         await self._of_each_group(group_ids, ask)
 
@@ -284,24 +284,24 @@ class GroupAdmin(AdminClient):
         except UnsupportedByBroker:
             return {}
         outcomes: Outcomes[GroupDescription] = {}
-        for told in answer.groups:
-            code = ErrorCode.of(told.error_code)
+        for entry in answer.groups:
+            code = ErrorCode.of(entry.error_code)
             if code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
                 continue
-            described = describe_consumer(told, cluster.brokers[node_id])
-            outcomes[told.group_id] = KafkaError(code, told.error_message) if code else described
+            described = describe_consumer(entry, cluster.brokers[node_id])
+            outcomes[entry.group_id] = KafkaError(code, entry.error_message) if code else described
         return outcomes
 
     async def _describe_classic_groups(self, node_id: int, asked: list[str]) -> Outcomes[GroupDescription]:
         cluster = self._started()
         answer = await cluster.ask(node_id, DescribeGroupsRequest(groups=asked), DescribeGroupsResponse)
         outcomes: Outcomes[GroupDescription] = {}
-        for told in answer.groups:
-            code = ErrorCode.of(told.error_code)
-            if not code and told.group_state == _DEAD:
+        for entry in answer.groups:
+            code = ErrorCode.of(entry.error_code)
+            if not code and entry.group_state == _DEAD:
                 code = ErrorCode.GROUP_ID_NOT_FOUND  # as brokers say it before version 6
-            described = describe_classic(told, cluster.brokers[node_id])
-            outcomes[told.group_id] = KafkaError(code, told.error_message) if code else described
+            described = describe_classic(entry, cluster.brokers[node_id])
+            outcomes[entry.group_id] = KafkaError(code, entry.error_message) if code else described
         return outcomes
 
     async def _remove_classic(
@@ -318,7 +318,7 @@ class GroupAdmin(AdminClient):
                 )
                 for member in members
             ]
-            told = [(member, answer.error_code) for member, answer in zip(members, answers, strict=True)]
+            entries = [(member, answer.error_code) for member, answer in zip(members, answers, strict=True)]
         else:
             identities = [
                 LeaveGroupRequest.MemberIdentity(
@@ -332,8 +332,8 @@ class GroupAdmin(AdminClient):
             if answer.error_code:
                 raise KafkaError(ErrorCode.of(answer.error_code))
             codes = {one.member_id: one.error_code for one in answer.members}
-            told = [(member, codes.get(member.member_id, 0)) for member in members]
-        return {member.member_id: KafkaError(ErrorCode.of(code)) for member, code in told if code}
+            entries = [(member, codes.get(member.member_id, 0)) for member in members]
+        return {member.member_id: KafkaError(ErrorCode.of(code)) for member, code in entries if code}
 
     async def _remove_consumer(self, group_id: str, member: MemberDescription) -> KafkaError | None:
         """Say in the member's name that it leaves: LeaveGroup is for members of the classic protocol."""
@@ -354,5 +354,5 @@ def _error(code: int) -> KafkaError | None:
     return KafkaError(ErrorCode.of(code)) if code else None
 
 
-def _partition_errors(told: Iterable[tuple[str, int, int]]) -> dict[str, KafkaError]:
-    return {f"{topic}-{index}": KafkaError(ErrorCode.of(code)) for topic, index, code in told if code}
+def _partition_errors(entries: Iterable[tuple[str, int, int]]) -> dict[str, KafkaError]:
+    return {f"{topic}-{index}": KafkaError(ErrorCode.of(code)) for topic, index, code in entries if code}

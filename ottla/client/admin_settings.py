@@ -232,17 +232,17 @@ def _by_topic(partitions: Sequence[TopicPartition]) -> dict[str, list[int]]:
     return topics
 
 
-def _log_dir(told: DescribeLogDirsResponse.DescribeLogDirsResult) -> LogDirDescription:
+def _log_dir(entry: DescribeLogDirsResponse.DescribeLogDirsResult) -> LogDirDescription:
     return LogDirDescription(
-        path=told.log_dir,
-        total_bytes=told.total_bytes,
-        usable_bytes=told.usable_bytes,
+        path=entry.log_dir,
+        total_bytes=entry.total_bytes,
+        usable_bytes=entry.usable_bytes,
         replicas={
             TopicPartition(topic.name, one.partition_index): ReplicaDescription(
                 one.partition_size, one.offset_lag, one.is_future_key
             )
-            for topic in told.topics
+            for topic in entry.topics
             for one in topic.partitions
         },
-        error=KafkaError(ErrorCode.of(told.error_code)) if told.error_code else None,
+        error=KafkaError(ErrorCode.of(entry.error_code)) if entry.error_code else None,
     )

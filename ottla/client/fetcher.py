@@ -99,7 +99,7 @@ class Fetcher:
             if self._timer_at <= when:
                 return
             self._timer.cancel()
-        self._timer_at = when  # kept here, since uvloop's handle of a time that has passed cannot tell it
+        self._timer_at = when  # kept here, since uvloop's handle does not know a time that has passed
         self._timer = self._loop.call_at(when, self._on_timer)
 
     def _on_timer(self) -> None:
@@ -254,10 +254,10 @@ class Fetcher:
             self._measure(answer.result(), asked_at)
             for topic in answer.result().responses:
                 name = topic.topic if names_by_id is None else names_by_id.get(topic.topic_id, "")
-                for told in topic.partitions:
-                    wanted = asked.get(TopicPartition(name, told.partition_index))
+                for answered in topic.partitions:
+                    wanted = asked.get(TopicPartition(name, answered.partition_index))
                     if wanted is not None:
-                        self._take(wanted[0], told)
+                        self._take(wanted[0], answered)
             self._note_empty(asked, answer.result())
             if any(assigned.has_data or assigned.empty_before >= 0 for assigned, _ in asked.values()):
                 self._on_data()
@@ -272,8 +272,8 @@ class Fetcher:
         """What an answer without a record says: there is none up to the end that it names. Where any partition got some
         the others may have found no room (KIP-74), and a throttled answer says nothing.
         """
-        told = [one for topic in answer.responses for one in topic.partitions]
-        if answer.throttle_time_ms > 0 or any(one.error_code or len(one.records or b"") for one in told):
+        answered = [one for topic in answer.responses for one in topic.partitions]
+        if answer.throttle_time_ms > 0 or any(one.error_code or len(one.records or b"") for one in answered):
             return
         for assigned, _ in asked.values():
             end = assigned.last_stable_offset if self._isolation_level == 1 else assigned.high_watermark
@@ -282,26 +282,26 @@ class Fetcher:
 
     def _measure(self, answer: FetchResponse, asked_at: float) -> None:
         now = self._loop.time()
-        records_bytes = sum(len(told.records or b"") for topic in answer.responses for told in topic.partitions)
+        records_bytes = sum(len(answered.records or b"") for topic in answer.responses for answered in topic.partitions)
         self._metrics.fetched_bytes.add(records_bytes, now)
         self._metrics.fetch_latency_ms.add((now - asked_at) * 1000, now)
         self._metrics.throttle_ms.add(answer.throttle_time_ms, now)
 
-    def _take(self, assigned: AssignedPartition, told: FetchResponse.PartitionData) -> None:
-        if told.error_code:
-            self._refused(assigned, ErrorCode.of(told.error_code))
+    def _take(self, assigned: AssignedPartition, answered: FetchResponse.PartitionData) -> None:
+        if answered.error_code:
+            self._refused(assigned, ErrorCode.of(answered.error_code))
             return
-        if told.diverging_epoch is not None and told.diverging_epoch.end_offset >= 0:
-            self._on_truncated(assigned, told.diverging_epoch.end_offset)
+        if answered.diverging_epoch is not None and answered.diverging_epoch.end_offset >= 0:
+            self._on_truncated(assigned, answered.diverging_epoch.end_offset)
             return
         assigned.failures = 0
-        assigned.high_watermark = told.high_watermark
-        assigned.last_stable_offset = told.last_stable_offset
-        assigned.log_start_offset = told.log_start_offset
-        if told.records is None or not len(told.records):
+        assigned.high_watermark = answered.high_watermark
+        assigned.last_stable_offset = answered.last_stable_offset
+        assigned.log_start_offset = answered.log_start_offset
+        if answered.records is None or not len(answered.records):
             return
-        view = memoryview(told.records)
-        aborted = sorted((t.first_offset, t.producer_id) for t in told.aborted_transactions or ())
+        view = memoryview(answered.records)
+        aborted = sorted((t.first_offset, t.producer_id) for t in answered.aborted_transactions or ())
         wanted_from = assigned.fetch_offset
         try:
             for position, header in iter_any(view, allow_partial_tail=True):
@@ -311,7 +311,7 @@ class Fetcher:
                 del aborted[: len(starting)]
                 assigned.add(FetchedBatch(view[position : position + header.size_bytes], header, starting))
         except CorruptBatch as corrupt:
-            if assigned.has_data:  # told once that is read; the same bytes need not be fetched in a circle till then
+            if assigned.has_data:  # raised once that is read; the same bytes need not be fetched in a circle till then
                 assigned.not_before = self._loop.time() + self._cluster.options.retry_pause_s(1)
             else:
                 self._fail(assigned, CorruptRecords(assigned.partition, assigned.fetch_offset, str(corrupt)))

@@ -79,7 +79,7 @@ def before_sending(interceptors: Sequence[ProducerInterceptor], record: Producer
     return record
 
 
-def tell_acknowledgement(
+def report_acknowledgement(
     interceptors: Sequence[ProducerInterceptor], metadata: RecordMetadata, error: KafkaError | Exception | None
 ) -> None:
     """Let every interceptor hear what became of a record."""
@@ -101,7 +101,7 @@ def before_consuming(interceptors: Sequence[ConsumerInterceptor], records: Consu
     return records
 
 
-def tell_commit(
+def report_commit(
     interceptors: Sequence[ConsumerInterceptor], offsets: Mapping[TopicPartition, OffsetAndMetadata]
 ) -> None:
     """Let every interceptor hear what was committed."""

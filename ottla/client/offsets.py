@@ -114,17 +114,17 @@ async def _ask_leader(
     found: dict[TopicPartition, OffsetAndTimestamp | None] = {}
     refused: list[KafkaError] = []
     for topic in answer.topics:
-        for told in topic.partitions:
-            partition = TopicPartition(topic.name, told.partition_index)
+        for entry in topic.partitions:
+            partition = TopicPartition(topic.name, entry.partition_index)
             if partition not in times:
                 continue
-            if told.error_code:
-                code = ErrorCode.of(told.error_code)
-                refused.append(KafkaError(code, f"{topic.name}-{told.partition_index}: {code.message}"))
-            elif told.offset < 0:
+            if entry.error_code:
+                code = ErrorCode.of(entry.error_code)
+                refused.append(KafkaError(code, f"{topic.name}-{entry.partition_index}: {code.message}"))
+            elif entry.offset < 0:
                 found[partition] = None
             else:
-                found[partition] = OffsetAndTimestamp(told.offset, told.timestamp, told.leader_epoch)
+                found[partition] = OffsetAndTimestamp(entry.offset, entry.timestamp, entry.leader_epoch)
     silent = [partition for partition in times if partition not in found]
     if silent and not refused:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the broker said nothing of {silent[0]}")

@@ -173,7 +173,7 @@ class PartitionReader(Generic[K, V]):
         return await self._edges(partitions, LATEST)
 
     def high_watermark(self, partition: tuple[str, int]) -> int:
-        """Return the high watermark that the last answer told, -1 before the first."""
+        """Return the high watermark that the last answer named, -1 before the first."""
         return self._assignment.find(partition).high_watermark
 
     def lag(self, partition: tuple[str, int]) -> int:

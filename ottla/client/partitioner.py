@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -110,6 +110,25 @@ class Partitioner:
         if stuck is None or stuck >= partitions:
             stuck = self._stuck[topic] = random.randrange(partitions)
         return stuck
+
+    def choose_many(
+        self, topic: str, keys: Sequence[bytes | None] | None, count: int, partitions: int
+    ) -> list[int | None] | None:
+        """Return the partition of each of `count` records, None for those that stick to one until its batch is closed.
+
+        None in place of the list: all of them do. `keys` None: no record has one. Raises as `choose`.
+        """
+        rule = self._rule
+        if rule in ("murmur2", "consistent_random", "sticky"):
+            if keys is None or self._ignores_keys or rule == "sticky":
+                return None
+            if rule == "murmur2":
+                return [None if key is None else positive_murmur2(key) % partitions for key in keys]
+            return [zlib.crc32(key) % partitions if key else None for key in keys]
+        if rule == "consistent" and keys is None:
+            return [0] * count
+        each = [None] * count if keys is None else keys
+        return [self.choose(topic, key, partitions) for key in each]
 
     def on_batch_closed(self, topic: str, partition: int, partitions: int) -> None:
         """Let records without a key go elsewhere from now on, since the batch they filled is on its way."""

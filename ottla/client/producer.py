@@ -11,30 +11,31 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self, Unpack
 
 from ottla.client.accumulator import Batch, Delivery
 from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientClosed, KafkaError, RecordTooLarge
-from ottla.client.interceptors import close_all, tell_acknowledgement
+from ottla.client.filling import BatchFiller
+from ottla.client.interceptors import close_all
 from ottla.client.metrics import ProducerMetrics
 from ottla.client.options import Servers, read_options
 from ottla.client.partitioner import Partitioner
 from ottla.client.producer_metadata import ProducerMetadata
 from ottla.client.producer_options import ProducerKeywords, ProducerOptions
-from ottla.client.record_preparation import RecordPreparation, to_bytes
+from ottla.client.record_preparation import LARGEST_TIMESTAMP_MS, Column, RecordPreparation, to_bytes
 from ottla.client.room import Room
 from ottla.client.sender import Sender
+from ottla.client.sent_records import Deliveries, Run
 from ottla.client.structs import ProducerRecord, RecordMetadata
-from ottla.client.unseen_failures import UnseenFailures
+from ottla.client.unfinished_batches import UnfinishedBatches
 from ottla.client_core.partition_queue import PartitionQueue
 from ottla.protocol.records.builder import BatchBuilder
 
 _HEADER_ALLOWANCE_BYTES = 61
 _PLAIN_ALLOWANCE_BYTES = 40
-_LARGEST_TIMESTAMP_MS = 2**63 - 1
 _HURRIED_CLOSE_MS = 10_000
 """How long records may still take to be delivered when the program leaves the context by an error."""
 
@@ -53,10 +54,8 @@ class Producer:
         **options: Unpack[ProducerKeywords],
     ) -> None:
         self._servers, self._options = read_options(ProducerOptions, bootstrap_servers, options)
-        self._linger_s = self._options.linger_ms / 1000
         self._max_request_bytes = self._options.max_request_size
         self._max_block_ms = self._options.max_block_ms
-        self._delivery_timeout_s = self._options.delivery_timeout_ms / 1000
         self._partitioner = Partitioner(self._options.partitioner, ignores_keys=self._options.partitioner_ignore_keys)
         self._interceptors = self._options.interceptors
         self._preparation = RecordPreparation(self._options)
@@ -65,8 +64,7 @@ class Producer:
         """The partitions that records may be sent to, of the topics that are asked about now; `_topics` sees to it."""
         self._topics: ProducerMetadata | None = None
         self._room = Room(self._options.buffer_memory, self._options.max_block_ms, self._hurry)
-        self._unfinished: dict[Batch, None] = {}
-        self._failures: UnseenFailures[Batch] = UnseenFailures(lambda batch: batch.is_observed)
+        self._batches = UnfinishedBatches(self._options, self._room)
         self._waiting_flushes = 0
         self._cluster: Cluster | None = None
         self._sender: Sender | None = None
@@ -89,8 +87,8 @@ class Producer:
             self._options,
             self._metrics,
             on_closed=self._on_closed,
-            on_finished=self._on_finished,
-            on_split=self._on_split,
+            on_finished=self._batches.finish,
+            on_split=self._batches.split,
         )
         try:
             await cluster.start()
@@ -100,6 +98,15 @@ class Producer:
             await cluster.close()
             raise
         self._cluster, self._sender = cluster, sender
+        self._batches.sender = sender
+        self._filler = BatchFiller(
+            sender,
+            self._room,
+            self._partitioner,
+            queues_of=self._queues_of,
+            open_batch=self._batches.open,
+            max_record_bytes=self._max_request_bytes - _HEADER_ALLOWANCE_BYTES,
+        )
         self._topics = ProducerMetadata(cluster, self._options, self._queues)
         cluster.on_update = self._on_metadata
 
@@ -125,11 +132,11 @@ class Producer:
             finally:
                 await self._cluster.close()
                 close_all(self._interceptors)
-        self._raise_failure()
+        self._batches.raise_failure()
 
     def _count_unsent(self) -> int:
         """How many records wait to be delivered, those whose request is under way included."""
-        return sum(batch.record_count for batch in self._unfinished)
+        return self._batches.count_records()
 
     def _give_up(self) -> None:
         """Send nothing more, and end every wait. Waits for nothing itself, so that a cancelled `close` does it, too."""
@@ -138,9 +145,7 @@ class Producer:
         self._sender.stop()
         self._room.close()
         self._topics.stop()
-        for batch in list(self._unfinished):
-            batch.fail(ClientClosed("the producer was closed before the record was delivered"))
-            self._on_finished(batch)
+        self._batches.give_up(ClientClosed("the producer was closed before the record was delivered"))
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -187,7 +192,7 @@ class Producer:
                 record.topic, record.value, record.key, record.headers, record.timestamp_ms, record.partition
             )
         except Exception as failed:
-            self._preparation.tell_refused(record, failed)
+            self._preparation.report_refused(record, failed)
             raise
 
     async def _put(  # noqa: PLR0915  # one path in one place: a call per step would cost as much as the step
@@ -226,25 +231,25 @@ class Producer:
             raise ValueError(f"{topic} has partitions 0 to {len(queues) - 1}, not {partition}")
         if timestamp_ms is None:
             timestamp_ms = int(time.time() * 1000)
-        elif not 0 <= timestamp_ms <= _LARGEST_TIMESTAMP_MS:
+        elif not 0 <= timestamp_ms <= LARGEST_TIMESTAMP_MS:
             raise ValueError(f"timestamp_ms must be 0 to 2^63-1, not {timestamp_ms}")
 
         queue = queues[partition]
         batch = queue.waiting[-1] if queue.waiting else None
         is_full = False
         if batch is None or batch.is_closed:
-            batch = self._open_batch(queue)
+            batch = self._batches.open(queue)
         elif batch.builder.size_bytes + bound > queue.batch_bytes and batch.record_count:
             self._sender.close_batch(batch)
             is_full = True
-            batch = self._open_batch(queue)
+            batch = self._batches.open(queue)
         builder = batch.builder
         before = len(builder.body)
         try:
             place = builder.append(timestamp_ms, key, value, headers)
         except BaseException:
             if not batch.record_count:
-                self._take_back(batch)
+                self._batches.take_back(batch)
             raise
         added = len(builder.body) - before
         batch.record_count = place + 1
@@ -260,6 +265,39 @@ class Producer:
             self._sender.wake()
             room.owes_a_break = True
         return delivery
+
+    async def send_many(
+        self,
+        topic: str,
+        values: Column,
+        *,
+        keys: Column | None = None,
+        headers: Iterable[Sequence[tuple[str, bytes | None]] | None] | None = None,
+        timestamps_ms: int | Iterable[int] | None = None,
+        partition: int | None = None,
+    ) -> Deliveries:
+        """Put many records on their way at once and return their deliveries, one object for all of them.
+
+        `values` and `keys` are lists, other iterables, numpy columns or Arrow arrays of bytes or None, or of what the
+        serializers take; all columns are of equal length and are read to their end first. `timestamps_ms` is one time
+        for all, or one for each (None: now). Records keep their order within a partition. They are encoded column by
+        column, which costs a fraction of as many calls of `send`.
+
+        Raises before any record is sent: RecordTooLarge, ValueError and TypeError, which name the record by its index,
+        what a serializer raises, and what `send` raises for a topic. BufferExhausted and ClientClosed may come when the
+        first records are on their way already; so may a cancellation. `flush` raises the errors of those.
+        """
+        self._refuse_if_closed()
+        preparation = self._preparation
+        records = preparation.prepare_many(values, keys, headers, timestamps_ms, partition)
+        runs: list[Run] = []
+        if preparation.has_interceptors:
+            for index, record in enumerate(preparation.one_by_one(topic, records)):
+                delivery = await self._put_prepared(preparation.prepare(record))
+                runs.append(Run(delivery._batch, delivery._place, [index]))
+        else:
+            await self._filler.fill(topic, records, runs)
+        return Deliveries(topic, len(records.values), runs, records.timestamps_ms)
 
     async def send_and_wait(
         self,
@@ -284,7 +322,7 @@ class Producer:
         if self._sender is None:
             raise ClientClosed("the producer was not started")
         await self._await_all(None)
-        self._raise_failure()
+        self._batches.raise_failure()
 
     async def partitions_for(self, topic: str) -> list[int]:
         """Return the partitions of a topic, which is created if the broker does so; raises as `send`."""
@@ -308,66 +346,20 @@ class Producer:
             "metadata-age": now - self._cluster.asked_at,
         }
 
-    # Batches ----------------------------------------------------------------------------------------------------
-
-    def _open_batch(self, queue: PartitionQueue[Batch]) -> Batch:
-        assert self._sender is not None
-        batch = Batch(queue, self._loop.time(), self._linger_s, self._delivery_timeout_s)
-        batch.expiry = self._loop.call_at(batch.deadline, self._sender.expire, batch)
-        if self._interceptors:
-            batch.deliveries = []
-        queue.used_at = batch.opened_at
-        self._unfinished[batch] = None
-        queue.waiting.append(batch)
-        self._sender.activate(queue)
-        return batch
-
-    def _take_back(self, batch: Batch) -> None:
-        """Forget a batch that was opened for a record that could not be encoded."""
-        batch.queue.waiting.remove(batch)
-        self._unfinished.pop(batch)
-        if batch.expiry is not None:
-            batch.expiry.cancel()
+    # Inside -----------------------------------------------------------------------------------------------------
 
     def _on_closed(self, batch: Batch) -> None:
         topic = batch.queue.topic
         self._partitioner.on_batch_closed(topic, batch.queue.partition, len(self._queues[topic]))
-
-    def _on_finished(self, batch: Batch) -> None:
-        """Give back the memory of a batch, and let senders in that wait for it."""
-        self._unfinished.pop(batch, None)
-        freed_bytes, batch.reserved_bytes = batch.reserved_bytes, 0
-        batch.sealed = None
-        if batch.error is not None:
-            self._failures.add(batch)
-        if batch.deliveries is not None:
-            for delivery in batch.deliveries:
-                tell_acknowledgement(self._interceptors, delivery.place, batch.error)
-            batch.deliveries = None
-        self._room.give_back(freed_bytes)
-
-    def _on_split(self, batch: Batch) -> None:
-        """Look after the parts of a batch instead of it."""
-        self._unfinished.pop(batch, None)
-        self._unfinished |= dict.fromkeys(batch.parts)
-        self._room.used_bytes += sum(part.reserved_bytes for part in batch.parts) - batch.reserved_bytes
-        batch.reserved_bytes = 0
-        batch.sealed = None
-        batch.deliveries = None
 
     def _refuse_if_closed(self) -> None:
         if self._is_closed:
             raise ClientClosed("the producer is closed")
 
     async def _await_all(self, timeout_s: float | None) -> None:
-        deadline = None if timeout_s is None else self._loop.time() + timeout_s
-        awaited = list(self._unfinished)
         self._hurry(1)
         try:
-            while awaited and (deadline is None or self._loop.time() <= deadline):
-                left_s = None if deadline is None else deadline - self._loop.time()
-                await asyncio.wait([batch.outcome for batch in awaited], timeout=left_s)
-                awaited = [part for batch in awaited for part in batch.parts]
+            await self._batches.wait(timeout_s)
         finally:
             self._hurry(-1)
 
@@ -376,12 +368,12 @@ class Producer:
         self._waiting_flushes += change
         self._sender.hurry(self._waiting_flushes > 0)
 
-    def _raise_failure(self) -> None:
-        failed = self._failures.take()
-        if failed is not None and failed.error is not None:
-            raise failed.error
-
     # Topics -----------------------------------------------------------------------------------------------------
+
+    async def _queues_of(self, topic: str) -> list[PartitionQueue[Batch]]:
+        """Return the queues of a topic; raises ClientClosed also when they are known."""
+        self._refuse_if_closed()
+        return self._queues.get(topic) or await self._open_topic(topic)
 
     async def _open_topic(self, topic: str) -> list[PartitionQueue[Batch]]:
         """Learn a topic's partitions; raises ClientClosed also when the producer is closed before they are known."""

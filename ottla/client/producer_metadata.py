@@ -28,7 +28,7 @@ class ProducerMetadata:
         self._max_idle_s = options.metadata_max_idle_ms / 1000
         self._queues = queues
         self._every_queue: dict[str, list[PartitionQueue[Batch]]] = {}
-        """Those of topics that rest, and those that the last answer did not tell of, too: a broker may be behind."""
+        """Those of topics that rest, and those that the last answer did not name, too: a broker may be behind."""
         self._opening: dict[str, asyncio.Task[list[PartitionQueue[Batch]]]] = {}
 
     async def open(self, topic: str) -> list[PartitionQueue[Batch]]:

@@ -5,9 +5,21 @@ Needs no loop: the blocking producer prepares records in the thread that sends.
 
 from __future__ import annotations
 
-from ottla.client.interceptors import before_sending, tell_acknowledgement
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import index as to_int
+from typing import Any
+
+from ottla.client.filling import ManyRecords
+from ottla.client.interceptors import before_sending, report_acknowledgement
 from ottla.client.producer_options import ProducerOptions
 from ottla.client.structs import ProducerRecord, RecordMetadata
+
+Column = Iterable[Any]
+"""A column of values or keys: any iterable; with a `tolist`, as numpy and pandas have it, or a `to_pylist`, as Arrow
+has it, that is called."""
+LARGEST_TIMESTAMP_MS = 2**63 - 1
+_BYTES_OR_NONE = {bytes, type(None)}
 
 
 class RecordPreparation:
@@ -17,6 +29,7 @@ class RecordPreparation:
         self._interceptors = options.interceptors
         self._key_serializer = options.key_serializer
         self._value_serializer = options.value_serializer
+        self.has_interceptors = bool(self._interceptors)
         self.is_plain = not (self._interceptors or self._key_serializer or self._value_serializer)
 
     def prepare(self, record: ProducerRecord) -> ProducerRecord:
@@ -33,14 +46,85 @@ class RecordPreparation:
                 key = self._key_serializer(key)
             return record._replace(value=to_bytes(value, "value"), key=to_bytes(key, "key"))
         except Exception as failed:  # whatever a program's own code raises
-            self.tell_refused(record, failed)
+            self.report_refused(record, failed)
             raise
 
-    def tell_refused(self, record: ProducerRecord, failed: Exception) -> None:
+    def report_refused(self, record: ProducerRecord, failed: Exception) -> None:
         """Let interceptors hear that a record they have seen is not sent."""
         partition = -1 if record.partition is None else record.partition
         timestamp_ms = -1 if record.timestamp_ms is None else record.timestamp_ms
-        tell_acknowledgement(self._interceptors, RecordMetadata(record.topic, partition, -1, timestamp_ms), failed)
+        report_acknowledgement(self._interceptors, RecordMetadata(record.topic, partition, -1, timestamp_ms), failed)
+
+    def prepare_many(
+        self,
+        values: Column,
+        keys: Column | None,
+        headers: Iterable[Sequence[tuple[str, bytes | None]] | None] | None,
+        timestamps_ms: int | Iterable[int] | None,
+        partition: int | None,
+    ) -> ManyRecords:
+        """Return the columns of `send_many` as lists of equal length.
+
+        Keys and values are bytes or None afterwards, unless interceptors are to see them first. Raises ValueError,
+        TypeError with the index of a record, and what a serializer raises.
+        """
+        some_values = _listed(values)
+        some_keys = None if keys is None else _listed(keys)
+        some_headers = None if headers is None else [one or () for one in _listed(headers)]
+        if not self.has_interceptors:
+            some_values = _as_bytes(_serialized(some_values, self._value_serializer), "value")
+            some_keys = None if some_keys is None else _as_bytes(_serialized(some_keys, self._key_serializer), "key")
+        times: int | list[int]
+        if timestamps_ms is None:
+            times = int(time.time() * 1000)
+        elif isinstance(timestamps_ms, int):
+            times = timestamps_ms
+        else:
+            times = list(map(to_int, _listed(timestamps_ms)))
+        for name, column in (("keys", some_keys), ("headers", some_headers), ("timestamps_ms", times)):
+            if isinstance(column, list) and len(column) != len(some_values):
+                raise ValueError(f"{len(some_values)} values and {len(column)} {name}: columns are of equal length")
+        oldest, newest = (times, times) if isinstance(times, int) else (min(times, default=0), max(times, default=0))
+        if oldest < 0 or newest > LARGEST_TIMESTAMP_MS:
+            raise ValueError(f"timestamps_ms must be 0 to 2^63-1, not {oldest if oldest < 0 else newest}")
+        return ManyRecords(some_values, some_keys, some_headers, times, partition)
+
+    def one_by_one(self, topic: str, records: ManyRecords) -> Iterator[ProducerRecord]:
+        """Yield the records of columns, as interceptors see them."""
+        values, keys, headers, times, partition = records
+        assert partition is None or isinstance(partition, int)
+        for place, value in enumerate(values):
+            yield ProducerRecord(
+                topic,
+                value,
+                None if keys is None else keys[place],
+                () if headers is None else headers[place],
+                times if isinstance(times, int) else times[place],
+                partition,
+            )
+
+
+def _listed(column: Iterable[Any]) -> list[Any]:
+    if type(column) is list:
+        return column
+    if isinstance(column, (str, bytes, bytearray, memoryview)):
+        raise TypeError(f"a column is an iterable with an item for each record, not {type(column).__name__}")
+    for name in ("tolist", "to_pylist"):  # numpy and pandas; Arrow
+        convert = getattr(column, name, None)
+        if convert is not None:
+            return list(convert())
+    return list(column)
+
+
+def _serialized(column: list[Any], serialize: Callable[[Any], object] | None) -> list[Any]:
+    return column if serialize is None else [None if one is None else serialize(one) for one in column]
+
+
+def _as_bytes(column: list[Any], name: str) -> list[bytes | None]:
+    """Return the column with each item as bytes or None; raises TypeError with the index of one that is neither."""
+    if set(map(type, column)) <= _BYTES_OR_NONE:
+        return column
+    return [to_bytes(one, f"{name} of record {place}") for place, one in enumerate(column)]
 
 
 def to_bytes(data: object, name: str) -> bytes | None:

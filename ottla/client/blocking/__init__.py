@@ -18,7 +18,8 @@ that are still open are closed, and records that could not be sent are counted i
 from __future__ import annotations
 
 from ottla.client.blocking.consumer import Consumer
-from ottla.client.blocking.producer import Delivery, Producer
+from ottla.client.blocking.deliveries import Deliveries, Delivery
+from ottla.client.blocking.producer import Producer
 from ottla.client.blocking.twins import AdminMethods
 
 
@@ -26,4 +27,4 @@ class Admin(AdminMethods):
     """The blocking twin of `ottla.client.Admin`: the same options and methods, which wait. A context manager."""
 
 
-__all__ = ["Admin", "Consumer", "Delivery", "Producer"]
+__all__ = ["Admin", "Consumer", "Deliveries", "Delivery", "Producer"]

@@ -43,7 +43,8 @@ EXIT_LIMIT_MS = 5_000
 class LoopThread:
     """See the module. Get the process's own by `LoopThread.of_this_process()`."""
 
-    _current: LoopThread | None = None
+    current: LoopThread | None = None
+    """That of this process; none before it is needed, and in a forked child."""
     _making = threading.Lock()
     _has_ended = False
 
@@ -67,21 +68,21 @@ class LoopThread:
         with cls._making:
             if cls._has_ended:
                 raise ClientClosed("the program is ending")
-            if cls._current is None or cls._current.pid != os.getpid() or cls._current.loop.is_closed():
-                cls._current = cls()
-            return cls._current
+            if cls.current is None or cls.current.pid != os.getpid() or cls.current.loop.is_closed():
+                cls.current = cls()
+            return cls.current
 
     @classmethod
     def forget(cls) -> None:
         """In a forked child: the parent's thread is not here, and its lock may have been held."""
         cls._making = threading.Lock()
-        cls._current = None
+        cls.current = None
         cls._has_ended = False
 
     @classmethod
     def end(cls) -> None:
         """At exit: close what is open, within the limit, and end the thread. A second call finds nothing to do."""
-        current, cls._current, cls._has_ended = cls._current, None, True
+        current, cls.current, cls._has_ended = cls.current, None, True
         if current is None or current.pid != os.getpid() or current.loop.is_closed():
             return
         ending = asyncio.run_coroutine_threadsafe(current._close_clients(), current.loop)

@@ -13,18 +13,22 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Unpack
 
 from ottla.address import host_and_port
 from ottla.client.accumulator import Delivery as AsyncDelivery
-from ottla.client.blocking.loop_thread import EXIT_LIMIT_MS
+from ottla.client.blocking.deliveries import Deliveries, Delivery, Refused, columns_of
+from ottla.client.blocking.loop_thread import EXIT_LIMIT_MS, LoopThread
 from ottla.client.blocking.twins import ProducerMethods
-from ottla.client.errors import BufferExhausted, ClientClosed, ClientTimeout, KafkaError
+from ottla.client.errors import BufferExhausted, ClientClosed, ClientTimeout, KafkaError, RecordTooLarge
 from ottla.client.options import Servers
 from ottla.client.producer import Producer as AsyncProducer
 from ottla.client.producer_options import ProducerKeywords
+from ottla.client.record_preparation import Column, to_bytes
+from ottla.client.sent_records import Deliveries as AsyncDeliveries
+from ottla.client.sent_records import Run
 from ottla.client.structs import ProducerRecord, RecordMetadata
 from ottla.client.unseen_failures import UnseenFailures
 
@@ -35,40 +39,6 @@ _INBOX_BYTES = 256 * 1024
 _RECORD_BYTES = 100
 """What a record weighs in the inbox beside its key and value, so that empty ones are bounded too."""
 _HURRIED_CLOSE_MS = 10_000
-
-
-class Delivery:
-    """What becomes of one sent record: `result` waits for its `RecordMetadata`, or raises what ended it.
-
-    It need not be asked: `flush` and `close` raise the error of records whose delivery nobody asked.
-    """
-
-    __slots__ = ("_error", "_inner", "_is_observed", "_producer", "_record")
-
-    def __init__(self, producer: Producer, record: ProducerRecord) -> None:
-        self._producer = producer
-        self._record = record
-        self._inner: AsyncDelivery | None = None
-        self._error: Exception | None = None
-        self._is_observed = False
-
-    def done(self) -> bool:
-        """Whether it is known what became of the record."""
-        inner = self._inner
-        return self._error is not None or (inner is not None and inner.done())
-
-    def result(self, timeout_ms: float | None = None) -> RecordMetadata:
-        """Return where the record went, or raise why it did not go; ClientTimeout when that is open after `timeout_ms`.
-
-        None waits for as long as the producer's `delivery_timeout_ms` lets it.
-        """
-        if not self.done():
-            self._producer.await_delivery(self, timeout_ms)
-        if self._error is not None:
-            self._is_observed = True
-            raise self._error
-        assert self._inner is not None
-        return self._inner.result()
 
 
 class Producer(ProducerMethods):
@@ -83,8 +53,10 @@ class Producer(ProducerMethods):
         super().__init__(bootstrap_servers, **options)
         self._max_block_ms = self._inner._options.max_block_ms
         self._prepare = self._inner._preparation.prepare
+        self._is_plain = self._inner._is_plain
         self._known: set[str] = set()
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         """Guards what follows; notified when the inbox was emptied, and at the end."""
         self._inbox: list[Delivery] = []
         self._inbox_bytes = 0
@@ -96,7 +68,7 @@ class Producer(ProducerMethods):
         self._is_draining = False
         self._is_closing = False
         self._draining: asyncio.Task[None] | None = None
-        self._refused: UnseenFailures[Delivery] = UnseenFailures(lambda delivery: delivery._is_observed)
+        self._refused: UnseenFailures[Refused] = UnseenFailures(lambda refused: refused.is_observed)
 
     def send(
         self,
@@ -115,15 +87,29 @@ class Producer(ProducerMethods):
         `max_block_ms`, BufferExhausted when there is no room for so long, TypeError for keys and values that are not
         bytes, and what a serializer raises. Its delivery raises everything else that is wrong with a record.
         """
-        thread = self._running()
+        thread = self._thread
+        if thread is None or thread is not LoopThread.current or self._is_closed:
+            thread = self._running()
         if timestamp_ms is None:
             timestamp_ms = int(time.time() * 1000)
-        record = self._prepare(ProducerRecord(topic, value, key, headers, timestamp_ms, partition))
-        if record.topic not in self._known:
-            self.partitions_for(record.topic)
-            self._known.add(record.topic)
-        delivery = Delivery(self, record)
-        with self._changed:
+        weight = _RECORD_BYTES
+        if not self._is_plain:
+            prepared = self._prepare(ProducerRecord(topic, value, key, headers, timestamp_ms, partition))
+            topic, value, key, headers, _, partition = prepared
+            timestamp_ms = timestamp_ms if prepared.timestamp_ms is None else prepared.timestamp_ms
+        if value is not None:
+            if type(value) is not bytes:
+                value = to_bytes(value, "value")
+            weight += len(value)  # type: ignore[arg-type]  # bytes, since the line before
+        if key is not None:
+            if type(key) is not bytes:
+                key = to_bytes(key, "key")
+            weight += len(key)  # type: ignore[arg-type]  # bytes, since the line before
+        if topic not in self._known:
+            self.partitions_for(topic)
+            self._known.add(topic)
+        delivery = Delivery(self, (topic, value, key, headers, timestamp_ms, partition), timestamp_ms)
+        with self._lock:
             if self._inbox_bytes >= _INBOX_BYTES:
                 self._await_room()
             if self._is_closing:
@@ -135,9 +121,33 @@ class Producer(ProducerMethods):
                     raise ClientClosed("the program is ending") from None
                 self._is_draining = True
             self._inbox.append(delivery)
-            self._inbox_bytes += _weigh(record)
+            self._inbox_bytes += weight
             self._handed_over += 1
         return delivery
+
+    def send_many(
+        self,
+        topic: str,
+        values: Column,
+        *,
+        keys: Column | None = None,
+        headers: Iterable[Sequence[tuple[str, bytes | None]] | None] | None = None,
+        timestamps_ms: int | Iterable[int] | None = None,
+        partition: int | None = None,
+    ) -> Deliveries:
+        """Put many records on their way at once and return their deliveries, one object for all of them.
+
+        `values` and `keys` are lists, other iterables, numpy columns or Arrow arrays of bytes or None, or of what the
+        serializers take; all columns are of equal length and are read to their end first. `timestamps_ms` is one time
+        for all, or one for each (None: now). Records keep their order within a partition, behind those that this thread
+        has sent before. They are encoded column by column, which costs a fraction of as many calls of `send`.
+
+        Raises before any record is sent: RecordTooLarge, ValueError and TypeError, which name the record by its index,
+        what a serializer raises, and what `send` raises for a topic. BufferExhausted and ClientClosed may come when the
+        first records are on their way already; `flush` raises the errors of those.
+        """
+        sending = self._send_many(topic, values, keys, headers, timestamps_ms, partition)
+        return Deliveries(self, self._await(sending))
 
     def send_and_wait(
         self,
@@ -150,9 +160,12 @@ class Producer(ProducerMethods):
         partition: int | None = None,
     ) -> RecordMetadata:
         """Send one record and return where it went; see `send`."""
-        return self.send(
-            topic, value, key=key, headers=headers, timestamp_ms=timestamp_ms, partition=partition
-        ).result()
+        now_ms = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
+        thread = self._running()
+        record = self._prepare(ProducerRecord(topic, value, key, headers, now_ms, partition))
+        place = thread.wait_for(self._send_and_wait(record))
+        self._known.add(record.topic)
+        return place
 
     def flush(self) -> None:
         """Wait until everything that was sent is delivered or given up, without lingering.
@@ -191,6 +204,13 @@ class Producer(ProducerMethods):
             thread = self._running()
         thread.wait_for(self._await_delivery(delivery, timeout_ms))
 
+    def await_deliveries(self, deliveries: AsyncDeliveries, timeout_ms: float | None) -> None:
+        """Wait until it is known what became of the records of a call; `Deliveries.result` calls it."""
+        thread = self._thread
+        if thread is None or thread.pid != os.getpid():
+            thread = self._running()
+        thread.wait_for(self._await_deliveries(deliveries, timeout_ms))
+
     async def close_at_exit(self) -> None:
         """End because the program does; what cannot be delivered in a few seconds is given up, counted and logged."""
         limit_ms = EXIT_LIMIT_MS
@@ -200,7 +220,7 @@ class Producer(ProducerMethods):
                 await self._inner._await_all(None)
         except TimeoutError:
             limit_ms = 0
-            open_here = [one for one in (*self._in_hand, *self._inbox) if one._inner is None and one._error is None]
+            open_here = [one for one in (*self._in_hand, *self._inbox) if one.batch is None]
             _warn_of_unsent(self._inner, self._inner._count_unsent() + len(open_here))
         try:
             await self._close(limit_ms)
@@ -234,8 +254,8 @@ class Producer(ProducerMethods):
 
     def _raise_refused(self) -> None:
         refused = self._refused.take()
-        if refused is not None and refused._error is not None:
-            raise refused._error
+        if refused is not None:
+            raise refused.error
 
     # In the loop thread -----------------------------------------------------------------------------------------
 
@@ -250,12 +270,7 @@ class Producer(ProducerMethods):
             self._in_hand = taken
             self._changed.notify_all()
         try:
-            for delivery in taken:
-                try:
-                    delivery._inner = await self._inner._put_prepared(delivery._record)
-                except Exception as refused:  # whatever it is, who sent the record has to hear it
-                    delivery._error = refused
-                    self._refused.add(delivery)
+            await self._put(taken)
         finally:
             self._taken += len(taken)
             self._in_hand = []
@@ -263,6 +278,68 @@ class Producer(ProducerMethods):
                 self._is_draining = bool(self._inbox)
                 if self._is_draining:
                     self._draining = asyncio.create_task(self._drain(), name="ottla-inbox")
+
+    async def _put(self, taken: list[Delivery]) -> None:
+        """Put records into batches, column by column where no interceptor is to see each."""
+        topics: dict[str, list[Delivery]] = {}
+        for delivery in taken:
+            record = delivery.record
+            assert record is not None
+            if (group := topics.get(record[0])) is None:
+                group = topics[record[0]] = []
+            group.append(delivery)
+        for topic, group in topics.items():
+            if self._inner._interceptors or len(group) == 1:
+                await self._put_one_by_one(group)
+            else:
+                await self._put_together(topic, group)
+
+    async def _put_together(self, topic: str, group: list[Delivery]) -> None:
+        while group:
+            runs: list[Run] = []
+            refused: Exception | None = None
+            try:
+                await self._inner._filler.fill(topic, columns_of(group), runs)
+            except Exception as failed:  # whatever it is, the sender of the record has to get it
+                refused = failed
+            for batch, first, indexes in runs:
+                for place, index in enumerate(indexes, first):
+                    group[index].put(batch, place)
+            if refused is None:
+                return
+            group = [delivery for delivery in group if delivery.batch is None]
+            if isinstance(refused, BufferExhausted):  # the first has waited for room in vain, the next one waits again
+                self._refuse(group.pop(0), refused)
+            elif isinstance(refused, KafkaError) and not isinstance(refused, RecordTooLarge):
+                for delivery in group:
+                    self._refuse(delivery, refused)
+                return
+            else:  # one of them is wrong: the others are sent
+                await self._put_one_by_one(group)
+                return
+
+    async def _put_one_by_one(self, group: list[Delivery]) -> None:
+        for delivery in group:
+            try:
+                assert delivery.record is not None
+                inner = await self._inner._put_prepared(ProducerRecord(*delivery.record))
+                delivery.put(inner._batch, inner._place)
+            except Exception as refused:  # whatever it is, the sender of the record has to get it
+                self._refuse(delivery, refused)
+
+    def _refuse(self, delivery: Delivery, error: Exception) -> None:
+        self._refused.add(delivery.refuse(error))
+
+    async def _send_many(self, *arguments: Any) -> AsyncDeliveries:
+        await self._drained()
+        topic, values, keys, headers, timestamps_ms, partition = arguments
+        return await self._inner.send_many(
+            topic, values, keys=keys, headers=headers, timestamps_ms=timestamps_ms, partition=partition
+        )
+
+    async def _send_and_wait(self, record: ProducerRecord) -> RecordMetadata:
+        await self._drained()
+        return await (await self._inner._put_prepared(record))
 
     async def _drained(self) -> None:
         """Wait until all that was sent before is in batches; others may send on."""
@@ -279,12 +356,20 @@ class Producer(ProducerMethods):
     async def _await_delivery(self, delivery: Delivery, timeout_ms: float | None) -> None:
         try:
             async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
-                while delivery._inner is None and delivery._error is None:
+                while delivery.batch is None:
                     await self._drained()
-                if delivery._inner is not None:
-                    await _end_of(delivery._inner)
+                inner = delivery.inner()
+                if inner is not None:
+                    await _end_of(inner)
         except TimeoutError:
             raise ClientTimeout(f"it is not known after {timeout_ms} ms what became of the record") from None
+
+    async def _await_deliveries(self, deliveries: AsyncDeliveries, timeout_ms: float | None) -> None:
+        try:
+            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                await _end_of(deliveries)
+        except TimeoutError:
+            raise ClientTimeout(f"it is not known after {timeout_ms} ms what became of the records") from None
 
     async def _close(self, timeout_ms: int | None) -> None:
         with contextlib.suppress(TimeoutError):  # what is not in a batch by then is refused by the closed producer
@@ -305,15 +390,7 @@ def _warn_of_unsent(producer: AsyncProducer, records: int) -> None:
         )
 
 
-async def _end_of(delivery: AsyncDelivery) -> None:
-    """Wait for the end, whichever it is: `Delivery.result` returns or raises it."""
+async def _end_of(delivery: AsyncDelivery | AsyncDeliveries) -> None:
+    """Wait for the end, whichever it is: `result` returns or raises it."""
     with contextlib.suppress(KafkaError):
         await delivery
-
-
-def _weigh(record: ProducerRecord) -> int:
-    weight = _RECORD_BYTES
-    for data in (record.key, record.value):
-        if isinstance(data, bytes):
-            weight += len(data)
-    return weight

@@ -178,7 +178,7 @@ class ConsumerMethods(Twin[AsyncConsumer[K, V]], Generic[K, V]):
         return self._await(self._inner.end_offsets(partitions))
 
     def high_watermark(self, partition: tuple[str, int]) -> int:
-        """Return the high watermark that the last answer told, -1 before the first."""
+        """Return the high watermark that the last answer named, -1 before the first."""
         return self._call(self._inner.high_watermark, partition)
 
     def lag(self, partition: tuple[str, int]) -> int:
@@ -295,7 +295,7 @@ class AdminMethods(Twin[AsyncAdmin]):
     def describe_producers(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, list[ProducerState]]:
         """Return what each partition remembers of its producers, open transactions too (KIP-664).
 
-        Raises AdminError by `topic-partition`, UnsupportedByBroker when the broker cannot tell (before Kafka 2.8).
+        Raises AdminError by `topic-partition`, UnsupportedByBroker when the broker cannot say (before Kafka 2.8).
         """
         return self._await(self._inner.describe_producers(partitions))
 

@@ -2,7 +2,7 @@
 
 One round after the other:
 
-1. *Prepare*, in a poll: commit, tell the listener, give up. Everything, unless all assignors are cooperative; then only
+1. *Prepare*, in a poll: commit, call the listener, give up. Everything, unless all assignors are cooperative; then only
    what is not subscribed to any more. What the group took away already is lost, not revoked.
 2. *Join*: JoinGroup waits until every member is there; the leader computes the assignment; SyncGroup brings it.
 3. *Accept*, in a poll: a cooperative member gives up what moves, and joins again so that others may have it; then it

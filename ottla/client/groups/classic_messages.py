@@ -77,21 +77,21 @@ def join_request(
 def members_of(answer: JoinGroupResponse) -> list[GroupMember]:
     """Return the members as the leader sees them; one whose subscription cannot be read subscribes to nothing."""
     members: list[GroupMember] = []
-    for told in answer.members:
+    for member in answer.members:
         try:
-            subscription = decode_subscription(told.metadata)
+            subscription = decode_subscription(member.metadata)
         except MalformedMessage as malformed:
-            logger.warning("member %s has a subscription that makes no sense: %s", told.member_id, malformed)
-            members.append(GroupMember(told.member_id, frozenset(), told.group_instance_id))
+            logger.warning("member %s has a subscription that makes no sense: %s", member.member_id, malformed)
+            members.append(GroupMember(member.member_id, frozenset(), member.group_instance_id))
             continue
         owned = tuple(
             TopicPartition(topic.topic, index) for topic in subscription.owned_partitions for index in topic.partitions
         )
         members.append(
             GroupMember(
-                told.member_id,
+                member.member_id,
                 frozenset(subscription.topics),
-                told.group_instance_id,
+                member.group_instance_id,
                 owned,
                 subscription.generation_id,
                 bytes(subscription.user_data or b""),

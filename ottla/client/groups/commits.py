@@ -79,10 +79,10 @@ async def commit_once(
     )
     answer = await coordinator.send(connection, request, OffsetCommitResponse, version)
     refused = [
-        (f"{topic.name}-{told.partition_index}", ErrorCode.of(told.error_code))
+        (f"{topic.name}-{entry.partition_index}", ErrorCode.of(entry.error_code))
         for topic in answer.topics
-        for told in topic.partitions
-        if told.error_code
+        for entry in topic.partitions
+        if entry.error_code
     ]
     if refused:
         raise _commit_failure(coordinator, refused)
@@ -203,12 +203,12 @@ def read_offset_fetch(
     found: dict[TopicPartition, OffsetAndMetadata] = {}
     refused: dict[TopicPartition, ErrorCode] = {}
     for topic in topics:
-        for told in topic.partitions:
-            partition = TopicPartition(topic.name, told.partition_index)
-            if told.error_code:
-                refused[partition] = ErrorCode.of(told.error_code)
-            elif told.committed_offset >= 0:
+        for entry in topic.partitions:
+            partition = TopicPartition(topic.name, entry.partition_index)
+            if entry.error_code:
+                refused[partition] = ErrorCode.of(entry.error_code)
+            elif entry.committed_offset >= 0:
                 found[partition] = OffsetAndMetadata(
-                    told.committed_offset, told.metadata or "", told.committed_leader_epoch
+                    entry.committed_offset, entry.metadata or "", entry.committed_leader_epoch
                 )
     return ErrorCode.of(code), found, refused

@@ -2,9 +2,9 @@
 
 Two things go on side by side:
 
-- *Heartbeats*, every so often as the coordinator says, and at once when there is something new to tell. They bring the
+- *Heartbeats*, every so often as the coordinator says, and at once when there is news to report. They bring the
   member's epoch and, when it changed, all that it is to own.
-- *Reconciliation*, in polls: give up what is not in the assignment, take what is new in it, and tell by the next
+- *Reconciliation*, in polls: give up what is not in the assignment, take what is new in it, and report it by the next
   heartbeat. Whatever a member keeps it reads on; the coordinator hands a partition on only when its owner gave it up.
 
 A member whose epoch is fenced, or that the group does not know, has lost what it owned; it says so to the listener in
@@ -135,7 +135,7 @@ class ConsumerProtocolMember(Membership):
             await self._urgency(min(self._interval_s, watch.left_s(context.now())))
 
     async def _urgency(self, limit_s: float | None) -> None:
-        """Wait until a heartbeat is due: in `limit_s` seconds, or when there is something to tell."""
+        """Wait until a heartbeat is due: in `limit_s` seconds, or when there is something to report."""
         try:
             async with asyncio.timeout(None if limit_s is None else max(0.0, limit_s)):
                 await self._is_urgent.wait()
@@ -180,7 +180,7 @@ class ConsumerProtocolMember(Membership):
         if answer.assignment is not None:
             self._target = {topic.topic_id: frozenset(topic.partitions) for topic in answer.assignment.topic_partitions}
             self._changed.set()
-        if not self._state.is_told(self._facts()):
+        if not self._state.is_reported(self._facts()):
             self._is_urgent.set()
 
     def _facts(self) -> Facts:

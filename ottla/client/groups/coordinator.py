@@ -33,7 +33,7 @@ _FIRST_VERSION_WITH_KEY_TYPE = 1
 
 
 async def find_coordinator(cluster: Cluster, group_id: str) -> int:
-    """Return the node id of a group's coordinator; raises KafkaError when the broker has none to tell or refuses."""
+    """Return the node id of a group's coordinator; raises KafkaError when the broker names none or refuses."""
     connection = await cluster.any_connection()
     version = connection.version_for(FindCoordinatorRequest)
     if version >= _FIRST_VERSION_WITH_KEYS:
@@ -47,8 +47,8 @@ async def find_coordinator(cluster: Cluster, group_id: str) -> int:
     code = ErrorCode.of(answer.error_code if found is None else found.error_code)
     node_id = answer.node_id if found is None else found.node_id
     if code:
-        told = answer.error_message if found is None else found.error_message
-        raise KafkaError(code, f"group {group_id}: {told or code.message}")
+        message = answer.error_message if found is None else found.error_message
+        raise KafkaError(code, f"group {group_id}: {message or code.message}")
     if node_id not in cluster.brokers:
         await cluster.refresh()
         if node_id not in cluster.brokers:

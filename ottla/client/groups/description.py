@@ -16,30 +16,32 @@ logger = logging.getLogger(__name__)
 _CLASSIC_MEMBER = 0
 
 
-def describe_classic(told: DescribeGroupsResponse.DescribedGroup, coordinator: BrokerAddress) -> GroupDescription:
+def describe_classic(
+    description: DescribeGroupsResponse.DescribedGroup, coordinator: BrokerAddress
+) -> GroupDescription:
     """Return a group of the classic protocol; what members say in bytes of their own is read for consumers only."""
-    is_consumers = told.protocol_type in (CONSUMER_PROTOCOL_TYPE, "")
+    is_consumers = description.protocol_type in (CONSUMER_PROTOCOL_TYPE, "")
     return GroupDescription(
-        group_id=told.group_id,
+        group_id=description.group_id,
         group_type=CLASSIC,
-        protocol_type=told.protocol_type,
-        state=told.group_state,
-        assignor=told.protocol_data,
+        protocol_type=description.protocol_type,
+        state=description.group_state,
+        assignor=description.protocol_data,
         coordinator=coordinator,
-        members=[_classic_member(member, is_consumers) for member in told.members],
+        members=[_classic_member(member, is_consumers) for member in description.members],
     )
 
 
 def describe_consumer(
-    told: ConsumerGroupDescribeResponse.DescribedGroup, coordinator: BrokerAddress
+    description: ConsumerGroupDescribeResponse.DescribedGroup, coordinator: BrokerAddress
 ) -> GroupDescription:
     """Return a group of the consumer protocol."""
     return GroupDescription(
-        group_id=told.group_id,
+        group_id=description.group_id,
         group_type=CONSUMER,
         protocol_type=CONSUMER_PROTOCOL_TYPE,
-        state=told.group_state,
-        assignor=told.assignor_name,
+        state=description.group_state,
+        assignor=description.assignor_name,
         coordinator=coordinator,
         members=[
             MemberDescription(
@@ -54,37 +56,41 @@ def describe_consumer(
                 epoch=member.member_epoch,
                 speaks_classic=member.member_type == _CLASSIC_MEMBER,
             )
-            for member in told.members
+            for member in description.members
         ],
-        epoch=told.group_epoch,
-        assignment_epoch=told.assignment_epoch,
+        epoch=description.group_epoch,
+        assignment_epoch=description.assignment_epoch,
     )
 
 
-def _classic_member(told: DescribeGroupsResponse.DescribedGroupMember, is_consumers: bool) -> MemberDescription:
+def _classic_member(description: DescribeGroupsResponse.DescribedGroupMember, is_consumers: bool) -> MemberDescription:
     topics: list[str] = []
     assignment: list[TopicPartition] = []
     if is_consumers:
         try:
-            topics = sorted(decode_subscription(told.member_metadata).topics) if len(told.member_metadata) else []
+            topics = (
+                sorted(decode_subscription(description.member_metadata).topics)
+                if len(description.member_metadata)
+                else []
+            )
             assignment = [
                 TopicPartition(topic.topic, index)
-                for topic in decode_assignment(told.member_assignment).assigned_partitions
+                for topic in decode_assignment(description.member_assignment).assigned_partitions
                 for index in topic.partitions
             ]
         except MalformedMessage as malformed:
-            logger.warning("member %s says what makes no sense: %s", told.member_id, malformed)
+            logger.warning("member %s says what makes no sense: %s", description.member_id, malformed)
     return MemberDescription(
-        member_id=told.member_id,
-        group_instance_id=told.group_instance_id,
-        client_id=told.client_id,
-        host=told.client_host,
+        member_id=description.member_id,
+        group_instance_id=description.group_instance_id,
+        client_id=description.client_id,
+        host=description.client_host,
         topics=topics,
         assignment=sorted(assignment),
     )
 
 
-def _partitions(told: ConsumerGroupDescribeResponse.Assignment) -> list[TopicPartition]:
+def _partitions(description: ConsumerGroupDescribeResponse.Assignment) -> list[TopicPartition]:
     return sorted(
-        TopicPartition(topic.topic_name, index) for topic in told.topic_partitions for index in topic.partitions
+        TopicPartition(topic.topic_name, index) for topic in description.topic_partitions for index in topic.partitions
     )

@@ -1,4 +1,4 @@
-"""What a member of the consumer protocol has told its coordinator, so that a heartbeat says only what is new. Pure.
+"""What a member of the consumer protocol has reported to its coordinator, so that heartbeats report only what is new.
 
 Joining sends everything, later heartbeats what changed since; null means "as before". After a heartbeat whose answer
 never came nobody knows what the coordinator has heard, so the next one sends everything again. As in Kafka's
@@ -25,7 +25,7 @@ Owned = frozenset[tuple[UUID, int]]
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What there is to tell."""
+    """What there is to report."""
 
     topics: frozenset[str]
     regex: str | None
@@ -40,26 +40,28 @@ class HeartbeatState:
     def __init__(self, group_id: str, group_instance_id: str | None) -> None:
         self._group_id = group_id
         self._group_instance_id = group_instance_id
-        self._told: Facts | None = None
-        self._telling: Facts | None = None
+        self._reported: Facts | None = None
+        self._reporting: Facts | None = None
 
     def request(self, member_id: str, epoch: int, facts: Facts) -> ConsumerGroupHeartbeatRequest:
         """Return the heartbeat; `answered` or `lost` says what became of it."""
-        told = None if epoch == JOIN_EPOCH else self._told
+        reported = None if epoch == JOIN_EPOCH else self._reported
         if epoch == JOIN_EPOCH:
             facts = replace(facts, owned=frozenset())
-        self._telling = facts
-        is_new_regex = facts.regex != (told.regex if told else None)
+        self._reporting = facts
+        is_new_regex = facts.regex != (reported.regex if reported else None)
         return ConsumerGroupHeartbeatRequest(
             group_id=self._group_id,
             member_id=member_id,
             member_epoch=epoch,
             instance_id=self._group_instance_id,
-            rebalance_timeout_ms=facts.rebalance_timeout_ms if told is None else -1,
-            subscribed_topic_names=sorted(facts.topics) if told is None or facts.topics != told.topics else None,
+            rebalance_timeout_ms=facts.rebalance_timeout_ms if reported is None else -1,
+            subscribed_topic_names=sorted(facts.topics)
+            if reported is None or facts.topics != reported.topics
+            else None,
             subscribed_topic_regex=(facts.regex or "") if is_new_regex else None,
-            server_assignor=facts.server_assignor if told is None else None,
-            topic_partitions=_by_id(facts.owned) if told is None or facts.owned != told.owned else None,
+            server_assignor=facts.server_assignor if reported is None else None,
+            topic_partitions=_by_id(facts.owned) if reported is None or facts.owned != reported.owned else None,
         )
 
     def leaving(self, member_id: str, *, for_good: bool) -> ConsumerGroupHeartbeatRequest:
@@ -73,15 +75,15 @@ class HeartbeatState:
 
     def answered(self) -> None:
         """The coordinator has heard the last heartbeat."""
-        self._told, self._telling = self._telling, None
+        self._reported, self._reporting = self._reporting, None
 
     def lost(self) -> None:
         """Perhaps it has not."""
-        self._told = self._telling = None
+        self._reported = self._reporting = None
 
-    def is_told(self, facts: Facts) -> bool:
+    def is_reported(self, facts: Facts) -> bool:
         """Whether the coordinator knows all of this."""
-        return facts == self._told
+        return facts == self._reported
 
 
 def owned_by_id(partitions: Iterable[TopicPartition], ids: Mapping[str, UUID]) -> Owned:

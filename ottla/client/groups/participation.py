@@ -24,7 +24,7 @@ from ottla.client.groups.membership import GroupContext, Membership, Partitions
 from ottla.client.groups.poll_gate import PollGate
 from ottla.client.groups.start_positions import StartPositions
 from ottla.client.groups.subscription import Subscription
-from ottla.client.interceptors import tell_commit
+from ottla.client.interceptors import report_commit
 from ottla.client.metrics import GroupMetrics
 from ottla.client.structs import GroupMetadata, OffsetAndMetadata, TopicPartition
 from ottla.protocol.errors import ErrorCode, MalformedMessage
@@ -141,7 +141,7 @@ class Participation:
         self._positions.look_up(assigned)
 
     async def close(self) -> None:
-        """Commit, tell the listener, leave the group, as the options say."""
+        """Commit, call the listener, leave the group, as the options say."""
         try:
             await self._end(is_closing=True)
         finally:  # also of a close that is cancelled
@@ -194,7 +194,7 @@ class Participation:
                 raise
             now = self._loop.time()
             self._metrics.commit_latency_ms.add((now - begun_at) * 1000, now)
-        tell_commit(self._options.interceptors, offsets)
+        report_commit(self._options.interceptors, offsets)
 
     def _refuse_what_is_gone(self, offsets: Iterable[TopicPartition], held: Mapping[TopicPartition, object]) -> None:
         """Raise CommitFailed if partitions were given up since a commit began: others may have read on from there."""
@@ -304,7 +304,7 @@ class Participation:
             await self._leave(membership, "the consumer ends its subscription", for_good=for_good)
 
     async def _give_up(self, *, is_closing: bool) -> None:
-        """Commit, tell the listener, and own nothing."""
+        """Commit, call the listener, and own nothing."""
         owned = self._partitions.owned()
         is_member = self._identity is not None
         if self._options.enable_auto_commit and (is_member or self._subscription is None):

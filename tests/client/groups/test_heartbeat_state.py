@@ -44,7 +44,7 @@ def test_later_ones_tell_what_changed_since():
     assert told(request) == {"topic_partitions"}
     assert [(one.topic_id, one.partitions) for one in request.topic_partitions] == [(ID, [0, 1])]
     state.answered()
-    assert state.is_told(owning)
+    assert state.is_reported(owning)
     assert told(state.request("m", 1, replace(owning, topics=frozenset({"c"})))) == {"subscribed_topic_names"}
     state.answered()
     pattern = replace(owning, topics=frozenset(), regex="c.*")

@@ -22,7 +22,7 @@ from ottla.client.structs import TopicPartition
 
 
 class Claim(NamedTuple):
-    """What a member says that it owns, and the generation in which it got that; -1 where it does not tell."""
+    """What a member says that it owns, and the generation in which it got that; -1 where it does not say."""
 
     partitions: Sequence[TopicPartition]
     generation: int

@@ -20,7 +20,7 @@ Assignment = dict[str, list[TopicPartition]]
 class GroupMember(NamedTuple):
     """A member as the leader sees it: what it subscribes to and what it says that it owns.
 
-    `generation` is that in which it got what it owns, -1 where it does not tell. `user_data` is the assignor's own.
+    `generation` is that in which it got what it owns, -1 where it does not say. `user_data` is the assignor's own.
     """
 
     member_id: str

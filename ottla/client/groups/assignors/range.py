@@ -1,7 +1,7 @@
 """Range: each topic's partitions in a row, each member a stretch of them (Kafka's RangeAssignor, its default).
 
 Of P partitions and C members each gets P // C, and the first P % C members one more. 4 partitions among 3 members make
-2, 1, 1. A formula that is often told, ceil(P / C) for each as long as there are any, makes 2, 2, 0 of them and leaves a
+2, 1, 1. A formula that is often seen, ceil(P / C) for each as long as there are any, makes 2, 2, 0 of them and leaves a
 member idle; Kafka does not do so, and neither do we. Where C divides P the two are the same.
 
 Topics with as many partitions and the same members are shared out alike, so that equal keys of both meet at one member.

@@ -1,0 +1,140 @@
+"""What the blocking producer's sending returns: the deliveries of records that may still be in the inbox.
+
+A `Delivery` carries its record there, and is then the record's place in a batch of the asyncio producer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from ottla.client.accumulator import Batch
+from ottla.client.accumulator import Delivery as AsyncDelivery
+from ottla.client.filling import ManyRecords
+from ottla.client.record_preparation import LARGEST_TIMESTAMP_MS
+from ottla.client.sent_records import Deliveries as AsyncDeliveries
+from ottla.client.sent_records import SentRecords
+from ottla.client.structs import RecordMetadata
+
+Record = tuple[str, Any, Any, Sequence[tuple[str, bytes | None]], int, int | None]
+"""What a `ProducerRecord` holds, without its names: topic, value, key, headers, timestamp, partition."""
+
+
+class Waiting(Protocol):
+    """What deliveries ask of their producer."""
+
+    def await_delivery(self, delivery: Delivery, timeout_ms: float | None) -> None:
+        """Wait until it is known what became of a record."""
+
+    def await_deliveries(self, deliveries: AsyncDeliveries, timeout_ms: float | None) -> None:
+        """Wait until it is known what became of the records of a call."""
+
+
+class Refused:
+    """In the place of a record's batch: why it is in none."""
+
+    __slots__ = ("error", "is_observed")
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+        self.is_observed = False
+
+
+class Delivery:
+    """What becomes of one sent record: `result` waits for its `RecordMetadata`, or raises what ended it.
+
+    It need not be asked: `flush` and `close` raise the error of records whose delivery nobody asked.
+    """
+
+    __slots__ = ("_place", "_producer", "_timestamp_ms", "batch", "record")
+
+    def __init__(self, producer: Waiting, record: Record, timestamp_ms: int) -> None:
+        self._producer = producer
+        self.record: Record | None = record
+        """None once it is in a batch."""
+        self._timestamp_ms = timestamp_ms
+        self.batch: Batch | Refused | None = None
+        """What has the record since it was taken from the inbox; then `_place` is its place there."""
+
+    def done(self) -> bool:
+        """Whether it is known what became of the record."""
+        inner = self.inner()
+        return isinstance(self.batch, Refused) or (inner is not None and inner.done())
+
+    def result(self, timeout_ms: float | None = None) -> RecordMetadata:
+        """Return where the record went, or raise why it did not go; ClientTimeout when that is open after `timeout_ms`.
+
+        None waits for as long as the producer's `delivery_timeout_ms` lets it.
+        """
+        if not self.done():
+            self._producer.await_delivery(self, timeout_ms)
+        if isinstance(self.batch, Refused):
+            self.batch.is_observed = True
+            raise self.batch.error
+        inner = self.inner()
+        assert inner is not None
+        return inner.result()
+
+    def inner(self) -> AsyncDelivery | None:
+        """Return the asyncio producer's delivery; None while the record is in the inbox, and when it was refused."""
+        batch = self.batch
+        if batch is None or isinstance(batch, Refused):
+            return None
+        return AsyncDelivery(batch, self._place, self._timestamp_ms)
+
+    def put(self, batch: Batch, place: int) -> None:
+        """Say which batch has the record."""
+        self._place: int = place  # before the batch, by which another thread sees that it is there
+        self.batch = batch
+        self.record = None
+
+    def refuse(self, error: Exception) -> Refused:
+        """Say that no batch has it, and why."""
+        refused = self.batch = Refused(error)
+        self.record = None
+        return refused
+
+
+class Deliveries:
+    """What becomes of the records of one `send_many`: `result` waits for their `SentRecords`.
+
+    Raises `RecordsNotSent` when some were given up; its `errors` say which. It need not be asked, as `Delivery`.
+    """
+
+    __slots__ = ("_inner", "_producer")
+
+    def __init__(self, producer: Waiting, inner: AsyncDeliveries) -> None:
+        self._producer = producer
+        self._inner = inner
+
+    def __len__(self) -> int:
+        return len(self._inner)
+
+    def done(self) -> bool:
+        """Whether it is known what became of all records."""
+        return self._inner.done()
+
+    def result(self, timeout_ms: float | None = None) -> SentRecords:
+        """Return where the records went, or raise RecordsNotSent; ClientTimeout when that is open after `timeout_ms`.
+
+        None waits for as long as the producer's `delivery_timeout_ms` lets it.
+        """
+        if not self._inner.done():
+            self._producer.await_deliveries(self._inner, timeout_ms)
+        return self._inner.result()
+
+
+def columns_of(group: list[Delivery]) -> ManyRecords:
+    """Return the records of deliveries for one topic as columns."""
+    _, values, keys, headers, times, partitions = zip(*[one.record or () for one in group], strict=True)
+    count = len(group)
+    oldest, newest = min(times), max(times)
+    if oldest < 0 or newest > LARGEST_TIMESTAMP_MS:
+        raise ValueError(f"timestamp_ms must be 0 to 2^63-1, not {oldest if oldest < 0 else newest}")
+    return ManyRecords(
+        values,
+        None if keys.count(None) == count else keys,
+        headers if any(headers) else None,
+        oldest if oldest == newest else times,
+        None if partitions.count(None) == count else partitions,
+    )

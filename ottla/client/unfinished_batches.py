@@ -1,0 +1,96 @@
+"""A producer's batches, from their first record until they are delivered, split or given up; their memory with them."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ottla.client.accumulator import Batch
+from ottla.client.errors import KafkaError
+from ottla.client.interceptors import report_acknowledgement
+from ottla.client.producer_options import ProducerOptions
+from ottla.client.room import Room
+from ottla.client.sender import Sender
+from ottla.client.unseen_failures import UnseenFailures
+from ottla.client_core.partition_queue import PartitionQueue
+
+
+class UnfinishedBatches:
+    """See the module. `sender` is set by the producer once there is one; before that there are no batches."""
+
+    sender: Sender
+
+    def __init__(self, options: ProducerOptions, room: Room) -> None:
+        self._linger_s = options.linger_ms / 1000
+        self._delivery_timeout_s = options.delivery_timeout_ms / 1000
+        self._interceptors = options.interceptors
+        self._room = room
+        self._batches: dict[Batch, None] = {}
+        self._failures: UnseenFailures[Batch] = UnseenFailures(lambda batch: batch.is_observed)
+
+    def open(self, queue: PartitionQueue[Batch]) -> Batch:
+        """Return a new batch, the last one of its queue."""
+        loop = asyncio.get_running_loop()
+        batch = Batch(queue, loop.time(), self._linger_s, self._delivery_timeout_s)
+        batch.expiry = loop.call_at(batch.deadline, self.sender.expire, batch)
+        if self._interceptors:
+            batch.deliveries = []
+        queue.used_at = batch.opened_at
+        self._batches[batch] = None
+        queue.waiting.append(batch)
+        self.sender.activate(queue)
+        return batch
+
+    def take_back(self, batch: Batch) -> None:
+        """Forget a batch that was opened for a record that could not be encoded."""
+        batch.queue.waiting.remove(batch)
+        self._batches.pop(batch)
+        if batch.expiry is not None:
+            batch.expiry.cancel()
+
+    def finish(self, batch: Batch) -> None:
+        """Give back the memory of a batch, and let senders in that wait for it."""
+        self._batches.pop(batch, None)
+        freed_bytes, batch.reserved_bytes = batch.reserved_bytes, 0
+        batch.sealed = None
+        if batch.error is not None:
+            self._failures.add(batch)
+        if batch.deliveries is not None:
+            for delivery in batch.deliveries:
+                report_acknowledgement(self._interceptors, delivery.place, batch.error)
+            batch.deliveries = None
+        self._room.give_back(freed_bytes)
+
+    def split(self, batch: Batch) -> None:
+        """Look after the parts of a batch instead of it."""
+        self._batches.pop(batch, None)
+        self._batches |= dict.fromkeys(batch.parts)
+        self._room.used_bytes += sum(part.reserved_bytes for part in batch.parts) - batch.reserved_bytes
+        batch.reserved_bytes = 0
+        batch.sealed = None
+        batch.deliveries = None
+
+    def give_up(self, error: KafkaError) -> None:
+        """End all of them."""
+        for batch in list(self._batches):
+            batch.fail(error)
+            self.finish(batch)
+
+    def count_records(self) -> int:
+        """Return how many records wait to be delivered, those whose request is under way included."""
+        return sum(batch.record_count for batch in self._batches)
+
+    async def wait(self, timeout_s: float | None) -> None:
+        """Wait until those that there are now have ended, for at most so long."""
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout_s is None else loop.time() + timeout_s
+        awaited = list(self._batches)
+        while awaited and (deadline is None or loop.time() <= deadline):
+            left_s = None if deadline is None else deadline - loop.time()
+            await asyncio.wait([batch.outcome for batch in awaited], timeout=left_s)
+            awaited = [part for batch in awaited for part in batch.parts]
+
+    def raise_failure(self) -> None:
+        """Raise the error of a batch that was given up and that the program has not seen."""
+        failed = self._failures.take()
+        if failed is not None and failed.error is not None:
+            raise failed.error
