@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = {name: (ROOT / "docs" / name).read_text() for name in ("client.md", "consumer-groups.md", "client-options.md")}
+NAMES = ("client.md", "consumer-groups.md", "client-options.md", "client-columns.md")
+PAGES = {name: (ROOT / "docs" / name).read_text() for name in NAMES}
 BLOCKS = re.findall(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```\n)?", "".join(PAGES.values()), re.DOTALL)
 OPTIONS = PAGES["client-options.md"]
 
