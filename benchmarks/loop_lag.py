@@ -115,7 +115,7 @@ class Table:
     def __init__(self, server: Ottla, http_port: int, only: str) -> None:
         self.address = (server.host, server.port)
         self.client = Client(self.address)
-        self._http = f"http://{server.host}:{http_port}"
+        self.http = f"http://{server.host}:{http_port}"
         self._only = only
         self._pipe, theirs = multiprocessing.Pipe()
         self._process = multiprocessing.Process(target=witness, args=(self.address, theirs), daemon=True)
@@ -137,7 +137,7 @@ class Table:
         if not self.wants(name):
             work()
             return
-        self._figures(api)
+        self.figures(api)
         self._pipe.send("start")
         time.sleep(0.2)
         for _ in range(times):
@@ -146,7 +146,7 @@ class Table:
         time.sleep(0.2)
         self._pipe.send("stop")
         trips = self._pipe.recv()
-        lag_ms, stretch_ms, chore = self._figures(api)
+        lag_ms, stretch_ms, chore = self.figures(api)
         cuts = quantiles(trips, n=100)
         stretch = f"{stretch_ms:>9.1f}" if api else f"{'':>9}"
         print(
@@ -156,14 +156,14 @@ class Table:
 
     def post(self, path: str) -> str:
         """Ask the broker over HTTP."""
-        with urllib.request.urlopen(urllib.request.Request(self._http + path, method="POST"), timeout=600) as answer:
+        with urllib.request.urlopen(urllib.request.Request(self.http + path, method="POST"), timeout=600) as answer:
             return str(answer.read().decode())
 
-    def _figures(self, api: str) -> tuple[float, float, str]:
+    def figures(self, api: str) -> tuple[float, float, str]:
         """Milliseconds since it was asked last: the longest lag, the longest stretch of the API or chore; and which
         chore had the longest step.
         """
-        with urllib.request.urlopen(self._http + "/metrics", timeout=60) as answer:
+        with urllib.request.urlopen(self.http + "/metrics", timeout=60) as answer:
             text = answer.read().decode()
         found = re.search(r"^ottla_loop_lag_max_seconds (\S+)", text, re.MULTILINE)
         assert found
@@ -217,7 +217,7 @@ def names() -> list[str]:
 def requests(table: Table) -> None:
     """What a client can ask of 2,000 partitions."""
     client = table.client
-    table._figures("")  # the first scrape imports what it needs
+    table.figures("")  # the first scrape imports what it needs
     time.sleep(0.5)
     table.row("nothing", "", lambda: time.sleep(3))
     first, *others = names()
@@ -273,7 +273,7 @@ def requests(table: Table) -> None:
         timeout_ms=60_000,
     )  # fmt: skip
     table.row("DeleteRecords of 2,000 partitions", "DeleteRecords", lambda: client.ask(deleted, 2))
-    scrape = f"{table._http}/metrics"
+    scrape = f"{table.http}/metrics"
     table.row("a scrape of /metrics", "", lambda: urllib.request.urlopen(scrape, timeout=60).read(), 5)
 
 

@@ -38,7 +38,7 @@ class ClassicTable:
         self.now_ms = 1_000.0
         self.records: list[CoordinatorRecord] = []
         self.answers: dict[int, Any] = {}
-        self._next_waiter = count(1)
+        self.next_waiter = count(1)
 
     @property
     def now(self) -> Now:
@@ -82,7 +82,7 @@ class ClassicTable:
         reason: str | None = None,
     ) -> int:
         """Send JoinGroup; the waiter."""
-        waiter = next(self._next_waiter)
+        waiter = next(self.next_waiter)
         pairs = protocols.items() if isinstance(protocols, Mapping) else protocols
         request = JoinGroupRequest(
             group_id="g",
@@ -110,7 +110,7 @@ class ClassicTable:
         connection: object = "c",
     ) -> int:
         """Send SyncGroup; the waiter."""
-        waiter = next(self._next_waiter)
+        waiter = next(self.next_waiter)
         request = SyncGroupRequest(
             group_id="g",
             generation_id=self.generation if generation is None else generation,
@@ -130,7 +130,7 @@ class ClassicTable:
         self, member_id: str, generation: int | None = None, *, instance: str | None = None, connection: object = "c"
     ) -> ErrorCode:
         """Send Heartbeat; the code."""
-        waiter = next(self._next_waiter)
+        waiter = next(self.next_waiter)
         request = HeartbeatRequest(
             group_id="g",
             generation_id=self.generation if generation is None else generation,
@@ -142,7 +142,7 @@ class ClassicTable:
 
     def leave(self, *who: tuple[str, str | None] | str, version: int = 5) -> LeaveGroupResponse:
         """Send LeaveGroup for members by id, or by (member id, instance id)."""
-        waiter = next(self._next_waiter)
+        waiter = next(self.next_waiter)
         pairs = [(each, None) if isinstance(each, str) else each for each in who]
         request = LeaveGroupRequest(
             group_id="g",

@@ -46,13 +46,13 @@ class Exchange:
         self.transport = FakeTransport()
         self.connection.connection_made(self.transport)
         self._correlation_id = 0
-        self._asked: dict[int, tuple[int, int]] = {}
+        self.asked: dict[int, tuple[int, int]] = {}
 
     def send(self, request: Request, version: int) -> int:
         """Let the request's frame arrive; its correlation id."""
         self._correlation_id += 1
         key = request.message_key
-        self._asked[self._correlation_id] = (key, version)
+        self.asked[self._correlation_id] = (key, version)
         self.send_frame(encode_request_header(key, version, self._correlation_id, "test") + encode(request, version))
         return self._correlation_id
 
@@ -70,7 +70,7 @@ class Exchange:
         while written:
             length = struct.unpack_from(">i", written)[0]
             body, written = written[4 : 4 + length], written[4 + length :]
-            key, version = self._asked[struct.unpack_from(">i", body)[0]]
+            key, version = self.asked[struct.unpack_from(">i", body)[0]]
             correlation_id, position = decode_response_header(key, version, body)
             answers.append((correlation_id, decode(REGISTRY[key].response, body, version, position)))
         return answers

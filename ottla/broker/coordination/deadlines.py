@@ -34,6 +34,11 @@ class Deadlines(Generic[K]):
     def __len__(self) -> int:
         return len(self._due_ms)
 
+    @property
+    def entry_count(self) -> int:
+        """Entries in memory, stale ones too."""
+        return len(self._heap)
+
     def at(self, key: K) -> float | None:
         """When `key` is due; None when it is not awaited."""
         return self._due_ms.get(key)

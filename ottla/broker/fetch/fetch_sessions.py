@@ -24,7 +24,7 @@ from uuid import UUID
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from ottla.protocol.api.fetch import FetchRequest, FetchResponse
     from ottla.storage.files.clock import Clock
@@ -165,6 +165,10 @@ class FetchSessions:
 
     def __len__(self) -> int:
         return len(self._sessions)
+
+    def __iter__(self) -> Iterator[FetchSession]:
+        """All open sessions; the one that was used longest ago is first."""
+        return iter(self._sessions.values())
 
     def find(self, session_id: int) -> FetchSession | None:
         """The open session with this id."""

@@ -72,6 +72,11 @@ class ReceiveBuffers:
             return self.first_piece
         return self._arena[position : position + READ_BYTES]
 
+    @property
+    def pool_bytes(self) -> int:
+        """Bytes of the buffers that are kept for the next large frames, at most POOL_BYTES."""
+        return self._pool_bytes
+
     def keep_arena(self, length: int) -> None:
         """The last piece holds `length` bytes that a gathered batch looks at: leave them alone until the turn ends."""
         number = self._turn.number

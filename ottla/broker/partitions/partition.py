@@ -351,6 +351,11 @@ class Partition:
         """Take `watch` back; fine when it was not watching."""
         self._watchers.pop(watcher, None)
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether `watch` has left anybody to wake."""
+        return bool(self._watchers)
+
     def configure(self, config: TopicConfig) -> None:
         """Give the log a new configuration; what it means for those who wait counts at once.
 

@@ -104,6 +104,11 @@ class OsFile(File):
         descriptor = self._open(self._flags | (os.O_CREAT if create else 0))
         self._device = files.device_of(descriptor.fd)
 
+    @property
+    def open_descriptor(self) -> Descriptor | None:
+        """The descriptor, while it is open; None since it was dropped, until the next use opens the file again."""
+        return self._descriptor
+
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
         descriptor = self._descriptor
         if descriptor is None or self._derived:

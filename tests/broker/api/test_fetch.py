@@ -65,7 +65,7 @@ def test_a_long_poll_is_answered_by_the_next_produce(node: Node) -> None:
     put(node, partition=2)
     data = partitions(client.reply())
     assert [len(data[index].records) > 0 for index in range(3)] == [False, False, True]
-    assert not node.services.catalog.topics["t"].partitions[0]._watchers
+    assert not node.services.catalog.topics["t"].partitions[0].is_watched
 
 
 def test_a_long_poll_ends_with_its_time(setting: tuple[Node, ManualClock]) -> None:
@@ -99,7 +99,7 @@ def test_a_long_poll_of_a_client_that_goes_away_leaves_nothing_behind(node: Node
     node.settle()
     timers = len(node.services.timers)
     client.connection.connection_lost(None)
-    assert not node.services.catalog.topics["t"].partitions[0]._watchers
+    assert not node.services.catalog.topics["t"].partitions[0].is_watched
     assert len(node.services.timers) < timers
 
 
@@ -380,7 +380,7 @@ def test_who_goes_away_between_two_steps_leaves_nothing_behind(node: Node, monke
         node.run_due()
     partition = node.services.catalog.partition("t", 0)
     assert partition is not None
-    assert not partition._watchers
+    assert not partition.is_watched
 
 
 def aborted(data: FetchResponse.PartitionData) -> list[tuple[int, int]] | None:

@@ -39,7 +39,7 @@ def test_a_key_that_is_put_off_again_and_again_has_one_entry() -> None:
     for now_ms in range(1_000):
         deadlines.set("a", now_ms + 100)
         assert deadlines.take(now_ms) is None
-    assert len(deadlines._heap) == 1
+    assert deadlines.entry_count == 1
 
 
 def test_keys_that_come_and_go_leave_nothing_behind() -> None:
@@ -48,7 +48,7 @@ def test_keys_that_come_and_go_leave_nothing_behind() -> None:
     for number in range(10_000):
         deadlines.set(f"member-{number}", 2**31)
         deadlines.cancel(f"member-{number}")
-    assert len(deadlines._heap) < 200
+    assert deadlines.entry_count < 200
     assert (len(deadlines), deadlines.next_ms) == (1, 1)
 
 
@@ -59,7 +59,7 @@ def test_a_key_that_is_due_soon_and_then_late_and_soon_again_has_few_entries() -
         deadlines.set("a", now_ms + 1)
         deadlines.set("a", now_ms + 2**31)
         assert deadlines.take(now_ms + 1) is None
-    assert len(deadlines._heap) < 200
+    assert deadlines.entry_count < 200
     assert (len(deadlines), deadlines.next_ms, deadlines.at("a")) == (2, 2**20, 9_999 + 2**31)
 
 

@@ -135,7 +135,7 @@ def send_run(client: Exchange, batches: list[bytes], **options: int) -> None:
     client.ask(produce_request("t", batches[0], **options), 9)
     data = b""
     for number, records in enumerate(batches):
-        client._asked[200 + number] = (0, 9)
+        client.asked[200 + number] = (0, 9)
         data += frame(produce_request("t", records, **options), 9, 200 + number)
     feed(client.connection, data)
     client.end_turn()

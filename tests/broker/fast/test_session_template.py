@@ -48,7 +48,7 @@ def state_of(node: Node) -> list[Any]:
                 session.last_used_ms,
                 [[getattr(target, name) for name in FetchTarget.__slots__] for target in session.targets.values()],
             )
-            for session in sessions._sessions.values()
+            for session in sessions
         ],
         [
             (name, counters.total_fetch_requests, counters.failed_fetch_requests, counters.bytes_out)

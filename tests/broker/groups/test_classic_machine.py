@@ -316,12 +316,12 @@ class ClassicGroupLife(RuleBasedStateMachine):
         fresh = ClassicTable()
         fresh.settings = self.table.settings
         fresh.group = ClassicGroup(
-            "g", fresh.settings, new_id=lambda: f"r{fresh.now_ms}-{next(self.table._next_waiter)}"
+            "g", fresh.settings, new_id=lambda: f"r{fresh.now_ms}-{next(self.table.next_waiter)}"
         )
         for key, value in self.table.records:
             fresh.group.replay(key, value)
         fresh.now_ms = self.table.now_ms
-        fresh._next_waiter = self.table._next_waiter
+        fresh.next_waiter = self.table.next_waiter
         fresh.records = self.table.records
         self.gone |= self.open.keys()
         self.open.clear()

@@ -158,7 +158,7 @@ def test_partial_requests_end_after_their_time_and_give_their_memory_back() -> N
         connection.connection_lost(None)
     shell.end_turns()
     assert shell.connections.shared.buffers.owned_bytes == 0
-    assert shell.connections.shared.buffers._pool_bytes <= POOL_BYTES
+    assert shell.connections.shared.buffers.pool_bytes <= POOL_BYTES
 
 
 def test_a_request_sent_byte_by_byte_does_not_live_longer_by_each_byte() -> None:

@@ -125,7 +125,7 @@ class Clients:
         buffers = self.shared.connections.shared.buffers
         pool = {id(held) for held in buffers._pool}
         assert len(pool) == len(buffers._pool)
-        assert buffers._pool_bytes == sum(held.capacity for held in buffers._pool) <= POOL_BYTES
+        assert buffers.pool_bytes == sum(held.capacity for held in buffers._pool) <= POOL_BYTES
         owned = [client.exchange.connection.pipeline.reader.held for client in self.clients]
         with_owner = [held for held in (*owned, *buffers._retired) if held is not None]
         assert buffers.owned_bytes == sum(held.capacity for held in with_owner)

@@ -51,14 +51,14 @@ def test_a_write_that_a_sync_overtakes_keeps_its_descriptor(tmp_path: Path, monk
 
     monkeypatch.setattr(os, "pwritev", overtaken)
     file.pwritev([b"abc"], 0)
-    handle = file._descriptor
+    handle = file.open_descriptor
     for number in range(4):
         files.open(tmp_path / str(number), create=True)
-    assert file._descriptor is handle is not None
+    assert file.open_descriptor is handle is not None
     file.fdatasync()
     for number in range(4, 8):
         files.open(tmp_path / str(number), create=True)
-    assert file._descriptor is None
+    assert file.open_descriptor is None
 
 
 def test_descriptors_beyond_the_bound_are_closed_and_opened_again(tmp_path: Path) -> None:
@@ -120,8 +120,8 @@ def test_a_file_that_is_renamed_while_another_thread_opens_it_again_is_found(
     other.write_bytes(b"other")
     file = files.open(path, create=True, derived=True)
     file.pwritev([b"bytes"], 0)
-    assert file._descriptor is not None
-    file.forget(file._descriptor)
+    assert file.open_descriptor is not None
+    file.forget(file.open_descriptor)
     was_renamed, was_opened = threading.Event(), threading.Event()
     real_open, real_rename = os.open, os.rename
     found: list[bytes] = []
