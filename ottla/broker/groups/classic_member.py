@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ottla.broker.coordination.effects import Waiter
+from ottla.protocol.stored.group import GroupMetadataValue
 
 NO_BYTES = b""
 
@@ -60,6 +61,19 @@ class ClassicMember:
     def needs_no_heartbeat(self) -> bool:
         """Whether a parked request shows that it lives. A new member's does not: it may have been given up long ago."""
         return not self.is_new and (self.join_wait is not None or self.sync_wait is not None)
+
+    def stored(self, protocol_name: str | None, assignment: bytes) -> GroupMetadataValue.MemberMetadata:
+        """The member in the record of its group."""
+        return GroupMetadataValue.MemberMetadata(
+            member_id=self.member_id,
+            group_instance_id=self.group_instance_id,
+            client_id=self.client_id,
+            client_host=self.client_host,
+            rebalance_timeout=self.rebalance_timeout_ms,
+            session_timeout=self.session_timeout_ms,
+            subscription=self.metadata(protocol_name),
+            assignment=assignment,
+        )
 
     def metadata(self, protocol_name: str | None) -> bytes:
         """What it says for one protocol; nothing for one that it does not know."""

@@ -161,16 +161,7 @@ class StoredClassicGroup(Group):
             leader=self.roster.leader,
             current_state_timestamp=NO_TIMESTAMP if self._state_since_ms is None else self._state_since_ms,
             members=[
-                GroupMetadataValue.MemberMetadata(
-                    member_id=member.member_id,
-                    group_instance_id=member.group_instance_id,
-                    client_id=member.client_id,
-                    client_host=member.client_host,
-                    rebalance_timeout=member.rebalance_timeout_ms,
-                    session_timeout=member.session_timeout_ms,
-                    subscription=member.metadata(self.protocol_name),
-                    assignment=assignments.get(member.member_id, NO_BYTES),
-                )
+                member.stored(self.protocol_name, assignments.get(member.member_id, NO_BYTES))
                 for member in self.roster.members.values()
             ],
         )

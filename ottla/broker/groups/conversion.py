@@ -202,17 +202,9 @@ def _generation(consumer: ConsumerGroup, classic: ClassicGroup, now: Now) -> Gro
         leader=classic.roster.leader,
         current_state_timestamp=now.wall_ms,
         members=[
-            GroupMetadataValue.MemberMetadata(
-                member_id=member.member_id,
-                group_instance_id=member.group_instance_id,
-                client_id=member.client_id,
-                client_host=member.client_host,
-                rebalance_timeout=member.rebalance_timeout_ms,
-                session_timeout=member.session_timeout_ms,
-                subscription=member.metadata(protocol_name),
-                assignment=assignment_bytes(
-                    state.target_of(member.member_id), consumer.topics, member.metadata(protocol_name)
-                ),
+            member.stored(
+                protocol_name,
+                assignment_bytes(state.target_of(member.member_id), consumer.topics, member.metadata(protocol_name)),
             )
             for member in classic.roster.members.values()
         ],
