@@ -21,30 +21,26 @@ LEFT = {
     "tests/broker/net/test_shared_receiving.py": 4,
     "tests/broker/runtime/test_threads.py": 5,
     "tests/client/groups/test_blocking_groups.py": 2,
-    "tests/client/groups/test_classic_member.py": 1,
     "tests/client/groups/test_consumer_protocol_member.py": 2,
     "tests/client/groups/test_poll_watch.py": 2,
-    "tests/client/test_blocking.py": 5,
-    "tests/client/test_blocking_inbox.py": 11,
-    "tests/client/test_blocking_lifecycle.py": 20,
-    "tests/client/test_closing.py": 1,
+    "tests/client/test_blocking.py": 4,
+    "tests/client/test_blocking_inbox.py": 6,
+    "tests/client/test_blocking_lifecycle.py": 4,
     "tests/client/test_consumer.py": 1,
     "tests/client/test_interrupted_reading.py": 3,
-    "tests/client/test_reading_what_is_whole.py": 2,
-    "tests/client/test_topic_changes.py": 4,
+    "tests/client/test_reading_what_is_whole.py": 1,
     "tests/client/test_unobserved_failures.py": 1,
-    "tests/client/test_without_acks.py": 1,
-    "tests/client/test_wrong_metadata.py": 5,
     "tests/client_core/test_send_queues.py": 1,
     "tests/kit/fake_group.py": 1,
+    "tests/kit/inside_clients.py": 2,
     "tests/kit/kafka_python_messages.py": 1,
     "tests/kit/simulated_files.py": 1,
     "tests/kit/simulator/consumers.py": 1,
     "tests/spark/test_fetcher.py": 1,
     "tests/spark/test_stream_planner.py": 1,
 }
-"""By file. The tests of the bundled client look at its connections (`_cluster`), and at the asyncio client inside of a
-blocking one (`_inner`); those of threads end threads from outside; the rest look at one thing each."""
+"""By file. `kit/inside_clients.py` is the place where tests look into the bundled client; those of threads end threads
+from outside; the rest look at one thing each."""
 
 
 def reaches(source: str) -> list[str]:

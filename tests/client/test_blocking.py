@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from kit.fake_broker import SILENCE, FakeCluster, Fault
+from kit.inside_clients import asyncio_client
 from kit.threaded_cluster import threaded
 
 import ottla.client
@@ -170,7 +171,8 @@ def test_senders_hear_that_room_did_not_come(cluster):
     producer = Producer(cluster.bootstrap, **NO_ROOM)
     producer.start()
     producer.send("t", b"")
-    producer._max_block_ms = producer._inner._room._max_block_ms = 300  # not before: a busy machine may take longer
+    # Not before: a busy machine may take longer.
+    producer._max_block_ms = asyncio_client(producer)._room._max_block_ms = 300
 
     def send_on():
         for _ in range(200):

@@ -7,6 +7,7 @@ import threading
 
 import pytest
 from kit.fake_broker import SILENCE, FakeCluster
+from kit.inside_clients import asyncio_client
 from kit.threaded_cluster import threaded
 
 from ottla.client import ClientClosed
@@ -28,7 +29,7 @@ def test_flush_does_not_wait_for_what_is_sent_after_it(cluster):
     cluster.add_topic("t")
     with Producer(cluster.bootstrap, **QUICK) as producer:
         producer.send_and_wait("t", b"first")
-        put, flush = producer._inner._put_prepared, producer._inner.flush
+        put, flush = asyncio_client(producer)._put_prepared, asyncio_client(producer).flush
         sent_until_flushed = []
         sent = 1
 
@@ -44,7 +45,7 @@ def test_flush_does_not_wait_for_what_is_sent_after_it(cluster):
             sent_until_flushed.append(sent)
             await flush()
 
-        producer._inner._put_prepared, producer._inner.flush = put_and_send_another, flush_and_tell
+        asyncio_client(producer)._put_prepared, asyncio_client(producer).flush = put_and_send_another, flush_and_tell
         producer.send("t", b"one")
         producer.flush()
         assert sent_until_flushed[0] < TOO_MANY
@@ -84,7 +85,7 @@ def test_a_record_for_a_topic_that_is_looked_for_again_hears_of_the_close(cluste
     producer = Producer(cluster.bootstrap, metadata_max_idle_ms=0, metadata_max_age_ms=1, **QUICK)
     producer.start()
     producer.send_and_wait("t", b"first")
-    while producer._inner._queues:
+    while asyncio_client(producer)._queues:
         threading.Event().wait(0.001)
     cluster.handlers[MetadataRequest] = lambda _request, _version: SILENCE
     delivery = producer.send("t", b"second")

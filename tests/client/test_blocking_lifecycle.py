@@ -10,6 +10,7 @@ import threading
 
 import pytest
 from kit.fake_broker import SILENCE, FakeCluster
+from kit.inside_clients import asyncio_client, cluster_view
 from kit.threaded_cluster import threaded
 
 import ottla
@@ -74,10 +75,10 @@ def test_start_may_be_called_and_called_again(cluster):
     for make in (Producer, Consumer, Admin):
         client = make(cluster.bootstrap)
         client.start()
-        inner = client._inner._cluster
+        inner = cluster_view(client)
         client.start()
         with client:
-            assert client._inner._cluster is inner, "a second start would leave the first one's connections open"
+            assert cluster_view(client) is inner, "a second start would leave the first one's connections open"
 
 
 @pytest.mark.parametrize("make", [ottla.client.Producer, ottla.client.Consumer, ottla.client.Admin])
@@ -85,9 +86,9 @@ async def test_an_asyncio_client_starts_once_and_not_after_its_end(make):
     async with FakeCluster() as running:
         client = make(running.bootstrap)
         await client.start()
-        inner = client._cluster
+        inner = cluster_view(client)
         await client.start()
-        assert client._cluster is inner
+        assert cluster_view(client) is inner
         await client.close()
         with pytest.raises(ClientClosed, match="is closed"):
             await client.start()
@@ -107,10 +108,10 @@ def test_threads_that_use_a_client_first_start_it_once(cluster):
         thread.start()
     for thread in threads:
         thread.join(RUN_LIMIT_S)
-    started = producer._inner._cluster
+    started = cluster_view(producer)
     producer.close()
     assert partition.values == [b"x"] * 8
-    assert producer._inner._cluster is started
+    assert cluster_view(producer) is started
 
 
 def test_a_first_use_that_finds_no_broker_says_where_and_may_be_tried_again(cluster):
@@ -121,7 +122,7 @@ def test_a_first_use_that_finds_no_broker_says_where_and_may_be_tried_again(clus
             admin.list_topics()
         assert "cannot connect to 127.0.0.1:1: Connection refused" in str(absent.value)
         assert "\n" not in str(absent.value)
-    admin._inner._servers = [tuple_of(cluster.bootstrap)]
+    asyncio_client(admin)._servers = [tuple_of(cluster.bootstrap)]
     assert admin.list_topics() == ["t"]
     admin.close()
 
@@ -156,7 +157,7 @@ def test_a_closed_client_refuses_every_use_by_its_name(cluster, is_started):
 def test_closing_a_client_that_another_thread_starts_leaves_nothing_open(cluster):
     admin = Admin(cluster.bootstrap)
     begun, go_on = threading.Event(), threading.Event()
-    start = admin._inner.start
+    start = asyncio_client(admin).start
 
     async def slow_start():
         begun.set()
@@ -164,7 +165,7 @@ def test_closing_a_client_that_another_thread_starts_leaves_nothing_open(cluster
             await asyncio.sleep(0)
         await start()
 
-    admin._inner.start = slow_start
+    asyncio_client(admin).start = slow_start
     refused = []
 
     def use():
@@ -180,7 +181,7 @@ def test_closing_a_client_that_another_thread_starts_leaves_nothing_open(cluster
     go_on.set()
     thread.join(RUN_LIMIT_S)
     assert refused == ["the admin is closed: make another one"]
-    assert admin._inner._is_closed
+    assert asyncio_client(admin)._is_closed
 
 
 def test_a_delivery_can_be_asked_while_the_producer_closes(cluster):
@@ -199,7 +200,7 @@ def test_a_delivery_can_be_asked_while_the_producer_closes(cluster):
 def test_a_dropped_producer_delivers_and_ends_its_connections(cluster):
     (partition,) = cluster.add_topic("t")
     producer = Producer(cluster.bootstrap, linger_ms=60_000, delivery_timeout_ms=200_000)
-    inner = producer._inner
+    inner = asyncio_client(producer)
     producer.send("t", b"x")
     del producer
     gc.collect()
@@ -212,7 +213,7 @@ def test_a_dropped_consumer_and_admin_are_closed(cluster):
     for make in (Consumer, Admin):
         client = make(cluster.bootstrap)
         client.start()
-        inner = client._inner
+        inner = asyncio_client(client)
         del client
         gc.collect()
         wait_until_closed(inner)

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from kit.fake_broker import SILENCE, FakeCluster
+from kit.inside_clients import cluster_view
 
 from ottla.client import Admin, ClientClosed, ConnectionLost, Consumer, Producer
 from ottla.protocol.api.api_versions import ApiVersionsRequest
@@ -102,7 +103,7 @@ async def test_a_close_that_is_cancelled_leaves_no_delivery_open(cluster, cancel
         delivery = await producer.send("t", b"x")
         for partition in other.topics["t"]:
             partition.leader = -1
-        await producer._cluster.refresh()
+        await cluster_view(producer).refresh()
         closing = asyncio.create_task(producer.close())
         for _ in range(cancels):
             await asyncio.sleep(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from kit.fake_broker import FakeCluster
+from kit.inside_clients import cluster_view
 
 from ottla.client import Consumer, ErrorCode, KafkaError, TopicPartition
 from ottla.protocol.api.fetch import FetchRequest
@@ -67,6 +68,6 @@ async def test_bytes_that_are_no_batch_are_not_asked_for_again_while_sound_ones_
         assert (await consumer.getone()).offset == 0
         for _ in range(50):
             consumer._fetcher.wake()
-            await consumer._cluster.refresh()  # a visit to the broker, which a Fetch would come before
+            await cluster_view(consumer).refresh()  # a visit to the broker, which a Fetch would come before
         assert len(cluster.seen(FetchRequest)) == 1
         assert [(await consumer.getone()).offset for _ in range(2)] == [1, 2]

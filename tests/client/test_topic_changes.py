@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from kit.fake_broker import FakeCluster, Fault
+from kit.inside_clients import cluster_view
 
 from ottla.client import ErrorCode, Producer
 from ottla.protocol.api.metadata import MetadataRequest
@@ -29,10 +30,10 @@ async def test_a_partition_that_a_broker_behind_the_others_did_not_tell_of_keeps
         await producer.send_and_wait("t", b"before", partition=1)
         known = cluster.topics["t"]
         cluster.topics["t"] = known[:1]
-        await producer._cluster.refresh()
+        await cluster_view(producer).refresh()
         assert await producer.partitions_for("t") == [0]
         cluster.topics["t"] = known
-        await producer._cluster.refresh()
+        await cluster_view(producer).refresh()
         assert (await producer.send_and_wait("t", b"after", partition=1)).offset == 1
     assert second.values == [b"before", b"after"]
 
@@ -43,9 +44,9 @@ async def test_a_batch_for_a_partition_that_was_not_told_of_is_sent_when_it_is_a
         delivery = await producer.send("t", b"waits", partition=1)
         known = cluster.topics["t"]
         cluster.topics["t"] = known[:1]
-        await producer._cluster.refresh()
+        await cluster_view(producer).refresh()
         cluster.topics["t"] = known
-        await producer._cluster.refresh()
+        await cluster_view(producer).refresh()
         later = await producer.send("t", b"later", partition=1)
         await producer.flush()
         assert [(await delivery).offset, (await later).offset] == [0, 1]

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from kit.fake_broker import FakeCluster
+from kit.inside_clients import cluster_view
 
 from ottla.client import Producer
 
@@ -34,7 +35,7 @@ async def test_a_batch_that_waits_for_a_full_connection_takes_another_when_that_
         await p.send_and_wait("t", b"first")
         while partition.values != [b"first"]:
             await asyncio.sleep(0)
-        connection = p._cluster.open_connection(0)
+        connection = cluster_view(p).open_connection(0)
         connection.pause_writing()  # as the transport does when the broker does not read
         delivery = await p.send("t", b"second")
         while connection.on_writable is None:

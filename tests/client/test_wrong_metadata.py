@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from kit.fake_broker import SILENCE, FakeCluster
+from kit.inside_clients import cluster_view
 
 from ottla.client import Consumer, ErrorCode, KafkaError, Producer
 from ottla.protocol.api.api_versions import ApiVersionsRequest
@@ -57,7 +58,7 @@ async def test_a_question_about_a_topic_that_fails_does_not_end_the_reading_of_i
         consumer.assign([T0])
         assert (await consumer.getone()).offset == 0
         known = cluster.topics.pop("t")
-        await consumer._cluster.refresh()
+        await cluster_view(consumer).refresh()
         asking = asyncio.create_task(consumer.partitions_for("t"))
         await asyncio.sleep(0)
         asking.cancel()
@@ -74,7 +75,7 @@ async def test_a_topic_that_was_only_asked_about_is_not_asked_about_again(cluste
             await consumer.partitions_for("missing")
         assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         for _ in range(2):  # the first may be one that was on its way
-            await consumer._cluster.refresh()
+            await cluster_view(consumer).refresh()
         assert cluster.seen(MetadataRequest)[-1].topics == []
 
 
@@ -82,9 +83,9 @@ async def test_a_connection_that_comes_about_after_its_broker_has_left_is_closed
     cluster.add_topic("t", 1)
     async with Consumer(cluster.bootstrap, **QUICK) as consumer:
         await consumer.end_offsets([T0])
-        (old,) = [w for w in cluster._writers if w.get_extra_info("sockname")[1] == cluster.ports[1]]
+        (old,) = [w for w in cluster.writers if w.get_extra_info("sockname")[1] == cluster.ports[1]]
         old.transport.abort()
-        while consumer._cluster.open_connection(1) is not None:
+        while cluster_view(consumer).open_connection(1) is not None:
             await asyncio.sleep(0)
         cluster.handlers[ApiVersionsRequest] = lambda _request, _version: SILENCE
         waiting = asyncio.create_task(consumer.end_offsets([T0]))
@@ -92,7 +93,7 @@ async def test_a_connection_that_comes_about_after_its_broker_has_left_is_closed
         while len(cluster.seen(ApiVersionsRequest)) == before:
             await asyncio.sleep(0)
         ports, cluster.ports = cluster.ports, cluster.ports[:1]
-        await consumer._cluster.refresh()
+        await cluster_view(consumer).refresh()
         cluster.ports = ports
         (dialling,) = [t for t in asyncio.all_tasks() if t.get_name() == f"ottla-dial-127.0.0.1:{ports[1]}"]
         waiting.cancel()

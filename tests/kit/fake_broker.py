@@ -106,7 +106,7 @@ class FakeCluster:
         self.next_producer_id = 1000
         self._count = brokers
         self._servers: list[asyncio.Server] = []
-        self._writers: set[asyncio.StreamWriter] = set()
+        self.writers: set[asyncio.StreamWriter] = set()
 
     @property
     def bootstrap(self) -> str:
@@ -142,14 +142,14 @@ class FakeCluster:
     @property
     def is_read(self) -> bool:
         """Whether a client is connected, or was and what it sent is not read to the end."""
-        return bool(self._writers)
+        return bool(self.writers)
 
     def drop_connections(self) -> None:
-        for writer in self._writers:
+        for writer in self.writers:
             writer.transport.abort()
 
     async def _serve(self, node: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._writers.add(writer)
+        self.writers.add(writer)
         try:
             while True:
                 (size,) = struct.unpack(">i", await reader.readexactly(4))
@@ -163,7 +163,7 @@ class FakeCluster:
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
-            self._writers.discard(writer)
+            self.writers.discard(writer)
             writer.close()
 
     async def _write(self, writer: asyncio.StreamWriter, answer: bytes) -> None:

@@ -7,6 +7,7 @@ import re
 
 import pytest
 from kit.consumers import Heard, reading, until
+from kit.inside_clients import cluster_view
 
 from ottla.client import ErrorCode, KafkaError, RebalanceListener, RebalanceListenerFailed, TopicPartition
 from ottla.protocol.api.find_coordinator import FindCoordinatorRequest
@@ -48,7 +49,7 @@ async def test_a_member_joins_with_the_id_it_is_given_and_reads_what_the_leader_
 async def test_nothing_is_joined_before_the_program_asks_for_records(group, consumer_of):
     async with consumer_of() as consumer:
         consumer.subscribe(["t"])
-        await until(lambda: "t" in consumer._cluster.topics)
+        await until(lambda: "t" in cluster_view(consumer).topics)
         assert group.count(JOIN) == 0
 
 
