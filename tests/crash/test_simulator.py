@@ -16,7 +16,6 @@ SEEDS_OF_THE_RUN = 60
 SEEDS_FOR_A_BUG = 200
 RARE_BUGS = {
     "failed append not taken back",
-    "failed sync tried again",
     "cleaner swaps before it syncs",
     "sequence gaps accepted",
     "a lost end taken for a cleaned one",

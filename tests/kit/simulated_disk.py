@@ -19,7 +19,6 @@ from __future__ import annotations
 import random as random_module
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
 
 PAGE_BYTES = 4096
 SECTOR_BYTES = 512
@@ -35,6 +34,8 @@ class Inode:
         self.sizes: list[int] = []
         self.last_pages: set[int] = set()
         self.modified_ms = modified_ms
+        self.write_errors = 0
+        """How often the kernel could not write its pages: a descriptor that was open reports that at its next sync."""
 
     def write(self, position: int, data: bytes) -> None:
         if not data:
@@ -64,7 +65,7 @@ class Inode:
         self._clean()
 
     def lose(self) -> None:
-        """A sync failed: the pages are called clean and are not on the disk."""
+        """A write to the disk failed: the pages are called clean and are not on the disk."""
         self._clean()
 
     def after_crash(self, random: random_module.Random) -> Inode:
@@ -160,7 +161,17 @@ def after_crash(directory: Directory, random: random_module.Random) -> Directory
 
 def contents(root: Directory, *, durable: bool) -> dict[str, bytes]:
     """Content by path: as it is, or (`durable`) as no crash can take it away."""
-    return dict(_contents(root, PurePosixPath("/"), durable=durable))
+    found = files_below(root, durable=durable)
+    return {path: bytes(inode.synced if durable else inode.data) for path, inode in found}
+
+
+def files_below(root: Directory, path: str = "", *, durable: bool = False) -> list[tuple[str, Inode]]:
+    """Files with their paths, below a directory that has this one; `durable`: by the names that no crash takes away."""
+    found: list[tuple[str, Inode]] = []
+    for name, node in sorted((root.durable if durable else root.entries).items()):
+        below = f"{path}/{name}"
+        found += files_below(node, below, durable=durable) if isinstance(node, Directory) else [(below, node)]
+    return found
 
 
 def _survivor(directory: Directory, random: random_module.Random, seen: dict[int, Node]) -> Directory:
@@ -170,13 +181,3 @@ def _survivor(directory: Directory, random: random_module.Random, seen: dict[int
             seen[id(node)] = _survivor(node, random, seen) if isinstance(node, Directory) else node.after_crash(random)
         survivor.entries[name] = survivor.durable[name] = seen[id(node)]
     return survivor
-
-
-def _contents(directory: Directory, path: PurePosixPath, *, durable: bool) -> list[tuple[str, bytes]]:
-    found: list[tuple[str, bytes]] = []
-    for name, node in sorted((directory.durable if durable else directory.entries).items()):
-        if isinstance(node, Directory):
-            found.extend(_contents(node, path / name, durable=durable))
-        else:
-            found.append((str(path / name), bytes(node.synced if durable else node.data)))
-    return found

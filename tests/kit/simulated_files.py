@@ -4,7 +4,9 @@ What a crash leaves of what was written and not synced, and of changes of names,
 calls that reach it, counted one by one, and the rules by which they fail or the machine stops.
 
 After a failed `fdatasync` the pages count as clean but are lost at the next crash, as on Linux (fsyncgate). A second
-sync does not save them; writing them again does.
+sync does not save them; writing them again does. The kernel may lose them before anybody syncs (`write_back`): each
+descriptor that was open then reports it at its next sync, once. One that was opened later reports nothing: somebody
+else may have seen it before.
 
 Everything is deterministic: the same calls and the same `random.Random(seed)` give the same disk. One lock per path,
 as a process has; `crash` releases them. The clock for `modified_ms` is `now_ms`, moved by hand.
@@ -74,6 +76,7 @@ class SimulatedFile(File):
         self.inode = inode
         self._writable = writable
         self._open = True
+        self._reported = inode.write_errors
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
         if len(buffers) > 1024:
@@ -84,6 +87,9 @@ class SimulatedFile(File):
             room = self._files.room_for(self.path, data, self.inode, position)
             self.inode.write(position, data[:room])
             self.inode.modified_ms = self._files.now_ms
+            if self._files.cannot_write_back(self.path):
+                self.inode.lose()
+                self.inode.write_errors += 1
             return room
 
     def pread(self, length: int, position: int) -> bytes:
@@ -122,15 +128,23 @@ class SimulatedFile(File):
             self.inode.truncate(size)
 
     def fdatasync(self) -> None:
+        has_lost_pages = self.inode.write_errors > self._reported
         try:
             with self._files.call("fdatasync", self.path):
                 self._check()
+                if has_lost_pages:
+                    raise OSError(errno.EIO, os.strerror(errno.EIO), str(self.path))
                 self.inode.sync()
         except NotOpened:
             raise  # it was to be opened again, and no sync was begun
         except OSError:
+            self._reported = self.inode.write_errors
             self.inode.lose()
             raise
+
+    def open_again(self) -> None:
+        """Take another descriptor, which reports no page that was lost before: for a planted bug."""
+        self._reported = self.inode.write_errors
 
     def close(self) -> None:
         self._open = False
@@ -198,6 +212,9 @@ class SimulatedFiles(Files):
         The first `skip` matching calls pass, the next `times` fail (None: all). With `after_bytes`, matching
         `pwritev` calls take that many bytes in all, the one that reaches it is short, later ones fail. EMFILE and
         ENFILE are NotOpened, whatever the call: its descriptor had been let go. Returns the rule, for `heal`.
+
+        `write_back` is no call: the kernel writes what a matching file has not synced, right after a `pwritev`, and the
+        disk does not take it. The pages count as clean and are gone after the next crash; the next sync reports it.
         """
         failure = Failure(call, pattern, error, skip, times, after_bytes)
         self._failures.append(failure)
@@ -265,16 +282,24 @@ class SimulatedFiles(Files):
                     self.crashed_at = kind, path
             if self.has_crashed or (self.crash_at is not None and self.calls >= self.crash_at):
                 raise CrashPoint(f"call {self.calls}: {kind} {path}")
-            for failure in self._failures:
-                if failure.after_bytes is not None or not failure.matches(kind, path):
-                    continue
-                failure.hits += 1
-                if failure.hits > failure.skip and (
-                    failure.times is None or failure.hits <= failure.skip + failure.times
-                ):
-                    kind_of_error = NotOpened if failure.error in (errno.EMFILE, errno.ENFILE) else OSError
-                    raise kind_of_error(failure.error, os.strerror(failure.error), str(path))
+            failure = self._failing(kind, path)
+            if failure is not None:
+                kind_of_error = NotOpened if failure.error in (errno.EMFILE, errno.ENFILE) else OSError
+                raise kind_of_error(failure.error, os.strerror(failure.error), str(path))
             return self._guard
+
+    def cannot_write_back(self, path: Path) -> bool:
+        """Whether what was just written to a file does not come to the disk though no call fails."""
+        return self._failing("write_back", path) is not None
+
+    def _failing(self, kind: str, path: Path) -> Failure | None:
+        for failure in self._failures:
+            if failure.after_bytes is not None or not failure.matches(kind, path):
+                continue
+            failure.hits += 1
+            if failure.hits > failure.skip and (failure.times is None or failure.hits <= failure.skip + failure.times):
+                return failure
+        return None
 
     def room_for(self, path: Path, data: bytes, inode: Inode, position: int) -> int:
         """How many bytes of a write the disk takes; OSError for none."""

@@ -7,8 +7,9 @@ pass before it shows, and that is what the number of seeds in `scripts/simulate 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 from unittest import mock
 
@@ -259,6 +260,35 @@ def _failed_sync_retried() -> Any:
             try:
                 run(self)
             except OSError:
+                run(self)
+
+        return patched
+
+    return _before(sync.SyncTicket, "run", replace)
+
+
+@_bug(
+    "synced by another descriptor", "a file is opened again for its sync: what the kernel lost before is not reported"
+)
+def _synced_by_another_descriptor() -> Any:
+    def replace(run: Any) -> Any:
+        def patched(self: sync.SyncTicket) -> None:
+            for segment, _, _ in self.dirty:
+                segment.file.open_again()  # type: ignore[attr-defined]  # a simulated one
+            run(self)
+
+        return patched
+
+    return _before(sync.SyncTicket, "run", replace)
+
+
+@_bug("a result of parallel syncs dropped", "every second log of a round is taken for synced, whatever its sync says")
+def _parallel_result_dropped() -> Any:
+    numbers = itertools.count()
+
+    def replace(run: Any) -> Any:
+        def patched(self: sync.SyncTicket) -> None:
+            with suppress(OSError) if next(numbers) % 2 else nullcontext():
                 run(self)
 
         return patched

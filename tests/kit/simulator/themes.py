@@ -77,6 +77,8 @@ class Theme:
     """Where a machine that starts may be wanted to stop."""
     bad_disk: float = 0.15
     """How many of these worlds have a disk that is full at times, or fails a sync."""
+    lost_pages: float = 0.15
+    """How often such a disk loses pages when it does harm."""
     stops_in_starts: float = 0.25
     """How often a machine that starts stops again before it is done."""
 
@@ -144,6 +146,7 @@ THEMES: list[tuple[float, Theme]] = [
         ),
     ),
     (6, Theme("full disk", more={"disk trouble": 8, "produce": 1.5}, bad_disk=1)),
+    (6, Theme("failing disk", more={"disk trouble": 6, "produce": 1.5}, bad_disk=1, lost_pages=0.9)),
     (
         8,
         Theme(

@@ -57,6 +57,7 @@ OPERATIONS_TO_A_CRASH = 30
 """How long a life may continue until the machine stops where it was told to."""
 CHANGES_TO_A_CRASH = 40
 """Calls that change the disk, counted from the moment when the end of a life is decided."""
+CHANGES_AFTER_A_LOSS = 12
 STOPS_IN_STOPPING = 0.12
 """How often the end of a life falls into a stop in good order."""
 CLEAN_STOPS = 0.5
@@ -124,6 +125,7 @@ class World:
         self._members += [ConsumerMember("c0", of_group, self.chance) for _ in range(2)]
         self._bugs = _Bugs()
         self._failure: Failure | None = None
+        self._may_stop_inside = False
         self._jump_ms = 0
         """By how much the wall clock is wrong."""
         self._has_bad_disk = self.chance.random() < self.theme.bad_disk
@@ -188,6 +190,7 @@ class World:
 
     def _live(self, operations: int, *, may_stop_inside: bool) -> None:
         """Operate; with `may_stop_inside` the end mostly falls into the middle of an operation."""
+        self._may_stop_inside = may_stop_inside
         for number in range(operations + OPERATIONS_TO_A_CRASH if may_stop_inside else operations):
             if number == operations:
                 self._arm()
@@ -213,8 +216,8 @@ class World:
     def _stop_at(self, wanted: str) -> None:
         self.files.crash_when = lambda call, path: site_of(call, path) == wanted
 
-    def _stop_soon(self) -> None:
-        files, last_change = self.files, self.files.changes + self.chance.randint(1, CHANGES_TO_A_CRASH)
+    def _stop_soon(self, most_changes: int = CHANGES_TO_A_CRASH) -> None:
+        files, last_change = self.files, self.files.changes + self.chance.randint(1, most_changes)
         files.crash_when = lambda call, path: files.changes >= last_change
 
     def _lose(self, loss: Loss) -> Loss:
@@ -435,19 +438,28 @@ class World:
             self.node.run_due()
 
     def _disk_trouble(self) -> None:
-        """In some worlds: the disk is full for a while, or a sync fails, after which only a restart helps."""
+        """In some worlds: the disk is full for a while, or loses pages, after which only a restart helps."""
         if not self._has_bad_disk:
             return
         if self._failure is not None:
             self.files.heal(self._failure)
             self._failure = None
-        elif self.chance.random() < 0.2:
+        elif self.chance.random() < self.theme.lost_pages:
+            self._lose_pages()
+        elif self.chance.random() < 0.25:
             self._failure = self._without_inodes()
-        elif self.chance.random() < 0.7:
+        else:
             room = self.chance.choice((None, self.chance.randrange(1, 3000)))
             self._failure = self.files.fail("pwritev", "*.log", errno.ENOSPC, times=None, after_bytes=room)
-        else:
+
+    def _lose_pages(self) -> None:
+        """The disk does not take what is written: when it is synced, or before."""
+        if self.chance.random() < 0.5:
             self._failure = self.files.fail("fdatasync", "*.log", errno.EIO)
+        else:
+            self._failure = self.files.fail("write_back", "*.log", errno.EIO, times=self.chance.randint(1, 4))
+        if self._may_stop_inside and self.chance.random() < 0.5:
+            self._stop_soon(CHANGES_AFTER_A_LOSS)  # before the pages are written again by what is appended to them
 
     def _without_inodes(self) -> Failure:
         """The last inode is gone: no file can be made, those that are there grow."""

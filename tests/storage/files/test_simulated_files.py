@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kit.simulated_disk import PAGE_BYTES, SECTOR_BYTES
-from kit.simulated_files import CrashPoint, SimulatedFiles
+from kit.simulated_files import CrashPoint, SimulatedFile, SimulatedFiles
 
 A = Path("/a")
 SEEDS = range(60)
@@ -261,3 +261,39 @@ def test_a_crash_gives_the_locks_back() -> None:
     files = SimulatedFiles()
     files.lock(Path("/.lock"))
     files.crash(random.Random(0)).lock(Path("/.lock"))
+
+
+def written(files: SimulatedFiles) -> SimulatedFile:
+    """An open file with a page that was written anew and not synced."""
+    durable_file(files, A, b"s" * PAGE_BYTES)
+    file = files.open(A, writable=True)
+    file.pwritev([b"n" * PAGE_BYTES], 0)
+    return file
+
+
+def test_pages_that_the_kernel_could_not_write_are_gone_after_a_crash_and_the_next_sync_says_so_once() -> None:
+    def make() -> SimulatedFiles:
+        files = SimulatedFiles()
+        files.fail("write_back", skip=1)
+        file = written(files)
+        assert file.pread(1, 0) == b"n"
+        with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+            file.fdatasync()
+        file.fdatasync()
+        return files
+
+    assert {files.read_bytes(A) for files in survivors(make)} == {b"s" * PAGE_BYTES}
+
+
+def test_each_descriptor_that_was_open_reports_a_lost_page_and_no_later_one() -> None:
+    files = SimulatedFiles()
+    first = written(files)
+    second = files.open(A)
+    files.fail("write_back")
+    first.pwritev([b"l"], 0)
+    late = files.open(A)
+    for held in (first, second):
+        with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+            held.fdatasync()
+        held.fdatasync()
+    late.fdatasync()
