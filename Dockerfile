@@ -13,6 +13,9 @@ FROM python:3.12-slim
 RUN useradd --uid 1000 --gid 0 --no-create-home --home-dir /var/lib/ottla --shell /usr/sbin/nologin ottla
 # A new volume begins as the directory that it is mounted over, owner included: so may `data`, and Kafka's own image's place.
 RUN install -d -o 1000 -g 0 -m 0775 /var/lib/ottla /var/lib/ottla/data /var/lib/kafka/data && install -d -m 0755 /etc/ottla
+# The base image brings its standard library without bytecode, and the user may not write any: each start would compile
+# a hundred modules. What pip has installed is compiled.
+RUN python3 -m compileall -q -x '/(site-packages|dist-packages|test|idlelib|tkinter|turtledemo|lib2to3|ensurepip|pydoc_data)/' /usr/local/lib/python3.*
 COPY --from=build /opt/ottla /opt/ottla
 COPY packaging/image/image.properties /usr/local/share/ottla/image.properties
 COPY packaging/image/entrypoint.sh /usr/local/bin/ottla-entrypoint

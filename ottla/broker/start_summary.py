@@ -39,7 +39,7 @@ def log_start_summary(config: BrokerConfig, services: ApiServices, elapsed_ms: i
             " (docs/platforms.md)",
             checksum.slow_because,
         )
-    for codec, package in compression.missing.items():
+    for codec, package in compression.missing().items():
         LOG.warning("batches compressed with %s can be stored and not read: `pip install %s`", codec, package)
     if few := shortage(config, descriptor_limit()):
         LOG.warning("%s", few)

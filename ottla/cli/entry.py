@@ -6,8 +6,9 @@ and status 1, wherever it was written to.
 
 Two more things have to happen before click is imported, which takes longer than both:
 
-- `ottla ping` in its plain form, as health checks run it every few seconds, is answered by `probe.py` alone. Anything
-  that is not understood here, a mistake or `--help`, is passed on to click, which reports it.
+- `ottla ping` in its plain form, as health checks run it every few seconds, is answered by `probe.py` alone, and
+  `ottla --version` here; `ottla serve` in its plain form begins without click (`serving.py`). Anything that is not
+  understood here, a mistake or `--help`, is passed on to click, which reports it.
 - Ctrl-C ends the program quietly with status 130 from its first moment on, and `ottla serve` as process 1 of a
   container, where signals without a handler are ignored, can be stopped while it is still being imported.
 """
@@ -20,7 +21,7 @@ import io
 import os
 import sys
 
-from ottla.cli import probe
+from ottla.version import __version__
 
 EXIT_OUTPUT_FAILED = 1
 EXIT_USAGE = 2
@@ -46,9 +47,16 @@ def run() -> None:
             status = quick_ping(arguments[1:])
             if status is not None:
                 raise SystemExit(status)
+        elif arguments in (["--version"], ["-V"]):
+            raise SystemExit(_say(f"Ottla {__version__}"))
         elif arguments[:1] == ["serve"]:
             _end_on_sigterm()
             gc.disable()  # what a start makes stays; the server switches the collector on when it is ready
+            from ottla.cli.serving import quick_serve
+
+            status = quick_serve(arguments[1:]) if COMPLETION_VARIABLE not in os.environ else None
+            if status is not None:
+                raise SystemExit(status)
         if COMPLETION_VARIABLE in os.environ:
             import ottla.cli.completion  # noqa: F401  # what click does for bash is replaced there
         from ottla.cli.main import main
@@ -70,6 +78,8 @@ QUICK_MS = 5_000
 
 def quick_ping(arguments: list[str]) -> int | None:
     """The exit status of `ottla ping` with these arguments; None for those that are click's to understand."""
+    from ottla.cli import probe
+
     servers, timeout_ms, is_quiet = [probe.parse_address(probe.DEFAULT_SERVER)], probe.DEFAULT_TIMEOUT_MS, False
     rest = iter(arguments)
     for option in rest:
@@ -93,9 +103,17 @@ def quick_ping(arguments: list[str]) -> int | None:
     except probe.NoAnswer as error:
         sys.stderr.write(f"ottla: {probe.problem_line(error)}\n")
         return 1
-    if not is_quiet:
-        sys.stdout.write(answer_line(*answer) + "\n")
+    return 0 if is_quiet else _say(answer_line(*answer))
+
+
+def _say(line: str) -> int:
+    """Write a line to standard output; the exit status. Nobody may read it: then there is nothing to complain about."""
+    try:
+        sys.stdout.write(line + "\n")
         sys.stdout.flush()
+    except BrokenPipeError:
+        _forget_output()
+        return EXIT_OUTPUT_FAILED
     return 0
 
 

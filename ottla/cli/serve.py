@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import click
 
 from ottla.cli import suggestions
 from ottla.cli.failures import Failure, require_posix
+from ottla.cli.serving import DEFAULT_LOG_LEVEL, LOG_LEVELS, run_broker
 from ottla.config.ours import PROFILE_NAMES
 
 
@@ -31,8 +31,8 @@ from ottla.config.ours import PROFILE_NAMES
 )
 @click.option(
     "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"]),
-    default="info",
+    type=click.Choice(LOG_LEVELS),
+    default=DEFAULT_LOG_LEVEL,
     show_default=True,
     help="The level of the log on standard error.",
 )
@@ -51,22 +51,10 @@ def serve(properties: Path | None, overrides: tuple[str, ...], profile: str | No
       ottla serve --profile kafka-2.8
     """
     require_posix("ottla serve")
-    import logging
-
-    from ottla.config.broker import BrokerConfig
     from ottla.config.errors import ConfigError
-    from ottla.config.memory import memory_limit
-    from ottla.config.sources import split_overrides
 
-    if profile is not None:
-        overrides = (*overrides, f"ottla.profile={profile}")
     try:
-        config = BrokerConfig.load(
-            properties, environ=os.environ, overrides=split_overrides(overrides), memory_bytes=memory_limit()
-        )
+        status = run_broker(properties, overrides, profile, log_level)
     except ConfigError as error:
         raise Failure(str(error)) from None
-
-    from ottla.broker.process import run
-
-    raise SystemExit(run(config, level=logging.getLevelName(log_level.upper())))
+    raise SystemExit(status)

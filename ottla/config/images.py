@@ -24,52 +24,48 @@ CLUSTER_ID_VARIABLES = ("CLUSTER_ID", "KAFKA_KRAFT_CLUSTER_ID", "KAFKA_CLUSTER_I
 _ADDRESSES = ("KAFKA_ADVERTISED_HOST_NAME", "KAFKA_ADVERTISED_PORT", "KAFKA_HOST_NAME", "KAFKA_PORT")
 """How wurstmeister's image, and Kafka before 0.10, named the one listener. Kubernetes sets KAFKA_PORT to an URL."""
 
-_NO_EFFECT = {
-    re.compile(pattern): reason
-    for pattern, reason in (
-        (
-            r"KAFKA_(?:HEAP_OPTS|OPTS|JVM_PERFORMANCE_OPTS|GC_LOG_OPTS|JMX.*|DEBUG.*|EXTRA_FLAGS)",
-            "there is no JVM; figures are where ottla.http.listener says",
-        ),
-        (r"KAFKA_(?:TOOLS_)?LOG4J.*|BITNAMI_DEBUG", "the log's level is that of `ottla serve --log-level`"),
-        (
-            r"KAFKA_ENABLE_KRAFT|KAFKA_SKIP_KRAFT_STORAGE_INIT|KAFKA_INITIAL_CONTROLLERS",
-            "the broker is its own controller",
-        ),
-        (r"(?:KAFKA_)?CONFLUENT_.*", "it is about Confluent's own additions"),
-        (
-            r"BITNAMI_(?!DEBUG).*|KAFKA_(?:BASE|CONF|MOUNTED_CONF|CERTS|INITSCRIPTS)_DIR|KAFKA_CONF_FILE|KAFKA_CLIENT_LISTENER_NAME",
-            "it is about the insides of Bitnami's image",
-        ),
-    )
-}
+_WORDS = ("KAFKA", "BITNAMI", "CONFLUENT", "_COMMAND", "CUSTOM_INIT_SCRIPT")
+"""Each variable that a pattern below matches has one of them in its name."""
+_NO_EFFECT = (
+    (
+        r"KAFKA_(?:HEAP_OPTS|OPTS|JVM_PERFORMANCE_OPTS|GC_LOG_OPTS|JMX.*|DEBUG.*|EXTRA_FLAGS)",
+        "there is no JVM; figures are where ottla.http.listener says",
+    ),
+    (r"KAFKA_(?:TOOLS_)?LOG4J.*|BITNAMI_DEBUG", "the log's level is that of `ottla serve --log-level`"),
+    (
+        r"KAFKA_ENABLE_KRAFT|KAFKA_SKIP_KRAFT_STORAGE_INIT|KAFKA_INITIAL_CONTROLLERS",
+        "the broker is its own controller",
+    ),
+    (r"(?:KAFKA_)?CONFLUENT_.*", "it is about Confluent's own additions"),
+    (
+        r"BITNAMI_(?!DEBUG).*|KAFKA_(?:BASE|CONF|MOUNTED_CONF|CERTS|INITSCRIPTS)_DIR|KAFKA_CONF_FILE|KAFKA_CLIENT_LISTENER_NAME",
+        "it is about the insides of Bitnami's image",
+    ),
+)
 
 _NO_LOGINS = (
     "is about logins, which this version has none of; remove it, and let only those reach the listeners who may"
 )
 _NO_TLS = "is about TLS, which this version does not speak; remove it, and use PLAINTEXT listeners"
-_REFUSED = {
-    re.compile(pattern): reason
-    for pattern, reason in (
-        (
-            r"KAFKA_(?:CLIENT_USERS|CLIENT_PASSWORDS|KRAFT_BOOTSTRAP_SCRAM_USERS"
-            r"|(?:INTER_BROKER|CONTROLLER)_(?:USER|PASSWORD|CLIENT_ID|CLIENT_SECRET))",
-            _NO_LOGINS,
-        ),
-        (
-            r"KAFKA_TLS_.*|KAFKA_CERTIFICATE_PASSWORD|KAFKA_SSL_(?:KEYSTORE|KEY|TRUSTSTORE)_(?:FILENAME|CREDENTIALS)",
-            _NO_TLS,
-        ),
-        (r"KAFKA_(?:DATA|VOLUME)_DIR", "names a directory in Bitnami's image; say KAFKA_LOG_DIRS"),
-        (r"KAFKA_CREATE_TOPICS", "names topics to be made; remove it, and make them by `ottla topics create`"),
-        (
-            r"(?:HOSTNAME|PORT|BROKER_ID|RACK)_COMMAND|CUSTOM_INIT_SCRIPT",
-            "is a command for wurstmeister's image; remove it, and set the key that it finds out: "
-            "KAFKA_ADVERTISED_LISTENERS (`auto` sends clients to the address that they have connected to), "
-            "KAFKA_NODE_ID, KAFKA_BROKER_RACK",
-        ),
-    )
-}
+_REFUSED = (
+    (
+        r"KAFKA_(?:CLIENT_USERS|CLIENT_PASSWORDS|KRAFT_BOOTSTRAP_SCRAM_USERS"
+        r"|(?:INTER_BROKER|CONTROLLER)_(?:USER|PASSWORD|CLIENT_ID|CLIENT_SECRET))",
+        _NO_LOGINS,
+    ),
+    (
+        r"KAFKA_TLS_.*|KAFKA_CERTIFICATE_PASSWORD|KAFKA_SSL_(?:KEYSTORE|KEY|TRUSTSTORE)_(?:FILENAME|CREDENTIALS)",
+        _NO_TLS,
+    ),
+    (r"KAFKA_(?:DATA|VOLUME)_DIR", "names a directory in Bitnami's image; say KAFKA_LOG_DIRS"),
+    (r"KAFKA_CREATE_TOPICS", "names topics to be made; remove it, and make them by `ottla topics create`"),
+    (
+        r"(?:HOSTNAME|PORT|BROKER_ID|RACK)_COMMAND|CUSTOM_INIT_SCRIPT",
+        "is a command for wurstmeister's image; remove it, and set the key that it finds out: "
+        "KAFKA_ADVERTISED_LISTENERS (`auto` sends clients to the address that they have connected to), "
+        "KAFKA_NODE_ID, KAFKA_BROKER_RACK",
+    ),
+)
 
 
 @dataclass
@@ -82,8 +78,14 @@ class ImageVariables:
 
 def is_for_an_image(variable: str) -> bool:
     """Whether a variable is read here, and is no spelling of a key."""
-    named = variable in CLUSTER_ID_VARIABLES or variable in _ADDRESSES
-    return named or any(pattern.fullmatch(variable) for patterns in (_NO_EFFECT, _REFUSED) for pattern in patterns)
+    if variable in CLUSTER_ID_VARIABLES or variable in _ADDRESSES:
+        return True
+    return _is_of_an_image(variable) and any(re.fullmatch(pattern, variable) for pattern, _ in (*_NO_EFFECT, *_REFUSED))
+
+
+def _is_of_an_image(variable: str) -> bool:
+    """Whether any pattern may match: most environments have no such variable, and then none is compiled."""
+    return any(word in variable for word in _WORDS)
 
 
 def read_image_variables(
@@ -94,15 +96,15 @@ def read_image_variables(
     Raises ConfigError for a variable that is refused, naming it.
     """
     found = ImageVariables()
-    variables = sorted(name for name, value in environ.items() if value)
+    variables = sorted(name for name, value in environ.items() if value and _is_of_an_image(name))
     for variable in variables:
-        for pattern, reason in _REFUSED.items():
-            if pattern.fullmatch(variable):
+        for pattern, reason in _REFUSED:
+            if re.fullmatch(pattern, variable):
                 raise ConfigError(variable, None, reason, origin="environment")
     if environ.get("ALLOW_PLAINTEXT_LISTENER"):
         _allow_plaintext(environ["ALLOW_PLAINTEXT_LISTENER"], found)
-    for pattern, reason in _NO_EFFECT.items():
-        if idle := [variable for variable in variables if pattern.fullmatch(variable)]:
+    for pattern, reason in _NO_EFFECT:
+        if idle := [variable for variable in variables if re.fullmatch(pattern, variable)]:
             found.remarks.append(f"{', '.join(idle)}: no effect, {reason} (environment)")
     _cluster_id(environ, found)
     _old_address(environ, found, file=file, stronger=stronger)

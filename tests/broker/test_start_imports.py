@@ -19,6 +19,19 @@ NOT_AT_START = {
     "ottla.broker.telemetry.exposition",
     "ottla.broker.groups.coordinator",  # only where there are groups, or somebody asks for one
     "ottla.broker.api.describe_configs",  # handlers come with their first request, but for the four of a first produce
+    "ottla.protocol.api.describe_configs",  # and so do the messages
+    "ottla.broker.metadata.config_plans",  # the first change of a configuration
+    "ottla.broker.metadata.quota_plans",
+    "ottla.broker.metadata.feature_plans",
+    "ottla.storage.cleaner.cleaner",  # the first look at a compacted log, in a worker
+    "click",  # only what the plain form of `ottla serve` does not understand
+    "cramjam",  # the first batch of its codec
+    "lz4",
+    "zstandard",
+    "xxhash",
+    "random",
+    "hashlib",
+    "encodings.idna",  # a listener's address as text
     "re2",
     "ottla.client",
     "ottla.spark",
@@ -31,7 +44,7 @@ NOT_AT_START = {
 
 START = """
 import asyncio, sys
-import ottla.cli.entry, ottla.cli.main, ottla.cli.serve
+import ottla.cli.entry, ottla.cli.serving, ottla.broker.process
 from ottla.broker import server
 from ottla.config.broker import BrokerConfig
 

@@ -133,7 +133,7 @@ def test_a_server_that_says_nothing_is_named(arguments: tuple[str, ...], silent:
 
 def test_consume_in_a_group_that_nobody_coordinates_says_why(without_groups: BrokerProcess) -> None:
     with running("consume", "t", "-g", "g", "-b", without_groups.bootstrap) as process:
-        line = first_line(process, ": .")
+        line = first_line(process, r"\): .")
     assert re.match(rf"ottla: waiting for a place in the group g {TIME}: group g: .*ottla.max.partitions is 2", line)
 
 

@@ -99,6 +99,15 @@ def test_a_new_volume_may_be_mounted_where_the_data_is_or_where_kafkas_own_image
     assert made[8:] == [VOLUME, f"{VOLUME}/data", "/var/lib/kafka/data"]
 
 
+def test_the_standard_library_is_compiled_before_the_user_who_could_not() -> None:
+    steps = [(one.name, one.arguments) for one in read_dockerfile()]
+    compiles = next(at for at, (name, words) in enumerate(steps) if name == "RUN" and "compileall" in words)
+    last_stage = max(at for at, (name, _) in enumerate(steps) if name == "FROM")
+    assert last_stage < compiles < steps.index(("USER", "1000"))
+    assert steps[compiles][1].endswith(" /usr/local/lib/python3.*")
+    assert not any("--no-compile" in words for _, words in steps)
+
+
 def test_it_does_not_run_as_root() -> None:
     assert int(only("USER").words()[0]) > 0
 

@@ -148,6 +148,12 @@ def test_a_mounted_file_and_variables_are_merged_over_the_defaults(image: ImageR
     assert "WARNING" not in "".join(lines)
 
 
+def test_what_a_start_imports_of_ottla_and_its_packages_is_compiled(image: ImageRoot) -> None:
+    (packages,) = image.path("/opt/ottla/lib").glob("python3*/site-packages")
+    assert list(packages.glob("ottla/broker/__pycache__/server.*.pyc"))
+    assert list(packages.glob("uvloop/__pycache__/__init__.*.pyc"))
+
+
 def test_the_image_holds_no_installer(image: ImageRoot) -> None:
     (packages,) = image.path("/opt/ottla/lib").glob("python3*/site-packages")
     assert (packages / "ottla/cli/entry.py").exists()

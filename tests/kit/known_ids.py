@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from types import SimpleNamespace
+from functools import partial
 from unittest.mock import patch
+
+from ottla.broker.fetch.fetch_sessions import MAX_EPOCH
 
 PLACES = (
     "uuid.uuid4",
@@ -32,6 +34,9 @@ def known_ids(seed: int) -> Iterator[None]:
     with ExitStack() as patches:
         for place in PLACES:
             patches.enter_context(patch(place, drawn))
-        sessions = SimpleNamespace(Random=lambda: random.Random(seed))
-        patches.enter_context(patch("ottla.broker.fetch.fetch_sessions.random", sessions))
+
+        def session_ids() -> Callable[[], int]:
+            return partial(random.Random(seed).randint, 1, MAX_EPOCH)
+
+        patches.enter_context(patch("ottla.broker.fetch.fetch_sessions.random_ids", session_ids))
         yield

@@ -41,7 +41,7 @@ USES = (
     + """
 from ottla.protocol.records import checksum
 from ottla.protocol.records.compression import Compression, compress, decompress, missing
-print(missing)
+print(missing())
 print(decompress(Compression.GZIP, compress(Compression.GZIP, b"gzip is Python's own"), 100))
 for codec in (Compression.SNAPPY, Compression.LZ4, Compression.ZSTD):
     for use in (lambda: compress(codec, b"x"), lambda: decompress(codec, BYTES[codec], 100)):

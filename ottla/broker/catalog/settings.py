@@ -5,6 +5,8 @@ through the catalog's queue: written, synced, replayed, and only then in effect 
 always what a restart would find. "In effect" means: the broker's configuration has the new values, every topic whose
 configuration they reach has a new `TopicConfig`, and so have its logs.
 
+The plans are imported by the first change: a start needs none of them.
+
 Who may call: the catalog (`load`), API handlers. All on the broker's one thread.
 """
 
@@ -15,16 +17,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.broker.metadata.change_requests import ConfigRequest, ConfigResult, QuotaRequest, QuotaResult
-from ottla.broker.metadata.config_plans import ConfigPlan, plan_configs
-from ottla.broker.metadata.feature_plans import FeaturePlan, FeatureRequest, plan_features
 from ottla.broker.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
-from ottla.broker.metadata.quota_plans import QuotaPlan, plan_quotas
 from ottla.config.errors import ConfigError
 from ottla.config.topic import TopicConfig
 from ottla.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from ottla.broker.catalog.topic import Topic
+    from ottla.broker.metadata.feature_plans import FeatureRequest
     from ottla.broker.metadata.image import MetadataImage
     from ottla.config.broker import BrokerConfig
     from ottla.protocol.stored.metadata import MetadataRecord
@@ -74,6 +74,8 @@ class Settings:
         validate_only: bool = False,
     ) -> None:
         """Change configurations; `done` is called once, when the changes are synced and in effect."""
+        from ottla.broker.metadata.config_plans import ConfigPlan, plan_configs
+
         planned = ConfigPlan([], [])
 
         def plan(image: MetadataImage) -> Sequence[MetadataRecord]:
@@ -103,6 +105,8 @@ class Settings:
         validate_only: bool = False,
     ) -> None:
         """Set and remove quotas; `done` is called once, when the changes are synced."""
+        from ottla.broker.metadata.quota_plans import QuotaPlan, plan_quotas
+
         planned = QuotaPlan([], [])
 
         def plan(image: MetadataImage) -> Sequence[MetadataRecord]:
@@ -123,6 +127,8 @@ class Settings:
         validate_only: bool = False,
     ) -> None:
         """Finalize levels of features, all or none; `done` gets the refusal, or None once the change is synced."""
+        from ottla.broker.metadata.feature_plans import FeaturePlan, plan_features
+
         planned = FeaturePlan(None, ())
 
         def plan(image: MetadataImage) -> Sequence[MetadataRecord]:

@@ -19,13 +19,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ottla.broker.runtime.metrics import CleanerFigures
 from ottla.broker.runtime.workers import pause_for
 from ottla.storage.cleaner.cleanable import Assessment, LogToAssess, assess
-from ottla.storage.cleaner.cleaner import CleaningAborted, LogCleaning, Uncleanable, Work
 from ottla.storage.files.disk_errors import level_of
 from ottla.storage.files.files import NotOpened
 from ottla.storage.formats.layout import TopicPartition
@@ -33,6 +32,7 @@ from ottla.storage.formats.layout import TopicPartition
 if TYPE_CHECKING:
     from ottla.broker.runtime.metrics import ChoreCounters
     from ottla.broker.services import Services
+    from ottla.storage.cleaner.cleaner import LogCleaning, Work
     from ottla.storage.log.log import Log
 
 logger = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class _Candidate:
         try:
             self.found = assess(self.state, now_ms)
             if self.is_asked and not self.found.cleanable_bytes and self.is_first_round:
-                self.state = replace(self.state, clean_offset=None)
+                self.state = self.state._replace(clean_offset=None)
                 self.found = assess(self.state, now_ms)
         except NotOpened:
             pass  # for want of a descriptor: the next look may find one
@@ -197,6 +197,8 @@ class LogCleaner:
         deletion_ms = self._services.clock_trust.deletion_ms()
 
         def work() -> None:
+            import ottla.storage.cleaner.cleaner  # noqa: F401  # here, where it holds nobody up: `_begin` needs it
+
             for candidate in candidates:
                 candidate.assess(deletion_ms)  # min.compaction.lag.ms keeps records that are young
 
@@ -248,6 +250,8 @@ class LogCleaner:
     # -- cleaning
 
     def _begin(self, one: _Candidate, found: Assessment) -> None:
+        from ottla.storage.cleaner.cleaner import LogCleaning
+
         log, services = one.log, self._services
         if log.error is not None or not one.is_as_found:
             self._plan(0, self._look_now)
@@ -270,6 +274,8 @@ class LogCleaner:
 
     def _advance(self, done_bytes: int | None, error: Exception | None) -> None:
         """Let the cleaning continue after a piece of work, and have the next one done."""
+        from ottla.storage.cleaner.cleaner import CleaningAborted, Uncleanable
+
         running = self._running
         if running is None:
             return

@@ -16,7 +16,7 @@ Source: Kafka's FetchSession.scala, FetchSessionCache.
 
 from __future__ import annotations
 
-import random
+import os
 from collections import OrderedDict
 from typing import TYPE_CHECKING, TypeAlias
 from uuid import UUID
@@ -24,7 +24,7 @@ from uuid import UUID
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from ottla.protocol.api.fetch import FetchRequest, FetchResponse
     from ottla.storage.files.clock import Clock
@@ -41,6 +41,11 @@ that is killed leaves its session behind."""
 TopicKey: TypeAlias = "str | UUID"
 """A topic as the client names it: by name up to Fetch 12, by id from 13."""
 PartitionKey: TypeAlias = tuple[TopicKey, int]
+
+
+def random_ids() -> Callable[[], int]:
+    """Gives ids that a client cannot guess: without the module `random`, which is more to import than all of this."""
+    return lambda: int.from_bytes(os.urandom(4), "big") % MAX_EPOCH + 1
 
 
 class FetchTarget:
@@ -151,12 +156,16 @@ class FetchSessions:
     """The cache of sessions of one node."""
 
     def __init__(
-        self, max_slots: int, clock: Clock, chooser: random.Random | None = None, max_partitions: int = MAX_PARTITIONS
+        self,
+        max_slots: int,
+        clock: Clock,
+        chooser: Callable[[], int] | None = None,
+        max_partitions: int = MAX_PARTITIONS,
     ) -> None:
         self._max_slots = max_slots
         self._max_partitions = max_partitions
         self._clock = clock
-        self._random = random.Random() if chooser is None else chooser
+        self._choose = random_ids() if chooser is None else chooser
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
         """The one that was used longest ago is first."""
         self.partition_count = 0
@@ -189,9 +198,9 @@ class FetchSessions:
         now_ms = self._clock.monotonic_ms()
         if not wanted or not self._make_room(len(wanted), now_ms) or not self._make_slot(len(wanted), now_ms):
             return None
-        session_id = self._random.randint(1, MAX_EPOCH)
+        session_id = self._choose()
         while session_id in self._sessions:
-            session_id = self._random.randint(1, MAX_EPOCH)
+            session_id = self._choose()
         session = self._sessions[session_id] = FetchSession(session_id, uses_topic_ids=uses_topic_ids, now_ms=now_ms)
         session.update(wanted, ())
         self.partition_count += len(session.targets)

@@ -15,7 +15,6 @@ Called by the rebuild of the metadata log only. Changes the image, writes nothin
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from uuid import UUID, uuid4
@@ -100,7 +99,7 @@ def _add_partitions(salvaged: SalvagedMetadata, topic: TopicState, directories: 
         epoch = 0 if path is None else _last_epoch(salvaged.files, path)
         known = topic.partitions.get(index)
         if known is not None:
-            topic.partitions[index] = replace(known, leader_epoch=max(known.leader_epoch, epoch))
+            topic.partitions[index] = known._replace(leader_epoch=max(known.leader_epoch, epoch))
             continue
         topic.partitions[index] = PartitionState(
             replicas=(node_id,),

@@ -21,7 +21,6 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
@@ -67,8 +66,7 @@ SNAPSHOTS_KEPT = 2
 """The newest one, and the one before it so that a person can compare them."""
 
 
-@dataclass(frozen=True, slots=True)
-class JournalSettings:
+class JournalSettings(NamedTuple):
     """The directory and the node of the metadata log. `voter_endpoints`: (listener name, host, port) of
     the controller.
     """

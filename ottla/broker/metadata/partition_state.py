@@ -5,7 +5,7 @@ Pure. A state is immutable.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 from uuid import UUID
 
 from ottla.protocol.stored.metadata import PartitionChangeRecord, PartitionRecord
@@ -14,8 +14,7 @@ NO_LEADER_CHANGE = -2
 """PartitionChangeRecord.leader when the leader stays and the leader epoch with it."""
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionState:
+class PartitionState(NamedTuple):
     """One partition as the records describe it; `leader_epoch` grows with every PartitionChange that names a leader."""
 
     replicas: tuple[int, ...]
@@ -66,8 +65,7 @@ def changed_state(old: PartitionState, record: PartitionChangeRecord) -> Partiti
     starts a leader epoch.
     """
     same_leader = record.leader == NO_LEADER_CHANGE
-    return replace(
-        old,
+    return old._replace(
         replicas=_changed(record.replicas, old.replicas),
         isr=_changed(record.isr, old.isr),
         removing_replicas=_changed(record.removing_replicas, old.removing_replicas),

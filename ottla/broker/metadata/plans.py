@@ -13,11 +13,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from ottla.broker.metadata.change_requests import ZERO_ID, NewPartitions, NewTopic, TopicResult, refused
-from ottla.broker.metadata.config_plans import unknown_topic_key
 from ottla.broker.metadata.image import TOPIC_RESOURCE, MetadataImage, TopicState
 from ottla.broker.metadata.partition_state import PartitionState, partition_record
 from ottla.broker.metadata.placement import ChooseDirectory, Placement
@@ -43,8 +42,7 @@ class TopicPlan:
     records: list[MetadataRecord] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(NamedTuple):
     """The facts about this broker that the plans need."""
 
     config: BrokerConfig
@@ -234,6 +232,8 @@ def _check_configs(request: NewTopic, broker: BrokerConfig) -> tuple[dict[str, s
         raise KafkaError(ErrorCode.INVALID_CONFIG, message)
     unknown = sorted(given.keys() - ALL_TOPIC_KEYS.keys())
     if unknown:
+        from ottla.broker.metadata.config_plans import unknown_topic_key  # for a mistake only
+
         raise unknown_topic_key(unknown[0], given[unknown[0]])
     try:
         TopicConfig.validate(given)

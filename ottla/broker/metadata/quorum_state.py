@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from ottla.broker.metadata.image import MetadataError
@@ -31,8 +30,7 @@ _DATA_VERSION = 1
 _MAX_INT32 = 2**31 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class QuorumState:
+class QuorumState(NamedTuple):
     """The leader and its epoch; `leader_id` is -1 when the epoch has none (yet)."""
 
     leader_id: int

@@ -55,7 +55,8 @@ def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int
         if socket.has_dualstack_ipv6():
             return socket.AF_INET6, ("::", port)
         return socket.AF_INET, ("0.0.0.0", port)  # an empty host asks for every address
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    # As bytes: for text, Python imports the codec of international names first, which is a hundredth of a start.
+    found = socket.getaddrinfo(host.encode() if host.isascii() else host, port, type=socket.SOCK_STREAM)
     family, _, _, _, address = found[0]
     return family, (str(address[0]), int(address[1]))
 

@@ -11,8 +11,7 @@ Produce batches are gathered and appended once per loop turn; any other reader o
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ottla.broker.partitions.visibility import NEVER_MS, VisibilityWaits, VisibleCallback
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -74,8 +73,7 @@ class Watcher(Protocol):
         """Look again. Called in the middle of a flush: plan the look, do not look yet."""
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionServices:
+class PartitionServices(NamedTuple):
     """What every partition of a node shares."""
 
     clock: Clock

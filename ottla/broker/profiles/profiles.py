@@ -10,7 +10,6 @@ Only what is spoken differs. Behaviour, error codes and defaults are those of th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.broker.profiles.releases import FEATURES, REFUSED_PRODUCE_BELOW, RELEASES
@@ -35,8 +34,7 @@ class AdvertisedApi(NamedTuple):
     max_version: int
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(NamedTuple):
     """What a broker speaks.
 
     Attributes:

@@ -98,7 +98,7 @@ def advertised_apis(
     """What ApiVersions lists: every declared API that has a handler, in the profile's versions, by key."""
     return [
         AdvertisedApi(api.key, *versions)
-        for api in sorted(REGISTRY.values())
+        for api in REGISTRY.values()
         if api.key in handlers and (versions := profile.advertised(api)) is not None
     ]
 
@@ -126,14 +126,20 @@ class Gate:
         self._admissions: dict[tuple[int, int], Admission] = {}
 
     def serves(self, api_key: int, version: int) -> Admission | None:
-        """How requests of this API and version are admitted; None where they are not served."""
+        """How requests of this API and version are admitted; None where they are not served.
+
+        Raises CloseConnection where the API's module cannot be imported, for want of a descriptor for one.
+        """
         admission = self._admissions.get((api_key, version))
         if admission is None:
             versions = self._versions.get(api_key)
             if versions is None or not versions[0] <= version <= versions[1]:
                 return None
             api = REGISTRY[api_key]
-            admission = Admission(api, version, self._handlers[api.key], self._meters)
+            try:
+                admission = Admission(api, version, self._handlers[api.key], self._meters)
+            except (OSError, MemoryError) as error:
+                raise CloseConnection(f"{api.name} cannot be loaded: {error}") from error
             self._admissions[(api_key, version)] = admission
         return admission
 

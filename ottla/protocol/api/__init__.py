@@ -1,9 +1,9 @@
 """The APIs that Ottla speaks: one module per API, with its request, its response and how it is refused.
 
-`REGISTRY` is what the broker looks requests up in. The version range of an `Api` is that of its declaration; which
-versions are advertised, and to whom, is the broker's affair.
+`REGISTRY` is what the broker looks requests up in. Which versions are advertised, and to whom, is the broker's affair.
+The module of an API is imported when its messages are first asked for: a broker that starts needs four of forty.
 
-To add an API: its line in `ApiKey` and its module here, named as the line, with
+To add an API: its lines in `ApiKey` and `VERSIONS`, and its module here, named as the line, with
 
     class <Name>Request(Request, key=..., versions=...)
     class <Name>Response(Response, key=..., versions=...)
@@ -19,11 +19,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import IntEnum
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.message import Request, Response
-from ottla.protocol.versions import NO_VERSION, UNBOUNDED
+from ottla.protocol.versions import NO_VERSION, UNBOUNDED, parse_versions
+
+if TYPE_CHECKING:
+    from ottla.protocol.message import Request, Response
 
 
 class ApiKey(IntEnum):
@@ -74,35 +76,103 @@ class ApiKey(IntEnum):
     DESCRIBE_TOPIC_PARTITIONS = 75
 
 
-class Api(NamedTuple):
-    """One API: its key, its name as Kafka writes it, its two messages and their versions, and how it is refused."""
+VERSIONS: dict[ApiKey, tuple[str, str]] = {
+    ApiKey.PRODUCE: ("0-13", "9+"),
+    ApiKey.FETCH: ("0-18", "12+"),
+    ApiKey.LIST_OFFSETS: ("0-10", "6+"),
+    ApiKey.METADATA: ("0-13", "9+"),
+    ApiKey.OFFSET_COMMIT: ("0-9", "8+"),
+    ApiKey.OFFSET_FETCH: ("0-9", "6+"),
+    ApiKey.FIND_COORDINATOR: ("0-6", "3+"),
+    ApiKey.JOIN_GROUP: ("0-9", "6+"),
+    ApiKey.HEARTBEAT: ("0-4", "4+"),
+    ApiKey.LEAVE_GROUP: ("0-5", "4+"),
+    ApiKey.SYNC_GROUP: ("0-5", "4+"),
+    ApiKey.DESCRIBE_GROUPS: ("0-6", "5+"),
+    ApiKey.LIST_GROUPS: ("0-5", "3+"),
+    ApiKey.API_VERSIONS: ("0-4", "3+"),
+    ApiKey.CREATE_TOPICS: ("0-7", "5+"),
+    ApiKey.DELETE_TOPICS: ("0-6", "4+"),
+    ApiKey.DELETE_RECORDS: ("0-2", "2+"),
+    ApiKey.INIT_PRODUCER_ID: ("0-5", "2+"),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: ("2-4", "4+"),
+    ApiKey.DESCRIBE_ACLS: ("0-3", "2+"),
+    ApiKey.CREATE_ACLS: ("0-3", "2+"),
+    ApiKey.DELETE_ACLS: ("0-3", "2+"),
+    ApiKey.DESCRIBE_CONFIGS: ("0-4", "4+"),
+    ApiKey.ALTER_CONFIGS: ("0-2", "2+"),
+    ApiKey.ALTER_REPLICA_LOG_DIRS: ("1-2", "2+"),
+    ApiKey.DESCRIBE_LOG_DIRS: ("0-4", "2+"),
+    ApiKey.CREATE_PARTITIONS: ("0-3", "2+"),
+    ApiKey.DELETE_GROUPS: ("0-2", "2+"),
+    ApiKey.ELECT_LEADERS: ("0-2", "2+"),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: ("0-1", "1+"),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: ("0-1", "0+"),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: ("0", "0+"),
+    ApiKey.OFFSET_DELETE: ("0", "none"),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: ("0-1", "1+"),
+    ApiKey.ALTER_CLIENT_QUOTAS: ("0-1", "1+"),
+    ApiKey.DESCRIBE_QUORUM: ("0-2", "0+"),
+    ApiKey.UPDATE_FEATURES: ("0-2", "0+"),
+    ApiKey.DESCRIBE_CLUSTER: ("0-2", "0+"),
+    ApiKey.DESCRIBE_PRODUCERS: ("0", "0+"),
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: ("0-1", "0+"),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: ("0-1", "0+"),
+    ApiKey.LIST_CONFIG_RESOURCES: ("0-1", "0+"),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: ("0", "0+"),
+}
+"""The versions of each API, and those with compact lengths, as both of its messages declare them."""
+
+
+class Api:
+    """One API: its key, its name as Kafka writes it, its versions; and, once they are asked for, its two messages and
+    how it is refused. What is asked for first imports the API's module, and raises what that raises.
+    """
+
+    __slots__ = ("flexible_from", "key", "max_version", "min_version", "name", "refused", "request", "response")
 
     key: ApiKey
     name: str
-    request: type[Request]
-    response: type[Response]
     min_version: int
     max_version: int
     flexible_from: int
     """The first version with compact lengths, tagged fields and the longer headers; `UNBOUNDED` if there is none."""
+    request: type[Request]
+    response: type[Response]
     refused: Callable[[Any, int, ErrorCode, str], Response | None]
     """The response that refuses all of a request: by the request, its version, the code and a message for people."""
 
+    def __init__(self, key: ApiKey, versions: str, flexible: str) -> None:
+        self.key = key
+        self.name = "".join(word.capitalize() for word in key.name.split("_"))
+        self.min_version, self.max_version = parse_versions(versions)
+        flexible_versions = parse_versions(flexible)
+        self.flexible_from = UNBOUNDED if flexible_versions == NO_VERSION else flexible_versions.first
 
-def _declared(key: ApiKey) -> Api:
-    """The API that the module of this name declares; both messages state key and versions, and have to agree."""
-    module = import_module(f"{__name__}.{key.name.lower()}")
-    name = "".join(word.capitalize() for word in key.name.split("_"))
-    request: type[Request] = getattr(module, f"{name}Request")
-    response: type[Response] = getattr(module, f"{name}Response")
-    versions, flexible = request.message_versions, request.flexible_versions
-    if (key, versions, flexible) != (request.message_key, response.message_versions, response.flexible_versions) or (
-        request.message_key != response.message_key
-    ):
-        raise TypeError(f"{name}: ApiKey, request and response disagree about key or versions")
-    flexible_from = UNBOUNDED if flexible == NO_VERSION else flexible.first
-    return Api(key, name, request, response, *versions, flexible_from, module.refused)
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, attribute: str) -> object:
+            """Only what is not there yet: the slots that `_load` fills."""
+            if attribute not in ("request", "response", "refused"):
+                raise AttributeError(attribute)
+            self._load()
+            return getattr(self, attribute)
+
+    def __repr__(self) -> str:
+        return f"Api({self.name})"
+
+    def _load(self) -> None:
+        """Import the module that declares the messages. Raises TypeError where it declares other versions."""
+        module = import_module(f"{__name__}.{self.key.name.lower()}")
+        request: type[Request] = getattr(module, f"{self.name}Request")
+        response: type[Response] = getattr(module, f"{self.name}Response")
+        versions, flexible = VERSIONS[self.key]
+        declared = (self.key, parse_versions(versions), parse_versions(flexible))
+        for message in (request, response):
+            if (message.message_key, message.message_versions, message.flexible_versions) != declared:
+                raise TypeError(f"{message.__name__}: its key or versions are not those of protocol/api/__init__.py")
+        self.request, self.response, self.refused = request, response, module.refused
 
 
-REGISTRY: dict[int, Api] = {key: _declared(key) for key in ApiKey}
+REGISTRY: dict[int, Api] = {key: Api(key, *VERSIONS[key]) for key in ApiKey}
 """Every declared API by its key."""

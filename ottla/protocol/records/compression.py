@@ -11,54 +11,24 @@ How each codec is framed inside a batch (what Kafka's Java clients write is what
   without framing; that is read too.
 - lz4: the LZ4 frame format with independent blocks (Kafka's Java reader refuses linked ones), no content size.
 - zstd: RFC 8878 frames; several in a row, and skippable ones, are read as one.
+
+Snappy, lz4 and zstd are packages of their own, each imported by the first batch that needs it.
 """
 
 from __future__ import annotations
 
-import importlib
 import struct
 import threading
 import zlib
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from ottla.protocol.records.errors import CorruptBatch, DecompressedTooLarge
 
 if TYPE_CHECKING:
-    import cramjam
-    import zstandard
-    from lz4 import frame as lz4_frame
-
     from ottla.protocol.types import Buffer
-
-missing: dict[str, str] = {}
-"""Codecs whose package is not installed, as in a Spark executor that has only numpy and pyarrow: codec and package.
-
-What is compressed with them cannot be read or written: that raises ImportError. A broker reports them at its start.
-"""
-
-if not TYPE_CHECKING:
-
-    class _Missing:
-        """In place of a package that is not installed: any use of it says so."""
-
-        def __init__(self, codec, package):
-            self._message = f"{codec} needs the package {package}, which is not installed: `pip install {package}`"
-
-        def __getattr__(self, name):
-            raise ImportError(self._message)
-
-    def _package_of(codec, package, module):
-        """The module that compresses by `codec`."""
-        try:
-            return importlib.import_module(module)
-        except ImportError:
-            missing[codec] = package
-            return _Missing(codec, package)
-
-    cramjam = _package_of("snappy", "cramjam", "cramjam")
-    lz4_frame = _package_of("lz4", "lz4", "lz4.frame")
-    zstandard = _package_of("zstd", "zstandard", "zstandard")
 
 
 class Compression(IntEnum):
@@ -79,6 +49,44 @@ class Compression(IntEnum):
             raise ValueError(f"{name!r} is not one of none, gzip, snappy, lz4, zstd") from None
 
 
+_PACKAGES = {"snappy": "cramjam", "lz4": "lz4", "zstd": "zstandard"}
+
+
+def missing() -> dict[str, str]:
+    """Codecs whose package is not installed, as in a Spark executor that has only numpy and pyarrow: codec and package.
+
+    What is compressed with them cannot be read or written: that raises ImportError. A broker reports them at its start.
+    """
+    return {codec: package for codec, package in _PACKAGES.items() if not _is_installed(package)}
+
+
+def _is_installed(package: str) -> bool:
+    """Whether a package is there, without importing it."""
+    from importlib.util import find_spec
+
+    try:
+        return find_spec(package) is not None
+    except ImportError:
+        return False
+
+
+@cache
+def package(name: str, codec: str) -> Any:
+    """A module of the package that a codec needs, imported by its first use.
+
+    Raises ImportError where it is not installed or of another system, and MemoryError where there is no descriptor for
+    reading it: a lack of means like the other, and neither damage in the batch nor a disk that fails.
+    """
+    try:
+        return import_module(name)
+    except ImportError as error:
+        needed = name.partition(".")[0]
+        why = f"cannot be loaded: {error}" if _is_installed(needed) else f"is not installed: `pip install {needed}`"
+        raise ImportError(f"{codec} needs the package {needed}, which {why}") from error
+    except OSError as error:
+        raise MemoryError(f"{name} cannot be loaded: {error}") from error
+
+
 def compress(codec: Compression, data: Buffer, level: int | None = None) -> bytes:
     """Return `data` compressed as it is in a batch.
 
@@ -89,14 +97,14 @@ def compress(codec: Compression, data: Buffer, level: int | None = None) -> byte
     if codec == Compression.SNAPPY:
         return _compress_xerial(memoryview(data))
     if codec == Compression.LZ4:
-        compressed: bytes = lz4_frame.compress(
+        compressed: bytes = package("lz4.frame", "lz4").compress(
             data, compression_level=0 if level is None else level, block_linked=False, store_size=False
         )
         return compressed
     if codec == Compression.ZSTD:
-        return zstandard.ZstdCompressor(level=_ZSTD_DEFAULT_LEVEL if level is None else level).compress(
-            memoryview(data)
-        )
+        compressor = package("zstandard", "zstd").ZstdCompressor(level=_ZSTD_DEFAULT_LEVEL if level is None else level)
+        packed: bytes = compressor.compress(memoryview(data))
+        return packed
     return bytes(data)
 
 
@@ -162,8 +170,9 @@ _SNAPPY_BEST_RATIO = 22
 
 def _compress_xerial(view: memoryview) -> bytes:
     parts = [_XERIAL_HEADER]
+    snappy = package("cramjam", "snappy").snappy
     for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
-        block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
+        block = bytes(snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
         parts += (_INT32.pack(len(block)), block)
     return b"".join(parts)
 
@@ -196,6 +205,7 @@ def _decompress_snappy_block(block: memoryview, room: int, max_bytes: int) -> by
         raise CorruptBatch(f"a snappy block of {len(block)} bytes claims to hold {declared}")
     if declared > room:
         raise _too_large(max_bytes)
+    cramjam = package("cramjam", "snappy")
     try:
         return bytes(cramjam.snappy.decompress_raw(block))
     except cramjam.DecompressionError as broken:
@@ -220,7 +230,7 @@ _LZ4_LARGEST_STEP_BYTES = 4 * 1024 * 1024
 
 def _decompress_lz4(view: memoryview, max_bytes: int) -> bytes:
     """Decompress one LZ4 frame in growing steps, since the library allocates each step's bound at once."""
-    frame = lz4_frame.LZ4FrameDecompressor()
+    frame = package("lz4.frame", "lz4").LZ4FrameDecompressor()
     parts: list[bytes] = []
     room = max_bytes
     step = max(_LZ4_FIRST_BYTES, 4 * len(view))
@@ -260,6 +270,7 @@ _threads = threading.local()
 
 
 def _decompress_zstd(view: memoryview, max_bytes: int) -> bytes:
+    zstandard = package("zstandard", "zstd")
     decompressor = getattr(_threads, "zstd", None)
     if decompressor is None:
         decompressor = _threads.zstd = zstandard.ZstdDecompressor()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ottla.protocol.records.compression import Compression, compress, decompress
+from ottla.protocol.records.compression import Compression, compress, decompress, package
 from ottla.protocol.records.errors import CorruptBatch
 
 if TYPE_CHECKING:
@@ -58,6 +58,5 @@ def _with_header_checksum(frame: bytes, *, covers_magic_number: bool) -> bytes:
     if len(frame) <= end:
         raise CorruptBatch("lz4 data is cut short")
     covered = frame[0 if covers_magic_number else _LZ4_DESCRIPTOR_AT : end]
-    import xxhash  # of all that a client needs, only this format does
-
-    return frame[:end] + bytes((xxhash.xxh32_intdigest(covered) >> 8 & 0xFF,)) + frame[end + 1 :]
+    digest = package("xxhash", "lz4 in message format v0").xxh32_intdigest(covered)
+    return frame[:end] + bytes((digest >> 8 & 0xFF,)) + frame[end + 1 :]

@@ -15,8 +15,7 @@ Looks into files for the timestamps of segments: for a worker thread.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from ottla.config.topic import TopicConfig
 from ottla.storage.index.sparse_index import MAX_RELATIVE_OFFSET, CorruptIndex
@@ -28,8 +27,7 @@ if TYPE_CHECKING:
 NEVER_MS: Final = (1 << 63) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class LogToAssess:
+class LogToAssess(NamedTuple):
     """What is known of a compacted log at one moment, taken on its owner's thread.
 
     Attributes:
@@ -66,8 +64,7 @@ class LogToAssess:
         return self.segments[-1]
 
 
-@dataclass(frozen=True, slots=True)
-class Assessment:
+class Assessment(NamedTuple):
     """How dirty a log is; see the module.
 
     Attributes:

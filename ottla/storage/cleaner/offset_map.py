@@ -16,7 +16,6 @@ import struct
 import sys
 from array import array
 from collections.abc import Callable
-from hashlib import blake2b
 from typing import Final
 
 ENTRY_BYTES: Final = 24
@@ -33,6 +32,8 @@ def sip_hash(key: bytes) -> tuple[int, int]:
 
 def blake_hash(key: bytes) -> tuple[int, int]:
     """128 bits of BLAKE2b, wherever Python hashes otherwise."""
+    from hashlib import blake2b  # brings OpenSSL's hashes, which nothing else here needs
+
     first, second = _HALVES.unpack(blake2b(key, digest_size=16).digest())
     return first, second
 

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -58,8 +57,7 @@ class Standing(Enum):
     BEHIND = "behind"
 
 
-@dataclass(frozen=True, slots=True)
-class ClockLimits:
+class ClockLimits(NamedTuple):
     """What the configuration says: `ottla.clock.jump.max.ms` (negative: every time is believed) and
     `ottla.clock.trust.after.ms`.
     """

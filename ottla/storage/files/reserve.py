@@ -26,9 +26,8 @@ of inodes (btrfs, XFS nearly) name none, or many.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from ottla.shown import shown_bytes
 
@@ -53,8 +52,7 @@ class RoomLevel(IntEnum):
     SCARCE = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
+class Room(NamedTuple):
     """What a look at the volume found. `free_bytes` and `free_inodes` are None where the volume does not say."""
 
     level: RoomLevel
@@ -114,8 +112,7 @@ def with_inodes(room: Room, configured: int, inodes: tuple[int, int] | None, bef
     total, free = inodes
     reserve = reserve_of(configured, total, AUTOMATIC_MOST_INODES)
     level = _level(reserve, free, before) if reserve > 0 else RoomLevel.AMPLE
-    return replace(
-        room,
+    return room._replace(
         level=max(room.byte_level, level),
         budget_bytes=0 if level is not RoomLevel.AMPLE else room.budget_bytes,
         inode_level=level,

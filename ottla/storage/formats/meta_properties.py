@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from types import MappingProxyType
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from ottla.storage.files.files import Files
@@ -34,8 +34,7 @@ _PLAIN_LINE: Final = re.compile(r"([A-Za-z0-9._-]+)=([A-Za-z0-9._+/-][A-Za-z0-9.
 _KNOWN: Final = frozenset({"version", "cluster.id", "node.id", "broker.id", "directory.id"})
 
 
-@dataclass(frozen=True, slots=True)
-class MetaProperties:
+class MetaProperties(NamedTuple):
     """What the file says. A directory written before Kafka 3.7 has no `directory_id`, before 0.10.1 an empty
     `cluster_id`.
     """
@@ -44,7 +43,7 @@ class MetaProperties:
     node_id: int
     directory_id: UUID | None
     version: int = 1
-    others: Mapping[str, str] = field(default_factory=dict)
+    others: Mapping[str, str] = MappingProxyType({})
 
 
 def read_meta_properties(files: Files, directory: Path) -> MetaProperties | None:

@@ -9,7 +9,6 @@ here touches a file. Called by the log only; the broker makes entries and reads 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple, overload
 
 from ottla.config.topic import TopicConfig
@@ -50,8 +49,7 @@ class AppendEntry(NamedTuple):
     api_version: int
 
 
-@dataclass(slots=True, frozen=True)
-class RecordError:
+class RecordError(NamedTuple):
     """One record of a refused batch, as ProduceResponse names it (KIP-467)."""
 
     batch_index: int

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -192,7 +191,7 @@ def small_file_mends(
         path = directory / layout.META_PROPERTIES_FILE
         properties = _readable_properties(files, path)
         if properties is not None and node_id is not None:
-            properties = replace(properties, node_id=node_id)
+            properties = properties._replace(node_id=node_id)
         if properties is None:
             aside = path.with_name(f"{path.name}.corrupt-{now_ms}")
             words = f"quarantined as {aside.name}: the next start writes one, with the node.id of its configuration"

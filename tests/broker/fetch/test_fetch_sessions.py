@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 
 import pytest
 from kit.clock import ManualClock
@@ -28,7 +29,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def sessions(clock: ManualClock) -> FetchSessions:
-    return FetchSessions(2, clock, random.Random(1))
+    return FetchSessions(2, clock, partial(random.Random(1).randint, 1, MAX_EPOCH))
 
 
 def test_epochs_go_up_by_one_and_begin_again_at_one(sessions: FetchSessions) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections import Counter
 from typing import Any
 
@@ -12,6 +13,7 @@ from kit.handlers import stub_handler
 from kit.nodes import start_node
 from kit.wire_values import messages
 
+import ottla.protocol.api as declarations
 from ottla.broker.api import HANDLERS
 from ottla.broker.context import Context
 from ottla.broker.declarations import Need
@@ -20,6 +22,7 @@ from ottla.broker.node import Node
 from ottla.broker.requests.chunks import ELEMENTS_PER_CHUNK
 from ottla.broker.requests.dispatch import RequestDispatcher
 from ottla.broker.requests.gate import Gate
+from ottla.broker.runtime.in_flight_request import CloseConnection
 from ottla.broker.runtime.metrics import Histogram, RequestMeter
 from ottla.protocol.api import REGISTRY, ApiKey
 from ottla.protocol.api.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
@@ -267,3 +270,23 @@ def test_what_is_handled_without_needs_is_not_refused() -> None:
     answer = Exchange(node).ask(DescribeClusterRequest(include_cluster_authorized_operations=False), 0)
     assert isinstance(answer, DescribeClusterResponse)
     assert answer.cluster_id == "c"
+
+
+def test_an_api_whose_module_cannot_be_read_closes_the_connection_and_is_served_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    node = node_behind()
+    gate = Gate(node.services)
+    api = declarations.Api(ApiKey.LIST_GROUPS, "0-5", "3+")
+    monkeypatch.setitem(declarations.REGISTRY, ApiKey.LIST_GROUPS, api)
+
+    def no_descriptor(name: str) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(declarations, "import_module", no_descriptor)
+        with pytest.raises(CloseConnection, match=r"ListGroups cannot be loaded: .*Too many open files"):
+            gate.serves(ApiKey.LIST_GROUPS, 4)
+    admission = gate.serves(ApiKey.LIST_GROUPS, 4)
+    assert admission is not None
+    assert admission.request is api.request

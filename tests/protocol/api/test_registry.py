@@ -5,7 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from ottla.protocol.api import REGISTRY, ApiKey
+import pytest
+
+import ottla.protocol.api as declarations
+from ottla.protocol.api import REGISTRY, Api, ApiKey
+from ottla.protocol.versions import NO_VERSION
 
 RANGES = {
     "Produce": (0, 0, 13, 9),
@@ -64,6 +68,32 @@ def test_versions_are_those_of_kafka_4_1() -> None:
 def test_every_key_has_its_api() -> None:
     assert set(REGISTRY) == set(ApiKey)
     assert all(REGISTRY[key].name.upper() == key.name.replace("_", "") for key in ApiKey)
+
+
+@pytest.mark.parametrize("key", ApiKey, ids=lambda key: key.name)
+def test_the_messages_have_the_versions_that_are_known_without_them(key: ApiKey) -> None:
+    api = REGISTRY[key]
+    for message in (api.request, api.response):
+        assert message.message_versions == (api.min_version, api.max_version)
+        assert message.flexible_versions == NO_VERSION or message.flexible_versions.first == api.flexible_from
+
+
+@pytest.mark.parametrize(("versions", "flexible"), [("0-2", "2+"), ("0-1", "1+"), ("0-1", "none")])
+def test_a_module_that_declares_other_versions_is_refused(
+    versions: str, flexible: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert declarations.VERSIONS[ApiKey.LIST_CONFIG_RESOURCES] == ("0-1", "0+")
+    monkeypatch.setitem(declarations.VERSIONS, ApiKey.LIST_CONFIG_RESOURCES, (versions, flexible))
+    api = Api(ApiKey.LIST_CONFIG_RESOURCES, versions, flexible)
+    with pytest.raises(TypeError, match="ListConfigResourcesRequest"):
+        _ = api.request
+
+
+def test_the_registry_imports_no_module_of_an_api() -> None:
+    program = "import ottla.protocol.headers, sys; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert [name for name in loaded if name.startswith("ottla.protocol.api.")] == []
+    assert "ottla.protocol.api" in loaded
 
 
 def test_importing_the_declarations_pulls_in_nothing_heavy() -> None:

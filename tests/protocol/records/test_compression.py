@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gzip
 import random
 import struct
@@ -16,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.examples import examples
 
+from ottla.protocol.records import compression
 from ottla.protocol.records.compression import Compression, compress, decompress
 from ottla.protocol.records.errors import CorruptBatch, DecompressedTooLarge
 
@@ -175,3 +177,16 @@ def test_codecs_are_found_by_their_configuration_names():
     assert [Compression.named(name) for name in ("none", "gzip", "snappy", "lz4", "zstd")] == ALL
     with pytest.raises(ValueError, match="brotli"):
         Compression.named("brotli")
+
+
+def test_a_package_that_no_descriptor_is_left_for_is_a_lack_of_memory_and_found_the_next_time(monkeypatch):
+    compression.package.cache_clear()
+
+    def no_descriptor(name):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(compression, "import_module", no_descriptor)
+        with pytest.raises(MemoryError, match=r"lz4.frame cannot be loaded: .*Too many open files"):
+            compress(Compression.LZ4, b"x")
+    assert decompress(Compression.LZ4, compress(Compression.LZ4, b"x"), 1) == b"x"

@@ -1,0 +1,88 @@
+"""Running the broker from a command line, without click: `ottla serve` and its plain form that skips click's import.
+
+The plain form is what programs, units and images use: the options with a value of their own, at most one file. Anything
+else, a mistake or `--help`, is click's to understand (`serve.py`), and says the same when it fails.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False  # as type checkers know it
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+DEFAULT_LOG_LEVEL = "info"
+
+
+def run_broker(
+    properties: str | Path | None, overrides: Sequence[str], profile: str | None, log_level: str = DEFAULT_LOG_LEVEL
+) -> int:
+    """Run the broker until a signal ends it; the exit status. Raises ConfigError, one line for people."""
+    import logging
+
+    from ottla.config.broker import BrokerConfig
+    from ottla.config.memory import memory_limit
+    from ottla.config.sources import split_overrides
+
+    if profile is not None:
+        overrides = (*overrides, f"ottla.profile={profile}")
+    config = BrokerConfig.load(
+        properties, environ=os.environ, overrides=split_overrides(overrides), memory_bytes=memory_limit()
+    )
+    from ottla.broker.process import run
+
+    return run(config, level=logging.getLevelName(log_level.upper()))
+
+
+def quick_serve(arguments: list[str]) -> int | None:
+    """The exit status of `ottla serve` with these arguments; None for those that are click's to understand."""
+    given = _plain(arguments)
+    if given is None:
+        return None
+    try:
+        import fcntl  # noqa: F401  (what `require_posix` says in words, where it is missing)
+        import resource  # noqa: F401
+    except ImportError:
+        return None
+    from ottla.config.errors import ConfigError
+
+    try:
+        return run_broker(*given)
+    except ConfigError as error:
+        sys.stderr.write(f"ottla: {error}\n")
+        return 1
+
+
+def _plain(arguments: list[str]) -> tuple[str | None, list[str], str | None, str] | None:
+    """(file, overrides, profile, level) of the plain form, else None."""
+    properties: str | None = None
+    overrides: list[str] = []
+    profile: str | None = None
+    log_level = DEFAULT_LOG_LEVEL
+    rest = iter(arguments)
+    for argument in rest:
+        if not argument.startswith("-"):
+            if properties is not None or not argument:
+                return None
+            properties = argument
+            continue
+        option, equals, value = argument.partition("=")
+        if not equals:
+            value = next(rest, "")
+        if option == "--override" and value:
+            overrides.append(value)
+        elif option == "--log-level" and value in LOG_LEVELS:
+            log_level = value
+        elif option == "--profile" and value and profile is None:
+            from ottla.config.ours import PROFILE_NAMES
+
+            if value not in PROFILE_NAMES:
+                return None
+            profile = value
+        else:
+            return None
+    return properties, overrides, profile, log_level
