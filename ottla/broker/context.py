@@ -13,6 +13,7 @@ from ottla.broker.services import Services
 
 if TYPE_CHECKING:
     from ottla.broker.fetch.fetch_sessions import FetchSessions
+    from ottla.broker.fetch.parked_fetches import ParkedFetches
     from ottla.broker.groups.coordinator import GroupCoordinator
     from ottla.broker.profiles.profiles import AdvertisedApi, Profile
     from ottla.broker.runtime.on_demand import OnDemand
@@ -24,12 +25,14 @@ class ApiServices(Services):
 
     Attributes:
         fetch_sessions: what consumers fetch, remembered between their requests.
+        parked_fetches: requests of consumers that wait, and are answered from templates.
         groups: the group coordinator, made when first asked for: its code is a fifth of what a start would import.
         profile: whose versions of the APIs are shown to clients.
         advertised_apis: what ApiVersions answers, in the profile's versions.
     """
 
     fetch_sessions: FetchSessions
+    parked_fetches: ParkedFetches
     groups: OnDemand[GroupCoordinator]
     profile: Profile
     advertised_apis: list[AdvertisedApi]

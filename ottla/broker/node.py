@@ -16,6 +16,7 @@ from ottla.broker.chores.chores import Chores
 from ottla.broker.chores.log_cleaner import LogCleaner
 from ottla.broker.context import ApiServices
 from ottla.broker.fetch.fetch_sessions import FetchSessions
+from ottla.broker.fetch.parked_fetches import ParkedFetches
 from ottla.broker.partitions.partition import Partition, PartitionServices
 from ottla.broker.profiles.profiles import profile_named
 from ottla.broker.requests.dispatch import RequestDispatcher
@@ -99,6 +100,7 @@ class Node:
             later=later if later is not None or post is None else self._run_later,
         )
         profile = profile_named(config.ottla_profile)
+        answer_memory = AnswerMemory(config.ottla_connections_max_unsent_bytes, turn, timers, clock.monotonic_ms)
         self.services = ApiServices(
             config=config,
             clock=clock,
@@ -111,12 +113,13 @@ class Node:
             conversions=OneAtATime(workers),
             metrics=metrics,
             validity=validity,
-            answer_memory=AnswerMemory(config.ottla_connections_max_unsent_bytes, turn, timers, clock.monotonic_ms),
+            answer_memory=answer_memory,
             memory_reserve=MemoryReserve(timers, clock.monotonic_ms),
             log_manager=log_manager,
             catalog=catalog,
             producer_ids=ProducerIds(catalog.allocate_producer_ids),
             fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots, clock),
+            parked_fetches=ParkedFetches(turn, timers, clock.monotonic_ms, validity, answer_memory),
             groups=OnDemand(self._make_groups),
             profile=profile,
             advertised_apis=advertised_apis(profile=profile),

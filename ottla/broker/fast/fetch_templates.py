@@ -9,8 +9,9 @@ that a request of that template needs no decoding and its answer no encoding.
 
 A template is learnt from a request that took the slow path (`api/fetch.py`), and only where the slow path would do the
 same for any offset: one topic, one partition, no session, the leader epoch that is, no diverging epoch to look for,
-nothing forgotten. How long it holds is `hot_path.py`'s to know. The fast path answers only when enough hot bytes are
-there at once. Everything else takes the slow path: errors, long polls, cold bytes.
+nothing forgotten. How long it holds is `hot_path.py`'s to know. The fast path answers when enough hot bytes are there
+at once; where there are too few, the request waits for more (`parked_templates.py`). Everything else takes the slow
+path: errors, cold bytes.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from bisect import bisect_left
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
+from ottla.broker.fast.parked_templates import ParkedPlainFetch
 from ottla.broker.formats.conversion import FIRST_FETCH_VERSION_WITH_BATCHES
 from ottla.broker.runtime.metrics import FIRST_BUCKET_US, REQUEST_BUCKETS_US
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
@@ -29,6 +31,8 @@ from ottla.protocol.message import encode
 from ottla.protocol.primitives import encode_unsigned_varint
 
 if TYPE_CHECKING:
+    from ottla.broker.fast.parked_templates import SlowPath
+    from ottla.broker.fetch.parked_fetches import ParkedFetch, ParkedFetches
     from ottla.broker.partitions.partition import Partition
     from ottla.broker.peer import Peer
     from ottla.broker.runtime.metrics import MeterOf, RequestMeter
@@ -70,6 +74,7 @@ class FetchTemplate:
         "_version",
         "after",
         "committed_only",
+        "deadlines",
         "front",
         "head_high_watermark",
         "head_last_stable_offset",
@@ -79,11 +84,14 @@ class FetchTemplate:
         "head_size",
         "log",
         "max_bytes",
+        "may_park",
         "meter",
         "min_bytes",
         "partition",
         "read_on",
+        "shape",
         "suffix",
+        "tail",
     )
 
     def __init__(
@@ -95,6 +103,7 @@ class FetchTemplate:
         suffix: bytes,
         max_fetch_bytes: int,
         meter: RequestMeter,
+        parked_fetches: ParkedFetches,
     ) -> None:
         topic = request.topics[0]
         self._version = version
@@ -118,6 +127,11 @@ class FetchTemplate:
         self._before = response_header(FetchRequest.message_key, version, 0)[4:] + body[:mark]
         self._between = body[mark + offsets.size : len(body) - length_bytes - tags_bytes]
         self.after = body[len(body) - tags_bytes :]
+        self.shape = b"".join((bytes([version]), self._before, self._between, self.after))
+        """What is the same in all of its answers."""
+        self.may_park = request.max_wait_ms > 0 and self.min_bytes > 0
+        self.deadlines = parked_fetches.deadlines(request.max_wait_ms)
+        self.tail = parked_fetches.tail_of(partition)
 
     def _response(self, topic: FetchRequest.FetchTopic) -> FetchResponse:
         data = FetchResponse.PartitionData(
@@ -154,7 +168,7 @@ class FetchTemplates:
     name topics alike. `frame_bytes` is the length of such a frame, its length field included.
     """
 
-    __slots__ = ("_key", "_offset_at", "_template", "_templates", "_unpack", "frame_bytes")
+    __slots__ = ("_key", "_offset_at", "_template", "_templates", "_unpack", "frame_bytes", "is_at_end", "least_bytes")
 
     def __init__(self) -> None:
         self._templates: dict[bytes, FetchTemplate] = {}
@@ -166,7 +180,9 @@ class FetchTemplates:
         self._offset_at = offset_at
         layout = struct.Struct(f">{_FRONT.size}s4s{offset_at - _KEY_START}sq{suffix_bytes}s")
         self._unpack = layout.unpack_from
-        self.frame_bytes = layout.size
+        self.frame_bytes = self.least_bytes = layout.size
+        self.is_at_end = False
+        """Whether the newest frame had to wait: the next one probably has to, too."""
 
     def _forget(self) -> None:
         self._templates.clear()
@@ -174,7 +190,7 @@ class FetchTemplates:
         """Of the newest frame, and what it was found by."""
         self._key = b""
 
-    def answer(self, view: memoryview, start: int, sends_maps: bool) -> list[Buffer] | None:
+    def answer(self, view: memoryview, start: int, end: int, sends_maps: bool) -> list[Buffer] | None:
         """Answer the frame of `frame_bytes` that begins at `start`, if its template is known and its records are hot.
 
         None when it must take the slow path. All of the fast path but the look-up in the log is in this function: a
@@ -205,6 +221,8 @@ class FetchTemplates:
             else:
                 records = partition.read_on(offset, template.max_bytes, True, True, sends_maps)
             if records is None or len(records) < template.min_bytes:
+                if offset == high_watermark:
+                    return None
                 records = partition.read(offset, template.max_bytes, True, committed_only, sends_maps).view
                 if not records or len(records) < template.min_bytes:
                     return None
@@ -232,6 +250,41 @@ class FetchTemplates:
         times.sum_us += elapsed_us
         return [template.head_size, correlation_id, template.head_rest, records, template.after]
 
+    def park(self, view: memoryview, start: int, end: int, slow_path: SlowPath, stamp: int) -> ParkedFetch | None:
+        """Let the frame of `frame_bytes` that begins at `start` wait, if its template is known and there is too little
+        for it; else None.
+        """
+        started_ns = perf_counter_ns()
+        front, correlation_id, key, offset, suffix = self._unpack(view, start)
+        template = self._template
+        if template is None or key != self._key:
+            template = self._templates.get(key)
+            if template is None:
+                return None
+            self._template, self._key = template, key
+        self.is_at_end = False
+        if template.front != front or template.suffix != suffix or not template.may_park:
+            return None
+        partition = template.partition
+        if partition.gathered:
+            partition.settle()
+        if offset != partition.high_watermark and not self._is_short(template, offset, slow_path.peer.sends_maps):
+            return None
+        self.is_at_end = True
+        frame = bytes(view[start + _LENGTH_BYTES : start + self.frame_bytes])
+        return ParkedPlainFetch(template, slow_path, stamp, frame, correlation_id, offset, started_ns)
+
+    def _is_short(self, template: FetchTemplate, offset: int, sends_maps: bool) -> bool:
+        """Whether there is less than is asked for, as far as that is known without a worker."""
+        partition, committed_only = template.partition, template.committed_only
+        if committed_only and partition.must_list_aborted(offset):
+            return False
+        try:
+            records = partition.read(offset, template.max_bytes, True, committed_only, sends_maps).view
+        except (KafkaError, OSError):
+            return False  # the slow path meets it again and says what it is
+        return records is not None and len(records) < template.min_bytes
+
     def learn(
         self,
         frame: memoryview,
@@ -240,6 +293,7 @@ class FetchTemplates:
         partition: Partition,
         max_fetch_bytes: int,
         meter_of: MeterOf,
+        parked_fetches: ParkedFetches,
     ) -> None:
         """Remember the template of a request that takes the slow path, if the place of its offset is sure.
 
@@ -258,7 +312,7 @@ class FetchTemplates:
             self._place_offset(offset_at, len(suffix))
         self._template = None
         self._templates[content[_KEY_START - _LENGTH_BYTES : at]] = FetchTemplate(
-            request, version, partition, front, suffix, max_fetch_bytes, meter_of(0)
+            request, version, partition, front, suffix, max_fetch_bytes, meter_of(0), parked_fetches
         )
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from ottla.broker.fast.fetch_templates import FetchTemplates, learnable_fetch, most_bytes
+from ottla.broker.fast.parked_templates import SlowPath
 from ottla.broker.fast.produce_templates import ProduceTemplates
 from ottla.broker.fast.session_template import SessionTemplate, learnable_session
 from ottla.broker.runtime.pending import Pending
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ottla.broker.context import ApiServices, Context
+    from ottla.broker.fast.parked_templates import GoOn
     from ottla.broker.partitions.partition import Partition
     from ottla.broker.peer import Peer
     from ottla.broker.runtime.in_flight_request import InFlightRequest
@@ -44,9 +46,10 @@ FIRST_VERSION_WITH_TOPIC_IDS = 13
 class HotPath:
     """The templates of one connection, made with the first one. `try_answer` and `start` are the connection's."""
 
-    __slots__ = ("_peer", "_sends_maps", "_services", "_stamp", "_validity", "fetch", "produce")
+    __slots__ = ("_peer", "_sends_maps", "_services", "_slow_path", "_stamp", "_validity", "fetch", "produce")
 
-    def __init__(self, services: ApiServices, peer: Peer) -> None:
+    def __init__(self, services: ApiServices, peer: Peer, go_on: GoOn) -> None:
+        self._slow_path = SlowPath(services, peer, go_on)
         self._services = services
         self._peer = peer
         self._validity = services.validity
@@ -66,9 +69,10 @@ class HotPath:
             self._forget()
             return None
         fetch = self.fetch
-        if fetch is not None and end == fetch.frame_bytes:
-            answer = fetch.answer(view, 0, self._sends_maps)
-            return None if answer is None else (answer, end)
+        if fetch is not None and end >= fetch.least_bytes and not fetch.is_at_end:
+            answer = fetch.answer(view, 0, end, self._sends_maps)
+            if answer is not None:
+                return answer, fetch.frame_bytes
         produce = self.produce
         return None if produce is None else produce.answer(view, end, most)
 
@@ -89,11 +93,19 @@ class HotPath:
             run = produce.start(view, start, end, most, newest)
             if run is not None:
                 return run, run.end, run.added
-        if fetch is not None and end - start >= fetch.frame_bytes:
-            following = start + fetch.frame_bytes
-            answer = fetch.answer(view, start, self._sends_maps)
-            if answer is not None:
-                return answer, following, 1
+        if fetch is not None and end - start >= fetch.least_bytes:
+            was_at_end = fetch.is_at_end
+            if not was_at_end:
+                answer = fetch.answer(view, start, end, self._sends_maps)
+                if answer is not None:
+                    return answer, start + fetch.frame_bytes, 1
+            parked = fetch.park(view, start, end, self._slow_path, self._stamp)
+            if parked is not None:
+                return parked, start + fetch.frame_bytes, 1
+            if was_at_end:
+                answer = fetch.answer(view, start, end, self._sends_maps)
+                if answer is not None:
+                    return answer, start + fetch.frame_bytes, 1
         return None
 
     def learn_produce(self, frame: memoryview, request: ProduceRequest, version: int, meter_of: MeterOf) -> None:
@@ -112,15 +124,11 @@ class HotPath:
         session = learnable_session(request, version, self._services)
         if session is not None:
             template = fetch if isinstance(fetch, SessionTemplate) else None
-            if isinstance(answer, Pending) and not answer.is_cold:
-                if template is not None:
-                    template.rest()
-                return
             if template is None:
                 self.fetch = template = SessionTemplate(self._services, request, context, session, meter_of)
             else:
                 template.expect(request, context, session, meter_of)
-            if isinstance(answer, Pending):
+            if isinstance(answer, Pending) and answer.is_cold:
                 template.note_cold(request.session_epoch)
         elif not isinstance(fetch, SessionTemplate):  # a request without a session between those of one changes nothing
             partition = learnable_fetch(request, version, self._services)
@@ -128,7 +136,8 @@ class HotPath:
                 if fetch is None:
                     self.fetch = fetch = FetchTemplates()
                 max_bytes = most_bytes(self._peer, self._services)
-                fetch.learn(frame, request, version, partition, max_bytes, meter_of)
+                parked_fetches = self._services.parked_fetches
+                fetch.learn(frame, request, version, partition, max_bytes, meter_of, parked_fetches)
 
     @property
     def is_empty(self) -> bool:
@@ -145,9 +154,12 @@ class HotPath:
         self.produce = self.fetch = None
 
 
-def learn(frame: memoryview, request: Request, context: Context, answer: object, meter_of: MeterOf) -> None:
+def learn(
+    frame: memoryview, request: Request, context: Context, answer: object, meter_of: MeterOf, go_on: GoOn
+) -> None:
     """Remember a request that has just taken the slow path and was not refused as a whole, if it is of a kind that may
-    be answered from a template; `answer` is what its handler returned, `meter_of` the gate's meters for such requests.
+    be answered from a template; `answer` is what its handler returned, `meter_of` the gate's meters for such requests,
+    `go_on` what takes the slow path with one that has waited.
     """
     api_key = context.api_key
     if api_key > ApiKey.FETCH:  # Produce is 0, Fetch 1
@@ -157,7 +169,7 @@ def learn(frame: memoryview, request: Request, context: Context, answer: object,
     if isinstance(hot_path, HotPath):
         hot_path.refresh()
     else:
-        hot_path = HotPath(context.services, peer)
+        hot_path = HotPath(context.services, peer, go_on)
     if api_key == ApiKey.PRODUCE:
         hot_path.learn_produce(frame, cast("ProduceRequest", request), context.api_version, meter_of)
     else:

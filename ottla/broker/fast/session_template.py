@@ -10,34 +10,38 @@ session's targets:
     topics: count | topic id 16, count | partition 4, leader epoch 4, offset 8, what the target says already 17 | 0
 
 Of what is named only the offsets may be new. The session moves on exactly as it does on the slow path (`api/fetch.py`):
-its epoch, its use, what its targets got, their order. It answers only where there is something to give: some
-records, all of them hot, and nothing else to say of any partition than where it begins and ends. Everything else takes
-the slow path, which then finds the session as it was, but for the new offsets, which it sets once more: errors, long
-polls, cold bytes, what was added or forgotten, sessions of clients that name topics by name (before Fetch 13), and
-sessions of more than `PARTITIONS_PER_STEP` partitions.
+its epoch, its use, what its targets got, their order. It answers where there are some records, all of them hot, and
+nothing else to say of any partition than where it begins and ends. Where there are none the request waits for some
+(`parked_templates.py`); only the partitions in which something has changed are looked at again. Everything else takes
+the slow path, which then finds the session as it was, but for the new offsets, which it sets once more: errors, cold
+bytes, what was added or forgotten, sessions of clients that name topics by name (before Fetch 13), and sessions of more
+than `PARTITIONS_PER_STEP` partitions.
 
-Frames of one length are looked at, that of the newest one which took the slow path and did not wait: a consumer that
-catches up names all of its partitions each time. One that waited says that its consumer is at the end, where the next
-one waits, too, and need not be looked at twice; and behind two cold ones in a row the third is taken for cold.
+Behind two cold ones in a row the third is taken for cold.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Iterable
 from copy import copy
 from time import perf_counter_ns
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.broker.fast.fetch_templates import most_bytes
+from ottla.broker.fast.parked_templates import ParkedSessionFetch
+from ottla.broker.fast.session_answer import session_answer
 from ottla.broker.fetch.delayed_fetch import PARTITIONS_PER_STEP
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.headers import encode_request_header
 from ottla.protocol.message import encode
-from ottla.protocol.primitives import encode_unsigned_varint
 
 if TYPE_CHECKING:
     from ottla.broker.context import ApiServices, Context
+    from ottla.broker.fast.parked_templates import SlowPath
+    from ottla.broker.fast.session_answer import News
     from ottla.broker.fetch.fetch_sessions import FetchSession, FetchTarget
+    from ottla.broker.fetch.parked_fetches import Deadlines, ParkedFetch, SharedReads, Tail
     from ottla.broker.partitions.partition import Partition
     from ottla.broker.runtime.metrics import MeterOf
     from ottla.protocol.api.fetch import FetchRequest
@@ -50,24 +54,29 @@ READ_COMMITTED = 1
 NO_EPOCH = -1
 NEVER_BYTES = 1 << 32
 """As a frame's length: none is looked at."""
+MAX_LAYOUTS = 16
+"""Lengths of frames whose layout is kept: a client names the partitions from which it has got something."""
 _FRONT = struct.Struct(">ihh")  # length, API key, version
 _LENGTH_BYTES, _CORRELATION_ID_BYTES, _EPOCH_BYTES, _TOPIC_ID_BYTES = 4, 4, 4, 16
 _NAMED = struct.Struct(">iiq17s")
 _REST = struct.Struct(">iqib")  # last fetched epoch, log start offset, max bytes, no tags
 _LARGEST_COUNT_BYTE = 127
-_ANSWER = struct.Struct(">4sbihi")  # correlation id, no tags, throttle time, no error, session id
-# Partition, no error, high watermark, last stable offset, log start; aborted transactions, preferred replica.
-_PARTITION = struct.Struct(">ihqqqbi")
-_NO_TAGS = b"\0"
 
-_Told = tuple["FetchTarget", "Partition", bytes, int, int, int, memoryview]
-"""Of a target: partition, topic id, high watermark, last stable offset, log start offset, records."""
+NO_RECORDS = memoryview(b"")
+
+
+class Found(NamedTuple):
+    """What there is to say of a session's partitions, in its order."""
+
+    news: list[News]
+    has_records: bool
 
 
 class SessionTemplate:
     """The template of the session that a connection goes on in; a connection has one, or `FetchTemplates`, or none.
 
-    `frame_bytes` is the length of the frames that are looked at, their length field included.
+    Frames of `least_bytes` and more are looked at, `frame_bytes` is the length of the newest; the length field is
+    included. `is_at_end`: whether that one had to wait, as the next one probably has to.
     """
 
     __slots__ = (
@@ -77,19 +86,28 @@ class SessionTemplate:
         "_committed_only",
         "_found",
         "_front",
+        "_layouts",
+        "_least_bytes",
         "_max_bytes",
+        "_may_park",
         "_meter",
         "_middle",
         "_named",
-        "_placed_bytes",
+        "_placed_front",
         "_services",
-        "_session",
         "_tail",
         "_unpack_frame",
+        "deadlines",
         "frame_bytes",
+        "is_at_end",
+        "least_bytes",
+        "session",
+        "tails",
     )
 
     _cold_epoch: int
+    _least_bytes: int
+    deadlines: Deadlines
 
     def __init__(
         self,
@@ -104,14 +122,15 @@ class SessionTemplate:
         """By target of the session: the partition, its log, the topic's id as it is on the wire."""
         self._named: dict[bytes, dict[int, tuple[FetchTarget, int, bytes]]] = {}
         """By topic and partition: the target, and what else a request says of it that changes nothing."""
+        self.tails: dict[FetchTarget, Tail] = {}
         self._remember(request, context, session, meter_of)
 
     def expect(self, request: FetchRequest, context: Context, session: FetchSession, meter_of: MeterOf) -> None:
-        """A request was answered by the slow path, and did not wait: the next one looks like it, and names as much."""
-        if session is not self._session or self._asked != _limits(request, context):
+        """A request took the slow path, and found nothing cold: the next one looks like it."""
+        if session is not self.session or self._asked != _limits(request, context):
             self._remember(request, context, session, meter_of)
         else:
-            self._place_topics(request, context.api_version)
+            self.least_bytes = self._least_bytes
 
     def note_cold(self, epoch: int) -> None:
         """The request of this epoch, which is expected, was for cold records."""
@@ -121,11 +140,11 @@ class SessionTemplate:
 
     def rest(self) -> None:
         """Look at no request until one is expected again."""
-        self.frame_bytes = NEVER_BYTES
+        self.least_bytes = NEVER_BYTES
 
     def _remember(self, request: FetchRequest, context: Context, session: FetchSession, meter_of: MeterOf) -> None:
         version = context.api_version
-        self._session = session
+        self.session = session
         self._asked = _limits(request, context)
         self._changes = self._cold_epoch = NO_EPOCH
         self._max_bytes = min(request.max_bytes, most_bytes(context.connection, self._services))
@@ -138,35 +157,46 @@ class SessionTemplate:
         header = encode_request_header(request.message_key, version, 0, context.client_id)
         self._middle = header[_FRONT.size - _LENGTH_BYTES + _CORRELATION_ID_BYTES :] + body[:epoch_at]
         self._tail = body[epoch_at + _EPOCH_BYTES + 1 :]  # behind the count of topics
-        self._placed_bytes = 0
-        self._place_topics(request, version)
+        self._front = _FRONT.pack(0, request.message_key, version)[_LENGTH_BYTES:]
+        self._layouts: dict[int, tuple[bytes, Callable[..., tuple[Any, ...]]]] = {}
+        self._least_bytes = self.least_bytes = self._size_bytes(1)
+        self.frame_bytes = 0
+        self.is_at_end = False
+        self._may_park = request.max_wait_ms > 0 and request.min_bytes > 0
+        self.deadlines = self._services.parked_fetches.deadlines(request.max_wait_ms)
 
-    def _place_topics(self, request: FetchRequest, version: int) -> None:
-        """Frames are to be as long as this one."""
-        topics_bytes = 1
-        for topic in request.topics:
-            count = len(topic.partitions)
-            topics_bytes += _TOPIC_ID_BYTES + len(encode_unsigned_varint(count + 1)) + count * _NAMED.size + 1
-        layout = f">{_FRONT.size}s{_CORRELATION_ID_BYTES}s{len(self._middle)}si{topics_bytes}s{len(self._tail)}s"
-        frame_bytes = struct.calcsize(layout)
+    def _size_bytes(self, topics_bytes: int) -> int:
+        """Of a frame that says so much about topics."""
+        size_bytes = _FRONT.size + _CORRELATION_ID_BYTES + len(self._middle) + _EPOCH_BYTES
+        return size_bytes + topics_bytes + len(self._tail)
+
+    def _place(self, frame_bytes: int) -> None:
+        """The frames that come are as long as this."""
+        layout = self._layouts.get(frame_bytes)
+        if layout is None:
+            topics_bytes = frame_bytes - self._size_bytes(0)
+            middle, tail = len(self._middle), len(self._tail)
+            fields = f">{_FRONT.size}s{_CORRELATION_ID_BYTES}s{middle}si{topics_bytes}s{tail}s"
+            if len(self._layouts) >= MAX_LAYOUTS:
+                self._layouts.clear()
+            front = (frame_bytes - _LENGTH_BYTES).to_bytes(_LENGTH_BYTES, "big") + self._front
+            layout = self._layouts[frame_bytes] = front, struct.Struct(fields).unpack_from
         self.frame_bytes = frame_bytes
-        if frame_bytes != self._placed_bytes:
-            self._placed_bytes = frame_bytes
-            self._unpack_frame = struct.Struct(layout).unpack_from
-            self._front = _FRONT.pack(frame_bytes - _LENGTH_BYTES, request.message_key, version)
+        self._placed_front, self._unpack_frame = layout
 
     def _find_targets(self) -> None:
         """Find what is behind the targets of the session; nothing, if one of them may not be answered here."""
-        session = self._session
+        session = self.session
         self._changes = session.changes
         self._found.clear()
         self._named.clear()
+        self.tails = {}  # what is parked keeps its own
         if session.is_closed or len(session.targets) > PARTITIONS_PER_STEP:
             return
-        topics = self._services.catalog.topics_by_id
+        find_topic, tail_of = self._services.catalog.find_topic, self._services.parked_fetches.tail_of
         for target in session.targets.values():
             topic_id = target.topic
-            topic = None if isinstance(topic_id, str) else topics.get(topic_id)
+            topic = find_topic(topic_id)
             is_there = topic is not None and 0 <= target.partition < len(topic.partitions)
             partition = topic.partitions[target.partition] if topic is not None and is_there else None
             if (
@@ -180,28 +210,59 @@ class SessionTemplate:
                 self._named.clear()
                 return
             self._found[target] = partition, partition.log, topic_id.bytes
+            self.tails[target] = tail_of(partition)
             rest = _REST.pack(target.last_fetched_epoch, -1, target.max_bytes, 0)
             by_index = self._named.setdefault(topic_id.bytes, {})
             by_index[target.partition] = target, target.current_leader_epoch, rest
 
-    def answer(self, view: memoryview, start: int, sends_maps: bool) -> list[Buffer] | None:
-        """Answer the frame of `frame_bytes` at `start`, if it goes on in the session and its records are hot."""
+    def answer(self, view: memoryview, start: int, end: int, sends_maps: bool) -> list[Buffer] | None:
+        """Answer the frame at `start`, whole before `end`, if it goes on in the session and its records are hot."""
         started_ns = perf_counter_ns()
-        session = self._session
+        correlation_id = self._take(view, start, end)
+        if correlation_id is None:
+            return None
+        session = self.session
+        found = self.look(session.targets.values(), sends_maps, None)
+        if found is None or not found.has_records:
+            return None
+        self._services.fetch_sessions.move_on(session)
+        return self.encode(found.news, correlation_id, started_ns)
+
+    def park(self, view: memoryview, start: int, end: int, slow_path: SlowPath, stamp: int) -> ParkedFetch | None:
+        """Let the frame at `start` wait, if it goes on in the session and there are no records for it; else None."""
+        started_ns = perf_counter_ns()
+        self.is_at_end = False
+        correlation_id = self._take(view, start, end)
+        if correlation_id is None or not self._may_park:
+            return None
+        session = self.session
+        targets = list(session.targets.values())
+        found = self.look(targets, slow_path.peer.sends_maps, None)
+        if found is None or found.has_records or not targets:
+            return None
+        self._services.fetch_sessions.move_on(session)
+        self.is_at_end = True
+        frame = bytes(view[start + _LENGTH_BYTES : start + self.frame_bytes])
+        changed = [news[0] for news in found.news]
+        return ParkedSessionFetch(self, slow_path, stamp, frame, correlation_id, targets, changed, started_ns)
+
+    def _take(self, view: memoryview, start: int, end: int) -> bytes | None:
+        """The correlation id of the frame at `start`, if it goes on in the session; its targets begin where it says."""
+        frame_bytes = _LENGTH_BYTES + int.from_bytes(view[start : start + _LENGTH_BYTES], "big")
+        if frame_bytes != self.frame_bytes:
+            if not self._least_bytes <= frame_bytes <= end - start:
+                return None
+            self._place(frame_bytes)
+        elif frame_bytes > end - start:
+            return None
+        session = self.session
+        correlation_id: bytes
         front, correlation_id, middle, epoch, topics, tail = self._unpack_frame(view, start)
-        if epoch != session.epoch or front != self._front or middle != self._middle or tail != self._tail:
+        if epoch != session.epoch or front != self._placed_front or middle != self._middle or tail != self._tail:
             return None
         if session.changes != self._changes:
             self._find_targets()
-        if not self._go_on(topics):
-            return None
-        told = self._look(sends_maps)
-        if told is None:
-            return None
-        self._services.fetch_sessions.move_on(session)
-        answer = self._encode(told, correlation_id)
-        self._meter.note((perf_counter_ns() - started_ns) // 1000, 1)
-        return answer
+        return correlation_id if self._go_on(topics) else None
 
     def _go_on(self, topics: bytes) -> bool:
         """Let the targets that are named begin where it is said; False when anything else about them is new."""
@@ -234,84 +295,59 @@ class SessionTemplate:
             target.fetch_offset = offset
         return True
 
-    def _look(self, sends_maps: bool) -> list[_Told] | None:
-        """What is new in the session's partitions, in its order; None where the slow path has to say it, or to wait."""
+    def look(self, targets: Iterable[FetchTarget], sends_maps: bool, reads: SharedReads | None) -> Found | None:
+        """What is new in these partitions; None where the slow path has to say it.
+
+        `reads` shares what others have read in this turn.
+        """
         found, committed_only = self._found, self._committed_only
-        told: list[_Told] = []
+        news: list[News] = []
         left_bytes = max_bytes = self._max_bytes
         try:
-            for target in self._session.targets.values():
+            for target in targets:
                 partition, log, topic_id = found[target]
                 offset = target.fetch_offset
                 if committed_only and partition.must_list_aborted(offset):
                     return None  # the slow path lists what was aborted in the records
-                is_first = left_bytes == max_bytes
-                most = max(min(target.max_bytes, left_bytes), 0)
-                records = partition.read_on(offset, most, is_first, committed_only, sends_maps)
-                if records is None:
-                    records = partition.read(offset, most, is_first, committed_only, sends_maps).view
+                if partition.gathered:
+                    partition.settle()
+                high_watermark = last_stable_offset = partition.high_watermark
+                records: memoryview | None
+                if offset == high_watermark:
+                    records = NO_RECORDS
+                else:
+                    is_first = left_bytes == max_bytes
+                    most = max(min(target.max_bytes, left_bytes), 0)
+                    if reads is not None:
+                        read = self._services.parked_fetches.read
+                        records = read(partition, offset, most, is_first, committed_only, sends_maps, reads)
+                    else:
+                        records = partition.read_on(offset, most, is_first, committed_only, sends_maps)
+                        if records is None:
+                            records = partition.read(offset, most, is_first, committed_only, sends_maps).view
                     if records is None:
                         return None
-                left_bytes -= len(records)
-                high_watermark = last_stable_offset = partition.high_watermark
+                    left_bytes -= len(records)
                 log_start_offset = log.log_start_offset
                 if high_watermark > log.transactions.first_open_offset:
                     last_stable_offset = partition.last_stable_offset
                 if (
                     records
-                    or high_watermark != target.told_high_watermark
-                    or log_start_offset != target.told_log_start_offset
+                    or high_watermark != target.sent_high_watermark
+                    or log_start_offset != target.sent_log_start_offset
                 ):
-                    told.append(
+                    news.append(
                         (target, partition, topic_id, high_watermark, last_stable_offset, log_start_offset, records)
                     )
         except (KeyError, KafkaError, OSError):
             return None  # the slow path meets it again and says what it is
-        return told if left_bytes < max_bytes else None
+        return Found(news, left_bytes < max_bytes)
 
-    def _encode(self, told: list[_Told], correlation_id: bytes) -> list[Buffer]:
+    def encode(self, news: list[News], correlation_id: bytes, started_ns: int) -> list[Buffer]:
         """The frame that reports it; the session counts it as sent from now on."""
-        session = self._session
-        counts: list[int] = []
-        last_id = b""
-        read: list[FetchTarget] = []
-        for _, _, topic_id, *_ in told:
-            if topic_id == last_id:
-                counts[-1] += 1
-            else:
-                counts.append(1)
-                last_id = topic_id
-        aborted = 1 if self._committed_only else 0  # an empty list, or null
-        pieces: list[Buffer] = [b""]
-        text = _ANSWER.pack(correlation_id, 0, 0, 0, session.id) + encode_unsigned_varint(len(counts) + 1)
-        size_bytes = left = slot = 0
-        for target, partition, topic_id, high_watermark, last_stable_offset, log_start_offset, records in told:
-            if not left:
-                left = counts[slot]
-                slot += 1
-                text += topic_id + encode_unsigned_varint(left + 1)
-            left -= 1
-            length = len(records)
-            text += _PARTITION.pack(
-                target.partition, 0, high_watermark, last_stable_offset, log_start_offset, aborted, -1
-            ) + encode_unsigned_varint(length + 1)
-            target.told_high_watermark, target.told_log_start_offset = high_watermark, log_start_offset
-            counters = partition.counters
-            counters.total_fetch_requests += 1
-            if length:
-                counters.bytes_out += length
-                size_bytes += len(text) + length
-                pieces += (text, records)
-                text = b""
-                read.append(target)
-            text += _NO_TAGS if left else _NO_TAGS + _NO_TAGS
-        text += _NO_TAGS
-        pieces.append(text)
-        pieces[0] = (size_bytes + len(text)).to_bytes(_LENGTH_BYTES, "big")
-        if len(read) < len(session.targets):  # else the order stays as it is
-            for target in read:
-                session.read_last(target)
-        return pieces
+        answer = session_answer(self.session, news, correlation_id, self._committed_only)
+        self._meter.note((perf_counter_ns() - started_ns) // 1000, 1)
+        return answer
 
 
 def _limits(request: FetchRequest, context: Context) -> tuple[object, ...]:

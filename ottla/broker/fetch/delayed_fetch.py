@@ -23,7 +23,7 @@ PARTITIONS_PER_STEP = 200
 """Partitions that are read in one go, 30 us each."""
 
 
-def answer_or_park(read: FetchRead, services: Services, max_wait_ms: int) -> FetchResponse | Pending[FetchResponse]:
+def answer_or_park(read: FetchRead, services: Services, max_wait_ms: float) -> FetchResponse | Pending[FetchResponse]:
     """Read everything once; answer if that is enough or the client does not wait, else park."""
     read.look(0, PARTITIONS_PER_STEP)
     if len(read.targets) > PARTITIONS_PER_STEP:
@@ -51,7 +51,7 @@ class _Watch:
 class DelayedFetch:
     """See the module's text. All calls on the broker's thread; `read` has looked at its first partitions."""
 
-    def __init__(self, read: FetchRead, services: Services, max_wait_ms: int) -> None:
+    def __init__(self, read: FetchRead, services: Services, max_wait_ms: float) -> None:
         self._read = read
         self._services = services
         self._max_wait_ms = max_wait_ms

@@ -345,7 +345,7 @@ class FetchRead:
             if piece is not None and piece.view is not None:
                 data.records = piece.view
             if session is not None:
-                has_news = target.note_told(data)
+                has_news = target.note_sent(data)
                 if self._is_incremental and not has_news:
                     continue
                 if data.records:

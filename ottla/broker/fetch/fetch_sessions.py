@@ -62,8 +62,8 @@ class FetchTarget:
         "last_fetched_epoch",
         "max_bytes",
         "partition",
-        "told_high_watermark",
-        "told_log_start_offset",
+        "sent_high_watermark",
+        "sent_log_start_offset",
         "topic",
         "topic_name",
     )
@@ -73,8 +73,8 @@ class FetchTarget:
         self.topic_name: str | None = None
         self.partition = asked.partition
         self.key: PartitionKey = (topic, asked.partition)
-        self.told_high_watermark = -1
-        self.told_log_start_offset = -1
+        self.sent_high_watermark = -1
+        self.sent_log_start_offset = -1
         self._ask(asked)
 
     def _ask(self, asked: FetchRequest.FetchPartition) -> None:
@@ -93,17 +93,17 @@ class FetchTarget:
         self._ask(asked)
         return is_changed
 
-    def note_told(self, data: FetchResponse.PartitionData) -> bool:
+    def note_sent(self, data: FetchResponse.PartitionData) -> bool:
         """Whether `data` is news for the client; records it as sent."""
         news = bool(data.records) or data.error_code != ErrorCode.NONE or data.diverging_epoch is not None
-        if data.high_watermark != self.told_high_watermark:
+        if data.high_watermark != self.sent_high_watermark:
             news = True
-            self.told_high_watermark = data.high_watermark
-        if data.log_start_offset != self.told_log_start_offset:
+            self.sent_high_watermark = data.high_watermark
+        if data.log_start_offset != self.sent_log_start_offset:
             news = True
-            self.told_log_start_offset = data.log_start_offset
+            self.sent_log_start_offset = data.log_start_offset
         if data.error_code != ErrorCode.NONE:
-            self.told_high_watermark = -1  # the end of an error must be sent, even when nothing else has changed
+            self.sent_high_watermark = -1  # the end of an error must be sent, even when nothing else has changed
         return news
 
 

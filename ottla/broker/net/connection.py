@@ -149,7 +149,9 @@ class Connection(asyncio.BufferedProtocol):
                         return
             self.pipeline.take_turn(start, nbytes)
             return
-        self._buffers.keep_arena(self.pipeline.run_piece(nbytes))
+        kept = self.pipeline.run_piece(nbytes)
+        if self._turn.has_work:  # a request that only waits keeps nothing of what was received
+            self._buffers.keep_arena(kept)
 
     def pause_writing(self) -> None:
         """The client does not take its replies: start nothing more."""

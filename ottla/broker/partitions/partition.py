@@ -112,6 +112,7 @@ class Partition:
         "log",
         "newest_waiter",
         "next_damage_line_ms",
+        "tail",
         "topic",
     )
 
@@ -137,6 +138,8 @@ class Partition:
         self._gathered_bytes = 0
         self._waits = VisibilityWaits(services.clock, services.timers)
         self._watchers: dict[Watcher, None] = {}
+        self.tail: Watcher | None = None
+        """The fetches that wait at its end, once there has been one: `fetch/parked_fetches.py` keeps them here."""
         self.holds_acknowledgements = False
         """Whether `flush.messages` asked for a sync that acks=1 waits for too (Kafka syncs inside the append)."""
         self.is_closed = False

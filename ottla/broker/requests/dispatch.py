@@ -12,6 +12,7 @@ Runs without a loop; `Connection` and simulations call `start`.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ from ottla.broker.runtime.pending import Pending
 from ottla.protocol.api import ApiKey
 from ottla.protocol.errors import MalformedMessage
 from ottla.protocol.headers import decode_request_header
-from ottla.protocol.message import Request, decode
+from ottla.protocol.message import Request, Response, decode
 
 if TYPE_CHECKING:
     from ottla.broker.context import ApiServices
@@ -86,7 +87,7 @@ class RequestDispatcher:
             else:
                 answer = handle_in_chunks(self._services, request, split, lambda chunk: handler.handle(chunk, context))
             if api_key <= ApiKey.FETCH:  # Produce is 0, Fetch 1
-                learn(frame, request, context, answer, admission.meter)
+                learn(frame, request, context, answer, admission.meter, self.go_on)
         except Exception as error:  # the request-wide except: refuse() knows refusals from bugs
             answer = gate.refuse(admission, request, context, error)
         if isinstance(answer, Pending):
@@ -106,6 +107,37 @@ class RequestDispatcher:
         buffers = gate.answer(admission, request, context, answer, started_ns)
         self._note_hold(admission, started_ns)
         return buffers
+
+    def go_on(
+        self,
+        waiting: InFlightRequest,
+        frame: bytes,
+        peer: Peer,
+        handle: Callable[[Any, Context], Response | Pending[Any]],
+        started_ns: int,
+    ) -> None:
+        """Finish `waiting`, a request that was admitted, has been waiting beside the slow path, and now takes it:
+        `handle` does what is left of it. It came at `started_ns`.
+        """
+        (api_key, version, correlation_id, client_id), position = decode_request_header(frame)
+        admission = self._gate.serves(api_key, version)
+        assert admission is not None
+        request = decode(admission.request, frame, version, position)
+        context = Context(
+            self._services, api_key, version, client_id=client_id, correlation_id=correlation_id, connection=peer
+        )
+        answer: Response | Pending[Any]
+        try:
+            answer = handle(request, context)
+        except Exception as error:
+            failed: Pending[Any] = Pending()
+            failed.fail(error)
+            answer = failed
+        if not isinstance(answer, Pending):
+            response, answer = answer, Pending()
+            answer.complete(response)
+        waiting.pending = answer
+        answer.then(lambda done: self._finish(waiting, admission, request, context, done, started_ns))
 
     def _note_hold(self, admission: Admission, since_ns: int) -> None:
         """A request had the loop to itself since then: count it, and see whether the turn is long by now."""

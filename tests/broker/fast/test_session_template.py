@@ -29,6 +29,8 @@ from ottla.storage.segment.slice import LogSlice
 
 TOPIC, OTHER = "orders", "others"
 PARTITIONS = 3
+END = 12
+"""Of what `reader` puts into a partition."""
 
 
 def put(node: Node, index: int = 0, count: int = 1, size: int = 10, topic: str = TOPIC) -> None:
@@ -297,9 +299,12 @@ def test_who_reads_on_in_a_session_is_answered_by_templates_from_the_third_reque
     assert consumer.positions == dict.fromkeys(keys, 12)
 
 
-def test_who_has_read_all_is_not_looked_at_until_there_is_something_at_once(node: Node, ways: list[bool]) -> None:
+def test_who_has_read_all_waits_on_the_fast_path(node: Node, ways: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
     consumer = reader(node, (TOPIC, 0), batches=3)
-    for _ in range(3):
+    consumer.fetch()
+    slow: list[Any] = []
+    monkeypatch.setattr("ottla.broker.fetch.delayed_fetch.DelayedFetch.park", slow.append)
+    for _ in range(2):
         consumer.fetch()
     assert consumer.is_waiting
     assert ways == [True, False]
@@ -315,7 +320,8 @@ def test_who_has_read_all_is_not_looked_at_until_there_is_something_at_once(node
         put(node, size=150)
     for _ in range(3):
         consumer.fetch()
-    assert ways == [True, False, True, True]
+    assert ways == [True, False, True, True, True]
+    assert not slow
 
 
 def test_where_one_partition_has_records_the_others_need_not_be_named(node: Node, ways: list[bool]) -> None:
@@ -325,7 +331,7 @@ def test_where_one_partition_has_records_the_others_need_not_be_named(node: Node
     for _ in range(4):
         consumer.fetch()
     assert consumer.positions == {(TOPIC, 0): 2, (TOPIC, 1): 10}
-    assert ways == [True, True]  # the first names both, the second the one, as do those behind it
+    assert ways == [True, True, True]  # the first names both, those behind it the one
 
 
 def test_what_names_topics_by_name_or_wants_much_at_once_is_not_remembered(node: Node) -> None:
@@ -455,10 +461,11 @@ def frame_of(consumer: SessionConsumer, offset: int) -> bytes:
     return encode_request_header(1, 18, 7, "test") + encode(request, 18)
 
 
-def test_a_byte_that_is_another_means_what_it_means_on_the_slow_path(node: Node) -> None:
+@pytest.mark.parametrize("offset", [4, END])
+def test_a_byte_that_is_another_means_what_it_means_on_the_slow_path(node: Node, offset: int) -> None:
     consumer = reader(node, (TOPIC, 0))
     consumer.fetch()
-    length = len(frame_of(consumer, 4))
+    length = len(frame_of(consumer, offset))
     for at in range(length):
         outcomes = []
         for by_templates in (True, False):
@@ -466,15 +473,16 @@ def test_a_byte_that_is_another_means_what_it_means_on_the_slow_path(node: Node)
                 play = node_with_topics()
                 consumer = reader(play, (TOPIC, 0))
             consumer.fetch()
-            frame = bytearray(frame_of(consumer, 4))
+            frame = bytearray(frame_of(consumer, offset))
             frame[at] ^= 1
             template = fetch_templates(consumer.exchange)
             assert isinstance(template, SessionTemplate)
-            assert template.frame_bytes == len(frame) + 4
+            assert template.least_bytes <= len(frame) + 4
             if not by_templates:
                 template.rest()
             consumer.exchange.send_frame(bytes(frame))
             play.settle()
+            put(play)
             transport = consumer.exchange.transport
             outcomes.append((bytes(transport.written), transport.is_closing(), state_of(play)))
         assert outcomes[0] == outcomes[1], at

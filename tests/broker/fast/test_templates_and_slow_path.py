@@ -30,8 +30,10 @@ from kit.transactional import end_transaction, put_transactional
 from ottla.broker.catalog.catalog import NewTopic, TopicResult
 from ottla.broker.fast.fetch_templates import FetchTemplate, FetchTemplates
 from ottla.broker.fast.hot_path import HotPath
+from ottla.broker.fast.parked_templates import ParkedPlainFetch
 from ottla.broker.fast.produce_templates import ProduceTemplates
 from ottla.broker.fast.session_template import SessionTemplate
+from ottla.broker.fetch.parked_fetches import Deadlines, ParkedFetch, ParkedFetches, SharedReads, Tail
 from ottla.broker.runtime.validity import Validity
 from ottla.protocol.api.fetch import FetchRequest
 from ottla.protocol.api.incremental_alter_configs import IncrementalAlterConfigsRequest
@@ -49,6 +51,7 @@ CONFIGS = (
     ("ottla.acks.all", ("sync", "page-cache")),
 )
 KINDS = (ProduceTemplates, FetchTemplates, SessionTemplate)
+WAITS_MS = (0, 100, 700)
 
 
 @dataclass
@@ -57,6 +60,7 @@ class History:
 
     seed: int
     acks_all: str
+    is_alone: bool
     answers: list[tuple[str, bytes]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -66,11 +70,12 @@ class History:
         self.clients = [Exchange(self.node) for _ in range(2)]
         self.consumers = [SessionConsumer(self.node, version) for version in (13, 18)]
         for consumer in self.consumers:
-            consumer.limits["max_wait_ms"] = 0
+            consumer.limits["max_wait_ms"] = self.random.choice(WAITS_MS)
             consumer.positions = {(TOPIC, index): 0 for index in range(PARTITIONS)}
         # A client repeats itself: so its requests have templates.
         self.produces = [(self.random.randint(3, 13), self.random.choice((-1, 1))) for _ in self.clients]
         self.fetches = [(self.random.randint(4, 18), self.random.choice((0, 1))) for _ in self.clients]
+        self.waits = [(self.random.choice(WAITS_MS), self.random.choice((0, 1, 1, 300))) for _ in self.clients]
         self.offsets = [0, 0]
         self.producers = 0
         self.last_id = UUID(int=1)
@@ -79,7 +84,16 @@ class History:
         for step in steps:
             getattr(self, f"do_{step}")()
             self.take(step)
+        self.answers.append(("counted", repr(self.counts()).encode()))
         return self.answers
+
+    def counts(self) -> list[Any]:
+        services = self.node.services
+        topics = [
+            (name, counters.total_fetch_requests, counters.failed_fetch_requests, counters.bytes_out)
+            for name, counters in services.metrics.topics.items()
+        ]
+        return [topics, sorted(item for item in services.metrics.request_counts.items() if item[0][0] == "Fetch")]
 
     def take(self, step: str) -> None:
         self.node.settle()
@@ -87,6 +101,7 @@ class History:
             self.answers.append((step, bytes(client.transport.written)))
             client.transport.written.clear()
         for consumer in self.consumers:
+            consumer.take()
             self.answers += [(step, answer) for answer in consumer.answers]
             consumer.answers.clear()
 
@@ -100,16 +115,38 @@ class History:
             request: ProduceRequest = produce_request(TOPIC, bytes(records), acks=acks, partition=number)
             request.topic_data[0].topic_id = self.topic_id()
             self.clients[number].send(request, version)
+            if self.is_alone:  # a template answers within the read, and the turn may come later: who waits sees it then
+                self.node.settle()
 
     def do_fetch(self) -> None:
         number = self.random.randrange(len(self.clients))
         version, level = self.fetches[number]
-        request: FetchRequest = fetch_request(TOPIC, self.offsets[number], isolation_level=level)
+        max_wait_ms, min_bytes = self.waits[number]
+        request: FetchRequest = fetch_request(
+            TOPIC, self.offsets[number], isolation_level=level, max_wait_ms=max_wait_ms, min_bytes=min_bytes
+        )
         asked = request.topics[0].partitions[0]
         request.topics[0].topic_id = self.topic_id()
-        asked.partition, asked.partition_max_bytes = number, 1000
+        # Where a read is cut short depends on the reads before; those that wait are more on the slow path.
+        asked.partition, asked.partition_max_bytes = number, 1 << 20 if max_wait_ms else 1000
         self.clients[number].send(request, version)
         self.node.settle()
+
+    def do_wait_at_the_end(self) -> None:
+        """Most clients do: what they ask for next is what comes next."""
+        for number in range(len(self.clients)):
+            partition = partition_of(self.node, TOPIC, number)
+            level = self.fetches[number][1]
+            self.offsets[number] = partition.last_stable_offset if level else partition.high_watermark
+        self.do_fetch()
+        self.do_fetch_in_session()
+
+    def do_leave(self) -> None:
+        """A client goes, whatever it waits for, and comes back by another connection."""
+        number = self.random.randrange(len(self.clients))
+        self.take("before a client left")
+        self.clients[number].connection.connection_lost(None)
+        self.clients[number] = Exchange(self.node)
 
     def do_seek(self) -> None:
         number = self.random.randrange(len(self.clients))
@@ -117,7 +154,9 @@ class History:
         self.offsets[number] = self.random.choice((0, self.random.randint(0, end), end + 5))
 
     def do_fetch_in_session(self) -> None:
-        self.random.choice(self.consumers).fetch()
+        consumer = self.random.choice(self.consumers)
+        if not consumer.is_waiting:
+            consumer.fetch()
 
     def do_isolate(self) -> None:
         number = self.random.randrange(len(self.clients))
@@ -149,7 +188,8 @@ class History:
 
     def do_delete_records(self) -> None:
         partition = self.partition()
-        partition.log.delete_records(self.random.randint(0, partition.high_watermark))
+        if partition.log.delete_records(self.random.randint(0, partition.high_watermark)):
+            partition.wake_watchers()
 
     def do_create_topic_again(self) -> None:
         results: list[TopicResult] = []
@@ -163,7 +203,7 @@ class History:
             pass_time(self.node, self.clock, 1)
 
     def do_wait(self) -> None:
-        pass_time(self.node, self.clock, self.random.choice((1, 1_000)))
+        pass_time(self.node, self.clock, self.random.choice((1, 100, 1_000)))
 
     def partition(self) -> Any:
         return partition_of(self.node, TOPIC, self.random.randrange(PARTITIONS))
@@ -176,7 +216,10 @@ class History:
 
 
 STEPS = [name.removeprefix("do_") for name in dir(History) if name.startswith("do_")]
-OFTEN = ["produce", "fetch", "fetch", "fetch_in_session", "fetch_in_session", "open_transaction", "end_transaction"]
+OFTEN = [
+    *("produce", "produce", "fetch", "fetch", "fetch_in_session", "fetch_in_session"),
+    *("wait_at_the_end", "wait_at_the_end", "open_transaction", "end_transaction"),
+]
 
 
 def answers_of(seed: int, steps: list[str], *, by_templates: bool, hits: Counter[str] | None = None) -> Any:
@@ -196,15 +239,15 @@ def answers_of(seed: int, steps: list[str], *, by_templates: bool, hits: Counter
 
     with ExitStack() as patches:
         patches.enter_context(known_ids(seed))
-        if is_alone:
-            patches.enter_context(patch("ottla.broker.net.connection.READS_ALONE", 0))
+        patches.enter_context(patch("ottla.broker.net.connection.READS_ALONE", 0 if is_alone else 1 << 32))
         for kind in KINDS:
-            for name in ("answer", "start"):
+            for name in ("answer", "start", "park"):
                 if hasattr(kind, name):
-                    patches.enter_context(patch.object(kind, name, counting(kind.__name__, getattr(kind, name))))
+                    counted = kind.__name__ + (" parks" if name == "park" else "")
+                    patches.enter_context(patch.object(kind, name, counting(counted, getattr(kind, name))))
         if not by_templates:
             patches.enter_context(patch("ottla.broker.requests.dispatch.learn", lambda *_: None))
-        return History(seed, acks_all).run(steps)
+        return History(seed, acks_all, is_alone).run(steps)
 
 
 def steps_of(seed: int, count: int = 60) -> list[str]:
@@ -224,7 +267,7 @@ def test_the_sequences_are_answered_from_templates_of_each_kind() -> None:
     hits: Counter[str] = Counter()
     for seed in range(10):
         answers_of(seed, steps_of(seed), by_templates=True, hits=hits)
-    assert set(hits) == {kind.__name__ for kind in KINDS}
+    assert set(hits) == {*(kind.__name__ for kind in KINDS), "FetchTemplates parks", "SessionTemplate parks"}
     assert min(hits.values()) > 10, hits
     before = sum(hits.values())
     answers_of(0, steps_of(0), by_templates=False, hits=hits)
@@ -284,9 +327,107 @@ def answers_out_of_order() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def parked_fetches_not_woken() -> Iterator[None]:
+    with patch.object(Tail, "wake", lambda self: None):
+        yield
+
+
+@contextmanager
+def parked_fetches_answered_at_another_stamp() -> Iterator[None]:
+    init = ParkedFetch.__init__
+
+    def faulty(self: ParkedFetch, *arguments: Any) -> None:
+        init(self, *arguments)
+        self.stamp = _Any()  # type: ignore[assignment]
+
+    with patch.object(ParkedFetch, "__init__", faulty):
+        yield
+
+
+class _Any:
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@contextmanager
+def parked_fetches_not_expired() -> Iterator[None]:
+    with patch.object(Deadlines, "_expire", lambda self: None):
+        yield
+
+
+@contextmanager
+def parked_fetches_without_a_minimum() -> Iterator[None]:
+    find = ParkedPlainFetch._find
+
+    def faulty(self: ParkedPlainFetch, reads: Any, min_bytes: int) -> Any:
+        return find(self, reads, 1)
+
+    with patch.object(ParkedPlainFetch, "_find", faulty):
+        yield
+
+
+@contextmanager
+def reads_shared_beyond_their_limits() -> Iterator[None]:
+    """As if all that wait at one partition had asked for the same."""
+    read = ParkedFetches.read
+
+    def faulty(self: ParkedFetches, partition: Any, offset: int, *rest: Any) -> Any:
+        *limits, reads = rest
+        if partition not in reads.answers:
+            reads.answers[partition] = read(self, partition, offset, *limits, SharedReads())
+        return reads.answers[partition]
+
+    with patch.object(ParkedFetches, "read", faulty):
+        yield
+
+
+@contextmanager
+def session_not_moved_on_when_it_parks() -> Iterator[None]:
+    park = SessionTemplate.park
+
+    def faulty(*arguments: Any) -> Any:
+        with patch("ottla.broker.fetch.fetch_sessions.FetchSessions.move_on", lambda *_: None):
+            return park(*arguments)
+
+    with patch.object(SessionTemplate, "park", faulty):
+        yield
+
+
+@contextmanager
+def session_news_not_counted_as_sent() -> Iterator[None]:
+    encode = SessionTemplate.encode
+
+    def faulty(self: SessionTemplate, news: Any, *rest: Any) -> Any:
+        sent = [(each[0].sent_high_watermark, each[0].sent_log_start_offset) for each in news]
+        answer = encode(self, news, *rest)
+        for each, before in zip(news, sent, strict=True):
+            each[0].sent_high_watermark, each[0].sent_log_start_offset = before
+        return answer
+
+    with patch.object(SessionTemplate, "encode", faulty):
+        yield
+
+
+@contextmanager
+def no_time_is_left_on_the_slow_path() -> Iterator[None]:
+    with patch.object(ParkedFetches, "wait_ms", lambda *_: 0.0):
+        yield
+
+
 @pytest.mark.parametrize(
     "fault",
     [
+        parked_fetches_not_woken,
+        parked_fetches_answered_at_another_stamp,
+        parked_fetches_not_expired,
+        parked_fetches_without_a_minimum,
+        reads_shared_beyond_their_limits,
+        session_not_moved_on_when_it_parks,
+        session_news_not_counted_as_sent,
+        no_time_is_left_on_the_slow_path,
         stamp_not_changed,
         last_stable_offset_forgotten,
         aborted_not_listed,

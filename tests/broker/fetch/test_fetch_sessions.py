@@ -162,9 +162,9 @@ def test_news_are_told_once_and_the_end_of_an_error_is_news() -> None:
             partition_index=0, error_code=code, high_watermark=high_watermark, log_start_offset=0, records=b""
         )
 
-    assert target.note_told(data(5))
-    assert not target.note_told(data(5))
-    assert target.note_told(data(6))
-    assert target.note_told(data(6, ErrorCode.FENCED_LEADER_EPOCH))
-    assert target.note_told(data(6))
-    assert not target.note_told(data(6))
+    assert target.note_sent(data(5))
+    assert not target.note_sent(data(5))
+    assert target.note_sent(data(6))
+    assert target.note_sent(data(6, ErrorCode.FENCED_LEADER_EPOCH))
+    assert target.note_sent(data(6))
+    assert not target.note_sent(data(6))

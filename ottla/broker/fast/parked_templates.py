@@ -1,0 +1,275 @@
+"""A Fetch that waits and is answered from its template: one without a session, or one in a session.
+
+Those that wait for the same records share what was read. Without a session, and where their clients speak the same
+version, they share all of the answer but its correlation id. What a template may not answer goes on by the slow path,
+from where it is (`SlowPath`): the time that is left is the same, and a session has moved on already.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Final
+
+from ottla.broker.fetch.delayed_fetch import answer_or_park
+from ottla.broker.fetch.fetch_read import FetchRead
+from ottla.broker.fetch.fetch_sessions import FetchTarget
+from ottla.broker.fetch.parked_fetches import ParkedFetch, SharedReads
+from ottla.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from ottla.broker.context import ApiServices, Context
+    from ottla.broker.fast.fetch_templates import FetchTemplate
+    from ottla.broker.fast.session_template import SessionTemplate
+    from ottla.broker.fetch.fetch_sessions import FetchSession
+    from ottla.broker.peer import Peer
+    from ottla.broker.runtime.in_flight_request import InFlightRequest
+    from ottla.broker.runtime.pending import Pending
+    from ottla.protocol.api.fetch import FetchRequest, FetchResponse
+    from ottla.protocol.types import Buffer
+
+    Handle = Callable[[FetchRequest, Context], FetchResponse | Pending[FetchResponse]]
+    GoOn = Callable[[InFlightRequest, bytes, Peer, Handle, int], None]
+
+FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
+MOST_JOINED_BYTES: Final = 16 << 10
+"""Records up to this size are copied once into an answer that all of their readers share."""
+
+
+class SlowPath:
+    """The slow path of one connection, for a Fetch that has waited: `go_on` is the dispatcher's."""
+
+    __slots__ = ("_go_on", "parked_fetches", "peer", "services")
+
+    def __init__(self, services: ApiServices, peer: Peer, go_on: GoOn) -> None:
+        self.services = services
+        self.parked_fetches = services.parked_fetches
+        self.peer = peer
+        self._go_on = go_on
+
+    def go_on(
+        self,
+        fetch: ParkedFetch,
+        frame: bytes,
+        started_ns: int,
+        deadline_ms: float,
+        targets_of: Callable[[FetchRequest, int], list[FetchTarget]],
+        session: FetchSession | None = None,
+    ) -> None:
+        """Read what the request of `frame` (without its length) asks for; wait until `deadline_ms` if that is not
+        enough. `targets_of` is asked with the request and its version.
+        """
+        services, wait_ms = self.services, self.parked_fetches.wait_ms(deadline_ms)
+
+        def handle(request: FetchRequest, context: Context) -> FetchResponse | Pending[FetchResponse]:
+            targets = targets_of(request, context.api_version)
+            return answer_or_park(FetchRead(request, context, services, session, targets), services, wait_ms)
+
+        self._go_on(fetch, frame, self.peer, handle, started_ns)
+
+
+class _Found:
+    """What was found for all that ask for the same: the records, empty ones if they do not suffice, None if the slow
+    path has to say it; and around them the answer, by the templates' shape.
+    """
+
+    __slots__ = ("answers", "high_watermark", "last_stable_offset", "log_start_offset", "records")
+
+    def __init__(self, template: FetchTemplate, records: memoryview | None) -> None:
+        partition, log = template.partition, template.log
+        self.records = records
+        self.high_watermark = self.last_stable_offset = partition.high_watermark
+        if self.high_watermark > log.transactions.first_open_offset:
+            self.last_stable_offset = partition.last_stable_offset
+        self.log_start_offset = log.log_start_offset
+        self.answers: dict[bytes, tuple[bytes, list[Buffer]]] = {}
+
+    def answer(self, template: FetchTemplate) -> tuple[bytes, list[Buffer]]:
+        """The answer's size, and what follows its correlation id."""
+        answer = self.answers.get(template.shape)
+        if answer is None:
+            records = self.records
+            assert records is not None
+            length = len(records)
+            template.encode_head(self.high_watermark, self.last_stable_offset, self.log_start_offset, length)
+            pieces: list[Buffer] = [template.head_rest, records, template.after]
+            if length <= MOST_JOINED_BYTES and not isinstance(records.obj, mmap.mmap):
+                pieces = [b"".join(pieces)]
+            answer = self.answers[template.shape] = template.head_size, pieces
+        return answer
+
+
+class ParkedPlainFetch(ParkedFetch):
+    """See the module. `frame` is the request without its length."""
+
+    __slots__ = ("_correlation_id", "_frame", "_offset", "_sends_maps", "_slow_path", "_started_ns", "_template")
+
+    def __init__(
+        self,
+        template: FetchTemplate,
+        slow_path: SlowPath,
+        stamp: int,
+        frame: bytes,
+        correlation_id: bytes,
+        offset: int,
+        started_ns: int,
+    ) -> None:
+        super().__init__(template.deadlines, stamp)
+        self._template = template
+        self._slow_path = slow_path
+        self._sends_maps = slow_path.peer.sends_maps
+        self._frame = frame
+        self._correlation_id = correlation_id
+        self._offset = offset
+        self._started_ns = started_ns
+        template.tail.add(self, None)
+        template.deadlines.add(self)
+
+    def look(self, reads: SharedReads) -> None:
+        """Read on; answer, if that is enough."""
+        template = self._template
+        asked = (
+            *(template.partition, self._offset, template.max_bytes, template.min_bytes),
+            *(template.committed_only, self._sends_maps),
+        )
+        found = reads.answers.get(asked)
+        if found is None:
+            found = reads.answers[asked] = self._find(reads, template.min_bytes)
+        if found.records is None:
+            self.fall_back()
+        elif found.records:
+            self._answer(found)
+        else:
+            self.woken.clear()
+
+    def expire(self) -> None:
+        """Answer with what there is."""
+        found = self._find(SharedReads(), 0)
+        if found.records is None:
+            self.fall_back()
+        else:
+            self._answer(found)
+
+    def stop_waiting(self) -> None:
+        """Leave the partition's tail."""
+        self._template.tail.remove(self)
+
+    def fall_back(self) -> None:
+        """Let the slow path read and wait."""
+        deadline_ms = self.end_wait()
+        partition = self._template.partition
+
+        def targets_of(request: FetchRequest, version: int) -> list[FetchTarget]:
+            topic = request.topics[0]
+            key = topic.topic_id if version >= FIRST_VERSION_WITH_TOPIC_IDS else topic.topic
+            target = FetchTarget(key, topic.partitions[0])
+            target.topic_name = partition.topic  # it was found once
+            return [target]
+
+        self._slow_path.go_on(self, self._frame, self._started_ns, deadline_ms, targets_of)
+
+    def _find(self, reads: SharedReads, min_bytes: int) -> _Found:
+        """What there is for this one and all that ask for the same."""
+        template, offset = self._template, self._offset
+        partition, committed_only = template.partition, template.committed_only
+        records: memoryview | None = None
+        if not (committed_only and partition.must_list_aborted(offset)):
+            try:
+                fetches = self._slow_path.parked_fetches
+                records = fetches.read(
+                    partition, offset, template.max_bytes, True, committed_only, self._sends_maps, reads
+                )
+            except (KafkaError, OSError):
+                pass  # the slow path meets it again and says what it is
+        if records is not None and len(records) < min_bytes:
+            records = memoryview(b"")
+        return _Found(template, records)
+
+    def _answer(self, found: _Found) -> None:
+        self.end_wait()
+        template = self._template
+        size, pieces = found.answer(template)
+        counters = template.partition.counters
+        counters.total_fetch_requests += 1
+        counters.bytes_out += len(found.records or b"")
+        template.meter.note((perf_counter_ns() - self._started_ns) // 1000, 1)
+        self.finish([size, self._correlation_id, *pieces])
+
+
+class ParkedSessionFetch(ParkedFetch):
+    """A Fetch in a session, which has moved on to its next epoch when it was parked.
+
+    `targets` are the session's as they were then; `changed` those of which there is something to say already.
+    """
+
+    __slots__ = (
+        *("_changed", "_changes", "_correlation_id", "_epoch", "_frame", "_slow_path", "_started_ns", "_tails"),
+        "_targets",
+        "_template",
+    )
+
+    def __init__(
+        self,
+        template: SessionTemplate,
+        slow_path: SlowPath,
+        stamp: int,
+        frame: bytes,
+        correlation_id: bytes,
+        targets: list[FetchTarget],
+        changed: list[FetchTarget],
+        started_ns: int,
+    ) -> None:
+        super().__init__(template.deadlines, stamp)
+        session = template.session
+        self._template = template
+        self._slow_path = slow_path
+        self._frame = frame
+        self._correlation_id = correlation_id
+        self._epoch = session.epoch
+        self._changes = session.changes
+        self._targets = targets
+        self._tails = tails = template.tails
+        self._changed: dict[object, None] = dict.fromkeys(changed)
+        self._started_ns = started_ns
+        for target in targets:
+            tails[target].add(self, target)
+        template.deadlines.add(self)
+
+    def look(self, reads: SharedReads) -> None:
+        """Read on where something has changed; answer, if there are records."""
+        self._changed.update(dict.fromkeys(self.woken))
+        self.woken.clear()
+        self._answer(reads, is_due=False)
+
+    def expire(self) -> None:
+        """Answer with what there is."""
+        self._answer(SharedReads(), is_due=True)
+
+    def stop_waiting(self) -> None:
+        """Leave the tails of its partitions."""
+        tails = self._tails
+        for target in self._targets:
+            tails[target].remove(self)
+
+    def fall_back(self) -> None:
+        """Let the slow path read and wait."""
+        deadline_ms = self.end_wait()
+        targets, session = self._targets, self._template.session
+        self._slow_path.go_on(
+            self, self._frame, self._started_ns, deadline_ms, lambda request, version: targets, session
+        )
+
+    def _answer(self, reads: SharedReads, *, is_due: bool) -> None:
+        template, changed = self._template, self._changed
+        session = template.session
+        if session.epoch != self._epoch or session.changes != self._changes:
+            self.fall_back()  # somebody else goes on in it
+            return
+        targets = self._targets if len(changed) == len(self._targets) else [t for t in self._targets if t in changed]
+        found = template.look(targets, self._slow_path.peer.sends_maps, reads)
+        if found is None:
+            self.fall_back()
+        elif found.has_records or is_due:
+            self.end_wait()
+            self.finish(template.encode(found.news, self._correlation_id, self._started_ns))

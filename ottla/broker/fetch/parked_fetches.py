@@ -1,0 +1,267 @@
+"""Fetches that wait at the end of a log and are answered from a request template (`broker/fast`).
+
+    a Fetch without enough records  ->  `ParkedFetch` at the `Tail` of each of its partitions, with a deadline
+    more may be seen                ->  at the turn's end, each Fetch that this woke is looked at once
+
+What many wait for is read once: `SharedReads` gives those that ask for the same bytes the same buffer. A ParkedFetch
+does what `DelayedFetch` does for a request of the slow path, and becomes one (`ParkedFetch.fall_back`) where a template
+may not answer: when the broker's stamp has changed, or what a reader gets is cold, damaged or has aborted transactions.
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
+
+from ottla.broker.runtime.in_flight_request import InFlightRequest
+
+if TYPE_CHECKING:
+    from ottla.broker.partitions.partition import Partition
+    from ottla.broker.runtime.answer_memory import AnswerMemory
+    from ottla.broker.runtime.timers import Timer, Timers
+    from ottla.broker.runtime.turn import Turn
+    from ottla.broker.runtime.validity import Validity
+
+LOG = logging.getLogger("ottla.fetch")
+
+
+class SharedReads:
+    """What was found in one turn, by what was asked for: records, and answers around them."""
+
+    __slots__ = ("answers", "records")
+
+    def __init__(self) -> None:
+        self.answers: dict[tuple[object, ...], Any] = {}
+        self.records: dict[tuple[object, ...], memoryview | None] = {}
+
+
+class ParkedFetch(InFlightRequest):
+    """A Fetch that waits; a template knows what it waits for.
+
+    Attributes:
+        stamp: the broker's stamp at which it was parked.
+        woken: what has changed since it was looked at last: whatever it named when it began to wait at a `Tail`.
+        is_waiting: false once it is answered, or cancelled, or has taken the slow path.
+    """
+
+    __slots__ = ("deadlines", "is_waiting", "stamp", "woken")
+
+    def __init__(self, deadlines: Deadlines, stamp: int) -> None:
+        super().__init__(None)
+        self.parks = True
+        self.deadlines = deadlines
+        self.stamp = stamp
+        self.is_waiting = True
+        self.woken: list[object] = []
+
+    def look(self, reads: SharedReads) -> None:
+        """Look at what has woken it; answer, if that is enough now."""
+        raise NotImplementedError
+
+    def expire(self) -> None:
+        """Answer with what there is: its time is over."""
+        raise NotImplementedError
+
+    def fall_back(self) -> None:
+        """Go on by the slow path, which may wait for what is left of the time."""
+        raise NotImplementedError
+
+    def stop_waiting(self) -> None:
+        """Leave the tails."""
+        raise NotImplementedError
+
+    def end_wait(self) -> float:
+        """Wait no more; when it would have expired (monotonic, in ms)."""
+        self.is_waiting = False
+        self.stop_waiting()
+        return self.deadlines.remove(self)
+
+    def cancel(self) -> None:
+        """Give the request up: the connection has ended, or the broker stops."""
+        if self.is_waiting:
+            self.end_wait()
+        super().cancel()
+
+
+class Tail:
+    """The fetches that wait at the end of one partition; its watcher while there are any."""
+
+    __slots__ = ("_fetches", "_partition", "is_woken", "waiting")
+
+    def __init__(self, partition: Partition, fetches: ParkedFetches) -> None:
+        self._partition = partition
+        self._fetches = fetches
+        self.is_woken = False
+        self.waiting: dict[ParkedFetch, object] = {}
+        """What each calls the partition."""
+
+    def add(self, fetch: ParkedFetch, name: object) -> None:
+        """`fetch` waits here, and calls the partition `name`."""
+        if not self.waiting:
+            self._partition.watch(self)
+        self.waiting[fetch] = name
+
+    def remove(self, fetch: ParkedFetch) -> None:
+        """It waits no more; fine when it did not."""
+        waiting = self.waiting
+        if fetch in waiting:
+            del waiting[fetch]
+            if not waiting:
+                self._partition.unwatch(self)
+
+    def wake(self) -> None:
+        """More may be seen, or something is wrong: look at those that wait, behind this turn's appends."""
+        if not self.is_woken:
+            self.is_woken = True
+            self._fetches.note_woken(self)
+
+
+class Deadlines:
+    """Of the parked fetches that wait equally long: the first is due first, so one timer stands for all of them."""
+
+    __slots__ = ("__weakref__", "_max_wait_ms", "_now_ms", "_timer", "_timers", "_waiting")
+
+    def __init__(self, max_wait_ms: int, timers: Timers, now_ms: Callable[[], float]) -> None:
+        self._max_wait_ms = max_wait_ms
+        self._timers = timers
+        self._now_ms = now_ms
+        self._timer: Timer | None = None
+        self._waiting: dict[ParkedFetch, float] = {}
+
+    def add(self, fetch: ParkedFetch) -> None:
+        """Expire it in `max_wait_ms`."""
+        deadline_ms = self._waiting[fetch] = self._now_ms() + self._max_wait_ms
+        if self._timer is None:
+            self._timer = self._timers.at(deadline_ms, self._expire)
+
+    def remove(self, fetch: ParkedFetch) -> float:
+        """It waits no more: its deadline. The timer stays: it finds nothing to do, or what is due later."""
+        return self._waiting.pop(fetch, 0.0)
+
+    def _expire(self) -> None:
+        self._timer = None
+        now_ms, waiting = self._now_ms(), self._waiting
+        due: list[ParkedFetch] = []
+        for fetch, deadline_ms in waiting.items():
+            if deadline_ms > now_ms:
+                self._timer = self._timers.at(deadline_ms, self._expire)
+                break
+            due.append(fetch)
+        for fetch in due:
+            if fetch.is_waiting:
+                try:
+                    fetch.expire()
+                except Exception:
+                    _fail(fetch)
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+
+class ParkedFetches:
+    """All of one node."""
+
+    __slots__ = ("_deadlines", "_left", "_memory", "_now_ms", "_timers", "_turn", "_validity", "_woken")
+
+    def __init__(
+        self, turn: Turn, timers: Timers, now_ms: Callable[[], float], validity: Validity, memory: AnswerMemory
+    ) -> None:
+        self._turn = turn
+        self._timers = timers
+        self._now_ms = now_ms
+        self._validity = validity
+        self._memory = memory
+        self._deadlines: WeakValueDictionary[int, Deadlines] = WeakValueDictionary()
+        self._woken: list[Tail] = []
+        self._left: list[ParkedFetch] = []
+        """Woken before, when the turn had no memory left for their answers."""
+
+    def deadlines(self, max_wait_ms: int) -> Deadlines:
+        """Those of the fetches that wait so long; the caller keeps them."""
+        deadlines = self._deadlines.get(max_wait_ms)
+        if deadlines is None:
+            deadlines = self._deadlines[max_wait_ms] = Deadlines(max_wait_ms, self._timers, self._now_ms)
+        return deadlines
+
+    def tail_of(self, partition: Partition) -> Tail:
+        """Where fetches wait for more of a partition."""
+        tail = partition.tail
+        if not isinstance(tail, Tail):
+            tail = partition.tail = Tail(partition, self)
+        return tail
+
+    def wait_ms(self, deadline_ms: float) -> float:
+        """How long it is until then; at least 0."""
+        return max(0.0, deadline_ms - self._now_ms())
+
+    def read(
+        self,
+        partition: Partition,
+        offset: int,
+        max_bytes: int,
+        at_least_one: bool,
+        committed_only: bool,
+        allow_map: bool,
+        reads: SharedReads,
+    ) -> memoryview | None:
+        """What `Partition.read` gives, once for all that ask the same of `reads`; None where a worker has to read it.
+
+        Raises KafkaError, OSError.
+        """
+        asked = (partition, offset, max_bytes, at_least_one, committed_only, allow_map)
+        try:
+            records = reads.records[asked]
+        except KeyError:
+            records = partition.read(offset, max_bytes, at_least_one, committed_only, allow_map).view
+            reads.records[asked] = records
+            if records and not isinstance(records.obj, mmap.mmap):
+                self._memory.note_copied(len(records))
+        return records
+
+    def note_woken(self, tail: Tail) -> None:
+        """Look at those that wait there at the end of this turn."""
+        if not self._woken and not self._left:
+            self._turn.after_append(self._look_again)
+        self._woken.append(tail)
+
+    def _look_again(self) -> None:
+        """Answer those for whom there is enough now.
+
+        One append may wake very many: those for whose answers this turn has no memory left wait for the next.
+        """
+        tails, self._woken = self._woken, []
+        due, self._left = self._left, []
+        for tail in tails:
+            tail.is_woken = False
+            for fetch, name in tail.waiting.items():
+                woken = fetch.woken
+                if not woken:
+                    due.append(fetch)
+                woken.append(name)
+        stamp, memory = self._validity.stamp, self._memory
+        reads = SharedReads()
+        for number, fetch in enumerate(due):
+            if memory.is_turn_full:
+                self._left = due[number:]
+                self._turn.after_append(self._look_again)
+                return
+            if fetch.is_waiting:
+                try:
+                    if fetch.stamp == stamp:
+                        fetch.look(reads)
+                    else:
+                        fetch.fall_back()
+                except Exception:
+                    _fail(fetch)
+
+
+def _fail(fetch: ParkedFetch) -> None:
+    """End its connection: a bug in one answer must not keep the others back."""
+    LOG.exception("bug: the answer of a parked fetch failed")
+    if fetch.is_waiting:
+        fetch.end_wait()
+    if not fetch.is_done:
+        fetch.finish(None, close_reason="no answer to its Fetch could be made")

@@ -1,0 +1,320 @@
+"""Fetches that wait and are answered from their templates: what wakes them, what they share, how they end."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from kit.exchange import Exchange, batch, fetch_request, make_topic, produce_request
+from kit.nodes import partition_of, pass_time, start_node
+from kit.session_consumer import SessionConsumer
+
+from ottla.broker.catalog.catalog import TopicResult
+from ottla.broker.fast.parked_templates import ParkedPlainFetch, ParkedSessionFetch
+from ottla.broker.fetch.delayed_fetch import DelayedFetch
+from ottla.broker.fetch.parked_fetches import ParkedFetch, Tail
+from ottla.broker.node import Node
+from ottla.broker.partitions.partition import Partition
+from ottla.protocol.api.fetch import FetchRequest, FetchResponse
+from ottla.protocol.errors import ErrorCode
+
+TOPIC = "orders"
+WAIT_MS = 500
+VERSION = 12
+
+
+class Broker:
+    """A node with a topic of two partitions."""
+
+    def __init__(self, **config: Any) -> None:
+        self.node, _, self.clock = start_node(ottla_acks_all="page-cache", **config)
+        make_topic(self.node, TOPIC, 2)
+        self.producer = Exchange(self.node)
+
+    def put(self, index: int = 0, size: int = 10) -> None:
+        self.producer.ask(produce_request(TOPIC, batch(value=b"x" * size), partition=index), 9)
+
+    def tail(self, index: int = 0) -> Tail:
+        tail = partition_of(self.node, TOPIC, index).tail
+        assert isinstance(tail, Tail)
+        return tail
+
+    def reader(self, **more: Any) -> Exchange:
+        """A client whose request has a template."""
+        client = Exchange(self.node, self.producer)
+        client.ask(asking(0, max_wait_ms=0, **more), VERSION)
+        client.send(asking(0, max_wait_ms=WAIT_MS, **more), VERSION)
+        self.node.settle()
+        pass_time(self.node, self.clock, WAIT_MS)
+        assert len(client.replies()) == 1
+        return client
+
+
+def asking(offset: int, *, max_wait_ms: int = WAIT_MS, **more: Any) -> FetchRequest:
+    request: FetchRequest = fetch_request(TOPIC, offset, max_wait_ms=max_wait_ms, **more)
+    return request
+
+
+def in_flight(client: Exchange) -> Any:
+    (waiting,) = client.connection.pipeline.queue.in_flight
+    return waiting
+
+
+def park(node: Node, client: Exchange, offset: int, **more: Any) -> ParkedFetch:
+    client.send(asking(offset, **more), VERSION)
+    node.settle()
+    waiting = in_flight(client)
+    assert isinstance(waiting, ParkedPlainFetch)
+    return waiting
+
+
+def records_of(response: Any) -> bytes:
+    assert isinstance(response, FetchResponse)
+    (topic,) = response.responses
+    (data,) = topic.partitions
+    assert data.error_code == 0
+    return bytes(data.records or b"")
+
+
+def test_those_that_wait_for_the_same_share_one_read_and_one_answer() -> None:
+    broker = Broker()
+    clients = [broker.reader() for _ in range(3)]
+    parked = [park(broker.node, client, 0) for client in clients]
+    original, reads = Partition.read, []
+
+    def read(self: Partition, *arguments: Any) -> Any:
+        reads.append(arguments)
+        return original(self, *arguments)
+
+    with patch.object(Partition, "read", read):
+        broker.put()
+    assert len(reads) == 1
+    assert parked[0].buffers is not None
+    assert len({id(each.buffers[2]) for each in parked if each.buffers is not None}) == 1
+    assert {records_of(client.reply()) for client in clients} != {b""}
+    assert not broker.tail().waiting
+
+
+def test_those_that_read_elsewhere_or_have_other_limits_get_their_own() -> None:
+    broker = Broker()
+    broker.put()
+    levels = (0, 1)
+    clients = [broker.reader(isolation_level=level) for level in levels]
+    others = [broker.reader(min_bytes=size) for size in (100, 250)]
+    for client, level in zip(clients, levels, strict=True):
+        park(broker.node, client, 1, isolation_level=level)
+    for client, size in zip(others, (100, 250), strict=True):
+        park(broker.node, client, 0, min_bytes=size)
+    broker.put()
+    first = [records_of(client.reply()) for client in clients]
+    assert first[0] == first[1]
+    assert len(records_of(others[0].reply())) == 2 * len(first[0])
+    assert not others[1].replies()
+    broker.put()
+    broker.put()
+    assert len(records_of(others[1].reply())) >= 250
+
+
+@pytest.mark.parametrize("min_bytes", [1, 1_000])
+def test_at_its_deadline_a_fetch_gets_what_there_is(min_bytes: int) -> None:
+    broker = Broker()
+    client = broker.reader(min_bytes=min_bytes)
+    park(broker.node, client, 0, min_bytes=min_bytes)
+    pass_time(broker.node, broker.clock, WAIT_MS - 1)
+    assert not client.replies()
+    if min_bytes > 1:
+        broker.put()
+    pass_time(broker.node, broker.clock, 1)
+    assert bool(records_of(client.reply())) == (min_bytes > 1)
+    assert not broker.tail().waiting
+
+
+def test_one_timer_stands_for_all_that_wait_equally_long() -> None:
+    broker = Broker()
+    clients = [broker.reader() for _ in range(5)]
+    pass_time(broker.node, broker.clock, WAIT_MS)
+    timers = len(broker.node.services.timers)
+    fetches = []
+    for client in clients:
+        fetches.append(park(broker.node, client, 0))
+        broker.clock.advance(10)
+    assert len(broker.node.services.timers) <= timers + 1
+    assert len(fetches[0].deadlines) == 5
+    for left in (4, 3, 2, 1, 0):
+        pass_time(broker.node, broker.clock, WAIT_MS - 50 if left == 4 else 10)
+        assert len(fetches[0].deadlines) == left
+    assert [records_of(client.reply()) for client in clients] == [b""] * 5
+
+
+def test_a_deleted_topic_is_reported_at_once() -> None:
+    broker = Broker()
+    client = broker.reader()
+    park(broker.node, client, 0)
+    results: list[TopicResult] = []
+    broker.node.services.catalog.delete_topics([TOPIC], results.extend)
+    broker.node.settle()
+    response = client.reply()
+    assert isinstance(response, FetchResponse)
+    assert response.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_at_another_stamp_it_goes_on_by_the_slow_path_for_the_time_that_is_left() -> None:
+    broker = Broker()
+    client = broker.reader(min_bytes=300)
+    park(broker.node, client, 0, min_bytes=300)
+    broker.clock.advance(200)
+    broker.node.services.validity.change()
+    broker.put()
+    assert not isinstance(in_flight(client).pending, type(None))
+    assert not broker.tail().waiting
+    pass_time(broker.node, broker.clock, WAIT_MS - 201)
+    assert not client.replies()
+    pass_time(broker.node, broker.clock, 1)
+    assert records_of(client.reply())
+
+
+@pytest.mark.parametrize("is_on_slow_path", [False, True])
+def test_a_client_that_goes_leaves_nothing_behind(is_on_slow_path: bool) -> None:
+    broker = Broker()
+    client = broker.reader(min_bytes=300)
+    waiting = park(broker.node, client, 0, min_bytes=300)
+    deadlines = waiting.deadlines
+    if is_on_slow_path:
+        broker.node.services.validity.change()
+        broker.put()
+    client.connection.connection_lost(None)
+    assert not broker.tail().waiting
+    assert not len(deadlines)
+    assert not partition_of(broker.node, TOPIC)._watchers
+    broker.put()
+
+
+def test_when_the_broker_stops_it_is_cut_short() -> None:
+    broker = Broker()
+    client = broker.reader()
+    park(broker.node, client, 0)
+    client.connection.pipeline.drain()
+    broker.node.settle()
+    assert client.transport.is_closing()
+    assert not client.replies()
+    assert not broker.tail().waiting
+
+
+def test_nothing_starts_behind_it() -> None:
+    broker = Broker()
+    client = broker.reader()
+    park(broker.node, client, 0)
+    client.send(produce_request(TOPIC, batch()), 9)
+    broker.node.settle()
+    assert partition_of(broker.node, TOPIC).high_watermark == 0
+    broker.put(1)
+    assert not client.replies()
+    pass_time(broker.node, broker.clock, WAIT_MS)
+    assert [type(response).__name__ for _, response in client.replies()] == ["FetchResponse", "ProduceResponse"]
+
+
+def test_answers_for_which_a_turn_has_no_memory_come_in_the_next() -> None:
+    broker = Broker()
+    clients = [broker.reader(min_bytes=1 + number) for number in range(3)]
+    for number, client in enumerate(clients):
+        park(broker.node, client, 0, min_bytes=1 + number)
+    memory = broker.node.services.answer_memory
+    memory.max_bytes = 800  # an eighth of it is a batch of 100 bytes
+    broker.producer.send(produce_request(TOPIC, batch(value=b"x" * 100)), 9)
+    answered = []
+    for _ in range(3):
+        broker.producer.end_turn()
+        answered.append(sum(len(client.replies()) for client in clients))
+    assert answered == [1, 1, 1]
+
+
+def test_an_error_in_one_answer_keeps_no_other_back() -> None:
+    broker = Broker()
+    clients = [broker.reader() for _ in range(2)]
+    first = park(broker.node, clients[0], 0)
+    park(broker.node, clients[1], 0)
+    look = ParkedPlainFetch.look
+
+    def faulty(self: ParkedPlainFetch, reads: Any) -> None:
+        if self is first:
+            raise ZeroDivisionError
+        look(self, reads)
+
+    with patch.object(ParkedPlainFetch, "look", faulty):
+        broker.put()
+    assert clients[0].transport.is_closing()
+    assert records_of(clients[1].reply())
+
+
+def test_in_a_session_only_what_has_changed_is_looked_at_again() -> None:
+    broker = Broker()
+    consumer = SessionConsumer(broker.node, 18)
+    consumer.positions = {(TOPIC, 0): 0, (TOPIC, 1): 0}
+    for _ in range(2):
+        consumer.fetch()
+        broker.put(1)
+        consumer.take()
+    consumer.fetch()
+    assert isinstance(in_flight(consumer.exchange), ParkedSessionFetch)
+    original, reads = Partition.read, []
+
+    def read(self: Partition, *arguments: Any) -> Any:
+        reads.append(self.index)
+        return original(self, *arguments)
+
+    with patch.object(Partition, "read", read), patch.object(DelayedFetch, "park") as slow:
+        broker.put(1)
+        consumer.take()
+        assert consumer.positions == {(TOPIC, 0): 0, (TOPIC, 1): 3}
+    assert reads == [1]
+    assert not slow.called
+    assert not broker.tail(0).waiting
+    assert not broker.tail(1).waiting
+
+
+def test_those_in_a_session_and_those_without_one_share_what_is_read() -> None:
+    broker = Broker()
+    client = broker.reader()
+    consumer = SessionConsumer(broker.node, 18)
+    consumer.positions = {(TOPIC, 0): 0}
+    consumer.limits["max_bytes"] = consumer.partition_max_bytes = 1 << 20
+    for _ in range(2):
+        consumer.fetch()
+        broker.put()
+        consumer.take()
+    client.ask(asking(2, max_wait_ms=0), VERSION)
+    park(broker.node, client, 2)
+    consumer.fetch()
+    assert isinstance(in_flight(consumer.exchange), ParkedSessionFetch)
+    original, reads = Partition.read, []
+
+    def read(self: Partition, *arguments: Any) -> Any:
+        reads.append(arguments)
+        return original(self, *arguments)
+
+    with patch.object(Partition, "read", read):
+        broker.put()
+    consumer.take()
+    assert consumer.positions == {(TOPIC, 0): 3}
+    assert records_of(client.reply())
+    assert len(reads) == 1
+
+
+def test_what_is_answered_holds_nothing() -> None:
+    broker = Broker()
+    client = broker.reader()
+
+    class Noted(ParkedPlainFetch):
+        __slots__ = ("__weakref__",)
+
+    with patch("ottla.broker.fast.fetch_templates.ParkedPlainFetch", Noted):
+        waiting = weakref.ref(park(broker.node, client, 0))
+    gc.disable()
+    try:
+        broker.put()
+        assert waiting() is None
+    finally:
+        gc.enable()
