@@ -21,24 +21,22 @@ from bisect import bisect_left
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
+from ottla.broker.fast.fetch_template import MARKS, FetchTemplate
 from ottla.broker.fast.parked_templates import ParkedPlainFetch
 from ottla.broker.formats.conversion import FIRST_FETCH_VERSION_WITH_BATCHES
 from ottla.broker.runtime.metrics import FIRST_BUCKET_US, REQUEST_BUCKETS_US
-from ottla.protocol.api.fetch import FetchRequest, FetchResponse
+from ottla.protocol.api.fetch import FetchRequest
 from ottla.protocol.errors import KafkaError
-from ottla.protocol.headers import response_header
 from ottla.protocol.message import encode
-from ottla.protocol.primitives import encode_unsigned_varint
 
 if TYPE_CHECKING:
     from ottla.broker.fast.parked_templates import SlowPath
     from ottla.broker.fetch.parked_fetches import ParkedFetch, ParkedFetches
     from ottla.broker.partitions.partition import Partition
     from ottla.broker.peer import Peer
-    from ottla.broker.runtime.metrics import MeterOf, RequestMeter
+    from ottla.broker.runtime.metrics import MeterOf
     from ottla.broker.services import Services
     from ottla.protocol.types import Buffer
-    from ottla.storage.log.log import Log
 
 MAX_TEMPLATES = 256
 """Templates remembered per connection; a client that reads more partitions one by one takes the slow path for some."""
@@ -47,120 +45,14 @@ MOST_COPIED_BYTES = 1 << 20
 """Of one answer, where the transport cannot send a map. What the whole handler reads asks for memory first."""
 
 NO_SESSION_EPOCH = -1
-READ_COMMITTED = 1
 NO_EPOCH = -1
-FIRST_FLEXIBLE_VERSION = 12
-FIRST_VERSION_WITH_LOG_START = 5
 FIRST_VERSION_WITH_ZSTD = 10
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 _KEY_START = 12  # of a frame with its length: behind the correlation id
 _FRONT = struct.Struct(">ihh")  # length, API key, version
 _LENGTH_BYTES = 4
 _OFFSET_BYTES = 8
-CORRELATION_ID_BYTES = 4
-_INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
-_OFFSETS = struct.Struct(">qqq")
-_OFFSETS_BEFORE_5 = struct.Struct(">qq")
-_MARK = (0x5EED_0FF5_E7A1_B2C3, 0x7EA5_7A3B_0001_0203, 0x1DEA_5EED_0405_0607)
-
-
-class FetchTemplate:
-    """What the remembered bytes mean, and the answer around what differs."""
-
-    __slots__ = (
-        "_before",
-        "_between",
-        "_version",
-        "after",
-        "committed_only",
-        "deadlines",
-        "front",
-        "head_high_watermark",
-        "head_last_stable_offset",
-        "head_length",
-        "head_log_start_offset",
-        "head_rest",
-        "head_size",
-        "log",
-        "max_bytes",
-        "may_park",
-        "meter",
-        "min_bytes",
-        "partition",
-        "read_on",
-        "shape",
-        "suffix",
-        "tail",
-    )
-
-    def __init__(
-        self,
-        request: FetchRequest,
-        version: int,
-        partition: Partition,
-        front: bytes,
-        suffix: bytes,
-        max_fetch_bytes: int,
-        meter: RequestMeter,
-        parked_fetches: ParkedFetches,
-    ) -> None:
-        topic = request.topics[0]
-        self._version = version
-        self.front = front
-        self.suffix = suffix
-        self.head_high_watermark = self.head_last_stable_offset = self.head_log_start_offset = self.head_length = -1
-        self.head_size = self.head_rest = b""
-        self.meter = meter
-        self.partition = partition
-        self.log: Log = partition.log
-        self.read_on = self.log.reader.read_on
-        max_bytes = min(request.max_bytes, max_fetch_bytes)
-        self.min_bytes = min(request.min_bytes, max_bytes)
-        self.max_bytes = max(min(topic.partitions[0].partition_max_bytes, max_bytes), 0)
-        self.committed_only = request.isolation_level == READ_COMMITTED
-        body = encode(self._response(topic), version)
-        offsets = _OFFSETS if version >= FIRST_VERSION_WITH_LOG_START else _OFFSETS_BEFORE_5
-        mark = body.index(offsets.pack(*_MARK[: len(offsets.format) - 1]))
-        # Behind the offsets: aborted transactions and preferred replica, the records' length (of none), then tags.
-        length_bytes, tags_bytes = (1, 3) if version >= FIRST_FLEXIBLE_VERSION else (4, 0)
-        self._before = response_header(FetchRequest.message_key, version, 0)[4:] + body[:mark]
-        self._between = body[mark + offsets.size : len(body) - length_bytes - tags_bytes]
-        self.after = body[len(body) - tags_bytes :]
-        self.shape = b"".join((bytes([version]), self._before, self._between, self.after))
-        """What is the same in all of its answers."""
-        self.may_park = request.max_wait_ms > 0 and self.min_bytes > 0
-        self.deadlines = parked_fetches.deadlines(request.max_wait_ms)
-        self.tail = parked_fetches.tail_of(partition)
-
-    def _response(self, topic: FetchRequest.FetchTopic) -> FetchResponse:
-        data = FetchResponse.PartitionData(
-            partition_index=topic.partitions[0].partition,
-            high_watermark=_MARK[0],
-            last_stable_offset=_MARK[1],
-            log_start_offset=_MARK[2] if self._version >= FIRST_VERSION_WITH_LOG_START else -1,
-            aborted_transactions=[] if self.committed_only else None,
-            records=b"",
-        )
-        named = FetchResponse.FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=[data])
-        return FetchResponse(responses=[named])
-
-    def encode_head(self, high_watermark: int, last_stable_offset: int, log_start_offset: int, length: int) -> None:
-        """Remember the frame of an answer up to its record bytes: its size, and all that is behind the correlation id.
-
-        It is made of the three offsets, and of how many record bytes come.
-        """
-        offsets = _OFFSETS_BEFORE_5.pack(high_watermark, last_stable_offset)
-        if self._version >= FIRST_VERSION_WITH_LOG_START:
-            offsets += _INT64.pack(log_start_offset)
-        is_flexible = self._version >= FIRST_FLEXIBLE_VERSION
-        length_field = encode_unsigned_varint(length + 1) if is_flexible else _INT32.pack(length)
-        rest = self._before + offsets + self._between + length_field
-        self.head_size = _INT32.pack(CORRELATION_ID_BYTES + len(rest) + length + len(self.after))
-        self.head_rest = rest
-        self.head_high_watermark, self.head_last_stable_offset = high_watermark, last_stable_offset
-        self.head_log_start_offset = log_start_offset
-        self.head_length = length
 
 
 class FetchTemplates:
@@ -326,9 +218,9 @@ def _offset_position(content: bytes, request: FetchRequest, version: int) -> int
     if not content.endswith(body):
         return -1
     asked = request.topics[0].partitions[0]
-    fetch_offset, asked.fetch_offset = asked.fetch_offset, _MARK[0]
+    fetch_offset, asked.fetch_offset = asked.fetch_offset, MARKS[0]
     try:
-        at = encode(request, version).find(_INT64.pack(_MARK[0]))
+        at = encode(request, version).find(_INT64.pack(MARKS[0]))
     finally:
         asked.fetch_offset = fetch_offset
     return len(content) - len(body) + at if at >= 0 else -1

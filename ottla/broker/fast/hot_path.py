@@ -46,10 +46,12 @@ FIRST_VERSION_WITH_TOPIC_IDS = 13
 class HotPath:
     """The templates of one connection, made with the first one. `try_answer` and `start` are the connection's."""
 
-    __slots__ = ("_peer", "_sends_maps", "_services", "_slow_path", "_stamp", "_validity", "fetch", "produce")
+    __slots__ = ("_go_on", "_peer", "_sends_maps", "_services", "_slow_path", "_stamp", "_validity", "fetch", "produce")
 
     def __init__(self, services: ApiServices, peer: Peer, go_on: GoOn) -> None:
-        self._slow_path = SlowPath(services, peer, go_on)
+        self._go_on = go_on
+        self._slow_path: SlowPath | None = None
+        """Made for the first Fetch that waits."""
         self._services = services
         self._peer = peer
         self._validity = services.validity
@@ -99,7 +101,8 @@ class HotPath:
                 answer = fetch.answer(view, start, end, self._sends_maps)
                 if answer is not None:
                     return answer, start + fetch.frame_bytes, 1
-            parked = fetch.park(view, start, end, self._slow_path, self._stamp)
+            slow_path = self._slow_path or self._make_slow_path()
+            parked = fetch.park(view, start, end, slow_path, self._stamp)
             if parked is not None:
                 return parked, start + fetch.frame_bytes, 1
             if was_at_end:
@@ -148,6 +151,10 @@ class HotPath:
         """Forget what was learnt at another stamp."""
         if self._stamp != self._validity.stamp:
             self._forget()
+
+    def _make_slow_path(self) -> SlowPath:
+        self._slow_path = SlowPath(self._services, self._peer, self._go_on)
+        return self._slow_path
 
     def _forget(self) -> None:
         self._stamp = self._validity.stamp

@@ -8,9 +8,9 @@ from where it is (`SlowPath`): the time that is left is the same, and a session 
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from ottla.broker.fetch.delayed_fetch import answer_or_park
 from ottla.broker.fetch.fetch_read import FetchRead
@@ -20,9 +20,10 @@ from ottla.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from ottla.broker.context import ApiServices, Context
-    from ottla.broker.fast.fetch_templates import FetchTemplate
-    from ottla.broker.fast.session_template import SessionTemplate
+    from ottla.broker.fast.fetch_template import FetchTemplate
+    from ottla.broker.fast.session_answer import Found, News
     from ottla.broker.fetch.fetch_sessions import FetchSession
+    from ottla.broker.fetch.parked_fetches import Deadlines, Tail
     from ottla.broker.peer import Peer
     from ottla.broker.runtime.in_flight_request import InFlightRequest
     from ottla.broker.runtime.pending import Pending
@@ -197,6 +198,20 @@ class ParkedPlainFetch(ParkedFetch):
         self.finish([size, self._correlation_id, *pieces])
 
 
+class WaitingSession(Protocol):
+    """The template of a session (`session_template.py`), as a Fetch that waits in it needs it."""
+
+    session: FetchSession
+    deadlines: Deadlines
+    tails: dict[FetchTarget, Tail]
+
+    def look(self, targets: Iterable[FetchTarget], sends_maps: bool, reads: SharedReads | None) -> Found | None:
+        """What is new in these partitions; None where the slow path has to say it."""
+
+    def encode(self, news: list[News], correlation_id: bytes, started_ns: int) -> list[Buffer]:
+        """The frame that reports it; the session counts it as sent from now on."""
+
+
 class ParkedSessionFetch(ParkedFetch):
     """A Fetch in a session, which has moved on to its next epoch when it was parked.
 
@@ -211,7 +226,7 @@ class ParkedSessionFetch(ParkedFetch):
 
     def __init__(
         self,
-        template: SessionTemplate,
+        template: WaitingSession,
         slow_path: SlowPath,
         stamp: int,
         frame: bytes,

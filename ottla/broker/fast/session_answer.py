@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.protocol.primitives import encode_unsigned_varint
 
@@ -20,6 +20,13 @@ _NO_TAGS = b"\0"
 
 News = tuple["FetchTarget", "Partition", bytes, int, int, int, memoryview]
 """Of a target: partition, topic id, high watermark, last stable offset, log start offset, records."""
+
+
+class Found(NamedTuple):
+    """What there is to say of a session's partitions, in its order."""
+
+    news: list[News]
+    has_records: bool
 
 
 def session_answer(

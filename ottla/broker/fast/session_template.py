@@ -26,11 +26,11 @@ import struct
 from collections.abc import Callable, Iterable
 from copy import copy
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ottla.broker.fast.fetch_templates import most_bytes
 from ottla.broker.fast.parked_templates import ParkedSessionFetch
-from ottla.broker.fast.session_answer import session_answer
+from ottla.broker.fast.session_answer import Found, session_answer
 from ottla.broker.fetch.delayed_fetch import PARTITIONS_PER_STEP
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.headers import encode_request_header
@@ -63,13 +63,6 @@ _REST = struct.Struct(">iqib")  # last fetched epoch, log start offset, max byte
 _LARGEST_COUNT_BYTE = 127
 
 NO_RECORDS = memoryview(b"")
-
-
-class Found(NamedTuple):
-    """What there is to say of a session's partitions, in its order."""
-
-    news: list[News]
-    has_records: bool
 
 
 class SessionTemplate:

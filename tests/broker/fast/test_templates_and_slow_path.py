@@ -28,7 +28,8 @@ from kit.session_consumer import SessionConsumer
 from kit.transactional import end_transaction, put_transactional
 
 from ottla.broker.catalog.catalog import NewTopic, TopicResult
-from ottla.broker.fast.fetch_templates import FetchTemplate, FetchTemplates
+from ottla.broker.fast.fetch_template import FetchTemplate
+from ottla.broker.fast.fetch_templates import FetchTemplates
 from ottla.broker.fast.hot_path import HotPath
 from ottla.broker.fast.parked_templates import ParkedPlainFetch
 from ottla.broker.fast.produce_templates import ProduceTemplates
