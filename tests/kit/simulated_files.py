@@ -5,8 +5,8 @@ calls that reach it, counted one by one, and the rules by which they fail or the
 
 After a failed `fdatasync` the pages count as clean but are lost at the next crash, as on Linux (fsyncgate). A second
 sync does not save them; writing them again does. The kernel may lose them before anybody syncs (`write_back`): each
-descriptor that was open then reports it at its next sync, once. One that was opened later reports nothing: somebody
-else may have seen it before.
+descriptor and each volume that was open then reports it at its next sync, once. One that was opened later reports
+nothing: somebody else may have been told before.
 
 Everything is deterministic: the same calls and the same `random.Random(seed)` give the same disk. One lock per path,
 as a process has; `crash` releases them. The clock for `modified_ms` is `now_ms`, moved by hand.
@@ -24,9 +24,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from kit.simulated_disk import Change, Directory, Inode, Node, after_crash, contents, keep_some
+from kit.simulated_disk import Change, Directory, Inode, Node, after_crash, contents, files_below, keep_some
 
-from ottla.storage.files.files import Buffer, File, Files, NotOpened
+from ottla.storage.files.files import Buffer, File, Files, NotOpened, Volume
 
 CHANGING_CALLS = frozenset(
     {
@@ -39,6 +39,7 @@ CHANGING_CALLS = frozenset(
         "make_directory",
         "remove_directory",
         "sync_directory",
+        "sync_volume",
     }
 )
 """The others only look: a machine that stops at one of them might as well have stopped at the next of these."""
@@ -90,6 +91,7 @@ class SimulatedFile(File):
             if self._files.cannot_write_back(self.path):
                 self.inode.lose()
                 self.inode.write_errors += 1
+                self._files.write_errors += 1
             return room
 
     def pread(self, length: int, position: int) -> bytes:
@@ -140,7 +142,15 @@ class SimulatedFile(File):
         except OSError:
             self._reported = self.inode.write_errors
             self.inode.lose()
+            if not has_lost_pages:
+                self._files.write_errors += 1
             raise
+
+    def writes(self) -> int:
+        return 0  # descriptors are not counted here
+
+    def note_synced(self, writes: int) -> None:
+        pass
 
     def open_again(self) -> None:
         """Take another descriptor, which reports no page that was lost before: for a planted bug."""
@@ -155,6 +165,47 @@ class SimulatedFile(File):
             raise OSError(errno.EBADF, "the file is closed", str(self.path))
         if writable and not self._writable:
             raise OSError(errno.EBADF, "the file is open for reading only", str(self.path))
+
+
+class SimulatedVolume(Volume):
+    """All files as one. A sync makes no name durable, although most file systems do: nobody may rely on that.
+
+    One that fails has lost the pages of all files, and no `fdatasync` of them reports it: as where the journal failed.
+    """
+
+    def __init__(self, files: SimulatedFiles, path: Path) -> None:
+        self._files = files
+        self._path = path
+        self._open = True
+        self._reported = files.write_errors
+
+    def sync(self) -> None:
+        inodes = [inode for _, inode in files_below(self._files.root)]
+        try:
+            with self._files.call("sync_volume", self._path):
+                if not self._open:
+                    raise OSError(errno.EBADF, "the volume is closed", str(self._path))
+                if self._files.write_errors > self._reported:
+                    self._reported = self._files.write_errors
+                    raise OSError(errno.EIO, os.strerror(errno.EIO), str(self._path))
+                for inode in inodes:
+                    inode.sync()
+        except OSError:
+            for inode in inodes:
+                inode.lose()
+            raise
+
+    def open_again(self) -> None:
+        """Take another descriptor, which reports nothing that was lost before: for a planted bug."""
+        self._reported = self._files.write_errors
+
+    def sync_files(self) -> None:
+        """`fdatasync` of every open file: for a planted bug. Raises OSError."""
+        for file in self._files.open_files():
+            file.fdatasync()
+
+    def close(self) -> None:
+        self._open = False
 
 
 class CrashPoint(BaseException):
@@ -186,6 +237,10 @@ class SimulatedFiles(Files):
         self.inodes: dict[Path, tuple[int, int]] = {}
         """(all, free) inodes of the volumes that have a number of them."""
         """(all, free) bytes by directory, for those that say it; what is free is moved by hand."""
+        self.has_volume_sync = False
+        """Whether `open_volume` gives a volume, which can be synced as a whole."""
+        self.write_errors = 0
+        """Failed writes to the disk, of any file and of other programs' files."""
         self.now_ms = 0
         self.cold: list[str] = []
         """Patterns of paths whose pages are not in memory: `pread_nowait` and `resident_view` answer None."""
@@ -220,6 +275,10 @@ class SimulatedFiles(Files):
         self._failures.append(failure)
         return failure
 
+    def fail_elsewhere(self) -> None:
+        """The kernel could not write a page of another program's file on this volume."""
+        self.write_errors += 1
+
     def heal(self, failure: Failure | None = None) -> None:
         """Take one rule away, or all."""
         self._failures = [each for each in self._failures if failure is not None and each is not failure]
@@ -229,6 +288,7 @@ class SimulatedFiles(Files):
         keep_some(self._changes, random)
         survivor = SimulatedFiles()
         survivor.now_ms = self.now_ms
+        survivor.has_volume_sync = self.has_volume_sync
         survivor.capacity_bytes = self.capacity_bytes
         survivor.volumes, survivor.inodes = self.volumes, self.inodes
         survivor.root = after_crash(self.root, random)
@@ -255,6 +315,7 @@ class SimulatedFiles(Files):
         successor.root, successor._changes = self.root, self._changes
         successor.calls, successor.changes = self.calls, self.changes
         successor.now_ms, successor.cold = self.now_ms, self.cold
+        successor.has_volume_sync = self.has_volume_sync
         successor.capacity_bytes, successor.volumes = self.capacity_bytes, self.volumes
         successor.inodes = self.inodes
         self.has_crashed = True
@@ -322,6 +383,11 @@ class SimulatedFiles(Files):
         with self._guard:
             if file in self._open_files:
                 self._open_files.remove(file)
+
+    def open_files(self) -> list[SimulatedFile]:
+        """What is open."""
+        with self._guard:
+            return list(self._open_files)
 
     def is_cold(self, path: Path) -> bool:
         return any(fnmatch.fnmatch(str(path), pattern) for pattern in self.cold)
@@ -455,6 +521,11 @@ class SimulatedFiles(Files):
                 else:
                     waiting.append(change)
             self._changes = waiting
+
+    def open_volume(self, path: Path) -> SimulatedVolume | None:
+        with self.call("open_volume", path):
+            self._file(path)
+            return SimulatedVolume(self, path) if self.has_volume_sync else None
 
     def lock(self, path: Path) -> SimulatedLock:
         with self.call("lock", path):

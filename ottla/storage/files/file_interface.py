@@ -14,7 +14,8 @@ Rules that callers rely on:
   never closed: the last memoryview of one unmaps it.
 - A `File` outlives its descriptor: descriptors and maps beyond a bound are closed, the least used first, and opened
   again by path when needed. A file with unsynced writes keeps its descriptor, because only an open descriptor is sure
-  to hear of a failed write-back at its next sync; `derived` files (indexes, which can be rebuilt) are exempt.
+  to hear of a failed write-back at its next sync; `derived` files (indexes, which can be rebuilt) are exempt. A sync of
+  the `Volume` counts for that once `note_synced` is called.
 - All methods may be called from any thread. Errors are OSErrors with the path in them; NotOpened says that the call did
   nothing at all, so that even a sync may be tried again.
 """
@@ -100,8 +101,36 @@ class File(ABC):
         """Bring content and length to the disk. After an error nothing can be said about what was written before."""
 
     @abstractmethod
+    def writes(self) -> int:
+        """A count that grows with every write and truncation, for `note_synced`."""
+
+    @abstractmethod
+    def note_synced(self, writes: int) -> None:
+        """Note that a sync of the volume has succeeded which began after `writes()` had returned this: what was written
+        before is on the disk.
+        """
+
+    @abstractmethod
     def close(self) -> None:
         """Let descriptor and map go; memoryviews handed out stay valid. Any later call raises OSError (EBADF)."""
+
+
+class Volume(ABC):
+    """A mounted file system that can be synced as a whole, from `Files.open_volume`."""
+
+    @abstractmethod
+    def sync(self) -> None:
+        """Bring content and length of all files on it to the disk, those of other programs, too; waits for the disk.
+        May run in any thread. A new name is durable after `sync_directory` only, as with `fdatasync`.
+
+        Raises OSError if anything that was to be written since the volume was opened did not reach the disk: by this
+        call or before it, and whosever it was. Such an error is reported once, so nothing can be said about what was
+        written before.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let the descriptor go. A sync that runs in another thread is not disturbed; any later one raises OSError."""
 
 
 class Files(ABC):
@@ -180,6 +209,12 @@ class Files(ABC):
     @abstractmethod
     def sync_directory(self, path: Path) -> None:
         """Make the names in a directory durable."""
+
+    def open_volume(self, path: Path) -> Volume | None:
+        """The volume that holds the file `path`. None where a sync of it may keep an error to itself, or costs no less
+        than `fdatasync`. Raises OSError.
+        """
+        return None
 
     @abstractmethod
     def lock(self, path: Path) -> Lock:

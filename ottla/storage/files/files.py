@@ -29,13 +29,27 @@ from ottla.storage.files.file_interface import (
     Lock,
     NotOpened,
     PartialWrite,
+    Volume,
     write_all,
 )
 from ottla.storage.files.open_files import DEFAULT_MAX_DESCRIPTORS, DEFAULT_MAX_MAPS, OpenFiles
 from ottla.storage.files.os_file import OsFile
 from ottla.storage.files.residency import ResidencyProbe
+from ottla.storage.files.volume import OsVolume, open_volume
 
-__all__ = ["IOV_MAX", "Buffer", "File", "Files", "Lock", "NotOpened", "OsFile", "OsFiles", "PartialWrite", "write_all"]
+__all__ = [
+    "IOV_MAX",
+    "Buffer",
+    "File",
+    "Files",
+    "Lock",
+    "NotOpened",
+    "OsFile",
+    "OsFiles",
+    "PartialWrite",
+    "Volume",
+    "write_all",
+]
 
 T = TypeVar("T")
 
@@ -184,6 +198,9 @@ class OsFiles(Files):
             raise
         finally:
             os.close(fd)
+
+    def open_volume(self, path: Path) -> OsVolume | None:
+        return self._with_descriptor(path, lambda: open_volume(path))
 
     def lock(self, path: Path) -> Lock:
         return lock_file(path)

@@ -231,6 +231,17 @@ class OsFile(File):
         except OSError as error:
             error.filename = str(self.path)
             raise
+        self._unpin(descriptor, writes)
+
+    def writes(self) -> int:
+        return self._writes
+
+    def note_synced(self, writes: int) -> None:
+        descriptor = self._descriptor
+        if descriptor is not None:
+            self._unpin(descriptor, writes)
+
+    def _unpin(self, descriptor: Descriptor, writes: int) -> None:
         self._synced_writes = writes
         # Another thread may write between the next two lines: the second puts the pin back, whichever comes first.
         descriptor.pinned = False

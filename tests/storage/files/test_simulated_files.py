@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kit.simulated_disk import PAGE_BYTES, SECTOR_BYTES
-from kit.simulated_files import CrashPoint, SimulatedFile, SimulatedFiles
+from kit.simulated_files import CrashPoint, SimulatedFile, SimulatedFiles, SimulatedVolume
 
 A = Path("/a")
 SEEDS = range(60)
@@ -263,6 +263,62 @@ def test_a_crash_gives_the_locks_back() -> None:
     files.crash(random.Random(0)).lock(Path("/.lock"))
 
 
+# -- the volume
+
+
+def test_a_sync_of_the_volume_keeps_the_content_of_all_files_and_no_name() -> None:
+    def make() -> SimulatedFiles:
+        files = SimulatedFiles()
+        files.has_volume_sync = True
+        durable_file(files, A, b"s")
+        files.open(A, writable=True).pwritev([b"n"], 1)
+        files.open(Path("/b"), create=True).pwritev([b"x"], 0)
+        volume = files.open_volume(A)
+        assert volume is not None
+        volume.sync()
+        return files
+
+    found = survivors(make)
+    assert {files.read_bytes(A) for files in found} == {b"sn"}
+    assert {files.exists(Path("/b")) for files in found} == {True, False}
+    assert {files.read_bytes(Path("/b")) for files in found if files.exists(Path("/b"))} == {b"x"}
+
+
+def test_a_failed_sync_of_the_volume_loses_what_was_not_synced_and_another_one_does_not_save_it() -> None:
+    def make() -> SimulatedFiles:
+        files = SimulatedFiles()
+        files.has_volume_sync = True
+        durable_file(files, A, b"s" * PAGE_BYTES)
+        files.open(A, writable=True).pwritev([b"n" * PAGE_BYTES], 0)
+        volume = files.open_volume(A)
+        assert volume is not None
+        files.fail("sync_volume")
+        with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+            volume.sync()
+        volume.sync()
+        return files
+
+    assert {files.read_bytes(A) for files in survivors(make)} == {b"s" * PAGE_BYTES}
+
+
+def test_a_closed_volume_syncs_nothing() -> None:
+    files = SimulatedFiles()
+    files.has_volume_sync = True
+    durable_file(files, A, b"s")
+    volume = files.open_volume(A)
+    assert volume is not None
+    volume.close()
+    with pytest.raises(OSError, match="closed"):
+        volume.sync()
+
+
+def volume_of(files: SimulatedFiles) -> SimulatedVolume:
+    files.has_volume_sync = True
+    volume = files.open_volume(A)
+    assert volume is not None
+    return volume
+
+
 def written(files: SimulatedFiles) -> SimulatedFile:
     """An open file with a page that was written anew and not synced."""
     durable_file(files, A, b"s" * PAGE_BYTES)
@@ -285,15 +341,37 @@ def test_pages_that_the_kernel_could_not_write_are_gone_after_a_crash_and_the_ne
     assert {files.read_bytes(A) for files in survivors(make)} == {b"s" * PAGE_BYTES}
 
 
-def test_each_descriptor_that_was_open_reports_a_lost_page_and_no_later_one() -> None:
+def test_each_descriptor_and_each_volume_that_was_open_reports_a_lost_page_and_no_later_one() -> None:
     files = SimulatedFiles()
     first = written(files)
-    second = files.open(A)
+    second, volume = files.open(A), volume_of(files)
     files.fail("write_back")
     first.pwritev([b"l"], 0)
-    late = files.open(A)
-    for held in (first, second):
+    late_file, late_volume = files.open(A), volume_of(files)
+    for held in (first.fdatasync, second.fdatasync, volume.sync):
         with pytest.raises(OSError, match=os.strerror(errno.EIO)):
-            held.fdatasync()
-        held.fdatasync()
-    late.fdatasync()
+            held()
+        held()
+    late_file.fdatasync()
+    late_volume.sync()
+
+
+def test_a_failed_sync_of_a_file_is_one_of_its_volume_too() -> None:
+    files = SimulatedFiles()
+    file, volume = written(files), volume_of(files)
+    files.fail("fdatasync")
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        file.fdatasync()
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        volume.sync()
+    volume.sync()
+
+
+def test_an_error_of_another_programs_file_fails_the_volumes_sync_and_no_files() -> None:
+    files = SimulatedFiles()
+    file, volume = written(files), volume_of(files)
+    files.fail_elsewhere()
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        volume.sync()
+    file.fdatasync()
+    volume.sync()
