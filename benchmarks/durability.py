@@ -2,6 +2,7 @@
 
     scripts/bench-durability                       all rows, medians of 3 interleaved rounds
     scripts/bench-durability --only "100 B"        one size of batches; or "commits"
+    scripts/bench-durability --only partitions     one record to each of 1 to 200 partitions (partition_rounds.py)
     scripts/bench-durability --short               a row for each setting, as in docs/durability.md
 
 The limit is a loop in the same directory and the same run: write one batch at the end of a file, `fdatasync`, again
@@ -26,6 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import frames
+import partition_rounds
 import servers
 from tabulate import tabulate
 
@@ -41,6 +43,8 @@ COMMIT_KEY, COMMIT_VERSION = 8, 7
 FIND_COORDINATOR_KEY, FIND_COORDINATOR_VERSION = 10, 2
 ERROR_MARK = 0x5AA5
 FLUSH_MS = 100
+PARTITIONS = "partitions"
+TURNS_PER_ROUND = 3
 LIMIT, WRITE = "write + fdatasync", "write"
 
 
@@ -181,6 +185,7 @@ def main() -> int:
     parser.add_argument("--scale", type=float, default=1.0, help="multiply the number of requests")
     parser.add_argument("--only", default="", help="run only workloads whose name contains this")
     parser.add_argument("--short", action="store_true", help="one row for each setting")
+    parser.add_argument("--against", type=Path, help="another checkout, measured beside this one: partitions only")
     options = parser.parse_args()
     servers.build()
     print(
@@ -192,7 +197,11 @@ def main() -> int:
         if options.only in workload.name:
             found_of[workload.name] = run(workload, options.rounds, options.scale)
             print(f"done: {workload.name}", file=sys.stderr)
-    print(short(found_of) if options.short else long(found_of))
+    if found_of:
+        print(short(found_of) if options.short else long(found_of))
+    if options.only in PARTITIONS:
+        print("\nOne small record to each of P partitions, until all are answered (p50; CPU of the broker):\n")
+        print(partition_rounds.measure(options.rounds * TURNS_PER_ROUND, options.scale, options.against))
     return 0
 
 

@@ -100,13 +100,13 @@ class Server:
             self.process.wait()
         shutil.rmtree(self.directory, ignore_errors=True)
 
-    def create_topic(self, topic: str) -> None:
-        """Make a topic of one partition, and wait until it has a leader."""
+    def create_topic(self, topic: str, partitions: int = 1) -> None:
+        """Make a topic, and wait until it has a leader."""
         from ottla.client import LATEST, Admin, TopicPartition
 
         async def create() -> None:
             async with Admin(bootstrap_servers=f"{self.host}:{self.port}") as admin:
-                await admin.create_topic(topic, partitions=1)
+                await admin.create_topic(topic, partitions=partitions)
                 await admin.list_offsets({TopicPartition(topic, 0): LATEST})
 
         asyncio.run(create())
@@ -135,7 +135,7 @@ class Floor(Server):
         assert self.process.stdout is not None
         self.port = int(self.process.stdout.readline())
 
-    def create_topic(self, topic: str) -> None:
+    def create_topic(self, topic: str, partitions: int = 1) -> None:
         """It has no topics."""
 
 

@@ -23,10 +23,11 @@ from ottla.broker.requests.dispatch import RequestDispatcher
 from ottla.broker.requests.gate import Gate, advertised_apis
 from ottla.broker.runtime.answer_memory import AnswerMemory
 from ottla.broker.runtime.descriptors import descriptor_limit, shares_of
-from ottla.broker.runtime.disk import QueuedSyncer, ThreadedSyncer
+from ottla.broker.runtime.disk import QueuedSyncer
 from ottla.broker.runtime.memory_reserve import MemoryReserve
 from ottla.broker.runtime.metrics import Metrics
 from ottla.broker.runtime.on_demand import OnDemand
+from ottla.broker.runtime.sync_threads import ThreadedSyncer
 from ottla.broker.runtime.timers import Timers
 from ottla.broker.runtime.turn import Turn
 from ottla.broker.runtime.validity import Validity
@@ -163,6 +164,8 @@ class Node:
             services.workers.begin()
             self._is_claimed = False
             services.log_manager.open_directories(services.config.ottla_cluster_id or None, services.catalog.look)
+            # Before the first log is written: whatever fails from now on is reported to the descriptors that it holds.
+            services.syncer.open_volumes(services.files, services.log_manager.directories)
         except BaseException:
             services.syncer.close()
             services.workers.close()

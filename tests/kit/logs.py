@@ -117,6 +117,7 @@ def ticket_with_steps(ticket: SyncTicket, steps: Sequence[Callable[[], None]]) -
         dirty=ticket.dirty,
         finished=ticket.finished,
         directory_changes=ticket.directory_changes,
+        files=(),
         steps=steps,
     )
 

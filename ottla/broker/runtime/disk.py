@@ -3,55 +3,59 @@
 A syncer collects the logs that somebody waits for (docs/decisions/acknowledged-means-synced.md). At the end of a turn
 it takes a ticket from each (the log's end at that moment and the files that must be synced), has a round of tickets
 run, and back on the broker's thread publishes the synced offsets and calls back. Each log directory has one round at a
-time; while it runs, the next one collects.
+time; while it runs, the next one collects. How a round is run is in `sync_round.py`.
 
 A failed sync is never tried again: after it Linux may call lost pages clean. The log fails and takes its directory
 offline (`Log.fail`), and everything that waits for that directory gets the error. A sync that could not begin, because
 the process had no descriptor left (NotOpened), is none: who waits for it goes on waiting, and a later round serves
 them.
 
-`ThreadedSyncer` runs rounds in one thread per directory (`fdatasync` releases the GIL); only tickets run there, every
-other line of this module runs on the broker's thread. It does not sync on the broker's own thread: where a single
-request waits that would be 10 to 25 % faster on a disk of 0.1 ms (measured), and would hold up everybody else for as
-long as a slower disk takes. The one exception is a thread that ended, and a system that gives no other: its round runs
-on the broker's thread, because a late answer is better than none, and each round asks for a thread again.
-`QueuedSyncer` has no threads: a simulation runs the rounds, and decides which of them find no thread.
-What else may block runs in `workers.py`.
+A round of many files syncs the whole volume, where there is one (`open_volumes`). If that takes longer than
+`OVERTAKEN_AFTER_MS`, probably because of what other programs have written, the files are synced beside it, the round
+ends with them, and no volume is synced for `VOLUME_REST_MS`. The sync that was overtaken still takes the directory
+offline if it fails, whenever it ends.
+
+Every line of this module runs on the broker's thread. `ThreadedSyncer` (`sync_threads.py`) runs rounds in threads.
+`QueuedSyncer` has none: a simulation runs the rounds, and decides which of them find no thread. What else may block
+runs in `workers.py`.
 """
 
 from __future__ import annotations
 
 import logging
-import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
-from ottla.broker.runtime.threads import NoThread, ThreadStarter, post_surely
+from ottla.broker.runtime.directory_queue import DirectoryQueue
+from ottla.broker.runtime.sync_round import VOLUME_FROM, SyncCallback, SyncRound
+from ottla.broker.runtime.threads import NoThread
 from ottla.storage.files.files import NotOpened
+from ottla.storage.formats.layout import META_PROPERTIES_FILE
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Iterable
 
     from ottla.broker.runtime.metrics import Metrics
     from ottla.broker.runtime.timers import Timers
     from ottla.broker.runtime.turn import Turn
-    from ottla.broker.runtime.workers import Post
+    from ottla.storage.directories.log_directory import LogDirectory
     from ottla.storage.files.clock import Clock
+    from ottla.storage.files.files import Files
     from ottla.storage.log.log import Log
     from ottla.storage.log.sync import SyncTicket
 
 LOG = logging.getLogger("ottla.disk")
 
-SyncCallback = Callable[[BaseException | None], None]
 POSTPONED_MS = 100
 """What could not be synced for want of a descriptor is tried again so much later, or with the next round."""
+OVERTAKEN_AFTER_MS: Final = 20
+"""How long a sync of a volume is waited for before the files of its round are synced one by one."""
+VOLUME_REST_MS: Final = 10_000
+"""How long no volume is synced after one that was overtaken."""
 
 
 class DiskOffline(OSError):
@@ -66,66 +70,6 @@ class Syncer(Protocol):
 
     def close(self) -> None:
         """Finish what runs and end the threads. Nothing may be requested afterwards."""
-
-
-class SyncRound:
-    """Tickets of several logs of one directory, to be run one after another. `run` may be called in any thread.
-
-    Until a ticket has run it counts as failed: whatever ends `run`, nothing is taken for synced that may not be.
-    """
-
-    __slots__ = ("elapsed_us", "error", "failed_index", "has_begun", "postponed", "waits")
-
-    def __init__(self, waits: list[tuple[Log, SyncTicket, list[SyncCallback]]]) -> None:
-        self.waits = waits
-        self.error: OSError | None = OSError("the sync did not end")
-        self.failed_index = 0
-        self.has_begun = False
-        self.elapsed_us: list[int] = []
-        self.postponed: set[int] = set()
-        """Of which waits the sync could not begin."""
-
-    def run(self) -> None:
-        """Sync every log; stop at the first that fails, because the directory goes offline with it. One that could not
-        begin stops nobody: most need no descriptor that they do not have. A second call does nothing.
-        """
-        if self.has_begun:
-            return
-        self.has_begun = True
-        for index, (_, ticket, _) in enumerate(self.waits):
-            self.failed_index = index
-            started_ns = time.perf_counter_ns()
-            try:
-                ticket.run()
-            except NotOpened:
-                self.postponed.add(index)
-            except OSError as error:
-                self.error = error
-                return
-            except Exception as error:  # a bug (a closed file, say), but the waiting requests must get it
-                self.error = OSError(f"a bug: {error}")
-                LOG.exception("bug: a sync failed")
-                return
-            finally:
-                self.elapsed_us.append((time.perf_counter_ns() - started_ns) // 1000)
-        self.failed_index = len(self.waits)
-        self.error = None
-
-
-class DirectoryQueue:
-    """The logs of one directory that wait for the next round."""
-
-    __slots__ = ("error", "is_planned", "is_retry_planned", "is_running", "path", "running", "waiting")
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.waiting: dict[Log, list[SyncCallback]] = {}
-        self.running: dict[Log, list[SyncCallback]] = {}
-        """The logs of the round that runs, and their callbacks."""
-        self.is_planned = False
-        self.is_retry_planned = False
-        self.is_running = False
-        self.error: BaseException | None = None
 
 
 class GroupSyncer(ABC):
@@ -160,6 +104,20 @@ class GroupSyncer(ABC):
             queue.is_planned = True
             self._turn.after_append(lambda: self._start_round(queue))
 
+    def open_volumes(self, files: Files, directories: Iterable[LogDirectory]) -> None:
+        """Hold the file systems of these directories from now on, which are open; where that fails or cannot be, files
+        are synced one by one. A failed sync of the file system takes the directory offline.
+        """
+        for directory in directories:
+            if directory.is_offline:
+                continue
+            queue = self._queues.setdefault(directory.path, DirectoryQueue(directory.path))
+            queue.mark_offline = directory.mark_offline
+            try:
+                queue.volume = files.open_volume(directory.path / META_PROPERTIES_FILE)
+            except OSError as error:
+                LOG.info("%s: files are synced one by one: %s", directory.path, error)
+
     def retire(self, log: Log, quiet: Callable[[], None]) -> None:
         """The log is to be closed for good (topic deleted): nobody syncs it again; who waits for that gets an error.
 
@@ -192,10 +150,21 @@ class GroupSyncer(ABC):
     def _finish_soon(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
         """Have `_finish(queue, sync_round)` called by the broker's thread when it is done with what it does now."""
 
+    @abstractmethod
+    def _can_overtake(self) -> bool:
+        """Whether the files of a round could be synced while a sync of the volume runs."""
+
+    @abstractmethod
+    def _run_overtaken(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
+        """Have the files of the round synced, then `_finish` called. What has run it so far has `_volume_ended` called
+        in place of that.
+        """
+
     def _submit(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
         try:
             self._hand_over(queue, sync_round)
         except NoThread:
+            sync_round.volume = None
             sync_round.run()
             self._finish_soon(queue, sync_round)
 
@@ -204,6 +173,9 @@ class GroupSyncer(ABC):
         if queue.is_running:
             return
         waiting, queue.waiting = queue.waiting, {}
+        if queue.error is not None:
+            self._fail_all(waiting, queue.error)
+            return
         waits: list[tuple[Log, SyncTicket, list[SyncCallback]]] = []
         for log, callbacks in waiting.items():
             ticket = self._begin(log)
@@ -214,7 +186,10 @@ class GroupSyncer(ABC):
         if waits:
             queue.is_running = True
             queue.running = {log: callbacks for log, _, callbacks in waits}
-            self._submit(queue, SyncRound(waits))
+            queue.sync_round = sync_round = SyncRound(waits)
+            if queue.volume is not None and len(sync_round.files) >= VOLUME_FROM:
+                self._choose_volume(queue, sync_round)
+            self._submit(queue, sync_round)
 
     @staticmethod
     def _begin(log: Log) -> SyncTicket | None:
@@ -230,16 +205,21 @@ class GroupSyncer(ABC):
 
     def _finish(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
         queue.is_running = False
-        error: BaseException | None = sync_round.error
+        queue.sync_round = None
+        is_refused = queue.error is not None  # the sync of a volume that was overtaken has failed
+        error = queue.error or sync_round.error
         if error is not None:
             queue.error = error
-        for index, elapsed_us in enumerate(sync_round.elapsed_us):
-            self._metrics.sync(elapsed_us, failed=index == sync_round.failed_index)
-        for index, (log, ticket, callbacks) in enumerate(sync_round.waits):
-            if index in sync_round.postponed:
+        self._metrics.sync_round(sync_round.way, len(sync_round.files), sync_round.timings)
+        if sync_round.error is not None:
+            self._metrics.sync_failures += 1
+        has_postponed = False
+        for (log, ticket, callbacks), result in zip(sync_round.waits, sync_round.results, strict=True):
+            if isinstance(result, NotOpened):
+                has_postponed = True
                 continue
             queue.running.pop(log, None)  # not before its turn: a callback may retire one whose ticket is not ended
-            if index < sync_round.failed_index:
+            if result is None and not is_refused:
                 log.end_sync(ticket)
                 # A log that failed in the meantime does not believe the ticket, and nobody will move its offsets.
                 _tell(callbacks, None if log.synced_offset >= ticket.end_offset else log.error)
@@ -247,19 +227,77 @@ class GroupSyncer(ABC):
             assert error is not None
             log.fail(error)
             _tell(callbacks, error)
+        if sync_round.volume is not None and isinstance(error, OSError):
+            queue.mark_offline(error)
         has_others = bool(queue.waiting)
-        for index in sorted(sync_round.postponed):
-            self._postpone(queue, *sync_round.waits[index])
+        if has_postponed:
+            for wait, result in zip(sync_round.waits, sync_round.results, strict=True):
+                if isinstance(result, NotOpened):
+                    self._postpone(queue, *wait)
         if error is not None:
             waiting, queue.waiting = queue.waiting, {}
-            for log, callbacks in waiting.items():
-                log.fail(error)
-                _tell(callbacks, error)
+            self._fail_all(waiting, error)
         elif has_others:
             self._start_round(queue)
         elif queue.waiting and not queue.is_retry_planned:
             queue.is_retry_planned = True
             self._timers.at(self._clock.monotonic_ms() + POSTPONED_MS, lambda: self._try_again(queue))
+
+    @staticmethod
+    def _fail_all(waiting: dict[Log, list[SyncCallback]], error: BaseException) -> None:
+        for log, callbacks in waiting.items():
+            log.fail(error)
+            _tell(callbacks, error)
+
+    # -- the volume
+
+    def _choose_volume(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
+        """Have the round sync the volume, unless that is not to be tried now."""
+        now_ms = self._clock.monotonic_ms()
+        if queue.is_volume_busy or now_ms < queue.volume_again_ms or not self._can_overtake():
+            return
+        sync_round.volume = queue.volume
+        sync_round.began_ms = now_ms
+        if not queue.is_watched:
+            queue.is_watched = True
+            self._timers.at(now_ms + OVERTAKEN_AFTER_MS, partial(self._watch, queue))
+
+    def _watch(self, queue: DirectoryQueue) -> None:
+        """Overtake the sync of the volume that runs, if it has its time behind it; one timer serves many rounds."""
+        queue.is_watched = False
+        sync_round = queue.sync_round
+        if sync_round is None or sync_round.volume is None or queue.is_volume_busy:
+            return
+        due_ms = sync_round.began_ms + OVERTAKEN_AFTER_MS
+        now_ms = self._clock.monotonic_ms()
+        if now_ms < due_ms:
+            queue.is_watched = True
+            self._timers.at(due_ms, partial(self._watch, queue))
+        elif self._can_overtake() and sync_round.claim():
+            queue.is_volume_busy = True
+            queue.volume_again_ms = now_ms + VOLUME_REST_MS
+            self._metrics.sync_overtaken += 1
+            self._run_overtaken(queue, sync_round)
+
+    def _volume_ended(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
+        """The sync of the volume that was overtaken has ended. What was acknowledged since was synced without it; but
+        after an error nothing is written to the directory any more.
+        """
+        queue.is_volume_busy = False
+        error = sync_round.volume_error
+        if error is None:
+            return
+        self._metrics.sync_failures += 1
+        queue.error = queue.error or error
+        queue.mark_offline(error)
+        if not queue.is_running:
+            waiting, queue.waiting = queue.waiting, {}
+            self._fail_all(waiting, queue.error)
+
+    def _close_volumes(self) -> None:
+        for queue in self._queues.values():
+            if queue.volume is not None:
+                queue.volume.close()
 
     def _postpone(self, queue: DirectoryQueue, log: Log, ticket: SyncTicket, callbacks: list[SyncCallback]) -> None:
         """Who waits for a log whose sync could not begin waits for the next one, unless the log is gone or failed."""
@@ -285,84 +323,14 @@ def _tell(callbacks: list[SyncCallback], outcome: BaseException | None) -> None:
             LOG.exception("bug: a completion of a sync failed")
 
 
-_Rounds = SimpleQueue["tuple[DirectoryQueue, SyncRound] | None"]
-
-
-class ThreadedSyncer(GroupSyncer):
-    """One thread per log directory, made by `begin`, or with the first round. `post` brings completions to the broker's
-    thread.
-    """
-
-    def __init__(self, turn: Turn, metrics: Metrics, clock: Clock, timers: Timers, post: Post) -> None:
-        super().__init__(turn, metrics, clock, timers)
-        self._post = post
-        self._threads: dict[Path, tuple[threading.Thread, _Rounds]] = {}
-        self._running: dict[DirectoryQueue, SyncRound] = {}
-        self._is_closed = False
-        self._starter = ThreadStarter(
-            "The broker syncs on its main thread, where everybody waits for it, until there is one; nothing is lost"
-        )
-
-    def begin(self, directories: Iterable[Path]) -> None:
-        """Start the threads of these directories. Raises NoThread."""
-        for path in directories:
-            rounds = _Rounds()
-            self._threads[path] = (self._starter.start(self._serve, f"sync {path.name}", rounds), rounds)
-
-    def close(self) -> None:
-        """Finish the rounds that run, their completions too (posted ones may never run), and end the threads.
-
-        No log is left with a sync under way: it could not be closed cleanly.
-        """
-        self._is_closed = True
-        for _, rounds in self._threads.values():
-            rounds.put(None)
-        for thread, _ in self._threads.values():
-            thread.join()
-        self._threads.clear()
-        for queue in list(self._queues.values()):
-            while (sync_round := self._running.get(queue)) is not None:
-                sync_round.run()  # what a thread that ended early had not begun
-                self._finish(queue, sync_round)  # it may start the next one, which runs here
-
-    def _finish(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
-        if self._running.get(queue) is sync_round:  # else `close` has not waited for the post
-            del self._running[queue]
-            super()._finish(queue, sync_round)
-
-    def _hand_over(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
-        self._running[queue] = sync_round
-        if self._is_closed:
-            sync_round.run()
-            return
-        thread, rounds = self._threads.get(queue.path, (None, None))
-        if thread is None or rounds is None or not thread.is_alive():
-            rounds = _Rounds()
-            thread = self._starter.try_start(self._serve, f"sync {queue.path.name}", rounds)
-            if thread is None:
-                raise NoThread(queue.path.name, RuntimeError("can't start new thread"))
-            self._threads[queue.path] = (thread, rounds)
-        rounds.put((queue, sync_round))
-
-    def _finish_soon(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
-        self._post(partial(self._finish, queue, sync_round))
-
-    def _serve(self, rounds: _Rounds) -> None:
-        while (given := rounds.get()) is not None:
-            queue, sync_round = given
-            # Whatever leaves a round (no memory for its line in the log, say), it counts as failed then, and this
-            # thread continues: another round may be put here at any time.
-            with suppress(BaseException):
-                sync_round.run()
-            post_surely(self._post, partial(self._finish, queue, sync_round))
-
-
 class QueuedSyncer(GroupSyncer):
     """Rounds wait in `rounds` until `run_one` or `run_all` is called: a simulation decides when the disk answers."""
 
     def __init__(self, turn: Turn, metrics: Metrics, clock: Clock, timers: Timers) -> None:
         super().__init__(turn, metrics, clock, timers)
         self.rounds: deque[tuple[DirectoryQueue, SyncRound]] = deque()
+        self.late: deque[tuple[DirectoryQueue, SyncRound]] = deque()
+        """Rounds whose sync of the volume was overtaken, because time went by before they were run."""
         self.has_threads = True
         """Whether rounds find a thread. One that does not is run at once, and ends in its place in `rounds`."""
 
@@ -374,18 +342,38 @@ class QueuedSyncer(GroupSyncer):
         if not self.rounds:
             return False
         queue, sync_round = self.rounds.popleft()
-        sync_round.run()
+        if sync_round.volume is not None and sync_round.claim():
+            sync_round.sync_volume()
+            sync_round.finish_volume()
+        else:
+            sync_round.run()
         self._finish(queue, sync_round)
         return True
 
+    def run_late(self) -> bool:
+        """End the oldest sync of a volume that was overtaken; False when there is none."""
+        if not self.late:
+            return False
+        queue, sync_round = self.late.popleft()
+        sync_round.sync_volume()
+        self._volume_ended(queue, sync_round)
+        return True
+
     def run_all(self) -> None:
-        """Run rounds until none waits, also those that completions start."""
-        while self.run_one():
+        """Run rounds until none waits, also those that completions start, and what was overtaken."""
+        while self.run_one() or self.run_late():
             pass
 
     def close(self) -> None:
         """Run what waits."""
         self.run_all()
+        self._close_volumes()
+
+    def _can_overtake(self) -> bool:
+        return self.has_threads
+
+    def _run_overtaken(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
+        self.late.append((queue, sync_round))
 
     def _hand_over(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
         if not self.has_threads:

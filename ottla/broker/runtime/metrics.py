@@ -51,10 +51,10 @@ class Histogram:
         """How many times were observed."""
         return sum(self.counts)
 
-    def observe(self, elapsed_us: int) -> None:
-        """Add one time; a time equal to a bound belongs to its bucket."""
-        self.counts[bisect_left(REQUEST_BUCKETS_US, elapsed_us)] += 1
-        self.sum_us += elapsed_us
+    def observe(self, elapsed_us: int, count: int = 1) -> None:
+        """Add one time, `count` times; a time equal to a bound belongs to its bucket."""
+        self.counts[bisect_left(REQUEST_BUCKETS_US, elapsed_us)] += count
+        self.sum_us += elapsed_us * count
         self.max_us = max(self.max_us, elapsed_us)
 
 
@@ -172,6 +172,17 @@ class GroupCounters:
         self.skipped_records = 0
 
 
+class SyncCounters:
+    """Counts of the rounds of syncs that were run one way: rounds, their files, and the time that they took."""
+
+    __slots__ = ("elapsed_us", "files", "rounds")
+
+    def __init__(self) -> None:
+        self.rounds = 0
+        self.files = 0
+        self.elapsed_us = 0
+
+
 class Metrics:
     """The counters of one broker. Callers add to the attributes directly.
 
@@ -191,6 +202,10 @@ class Metrics:
         self.loop_lag = Histogram()
         """How late the loop came to a timer that asks ten times a second (`loop_watch.py`)."""
         self.syncs = Histogram()
+        self.sync_rounds = {way: SyncCounters() for way in ("files", "threads", "volume")}
+        """By how they were run (`sync_round.py`)."""
+        self.sync_overtaken = 0
+        """Syncs of a volume that took so long that the files of the round were synced beside it."""
         self.topics: dict[str, TopicCounters] = {}
         self.removed_topics = TopicCounters()
         """Sums of topics that are gone, so that the totals over all topics never fall."""
@@ -238,11 +253,14 @@ class Metrics:
             meter = self._meters[key] = RequestMeter(times)
         return meter
 
-    def sync(self, elapsed_us: int, *, failed: bool = False) -> None:
-        """Count one sync of a log and its time."""
-        self.syncs.observe(elapsed_us)
-        if failed:
-            self.sync_failures += 1
+    def sync_round(self, way: str, files: int, timings: list[tuple[int, int]]) -> None:
+        """Count a round of syncs: how it was run, and microseconds with the number of logs that they were spent on."""
+        counters = self.sync_rounds[way]
+        counters.rounds += 1
+        counters.files += files
+        for elapsed_us, logs in timings:
+            counters.elapsed_us += elapsed_us
+            self.syncs.observe(elapsed_us, logs)
 
     def hold(self, api_name: str, elapsed_us: int) -> None:
         """Note that a request of this API had the broker's thread to itself for so long."""

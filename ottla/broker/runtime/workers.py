@@ -1,8 +1,8 @@
 """Workers: a few threads for work that may block, such as cold reads, conversions and checkpoints.
 
 Work runs off the broker's thread and its outcome comes back on it. A simulation has both at once (`InlineWorkers`).
-Group syncs have threads of their own, one per log directory (`disk.py`). Long work that computes calls a `pause_for`
-now and then, or the broker's thread would wait for the interpreter, `sys.getswitchinterval` at a time.
+Group syncs have threads of their own (`sync_threads.py`). Long work that computes calls a `pause_for` now and then, or
+the broker's thread would wait for the interpreter, `sys.getswitchinterval` at a time.
 """
 
 from __future__ import annotations

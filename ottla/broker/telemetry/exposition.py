@@ -336,12 +336,26 @@ class NodeCollector(Collector):
             trust.left_ms / 1e3,
         )
 
+    def _sync_rounds(self) -> Iterator[Metric]:
+        metrics = self._services.metrics
+        rounds = CounterMetricFamily("ottla_sync_rounds", "Rounds of syncs, by how they were run.", labels=["way"])
+        files = CounterMetricFamily("ottla_sync_round_files", "Log files that these rounds brought.", labels=["way"])
+        seconds = CounterMetricFamily("ottla_sync_round_seconds", "Time that these rounds took.", labels=["way"])
+        for way, counters in metrics.sync_rounds.items():
+            rounds.add_metric([way], counters.rounds)
+            files.add_metric([way], counters.files)
+            seconds.add_metric([way], counters.elapsed_us / 1e6)
+        yield from (rounds, files, seconds)
+        text = "Syncs of a file system that took too long; the files of the round were synced beside them."
+        yield _counter("ottla_sync_overtaken", text, metrics.sync_overtaken)
+
     def _work(self) -> Iterator[Metric]:
         metrics = self._services.metrics
         syncs = HistogramMetricFamily("kafka_log_logflushstats_logflushtime_seconds", "Time of each sync of a log.")
         syncs.add_metric([], _buckets(metrics.syncs), metrics.syncs.sum_us / 1e6)
         yield syncs
         yield _counter("ottla_sync_failures", "Syncs that failed.", metrics.sync_failures)
+        yield from self._sync_rounds()
         yield from self._loop()
         steps = CounterMetricFamily("ottla_chore_steps", "Steps of background work.", labels=["chore"])
         failures = CounterMetricFamily("ottla_chore_failures", "Steps that failed.", labels=["chore"])

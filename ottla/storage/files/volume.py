@@ -11,7 +11,7 @@ of the same volume, and where a success means what `fdatasync` of each file mean
 
 The kernel remembers for each open descriptor which errors of the file system it has reported. So a volume holds one
 from the time at which its directory was opened: an error that happens between two syncs is reported by the second one,
-once, also if another descriptor has reported it before. An error may be another program's; nothing tells them apart.
+once, also if another descriptor has reported it before. It may be another program's error; the two look alike.
 
 `sync` ends with an `fdatasync` of the descriptor that it holds, although nothing was written to it, and a look at the
 mount, because a `syncfs` that succeeded is not enough:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ottla.storage.files.disk_errors import is_full
-from ottla.storage.files.files import Files, NotOpened
+from ottla.storage.files.files import File, Files, NotOpened
 from ottla.storage.log.leader_epochs import LeaderEpochs
 from ottla.storage.log.log_reader import End
 from ottla.storage.segment.segment import Segment
@@ -30,9 +30,11 @@ class SyncTicket:
 
     Attributes:
         end: everything up to this place is on disk after `Log.end_sync`.
+        files: what is synced first, each by `sync_file`, in any order and any threads; or all of them by one sync of
+            their volume. `finish` does the rest.
     """
 
-    __slots__ = ("_steps", "directory_changes", "dirty", "end", "finished", "is_abandoned")
+    __slots__ = ("_steps", "directory_changes", "dirty", "end", "files", "finished", "is_abandoned")
 
     def __init__(
         self,
@@ -41,9 +43,11 @@ class SyncTicket:
         dirty: Sequence[tuple[Segment, int, int]],
         finished: Sequence[Segment],
         directory_changes: int,
+        files: Sequence[File],
         steps: Sequence[Callable[[], None]],
     ) -> None:
         self.end = end
+        self.files = files
         self.dirty = dirty
         self.finished = finished
         self.directory_changes = directory_changes
@@ -68,12 +72,31 @@ class SyncTicket:
                 `Log.postpone_sync`.
             OSError: the sync failed; the caller passes it to `Log.fail`.
         """
+        for file in self.files:
+            self.sync_file(file)
+        self.finish()
+
+    def sync_file(self, file: File) -> None:
+        """Block until one of `files` is on disk. Raises as `run`."""
+        self._do(file.fdatasync)
+
+    def finish(self) -> None:
+        """Do what follows when all `files` are on disk: names, indexes, leader epochs. Raises as `run`."""
         for step in self._steps:
-            try:
-                step()
-            except (OSError, ValueError):  # ValueError: a closed file
-                if self.is_abandoned:
-                    return
+            self._do(step)
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether `finish` does anything."""
+        return bool(self._steps)
+
+    def _do(self, step: Callable[[], None]) -> None:
+        if self.is_abandoned:
+            return
+        try:
+            step()
+        except (OSError, ValueError):  # ValueError: a closed file
+            if not self.is_abandoned:
                 raise
 
 
@@ -151,7 +174,8 @@ class UnsyncedState:
         if self.ticket is not None:
             raise RuntimeError(f"{self._directory}: a sync is running already")
         dirty = _dirty(segments)
-        steps: list[Callable[[], None]] = [segment.file.fdatasync for segment, _, _ in dirty]
+        files = [segment.file for segment, _, _ in dirty]
+        steps: list[Callable[[], None]] = []
         finished = []
         for segment in self._unfinished:
             seal(segment)
@@ -162,7 +186,7 @@ class UnsyncedState:
             steps.append(self.sync_names)
         if self._epochs.first_unwritten_offset is not None:
             steps.append(self._write_epochs)
-        if not steps:
+        if not files and not steps:
             return None
         if self.founding is not None:
             steps.append(self.founding)
@@ -171,6 +195,7 @@ class UnsyncedState:
             dirty=dirty,
             finished=finished,
             directory_changes=self._directory_changes,
+            files=files,
             steps=steps,
         )
         return self.ticket

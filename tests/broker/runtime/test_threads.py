@@ -22,7 +22,7 @@ from kit.thread_shortage import ThreadShortage
 from ottla.broker.metadata.change_requests import NewTopic
 from ottla.broker.node import Node
 from ottla.broker.runtime import disk
-from ottla.broker.runtime.disk import ThreadedSyncer
+from ottla.broker.runtime.sync_threads import ThreadedSyncer
 from ottla.broker.runtime.threads import NoThread, post_surely
 from ottla.broker.runtime.workers import ThreadedWorkers
 from ottla.cli.stdin_lines import stdin_lines

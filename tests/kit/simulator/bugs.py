@@ -302,7 +302,8 @@ def _no_thread_no_sync() -> Any:
         try:
             self._hand_over(queue, sync_round)
         except NoThread:
-            sync_round.has_begun, sync_round.error, sync_round.failed_index = True, None, len(sync_round.waits)
+            sync_round.has_begun, sync_round.error = True, None
+            sync_round.results = [None] * len(sync_round.waits)
             self._finish_soon(queue, sync_round)
 
     return mock.patch.object(GroupSyncer, "_submit", submit)

@@ -1,0 +1,102 @@
+"""What a promise costs by the number of logs that a round of syncs covers: one small record to each of P partitions.
+
+A request brings a batch to each of P partitions (acks=all) and the next one follows when it is answered, so that each
+is one round of syncs. Brokers with `ottla.acks.all` `sync` and `page-cache` run side by side and take turns, on the
+same disk. Figures are medians of the turns, ratios those of `sync` over `page-cache` of the same turn.
+`scripts/bench-durability --only partitions` prints them, `--against TREE` the same of another checkout beside them.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+
+import frames
+import servers
+from tabulate import tabulate
+
+from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
+from ottla.protocol.headers import encode_request_header, response_header
+from ottla.protocol.message import encode
+
+PARTITIONS = (1, 4, 16, 64, 200)
+RECORD_BYTES = 170
+ACKS_ALL = -1
+ERROR_MARK = 0x5AA5
+TURN_S = 0.25
+"""About how long a turn takes."""
+
+Figures = dict[str, float]
+
+
+def exchange_of(topic: str, partitions: int) -> frames.Exchange:
+    """A Produce of one small batch to each of the first `partitions`."""
+    batch, _ = frames.batch_of(RECORD_BYTES)
+    wanted = [ProduceRequest.PartitionProduceData(index=index, records=batch) for index in range(partitions)]
+    request = ProduceRequest(
+        acks=ACKS_ALL,
+        timeout_ms=30_000,
+        topic_data=[ProduceRequest.TopicProduceData(name=topic, partition_data=wanted)],
+    )
+    header = encode_request_header(0, frames.PRODUCE_VERSION, 0, "bench")
+    results = [
+        ProduceResponse.PartitionProduceResponse(index=index, error_code=0 if index else ERROR_MARK, base_offset=0)
+        for index in range(partitions)
+    ]
+    answer = ProduceResponse(responses=[ProduceResponse.TopicProduceResponse(name=topic, partition_responses=results)])
+    answered = frames.framed(response_header(0, frames.PRODUCE_VERSION, 0), encode(answer, frames.PRODUCE_VERSION))
+    error_at = answered.index(ERROR_MARK.to_bytes(2, "big"))
+    return frames.Exchange(frames.framed(header, encode(request, frames.PRODUCE_VERSION)), error_at)
+
+
+def measure(rounds: int, scale: float, against: Path | None) -> str:
+    """The table."""
+    trees: dict[str, Path | None] = {"": None}
+    if against is not None:
+        trees["before: "] = against
+    found: dict[int, dict[str, list[Figures]]] = {count: {} for count in PARTITIONS}
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ottla-frames-")))
+        brokers = {
+            tree + acks_all: stack.enter_context(servers.Ottla(acks_all, tree=place))
+            for tree, place in trees.items()
+            for acks_all in ("page-cache", "sync")
+        }
+        for count in PARTITIONS:
+            topic = f"p{count}"
+            exchange = exchange_of(topic, count)
+            frame = frames.write(folder, topic, exchange.frame)
+            for server in brokers.values():
+                server.create_topic(topic, count)
+                servers.load(server, frame, 1, 1, 20, exchange.error_at)
+            requests = {
+                name: max(10, int(TURN_S * scale * servers.load(server, frame, 1, 1, 20, exchange.error_at)["rate"]))
+                for name, server in brokers.items()
+            }
+            for _ in range(rounds):
+                for name, server in brokers.items():
+                    figures = servers.load(server, frame, 1, 1, requests[name], exchange.error_at)
+                    found[count].setdefault(name, []).append(figures)
+    return _table(found, list(trees))
+
+
+def _table(found: dict[int, dict[str, list[Figures]]], trees: list[str]) -> str:
+    rows = []
+    for count, by_name in found.items():
+        for tree in trees:
+            sync, cached = by_name[f"{tree}sync"], by_name[f"{tree}page-cache"]
+            times = [one["p50"] / other["p50"] for one, other in zip(sync, cached, strict=True)]
+            cpu = [one["cpu_us"] / other["cpu_us"] for one, other in zip(sync, cached, strict=True)]
+            rows.append(
+                [
+                    f"{tree}{count}",
+                    *(f"{statistics.median(one['p50'] for one in each) / 1e3:.2f}" for each in (cached, sync)),
+                    f"{statistics.median(times):.2f} ({min(times):.2f}-{max(times):.2f})",
+                    *(f"{statistics.median(one['cpu_us'] for one in each) / 1e3:.2f}" for each in (cached, sync)),
+                    f"{statistics.median(cpu):.2f} ({min(cpu):.2f}-{max(cpu):.2f})",
+                ]
+            )
+    headers = ["partitions", "page-cache, ms", "sync, ms", "ratio", "page-cache, CPU ms", "sync, CPU ms", "ratio"]
+    return tabulate(rows, headers, tablefmt="github", disable_numparse=True, colalign=("right",) * len(headers))

@@ -1,0 +1,241 @@
+"""One round of syncs: tickets of several logs of one directory, and the three ways to bring them to the disk.
+
+- One file after the other (`run`): a round of one or two files, and the broker's own thread.
+- The files shared out among a few threads (`run_shared`): where the volume cannot be synced as a whole.
+- One sync of the whole volume (`sync_volume`, then `finish_volume`): `VOLUME_FROM` files and more
+  (docs/decisions/one-sync-for-many-logs.md). One that takes long is overtaken: another thread runs the round by one of
+  the other ways. `claim` decides between the two who ends the round; it succeeds once.
+
+Whatever the way, a ticket's other steps (names, indexes, leader epochs) follow when its files are on the disk. A ticket
+counts as failed until its last step has succeeded: whatever ends a round, nothing is taken for synced that may not be.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Final
+
+from ottla.broker.runtime.threads import post_surely
+from ottla.storage.files.files import NotOpened
+
+if TYPE_CHECKING:
+    from ottla.storage.files.files import File, Volume
+    from ottla.storage.log.log import Log
+    from ottla.storage.log.sync import SyncTicket
+
+LOG = logging.getLogger("ottla.disk")
+
+SyncCallback = Callable[[BaseException | None], None]
+
+VOLUME_FROM: Final = 3
+"""Files from which on one sync of the volume is used. Two files by `fdatasync` take as long as one `syncfs`."""
+SHARED_FROM: Final = 3
+"""Files from which on several threads share them."""
+NOT_ENDED: Final = OSError("the sync did not end")
+"""The result of a ticket that nothing has been said about."""
+
+
+class SyncRound:
+    """Tickets of several logs of one directory. `run` and the other ways may be called in any thread.
+
+    Attributes:
+        results: for each of `waits` None when it is on the disk, NotOpened when it could not begin, else an error.
+        error: the first error that ended the round; None when there was none.
+        timings: microseconds of the syncs, each with the number of logs that it was for.
+        volume: what is to be synced as a whole; None: the files are.
+        volume_error: what its sync ended with.
+        began_ms: when it was handed over (monotonic), of a round with a volume.
+        way: how it was run: "files", "threads" or "volume".
+    """
+
+    __slots__ = (
+        "_claim",
+        "_volume_ns",
+        "began_ms",
+        "error",
+        "files",
+        "has_begun",
+        "results",
+        "timings",
+        "volume",
+        "volume_error",
+        "waits",
+        "way",
+    )
+
+    def __init__(self, waits: list[tuple[Log, SyncTicket, list[SyncCallback]]]) -> None:
+        self.waits = waits
+        self.results: list[OSError | None] = [NOT_ENDED] * len(waits)
+        self.error: OSError | None = NOT_ENDED
+        self.timings: list[tuple[int, int]] = []
+        self.files = [(index, file) for index, (_, ticket, _) in enumerate(waits) for file in ticket.files]
+        self.volume: Volume | None = None
+        self.volume_error: OSError | None = NOT_ENDED
+        self.began_ms = 0.0
+        self.way = "files"
+        self.has_begun = False
+        self._claim = threading.Lock()
+        self._volume_ns = 0
+
+    def claim(self) -> bool:
+        """Whether the caller ends the round: True for the first one, whichever thread it is in."""
+        return self._claim.acquire(blocking=False)
+
+    # -- file by file
+
+    def run(self) -> None:
+        """Sync every log; stop at the first that fails, because the directory goes offline with it. One that could not
+        begin stops nobody: most need no descriptor that they do not have. A second call does nothing.
+        """
+        if self.has_begun:
+            return
+        self.has_begun = True
+        for index, (_, ticket, _) in enumerate(self.waits):
+            started_ns = time.perf_counter_ns()
+            result = self.results[index] = _result_of(ticket.run)
+            self.timings.append(((time.perf_counter_ns() - started_ns) // 1000, 1))
+            if result is not None and not isinstance(result, NotOpened):
+                self.error = result
+                return
+        self.error = None
+
+    def run_shared(self, ask_for_help: Callable[[Callable[[], None], int], None]) -> None:
+        """As `run`, but the files are synced by all threads that call the function that `ask_for_help` is given, with
+        the number of threads that would have something to do. This thread works, too, and waits for none that has not
+        begun.
+        """
+        if self.has_begun:
+            return
+        self.has_begun = True
+        self.way = "threads"
+        started_ns = time.perf_counter_ns()
+        share = _Share([_sync_of(self.waits[index][1], file) for index, file in self.files])
+        ask_for_help(share.work, len(self.files) - 1)
+        share.work()
+        share.wait()
+        results: list[OSError | None] = [None] * len(self.waits)
+        for (index, _), result in zip(self.files, share.results, strict=True):
+            results[index] = max(results[index], result, key=_severity)
+        self._finish(results, started_ns)
+
+    # -- the volume
+
+    def sync_volume(self) -> OSError | None:
+        """Sync the volume; the error. The round is as it was: who has the claim calls `finish_volume`."""
+        volume = self.volume
+        assert volume is not None
+        started_ns = time.perf_counter_ns()
+        writes = [(file, file.writes()) for _, file in self.files]
+        self.volume_error = _result_of(volume.sync)
+        if self.volume_error is None:
+            for file, count in writes:
+                file.note_synced(count)
+        self._volume_ns = time.perf_counter_ns() - started_ns
+        return self.volume_error
+
+    def finish_volume(self) -> None:
+        """Do what follows `sync_volume`, by who has the claim. If it failed, every ticket has failed."""
+        self.has_begun = True
+        self.way = "volume"
+        error = self.volume_error
+        if error is None:
+            self._finish([None] * len(self.waits), time.perf_counter_ns() - self._volume_ns)
+            return
+        self.error = error
+        self.results = [error] * len(self.waits)
+        self.timings.append((self._volume_ns // 1000, 1))
+
+    def name_files(self) -> list[str]:
+        """The files of the round whose `fdatasync` fails, too, for the log after a failed sync of the volume. One that
+        succeeds means nothing: the kernel may have dropped what it could not write.
+        """
+        names = []
+        for _, file in self.files:
+            try:
+                file.fdatasync()
+            except OSError as error:
+                if error.errno != errno.EBADF:  # closed meanwhile
+                    names.append(str(file.path))
+        return names
+
+    def _finish(self, results: list[OSError | None], started_ns: int) -> None:
+        """Do the other steps of each ticket whose files have the result None; stop at the first that fails."""
+        error = max(results, key=_severity)
+        if isinstance(error, NotOpened):
+            error = None
+        for index, (_, ticket, _) in enumerate(self.waits):
+            result = results[index]
+            if result is None and ticket.has_steps:
+                if error is not None:
+                    continue  # the directory goes offline: nothing more is written there
+                result = _result_of(ticket.finish)
+                if result is not None and not isinstance(result, NotOpened):
+                    error = result
+            self.results[index] = result
+        self.timings.append(((time.perf_counter_ns() - started_ns) // 1000, len(self.waits)))
+        self.error = error
+
+
+def _sync_of(ticket: SyncTicket, file: File) -> Callable[[], None]:
+    return lambda: ticket.sync_file(file)
+
+
+def _severity(result: OSError | None) -> int:
+    """Which of several results counts."""
+    if result is None:
+        return 0
+    if isinstance(result, NotOpened):
+        return 1
+    return 2 if result is NOT_ENDED else 3
+
+
+def _result_of(step: Callable[[], None]) -> OSError | None:
+    try:
+        step()
+    except OSError as error:
+        return error
+    except Exception as error:  # a bug (a closed file, say), but the waiting requests must get it
+        LOG.exception("bug: a sync failed")
+        return OSError(f"a bug: {error}")
+    return None
+
+
+class _Share:
+    """Syncs that several threads do, each the next one that is left; after a failure no further one begins."""
+
+    def __init__(self, syncs: list[Callable[[], None]]) -> None:
+        self._syncs = syncs
+        self._left = deque(range(len(syncs)))
+        self._has_failed = False
+        self._ended: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self.results: list[OSError | None] = [NOT_ENDED] * len(syncs)
+
+    def work(self) -> None:
+        """Do what is left until nothing is. May be called in any thread, also when all has ended."""
+        while True:
+            try:
+                index = self._left.popleft()
+            except IndexError:
+                return
+            try:
+                if not self._has_failed:
+                    result = self.results[index] = _result_of(self._syncs[index])
+                    if result is not None and not isinstance(result, NotOpened):
+                        self._has_failed = True
+            finally:
+                post_surely(self._ended.put, _nothing)
+
+    def wait(self) -> None:
+        """Wait until each has ended that any thread has begun."""
+        for _ in self._syncs:
+            self._ended.get()
+
+
+def _nothing() -> None:
+    """What is counted in the queue of a share."""

@@ -1,0 +1,479 @@
+"""Rounds that sync the whole volume: when, what its errors mean, and what becomes of one that takes long."""
+
+from __future__ import annotations
+
+import errno
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from queue import Empty, SimpleQueue
+
+import pytest
+from kit.clock import ManualClock
+from kit.exchange import Exchange, batch, make_topic, produce_request
+from kit.nodes import DATA, start_node
+from kit.simulated_files import SimulatedFiles
+
+from ottla.broker.metadata.change_requests import NewTopic
+from ottla.broker.node import Node
+from ottla.broker.runtime.disk import OVERTAKEN_AFTER_MS, VOLUME_REST_MS, QueuedSyncer
+from ottla.broker.runtime.sync_threads import ThreadedSyncer
+from ottla.config.broker import BrokerConfig
+from ottla.protocol.api.produce import ProduceResponse
+from ottla.protocol.errors import ErrorCode
+from ottla.storage.files.files import OsFiles, Volume
+
+DEADLINE_S = 60
+PARTITIONS = 4
+REFUSED = ErrorCode.KAFKA_STORAGE_ERROR
+
+
+class Broker:
+    """A node without threads whose disk can sync the volume, with a topic of `PARTITIONS` logs that were all synced."""
+
+    def __init__(self, files: SimulatedFiles | None = None, **keys: object) -> None:
+        disk = SimulatedFiles() if files is None else files
+        disk.has_volume_sync = True
+        self.node, self.files, self.clock = start_node(disk, ottla_acks_all="sync", **keys)
+        if files is None:
+            make_topic(self.node, "t", PARTITIONS)
+            self.produce(range(PARTITIONS))
+            self.node.settle()
+            self.answers()
+        self.files.history.clear()
+
+    def produce(self, partitions: range) -> None:
+        self._clients = [Exchange(self.node) for _ in partitions]
+        for client, partition in zip(self._clients, partitions, strict=True):
+            client.send(produce_request("t", batch(), partition=partition), 9)
+        self.node.services.turn.end()
+
+    def answers(self) -> list[int]:
+        self.node.services.turn.end()
+        found = []
+        for client in self._clients:
+            for _, reply in client.replies():
+                assert isinstance(reply, ProduceResponse)
+                found.append(reply.responses[0].partition_responses[0].error_code)
+        return found
+
+    def pass_time(self, ms: int) -> None:
+        self.clock.advance(ms)
+        self.node.run_due()
+
+    @property
+    def syncer(self) -> QueuedSyncer:
+        assert isinstance(self.node.services.syncer, QueuedSyncer)
+        return self.node.services.syncer
+
+    @property
+    def is_offline(self) -> bool:
+        return self.node.services.log_manager.directories[0].is_offline
+
+    def calls(self, kind: str) -> list[str]:
+        return [str(path) for call, path in self.files.history if call == kind]
+
+
+@pytest.fixture
+def broker() -> Broker:
+    return Broker()
+
+
+def test_a_round_of_three_logs_is_one_sync_of_the_volume(broker: Broker) -> None:
+    before = broker.node.services.metrics.syncs.count
+    broker.produce(range(3))
+    assert broker.answers() == []
+    broker.node.settle()
+    assert broker.answers() == [0] * 3
+    assert (broker.calls("sync_volume"), broker.calls("fdatasync")) == ([f"{DATA}/meta.properties"], [])
+    rounds = broker.node.services.metrics.sync_rounds["volume"]
+    assert rounds.files >= 3
+    assert broker.node.services.metrics.syncs.count == before + 3, "of each log, as ever"
+
+
+def test_a_round_of_two_logs_is_two_fdatasyncs(broker: Broker) -> None:
+    broker.produce(range(2))
+    broker.node.settle()
+    assert broker.answers() == [0] * 2
+    assert (broker.calls("sync_volume"), len(broker.calls("fdatasync"))) == ([], 2)
+
+
+def test_where_the_volume_cannot_be_synced_each_file_is() -> None:
+    files = SimulatedFiles()
+    node, _, _ = start_node(files, ottla_acks_all="sync")
+    make_topic(node, "t", PARTITIONS)
+    files.history.clear()
+    clients = [Exchange(node) for _ in range(3)]
+    for partition, client in enumerate(clients):
+        client.send(produce_request("t", batch(), partition=partition), 9)
+    node.settle()
+    assert sum(call == "fdatasync" and path.suffix == ".log" for call, path in files.history) == 3
+
+
+def test_a_volume_that_cannot_be_opened_keeps_no_broker_from_its_start() -> None:
+    files = SimulatedFiles()
+    files.fail("open_volume", error=errno.EMFILE, times=None)
+    broker = Broker(files)
+    make_topic(broker.node, "t", PARTITIONS)
+    broker.produce(range(3))
+    broker.node.settle()
+    assert broker.answers() == [0] * 3
+    assert broker.calls("sync_volume") == []
+
+
+def test_what_a_sync_of_the_volume_acknowledged_survives_a_power_cut(broker: Broker) -> None:
+    broker.produce(range(PARTITIONS))
+    broker.node.settle()
+    assert broker.answers() == [0] * PARTITIONS
+    for seed in range(10):
+        after, _, _ = start_node(broker.files.crash(random.Random(seed)))
+        assert [one.log.log_end_offset for one in after.services.catalog.topics["t"].partitions if one] == (
+            [2] * PARTITIONS
+        )
+
+
+def test_the_names_of_new_logs_are_synced_as_ever() -> None:
+    """The simulated volume brings content only, and a power cut takes names that were not synced."""
+    broker = Broker()
+    make_topic(broker.node, "u", PARTITIONS)
+    clients = [Exchange(broker.node) for _ in range(PARTITIONS)]
+    for partition, client in enumerate(clients):
+        client.send(produce_request("u", batch(), partition=partition), 9)
+    broker.node.settle()
+    assert [len(client.replies()) for client in clients] == [1] * PARTITIONS
+    assert len(broker.calls("sync_volume")) == 1
+    for seed in range(10):
+        after, _, _ = start_node(broker.files.crash(random.Random(seed)))
+        assert [one.log.log_end_offset for one in after.services.catalog.topics["u"].partitions if one] == (
+            [1] * PARTITIONS
+        )
+
+
+# -- errors
+
+
+def test_a_failed_sync_of_the_volume_refuses_the_round_and_takes_the_directory_offline_for_good(
+    broker: Broker,
+) -> None:
+    broker.files.fail("sync_volume", times=1)
+    broker.produce(range(3))
+    broker.node.settle()
+    assert broker.answers() == [REFUSED] * 3
+    assert broker.is_offline
+    broker.files.history.clear()
+    broker.produce(range(PARTITIONS))
+    broker.node.settle()
+    assert broker.answers() == [REFUSED] * PARTITIONS
+    broker.pass_time(10 * VOLUME_REST_MS)
+    broker.node.settle()
+    assert broker.calls("sync_volume") == []
+
+
+def test_those_who_wait_for_the_next_round_are_refused_with_it(broker: Broker) -> None:
+    broker.files.fail("sync_volume", times=1)
+    broker.produce(range(3))
+    waiting = Exchange(broker.node)
+    waiting.send(produce_request("t", batch(), partition=3), 9)
+    broker.node.services.turn.end()
+    broker.syncer.run_one()
+    broker.node.services.turn.end()
+    reply = waiting.reply()
+    assert isinstance(reply, ProduceResponse)
+    assert reply.responses[0].partition_responses[0].error_code == REFUSED
+
+
+def test_of_two_directories_one_that_fails_leaves_the_other_as_it_was() -> None:
+    broker = Broker(SimulatedFiles(), log_dirs="/data,/more")
+    make_topic(broker.node, "t", 8)
+    manager = broker.node.services.log_manager
+    homes = {partition: manager.directory_of("t", partition).path for partition in range(8)}  # type: ignore[union-attr]
+    broker.files.fail("sync_volume", "/more/*", times=1)
+    broker.produce(range(8))
+    broker.node.settle()
+    assert broker.answers() == [REFUSED if homes[each] == Path("/more") else 0 for each in range(8)]
+    assert [directory.is_offline for directory in manager.directories] == [False, True]
+    assert sorted(broker.calls("sync_volume")) == ["/data/meta.properties", "/more/meta.properties"]
+
+
+# -- one that takes long
+
+
+def overtake(broker: Broker) -> None:
+    """A round of three logs, whose sync of the volume still runs when the files have been synced beside it."""
+    broker.produce(range(3))
+    broker.pass_time(OVERTAKEN_AFTER_MS)
+    assert broker.answers() == []
+    assert broker.syncer.run_one()
+
+
+def test_one_that_is_not_late_is_not_overtaken(broker: Broker) -> None:
+    broker.produce(range(3))
+    broker.pass_time(OVERTAKEN_AFTER_MS - 1)
+    broker.syncer.run_one()
+    assert broker.answers() == [0] * 3
+    assert (len(broker.calls("sync_volume")), broker.calls("fdatasync")) == (1, [])
+
+
+def test_a_watch_that_began_with_an_earlier_round_gives_the_later_one_its_time(broker: Broker) -> None:
+    broker.produce(range(3))
+    broker.pass_time(OVERTAKEN_AFTER_MS - 1)
+    broker.syncer.run_one()
+    broker.produce(range(3))
+    broker.pass_time(OVERTAKEN_AFTER_MS - 1)
+    assert not broker.syncer.late
+    broker.pass_time(1)
+    assert len(broker.syncer.late) == 1
+
+
+def test_one_that_runs_for_20_ms_is_overtaken_by_fdatasync_of_the_files(broker: Broker) -> None:
+    overtake(broker)
+    assert broker.answers() == [0] * 3
+    assert (broker.calls("sync_volume"), len(broker.calls("fdatasync"))) == ([], 3)
+    assert broker.node.services.metrics.sync_overtaken == 1
+    assert broker.syncer.run_late()
+    assert not broker.is_offline
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_none_is_tried_for_10_s_after_that_nor_while_it_runs(broker: Broker, ended: bool) -> None:
+    overtake(broker)
+    if ended:
+        broker.syncer.run_late()
+    broker.files.history.clear()
+    broker.pass_time(VOLUME_REST_MS - 1)
+    broker.produce(range(3))
+    broker.syncer.run_one()
+    assert broker.answers() == [0] * 3
+    assert broker.calls("sync_volume") == []
+    broker.pass_time(1)
+    broker.produce(range(3))
+    broker.syncer.run_one()
+    assert broker.answers() == [0] * 3
+    assert len(broker.calls("sync_volume")) == (1 if ended else 0)
+
+
+def test_when_an_fdatasync_fails_that_overtakes_the_round_is_refused_whatever_the_volume_says(broker: Broker) -> None:
+    broker.files.fail("fdatasync", "*/t-1/*", times=1)
+    overtake(broker)
+    assert broker.answers()[1:] == [REFUSED] * 2
+    assert broker.is_offline
+    broker.syncer.run_late()
+    assert broker.is_offline
+
+
+def test_an_error_that_comes_late_takes_the_directory_offline_and_what_was_acknowledged_is_there(
+    broker: Broker,
+) -> None:
+    overtake(broker)
+    assert broker.answers() == [0] * 3
+    broker.files.fail("sync_volume", times=1)
+    broker.syncer.run_late()
+    assert broker.is_offline
+    assert broker.node.services.metrics.sync_failures == 1
+    broker.produce(range(PARTITIONS))
+    broker.node.settle()
+    assert broker.answers() == [REFUSED] * PARTITIONS
+    after, _, _ = start_node(broker.files.crash(random.Random(1)))
+    ends = [one.log.log_end_offset for one in after.services.catalog.topics["t"].partitions if one]
+    assert ends[:3] == [2] * 3
+
+
+def test_an_error_that_comes_before_the_fdatasyncs_have_ended_refuses_their_round(broker: Broker) -> None:
+    broker.produce(range(3))
+    broker.pass_time(OVERTAKEN_AFTER_MS)
+    broker.files.fail("sync_volume", times=1)
+    broker.syncer.run_late()
+    assert broker.is_offline
+    broker.syncer.run_one()
+    assert broker.answers() == [REFUSED] * 3
+
+
+def test_without_a_thread_that_could_overtake_no_volume_is_synced(broker: Broker) -> None:
+    broker.syncer.has_threads = False
+    broker.produce(range(3))
+    broker.node.settle()
+    assert broker.answers() == [0] * 3
+    assert (broker.calls("sync_volume"), len(broker.calls("fdatasync"))) == ([], 3)
+
+
+def test_a_topic_that_is_deleted_while_the_volume_is_synced_is_answered_and_removed(broker: Broker) -> None:
+    broker.produce(range(PARTITIONS))
+    done: list[object] = []
+    broker.node.services.catalog.delete_topics(["t"], done.append)
+    broker.node.settle()
+    assert done
+    assert not broker.is_offline
+    assert len(broker.answers()) == PARTITIONS
+
+
+# -- with threads
+
+
+class HeldVolume(Volume):
+    """A volume whose sync takes as long as a test wants, and gives `error`."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.begun = threading.Event()
+        self.error: OSError | None = None
+
+    def sync(self) -> None:
+        self.begun.set()
+        assert self.gate.wait(DEADLINE_S)
+        if self.error is not None:
+            raise self.error
+
+    def close(self) -> None:
+        pass
+
+
+class Threaded:
+    """A node whose syncs are threads, and whose loop is this test."""
+
+    def __init__(self, volume: Volume | None, files: SimulatedFiles | OsFiles, path: Path) -> None:
+        self.posted: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self.clock = ManualClock()
+        config = BrokerConfig.of({"log.dirs": str(path), "ottla.acks.all": "sync"})
+        self.node = Node(config, clock=self.clock, files=files, post=self.posted.put)
+        self.node.start()
+        done: list[object] = []
+        self.node.services.catalog.create_topics([NewTopic("t", PARTITIONS)], done.append)
+        self.wait_for(lambda: done)
+        assert self.produce() == [0] * PARTITIONS
+        if volume is not None:
+            for queue in self.syncer._queues.values():
+                queue.volume = volume
+
+    @property
+    def syncer(self) -> ThreadedSyncer:
+        assert isinstance(self.node.services.syncer, ThreadedSyncer)
+        return self.node.services.syncer
+
+    @property
+    def is_offline(self) -> bool:
+        return self.node.services.log_manager.directories[0].is_offline
+
+    def wait_for(self, is_done: Callable[[], object]) -> None:
+        deadline = time.monotonic() + DEADLINE_S
+        while not is_done():
+            self.node.run_due()
+            with suppress(Empty):
+                self.posted.get(timeout=0.01)()
+                self.node.services.turn.end()
+            assert time.monotonic() < deadline, "somebody waits and nothing runs for it"
+
+    def send(self) -> Callable[[], list[int]]:
+        """Produce to all partitions; what gives the answers that are there."""
+        clients = [Exchange(self.node) for _ in range(PARTITIONS)]
+        for partition, client in enumerate(clients):
+            client.send(produce_request("t", batch(), partition=partition), 9)
+        self.node.services.turn.end()
+        found: list[int] = []
+
+        def answers() -> list[int]:
+            for client in clients:
+                for _, reply in client.replies():
+                    assert isinstance(reply, ProduceResponse)
+                    found.append(reply.responses[0].partition_responses[0].error_code)
+            return found
+
+        return answers
+
+    def produce(self) -> list[int]:
+        answers = self.send()
+        self.wait_for(lambda: len(answers()) == PARTITIONS)
+        return answers()
+
+
+@pytest.fixture
+def held() -> HeldVolume:
+    return HeldVolume()
+
+
+@pytest.fixture
+def threaded(held: HeldVolume) -> Iterator[Threaded]:
+    threaded = Threaded(held, SimulatedFiles(), DATA)
+    yield threaded
+    held.gate.set()
+    threaded.node.stop()
+
+
+def overtaken(threaded: Threaded, held: HeldVolume) -> list[int]:
+    answers = threaded.send()
+    assert held.begun.wait(DEADLINE_S)
+    threaded.clock.advance(OVERTAKEN_AFTER_MS)
+    threaded.wait_for(lambda: len(answers()) == PARTITIONS)
+    return answers()
+
+
+def test_threads_overtake_a_volume_that_holds_the_directorys_own(threaded: Threaded, held: HeldVolume) -> None:
+    assert overtaken(threaded, held) == [0] * PARTITIONS
+    assert threaded.produce() == [0] * PARTITIONS, "the next rounds do not wait for it either"
+    held.gate.set()
+    threaded.wait_for(lambda: not any(queue.is_volume_busy for queue in threaded.syncer._queues.values()))
+    assert not threaded.is_offline
+    assert threaded.produce() == [0] * PARTITIONS
+
+
+def test_threads_bring_an_error_that_comes_late(
+    threaded: Threaded, held: HeldVolume, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert overtaken(threaded, held) == [0] * PARTITIONS
+    held.error = OSError(errno.EIO, "lost")
+    held.gate.set()
+    threaded.wait_for(lambda: threaded.is_offline)
+    assert threaded.produce() == [REFUSED] * PARTITIONS
+
+
+def test_the_files_that_fail_too_are_named_in_the_log_after_the_refusal(
+    threaded: Threaded, held: HeldVolume, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = threaded.node.services.files
+    assert isinstance(files, SimulatedFiles)
+    files.fail("fdatasync", "*/t-2/*", times=None)
+    held.error = OSError(errno.EIO, "lost")
+    held.gate.set()
+    assert threaded.produce() == [REFUSED] * PARTITIONS
+    threaded.node.stop()
+    lines = [record.getMessage() for record in caplog.records if "file system failed" in record.getMessage()]
+    assert len(lines) == 1
+    assert "t-2/00000000000000000000.log" in lines[0]
+    assert "t-1" not in lines[0]
+    assert threaded.is_offline
+
+
+@pytest.mark.parametrize("is_overtaken", [False, True])
+def test_a_stop_waits_for_no_volume_that_takes_long_and_leaves_no_round_without_an_end(
+    held: HeldVolume, is_overtaken: bool
+) -> None:
+    files = SimulatedFiles()
+    threaded = Threaded(held, files, DATA)
+    answers = threaded.send()
+    assert held.begun.wait(DEADLINE_S)
+    if is_overtaken:
+        threaded.clock.advance(OVERTAKEN_AFTER_MS)
+        threaded.node.run_due()
+    threaded.node.stop()
+    threaded.node.services.turn.end()
+    assert answers() == [0] * PARTITIONS
+    held.gate.set()
+    again, _, _ = start_node(files.crash(random.Random(2)))
+    assert again.services.log_manager.was_clean
+    assert [one.log.log_end_offset for one in again.services.catalog.topics["t"].partitions if one] == [2] * PARTITIONS
+
+
+def test_on_the_real_disk_a_round_is_one_syncfs_where_that_is_sure_and_shared_fdatasyncs_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threaded = Threaded(None, OsFiles(), tmp_path)
+    has_volume = [queue.volume is not None for queue in threaded.syncer._queues.values()]
+    rounds = threaded.node.services.metrics.sync_rounds
+    before = {way: counters.rounds for way, counters in rounds.items()}
+    assert threaded.produce() == [0] * PARTITIONS
+    way = "volume" if all(has_volume) else "threads"
+    assert rounds[way].rounds == before[way] + 1
+    threaded.node.stop()
+    assert threaded.node.services.log_manager.directories[0].is_online
