@@ -21,9 +21,9 @@ class DirectoryQueue:
         "is_planned",
         "is_retry_planned",
         "is_running",
-        "is_volume_busy",
         "is_watched",
         "mark_offline",
+        "overtaken",
         "path",
         "running",
         "sync_round",
@@ -46,8 +46,8 @@ class DirectoryQueue:
         self.volume: Volume | None = None
         """The file system of the directory, where it can be synced as a whole."""
         self.mark_offline: Callable[[OSError], None] = _ignore
-        self.is_volume_busy = False
-        """Whether a sync of the volume runs that was overtaken."""
+        self.overtaken: SyncRound | None = None
+        """The round whose sync of the volume was overtaken and has not ended."""
         self.volume_again_ms = 0.0
         """No volume is synced before (monotonic)."""
         self.is_watched = False

@@ -254,7 +254,7 @@ class GroupSyncer(ABC):
     def _choose_volume(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
         """Have the round sync the volume, unless that is not to be tried now."""
         now_ms = self._clock.monotonic_ms()
-        if queue.is_volume_busy or now_ms < queue.volume_again_ms or not self._can_overtake():
+        if queue.overtaken is not None or now_ms < queue.volume_again_ms or not self._can_overtake():
             return
         sync_round.volume = queue.volume
         sync_round.began_ms = now_ms
@@ -266,7 +266,7 @@ class GroupSyncer(ABC):
         """Overtake the sync of the volume that runs, if it has its time behind it; one timer serves many rounds."""
         queue.is_watched = False
         sync_round = queue.sync_round
-        if sync_round is None or sync_round.volume is None or queue.is_volume_busy:
+        if sync_round is None or sync_round.volume is None or queue.overtaken is not None:
             return
         due_ms = sync_round.began_ms + OVERTAKEN_AFTER_MS
         now_ms = self._clock.monotonic_ms()
@@ -274,7 +274,7 @@ class GroupSyncer(ABC):
             queue.is_watched = True
             self._timers.at(due_ms, partial(self._watch, queue))
         elif self._can_overtake() and sync_round.claim():
-            queue.is_volume_busy = True
+            queue.overtaken = sync_round
             queue.volume_again_ms = now_ms + VOLUME_REST_MS
             self._metrics.sync_overtaken += 1
             self._run_overtaken(queue, sync_round)
@@ -283,7 +283,9 @@ class GroupSyncer(ABC):
         """The sync of the volume that was overtaken has ended. What was acknowledged since was synced without it; but
         after an error nothing is written to the directory any more.
         """
-        queue.is_volume_busy = False
+        if queue.overtaken is not sync_round:
+            return  # `close` has not waited for the post
+        queue.overtaken = None
         error = sync_round.volume_error
         if error is None:
             return

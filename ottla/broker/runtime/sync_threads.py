@@ -20,7 +20,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final
 
 from ottla.broker.runtime.disk import OVERTAKEN_AFTER_MS, GroupSyncer
-from ottla.broker.runtime.sync_round import SHARED_FROM
+from ottla.broker.runtime.sync_round import NOT_ENDED, SHARED_FROM
 from ottla.broker.runtime.threads import NoThread, ThreadStarter, post_surely
 
 if TYPE_CHECKING:
@@ -116,7 +116,8 @@ class ThreadedSyncer(GroupSyncer):
         """Finish the rounds that run, their completions too (posted ones may never run), and end the threads.
 
         No log is left with a sync under way: it could not be closed cleanly. A sync of a volume that is overtaken is
-        not waited for: whatever it reports, the logs are synced one by one when they are closed.
+        not waited for: if it has failed the directory goes offline; what it reports later is met by the logs, which are
+        synced one by one when they are closed.
         """
         self._is_closed = True
         for _, rounds in self._threads.values():
@@ -131,13 +132,15 @@ class ThreadedSyncer(GroupSyncer):
             while (sync_round := self._running.get(queue)) is not None:
                 sync_round.run()  # what a thread that ended early had not begun
                 self._finish(queue, sync_round)  # it may start the next one, which runs here
+            if queue.overtaken is not None and queue.overtaken.volume_error is not NOT_ENDED:
+                self._volume_ended(queue, queue.overtaken)
         self._close_volumes()
 
     def _is_overtaken(self, queue: DirectoryQueue) -> bool:
         """Whether the thread of this directory is held by a sync of the volume that nobody waits for any more; one that
         runs is given its time first.
         """
-        if queue.is_volume_busy:
+        if queue.overtaken is not None:
             return True
         sync_round = self._running.get(queue)
         if sync_round is None or sync_round.volume is None:
@@ -159,7 +162,7 @@ class ThreadedSyncer(GroupSyncer):
         if self._is_closed:
             sync_round.run()
             return
-        if queue.is_volume_busy:
+        if queue.overtaken is not None:
             self._hand_to_helper(queue, sync_round)
             return
         thread, rounds = self._threads.get(queue.path, (None, None))

@@ -413,7 +413,7 @@ def test_threads_overtake_a_volume_that_holds_the_directorys_own(threaded: Threa
     assert overtaken(threaded, held) == [0] * PARTITIONS
     assert threaded.produce() == [0] * PARTITIONS, "the next rounds do not wait for it either"
     held.gate.set()
-    threaded.wait_for(lambda: not any(queue.is_volume_busy for queue in threaded.syncer._queues.values()))
+    threaded.wait_for(lambda: all(queue.overtaken is None for queue in threaded.syncer._queues.values()))
     assert not threaded.is_offline
     assert threaded.produce() == [0] * PARTITIONS
 
@@ -465,15 +465,32 @@ def test_a_stop_waits_for_no_volume_that_takes_long_and_leaves_no_round_without_
     assert [one.log.log_end_offset for one in again.services.catalog.topics["t"].partitions if one] == [2] * PARTITIONS
 
 
+def test_an_error_that_came_before_the_stop_and_that_the_loop_has_not_met_leaves_no_mark_of_a_clean_stop(
+    held: HeldVolume,
+) -> None:
+    files = SimulatedFiles()
+    threaded = Threaded(held, files, DATA)
+    assert overtaken(threaded, held) == [0] * PARTITIONS
+    held.error = OSError(errno.EIO, "lost")
+    held.gate.set()
+    posted = threaded.posted.get(timeout=DEADLINE_S)
+    threaded.node.stop()
+    posted()
+    assert threaded.is_offline
+    assert threaded.node.services.metrics.sync_failures == 1
+    again, _, _ = start_node(files.kill())
+    assert not again.services.log_manager.was_clean
+
+
 def test_on_the_real_disk_a_round_is_one_syncfs_where_that_is_sure_and_shared_fdatasyncs_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threaded = Threaded(None, OsFiles(), tmp_path)
-    has_volume = [queue.volume is not None for queue in threaded.syncer._queues.values()]
+    [has_volume] = [queue.volume is not None for queue in threaded.syncer._queues.values()]
     rounds = threaded.node.services.metrics.sync_rounds
     before = {way: counters.rounds for way, counters in rounds.items()}
     assert threaded.produce() == [0] * PARTITIONS
-    way = "volume" if all(has_volume) else "threads"
+    way = "volume" if has_volume else "threads"
     assert rounds[way].rounds == before[way] + 1
     threaded.node.stop()
     assert threaded.node.services.log_manager.directories[0].is_online
