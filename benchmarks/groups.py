@@ -52,7 +52,7 @@ class Member:
         self.partitions = partitions
         self.member_id = ""
         self.generation = -1
-        self._correlation_id = 0
+        self.requests_sent = 0
         subscription = ConsumerProtocolSubscription(topics=[TOPIC], user_data=None)
         self._protocols = [
             JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=encode_subscription(subscription))
@@ -62,9 +62,9 @@ class Member:
         self._reader, self._writer = await asyncio.open_connection(host, port)
 
     async def call(self, request: Request, version: int) -> Any:
-        self._correlation_id += 1
+        self.requests_sent += 1
         key = type(request).message_key
-        frame = encode_request_header(key, version, self._correlation_id, "bench") + encode(request, version)
+        frame = encode_request_header(key, version, self.requests_sent, "bench") + encode(request, version)
         self._writer.write(SIZE.pack(len(frame)) + frame)
         (size,) = SIZE.unpack(await self._reader.readexactly(4))
         answer = await self._reader.readexactly(size)

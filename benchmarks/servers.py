@@ -204,7 +204,11 @@ class Command(Server):
             stderr=subprocess.STDOUT,
             text=True,
         )
-        self.ready_seconds = self._await_port()
+        try:
+            self.ready_seconds = self._await_port()
+        except BaseException:  # Ctrl-C, too: nobody else knows of the process
+            self.__exit__(None, None, None)
+            raise
 
     def _await_port(self) -> float:
         """Seconds from the start of the process until it listens. Raises CannotRun with what it said."""
@@ -212,30 +216,29 @@ class Command(Server):
             if self.process.poll() is not None:
                 self._log.seek(0)
                 said = self._log.read().strip()
-                self.__exit__(None, None, None)
                 raise CannotRun(f"{self.name} ended with status {self.process.returncode}: {said[-2000:]}")
             with socket.socket() as probe:
                 if probe.connect_ex((self.host, self.port)) == 0:
                     return time.perf_counter() - self.started_at
             time.sleep(LOOK_AGAIN_S)
-        self.__exit__(None, None, None)
         raise CannotRun(f"{self.name} did not listen on port {self.port} within {PEER_START_S} s")
 
 
 class Kafka(Command):
     """Apache Kafka as `scripts/interop/apache-kafka` runs it: one node in KRaft mode, formatted before its clock runs.
 
-    `is_syncing` makes it sync each batch before it answers (`log.flush.interval.messages=1`).
+    `is_syncing` makes it sync each batch before it answers (`log.flush.interval.messages=1`). A given `directory`
+    outlives it, with the data in `node-1/data`.
     """
 
     stop_s = 70  # killed, the script would leave the virtual machine behind, for which it waits a minute
 
-    def __init__(self, *, is_syncing: bool) -> None:
+    def __init__(self, *, is_syncing: bool, directory: Path | None = None) -> None:
         words = [
             sys.executable,
             str(HERE.parent / "scripts" / "interop" / "apache-kafka"),
             "--port={port}",
-            "--directory={directory}",
+            f"--directory={directory or '{directory}'}",
             "--heap=1g",
             "--override=message.max.bytes=8388608",
         ]
