@@ -6,9 +6,9 @@ write. The ratio is the median of those of the single rounds: what other guests 
 a second, they take from both neighbours. The floor never syncs; `page-cache` acknowledges as it does, `sync` waits for
 the disk.
 
-What a process start happens to get (the place of its memory, of its code) makes up to a third of a figure and stays for
-as long as the process runs. So the rounds are spread over several starts of every server, and the range of the ratio
-over them is printed beside it.
+A server has one processor and the generator another, as if the client were elsewhere. What else a process start happens
+to get (the place of its memory, of its code) stays for as long as the process runs. So the rounds are spread over
+several starts of every server, and the range of the ratio over them is printed beside it.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def main() -> int:
         shares = [len(range(number, options.rounds, options.starts)) for number in range(options.starts)]
         for rounds in filter(None, shares):
             servers.warm_memory()
-            for kind, figures_list in run(workload, rounds, options.scale, starts).items():
+            for kind, figures_list in run(workload, rounds, options.scale, starts, is_placed=True).items():
                 results[kind] += figures_list
         medians = {
             kind: {key: statistics.median(figures[key] for figures in figures_list) for key in figures_list[0]}

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -99,6 +100,11 @@ class Server:
             self.process.kill()
             self.process.wait()
         shutil.rmtree(self.directory, ignore_errors=True)
+
+    def keep_to(self, processor: int) -> None:
+        """Run on one processor only, with all threads that there are."""
+        for task in Path(f"/proc/{self.pid}/task").iterdir():
+            os.sched_setaffinity(int(task.name), {processor})
 
     def create_topic(self, topic: str, partitions: int = 1) -> None:
         """Make a topic, and wait until it has a leader."""
@@ -258,10 +264,26 @@ class Kafka(Command):
         return psutil.Process(self.process.pid).children()[-1]
 
 
+def processors() -> tuple[int, int] | None:
+    """One for the server and one for the load generator; None where there is only one."""
+    allowed = sorted(os.sched_getaffinity(0))
+    return (allowed[0], allowed[-1]) if len(allowed) > 1 else None
+
+
 def load(
-    server: Server, frame: Path, connections: int, inflight: int, requests: int, error_at: int, *fetch: int
+    server: Server,
+    frame: Path,
+    connections: int,
+    inflight: int,
+    requests: int,
+    error_at: int,
+    *fetch: int,
+    processor: int | None = None,
 ) -> dict[str, float]:
-    """Run the generator against a server; its figures and the server's CPU microseconds per request."""
+    """Run the generator against a server, on one `processor` if it is given; its figures and the server's CPU
+    microseconds per request.
+    """
+    keep_to = None if processor is None else partial(os.sched_setaffinity, 0, {processor})
     before = server.cpu
     done = subprocess.run(
         [str(BUILD / "load"), server.host, str(server.port), str(frame)]
@@ -269,6 +291,7 @@ def load(
         capture_output=True,
         text=True,
         check=False,
+        preexec_fn=keep_to,
     )
     if done.returncode:
         sys.exit(f"{server.name}: {done.stderr.strip()}")

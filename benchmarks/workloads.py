@@ -49,14 +49,26 @@ Start = Callable[[list[str]], servers.Server]
 
 
 def run(
-    workload: Workload, rounds: int, scale: float, starts: Mapping[str, Start], warm_rounds: int = 1
+    workload: Workload,
+    rounds: int,
+    scale: float,
+    starts: Mapping[str, Start],
+    warm_rounds: int = 1,
+    *,
+    is_placed: bool = False,
 ) -> dict[str, list[dict[str, float]]]:
     """All rounds of one workload: figures per server, under its name in `starts`.
+
+    `is_placed`: each server that never syncs runs on one processor, and the generator on another. Left to itself, the
+    kernel puts the two on one or on two, which it decides by the server's first requests: to wake a process on another
+    processor costs several times what is measured, so a server's figures would tell where it was put. (A server that
+    syncs has threads, which may run beside it.)
 
     Servers whose name ends with "sync" come when the others are done: what they sync keeps the file system busy beyond
     their own turn.
     """
     results: dict[str, list[dict[str, float]]] = {name: [] for name in starts}
+    places = servers.processors() if is_placed else None
     requests = max(10, int(workload.requests * scale))
     batch, count = frames.batch_of(workload.batch_bytes)
     produce = frames.produce_exchange(TOPIC, batch, ACKS_ALL)
@@ -77,7 +89,7 @@ def run(
             str(len(batch)),
         ]
         with contextlib.ExitStack() as running:
-            loads: dict[str, Callable[[int], dict[str, float]]] = {}
+            loads: dict[str, Callable[..., dict[str, float]]] = {}
             for name, start in starts.items():
                 server = running.enter_context(start(floor_arguments))
                 server.create_topic(TOPIC)
@@ -89,6 +101,9 @@ def run(
                     )
                 else:
                     loads[name] = partial(_produce, server, produce_frame, workload, produce)
+                if places is not None and not name.endswith("sync"):
+                    server.keep_to(places[0])
+                    loads[name] = partial(loads[name], processor=places[1])
                 for _ in range(warm_rounds):
                     loads[name](requests)
             for together in groups(list(starts)):
@@ -99,9 +114,16 @@ def run(
 
 
 def _produce(
-    server: servers.Server, frame: Path, workload: Workload, exchange: frames.Exchange, requests: int
+    server: servers.Server,
+    frame: Path,
+    workload: Workload,
+    exchange: frames.Exchange,
+    requests: int,
+    *,
+    processor: int | None = None,
 ) -> dict[str, float]:
-    return servers.load(server, frame, workload.connections, workload.inflight, requests, exchange.error_at)
+    connections, inflight = workload.connections, workload.inflight
+    return servers.load(server, frame, connections, inflight, requests, exchange.error_at, processor=processor)
 
 
 def _fetch(
@@ -113,10 +135,11 @@ def _fetch(
     *,
     records: int,
     span: int,
+    processor: int | None = None,
 ) -> dict[str, float]:
     """Batches of `records` each, one after the other, from the beginning again behind `span` records."""
     where = (exchange.error_at, exchange.offset_at, records, span)
-    return servers.load(server, frame, workload.connections, workload.inflight, requests, *where)
+    return servers.load(server, frame, workload.connections, workload.inflight, requests, *where, processor=processor)
 
 
 def groups(names: Sequence[str]) -> list[list[str]]:
