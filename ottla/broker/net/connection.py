@@ -110,7 +110,8 @@ class Connection(asyncio.BufferedProtocol):
                 is_first = buffers.arena_turn != self._turn.number
                 reader.piece = piece = buffers.first_piece if is_first else buffers.arena_piece()
                 return piece
-            return reader.next_buffer(is_blocked=self.pipeline.is_blocked())
+            may_block = self._in_flight or self._pauses.reasons
+            return reader.next_buffer(is_blocked=bool(may_block) and self.pipeline.is_blocked())
         except (MemoryError, OSError):
             # Raised to the loop it would end nothing there, for want of memory, and the socket stays readable.
             self.pipeline.close_for_memory("to read into")
@@ -122,10 +123,7 @@ class Connection(asyncio.BufferedProtocol):
         shared.metrics.bytes_received += nbytes
         self.has_received = True
         if reader.held is not None or reader.lent is not None:
-            if reader.discards:
-                self.pipeline.abort()
-            else:
-                self.pipeline.read_into_own(nbytes)
+            self.pipeline.read_into_own(nbytes)
             return
         if shared.last_reader is not self:
             shared.last_reader = self

@@ -137,6 +137,9 @@ class RequestPipeline:
         while that is warm, and the loop, which reads on as long as reads are filled, does not fill one after the other.
         """
         reader = self.reader
+        if self.closing is not None and reader.discards:
+            self.abort()
+            return
         self._large_bytes += nbytes
         if self._large_bytes >= LARGE_READ_BYTES:
             self._large_bytes = 0
