@@ -266,8 +266,10 @@ class Server:
 
     def _post(self, loop: asyncio.AbstractEventLoop, step: Callable[[], None]) -> None:
         """From any thread: run `step` on the loop, and end the turn at once: replies wait for it."""
-        with contextlib.suppress(RuntimeError):  # the loop is closed: a sync ended after a forced stop
+        try:  # no `contextlib.suppress`: each synced round trip comes by
             loop.call_soon_threadsafe(self._run_posted, step)
+        except RuntimeError:  # the loop is closed: a sync ended after a forced stop
+            return
 
     def _run_posted(self, step: Callable[[], None]) -> None:
         step()

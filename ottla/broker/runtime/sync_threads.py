@@ -41,7 +41,12 @@ LOG = logging.getLogger("ottla.disk")
 HELPERS: Final = 3
 """Threads that help. With the directory's own there are four at the disk; sixteen took a fifth less time."""
 
-_Rounds = SimpleQueue["tuple[DirectoryQueue, SyncRound] | None"]
+
+class _Rounds(SimpleQueue["tuple[DirectoryQueue, SyncRound] | None"]):
+    """The rounds that a directory's thread takes; None ends it."""
+
+    is_served = True
+    """Whether the thread still takes them. `Thread.is_alive` says the same in 5 us."""
 
 
 class SyncHelpers:
@@ -98,6 +103,8 @@ class ThreadedSyncer(GroupSyncer):
         super().__init__(turn, metrics, clock, timers)
         self._post = post
         self._threads: dict[Path, tuple[threading.Thread, _Rounds]] = {}
+        self._rounds_of: dict[DirectoryQueue, _Rounds] = {}
+        """As in `_threads`: to compare paths takes longer than the rest of handing a round over."""
         self._helpers = SyncHelpers()
         self._running: dict[DirectoryQueue, SyncRound] = {}
         self._is_closed = False
@@ -165,6 +172,13 @@ class ThreadedSyncer(GroupSyncer):
         if queue.overtaken is not None:
             self._hand_to_helper(queue, sync_round)
             return
+        rounds = self._rounds_of.get(queue)
+        if rounds is None or not rounds.is_served:
+            rounds = self._rounds_of[queue] = self._served_rounds(queue)
+        rounds.put((queue, sync_round))
+
+    def _served_rounds(self, queue: DirectoryQueue) -> _Rounds:
+        """What the directory's thread takes; a new one's if it has ended. Raises NoThread."""
         thread, rounds = self._threads.get(queue.path, (None, None))
         if thread is None or rounds is None or not thread.is_alive():
             rounds = _Rounds()
@@ -172,7 +186,7 @@ class ThreadedSyncer(GroupSyncer):
             if thread is None:
                 raise NoThread(queue.path.name, RuntimeError("can't start new thread"))
             self._threads[queue.path] = (thread, rounds)
-        rounds.put((queue, sync_round))
+        return rounds
 
     def _hand_to_helper(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
         if not self._helpers.are_there:
@@ -188,12 +202,15 @@ class ThreadedSyncer(GroupSyncer):
     # -- in the threads
 
     def _serve(self, rounds: _Rounds) -> None:
-        while (given := rounds.get()) is not None:
-            queue, sync_round = given
-            if sync_round.volume is None:
-                self._run_files(queue, sync_round)
-            else:
-                self._run_volume(queue, sync_round)
+        try:
+            while (given := rounds.get()) is not None:
+                queue, sync_round = given
+                if sync_round.volume is None:
+                    self._run_files(queue, sync_round)
+                else:
+                    self._run_volume(queue, sync_round)
+        finally:
+            rounds.is_served = False
 
     def _run_files(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
         # Whatever leaves a round (no memory for its line in the log, say), it counts as failed then, and this thread
