@@ -173,8 +173,19 @@ class UnsyncedState:
         """
         if self.ticket is not None:
             raise RuntimeError(f"{self._directory}: a sync is running already")
-        dirty = _dirty(segments)
-        files = [segment.file for segment, _, _ in dirty]
+        dirty: list[tuple[Segment, int, int]] = []
+        files: list[File] = []
+        # Those with unsynced bytes are all at the end of the list, where the active one may still be empty.
+        for segment in reversed(segments):
+            size_bytes = segment.size_bytes
+            if segment.synced_bytes < size_bytes:
+                dirty.append((segment, size_bytes, segment.cuts))
+                files.append(segment.file)
+            elif size_bytes:
+                break
+        if len(dirty) > 1:  # oldest first
+            dirty.reverse()
+            files.reverse()
         steps: list[Callable[[], None]] = []
         finished = []
         for segment in self._unfinished:
@@ -211,6 +222,8 @@ class UnsyncedState:
             self.segment_gone(segment)
         self._directory_synced = ticket.directory_changes
         unwritten = self._epochs.first_unwritten_offset
+        if unwritten is None and not self._unfinished:
+            return ticket.end.offset
         holding = [segment.base_offset for segment in self._unfinished] + ([] if unwritten is None else [unwritten])
         return min([ticket.end.offset, *holding])
 
@@ -234,18 +247,3 @@ class UnsyncedState:
         if self.ticket is not None:
             self.ticket.is_abandoned = True
             self.ticket = None
-
-
-def _dirty(segments: SegmentList) -> list[tuple[Segment, int, int]]:
-    """Segments with unsynced bytes, oldest first: all at the end of the list, where the active one may still be
-    empty.
-    """
-    dirty: list[tuple[Segment, int, int]] = []
-    for slot in range(len(segments) - 1, -1, -1):
-        segment = segments[slot]
-        if segment.synced_bytes < segment.size_bytes:
-            dirty.append((segment, segment.size_bytes, segment.cuts))
-        elif segment.size_bytes:
-            break
-    dirty.reverse()
-    return dirty

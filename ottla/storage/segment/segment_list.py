@@ -26,6 +26,9 @@ class SegmentList:
     def __iter__(self) -> Iterator[Segment]:
         return iter(self._segments)
 
+    def __reversed__(self) -> Iterator[Segment]:
+        return reversed(self._segments)
+
     def __getitem__(self, slot: int) -> Segment:
         return self._segments[slot]
 
