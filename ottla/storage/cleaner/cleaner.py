@@ -232,6 +232,7 @@ class LogCleaning:
         """Put a clean segment in the place of a group."""
         log = self._log
         self._require_wanted(group)
+        log.unsynced.note_renames()
         cleaned = self._create(group)
         try:
             yield from self._in_pieces(self._copy(group, cleaned), group)

@@ -86,6 +86,8 @@ class LogOpening:
                 index_cache=self._index_cache,
                 progress=partial(self._progress.update, topic_partition),
             )
+            if not directory.is_ours:
+                log.unsynced.was_on_disk = False  # Kafka's clean stop does not sync the last entries of indexes
             if directory.checkpoints.knows(topic_partition):
                 # Where damage cut the log below them they would vouch for what is appended next.
                 directory.checkpoints.lower(topic_partition, log.recovery_point)
@@ -133,4 +135,5 @@ class LogOpening:
             directory.sync_names(name)
 
         log.unsynced.founding = found
+        log.unsynced.was_on_disk = True  # it has nothing that was not written by this process
         return log

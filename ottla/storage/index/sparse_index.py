@@ -80,6 +80,8 @@ class SparseIndex(ABC):
         self._sealed = False
         self._may_write = True
         self._flushed = 0
+        self._changes = 0
+        self._synced_changes = 0
 
     @classmethod
     def create(
@@ -95,7 +97,7 @@ class SparseIndex(ABC):
         index = cls(files, path, base_offset, max_bytes, cache)
         index._file = files.open(path, create=True, derived=True)
         if index._file.size():
-            index._file.truncate(0)
+            index._cut_file(0)
         index._entries = index._no_entries()
         return index
 
@@ -200,19 +202,32 @@ class SparseIndex(ABC):
         if entries is None or self._flushed == len(entries):
             return
         data = self._encode(entries, self._flushed)
-        write_all(self._open_file(), [data], self._flushed * self.ENTRY_BYTES)
+        try:
+            write_all(self._open_file(), [data], self._flushed * self.ENTRY_BYTES)
+        finally:
+            self._changes += 1  # after the write: a sync in another thread that has counted it has covered it
         self._flushed = len(entries)
 
     def sync(self) -> None:
         """Flush, and bring the file to the disk."""
         self.flush()
-        self._open_file().fdatasync()
+        self.sync_written()
+
+    def sync_changes(self) -> None:
+        """As `sync`, without one where nothing was changed since the last, or since the index was opened: only for an
+        index that was on the disk then.
+        """
+        self.flush()
+        if self._changes != self._synced_changes:
+            self.sync_written()
 
     def sync_written(self) -> None:
         """Bring to the disk what the file holds, beside appends and in any thread; entries in memory only are not
         flushed.
         """
+        changes = self._changes
         self._open_file().fdatasync()
+        self._synced_changes = changes
 
     @property
     def written_end(self) -> int:
@@ -245,13 +260,13 @@ class SparseIndex(ABC):
         self._truncate_entries(count)
         self._check_entries(entries)
         if size > count * self.ENTRY_BYTES:
-            file.truncate(count * self.ENTRY_BYTES)
+            self._cut_file(count)
 
     def reset(self) -> None:
         """Drop all entries, whatever the file holds; the way to rebuild a corrupt index."""
         self._entries = self._no_entries()
         self._flushed = 0
-        self._open_file().truncate(0)
+        self._cut_file(0)
 
     def seal(self) -> None:
         """The segment takes no more records: flush, and let the cache drop the entries when they are not looked at."""
@@ -314,7 +329,14 @@ class SparseIndex(ABC):
         del entries.firsts[max(keep - entries.firsts_from, 0) :]
         if self._flushed > keep:
             self._flushed = keep
-            self._open_file().truncate(keep * self.ENTRY_BYTES)
+            self._cut_file(keep)
+
+    def _cut_file(self, entries: int) -> None:
+        """Shorten the file to so many entries. The new length is not on the disk before a sync."""
+        try:
+            self._open_file().truncate(entries * self.ENTRY_BYTES)
+        finally:
+            self._changes += 1
 
     def _relative(self, offset: int) -> int:
         relative = offset - self.base_offset
@@ -344,7 +366,7 @@ class SparseIndex(ABC):
         entries = self._decode(data[:kept])
         self._check_entries(entries)
         if kept < size and self._may_write:
-            file.truncate(kept)
+            self._cut_file(kept // self.ENTRY_BYTES)
         self._flushed = len(entries)
         return entries
 

@@ -207,8 +207,11 @@ class Log(LogAppend):
             if ticket is not None:
                 ticket.run()
                 self.end_sync(ticket)
-            self.segment_list.active.sync()
-            self.unsynced.sync_names()
+            if self.unsynced.was_on_disk:
+                self.segment_list.active.sync_changes()
+            else:
+                self.segment_list.active.sync()
+            self.unsynced.sync_last_names()
             if self.recovery_point != self.log_end_offset:
                 raise OSError(f"{self.name}: indexes could not be completed")
             self._write_last_snapshot()

@@ -194,6 +194,7 @@ class LogRetention:
             OSError: it could not be renamed and stays, for the next attempt.
         """
         log = self._log
+        log.unsynced.note_renames()
         paths = rename_deleted(log.files, log.directory, segment)
         log.segment_list.remove(segment)
         log.forget_segment(segment)

@@ -99,7 +99,9 @@ class LogState:
         self._health = health
         self._is_of_clients = topic not in layout.INTERNAL_TOPICS
         self.index_cache = index_cache
-        self.unsynced = UnsyncedState(files, directory, epochs, has_unsynced_names=report.has_unsynced_names)
+        self.unsynced = UnsyncedState(
+            files, directory, epochs, has_unsynced_names=report.has_unsynced_names, was_on_disk=report.was_on_disk
+        )
         self.producer_snapshots = ProducerSnapshots(
             files, directory, self.unsynced.sync_names, synced_offset=snapshot_offset
         )

@@ -11,6 +11,7 @@ class RecoveryReport:
 
     Attributes:
         was_clean: the clean-shutdown marker was there, so nothing was scanned.
+        was_on_disk: it was as the clean stop had left it, which leaves nothing in memory only.
         scanned_bytes, scanned_segments: what was checked after an unclean stop.
         rebuilt_indexes: segments whose indexes were missing or damaged and were rebuilt.
         truncated_bytes: of torn tails.
@@ -21,6 +22,7 @@ class RecoveryReport:
     """
 
     was_clean: bool = True
+    was_on_disk: bool = False
     scanned_bytes: int = 0
     scanned_segments: int = 0
     rebuilt_indexes: int = 0

@@ -109,14 +109,18 @@ class UnsyncedState:
         "_directory_synced",
         "_epochs",
         "_files",
+        "_has_renames",
         "_is_first_name_unsynced",
         "_names_error",
         "_unfinished",
         "founding",
         "ticket",
+        "was_on_disk",
     )
 
-    def __init__(self, files: Files, directory: Path, epochs: LeaderEpochs, *, has_unsynced_names: bool) -> None:
+    def __init__(
+        self, files: Files, directory: Path, epochs: LeaderEpochs, *, has_unsynced_names: bool, was_on_disk: bool
+    ) -> None:
         self._files = files
         self._epochs = epochs
         self._is_first_name_unsynced = has_unsynced_names
@@ -124,6 +128,9 @@ class UnsyncedState:
         self._directory_changes = int(has_unsynced_names)
         self._directory_synced = 0
         self._names_error: OSError | None = None
+        self._has_renames = False
+        self.was_on_disk = was_on_disk
+        """Whether all files were on disk when the log was opened: a clean stop of ours said so, or it is new."""
         self._unfinished: list[Segment] = []
         self.founding: Callable[[], None] | None = None
         """Syncs the existence of the partition itself; part of the first ticket."""
@@ -132,6 +139,16 @@ class UnsyncedState:
     def name_changed(self) -> None:
         """Note that a file was created in the log's directory, or unlinked by a failed append."""
         self._directory_changes += 1
+
+    def note_renames(self) -> None:
+        """Note that files are about to be renamed, by what syncs the names itself: retention, the cleaner."""
+        self._has_renames = True
+
+    def sync_last_names(self) -> None:
+        """Sync the names for a stop, unless all are on disk since the last ticket. Raises as `sync_names`."""
+        is_sure = self.was_on_disk and not self._has_renames and self._names_error is None
+        if not is_sure or self._directory_changes != self._directory_synced:
+            self.sync_names()
 
     def sync_names(self) -> None:
         """Sync the names in the log's directory; any thread may call. Raises OSError, and again in every later call: a

@@ -103,6 +103,7 @@ def open_log(
     scanned = bases[first_unsure(bases, recovery_point) :] if not was_clean else []
     segments = [opening.segment(base, sealed=base != bases[-1], is_scanned=base in scanned) for base in bases]
     end_offset = _trusted_end(opening, segments) if was_clean else None
+    opening.report.was_on_disk = end_offset is not None
     if end_offset is None and segments:
         scan = RecoveryScan(
             files,

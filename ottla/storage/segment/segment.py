@@ -453,6 +453,15 @@ class Segment:
         self.offset_index.sync()
         self.time_index.sync()
 
+    def sync_changes(self) -> None:
+        """As `sync`, of what has changed since the last sync, or since the segment was opened: only for one that was on
+        the disk then.
+        """
+        if self.synced_bytes != self.size_bytes:
+            self.file.fdatasync()
+        self.offset_index.sync_changes()
+        self.time_index.sync_changes()
+
     # -- going
 
     def paths(self) -> list[Path]:
