@@ -112,6 +112,21 @@ def send_many_asyncio(address: str, topic: str, records: int) -> Callable[[], Aw
     return run
 
 
+def send_arrow(address: str, topic: str, records: int) -> Callable[[], None]:
+    import pyarrow as pa
+
+    from ottla import Producer
+
+    values = pa.array(value_pool(), pa.binary())
+
+    def run() -> None:
+        with Producer(address, batch_size=BATCH_BYTES, linger_ms=LINGER_MS) as producer:
+            for _ in range(records // MANY):
+                producer.send_many(topic, values)
+
+    return run
+
+
 def send_confluent(address: str, topic: str, records: int) -> Callable[[], None]:
     values = value_pool()
 
@@ -200,6 +215,36 @@ def getmany_asyncio(address: str, topic: str, records: int) -> Callable[[], Awai
     return run
 
 
+def arrow_blocking(address: str, topic: str, records: int) -> Callable[[], None]:
+    from ottla import Consumer
+
+    def run() -> None:
+        left = records
+        with Consumer(address, auto_offset_reset="earliest") as consumer:
+            consumer.assign([(topic, 0)])
+            for columns in consumer.arrow():
+                left -= len(columns)
+                if left <= 0:
+                    break
+
+    return run
+
+
+def arrow_asyncio(address: str, topic: str, records: int) -> Callable[[], Awaitable[None]]:
+    from ottla.client import Consumer
+
+    async def run() -> None:
+        left = records
+        async with Consumer(address, auto_offset_reset="earliest") as consumer:
+            consumer.assign([(topic, 0)])
+            async for columns in consumer.arrow():
+                left -= len(columns)
+                if left <= 0:
+                    break
+
+    return run
+
+
 def consume_confluent(address: str, topic: str, records: int) -> Callable[[], None]:
     from confluent_kafka import Consumer, TopicPartition
 
@@ -275,6 +320,7 @@ PRODUCE: dict[str, Run] = {
     "send, asyncio": send_asyncio,
     "send_many, blocking": send_many_blocking,
     "send_many, asyncio": send_many_asyncio,
+    "send_many of Arrow, blocking": send_arrow,
 }
 CONSUME: dict[str, Run] = {
     "confluent-kafka consume": consume_confluent,
@@ -282,6 +328,8 @@ CONSUME: dict[str, Run] = {
     "iterate, asyncio": iterate_asyncio,
     "getmany, blocking": getmany_blocking,
     "getmany, asyncio": getmany_asyncio,
+    "arrow, blocking": arrow_blocking,
+    "arrow, asyncio": arrow_asyncio,
 }
 LATENCY: dict[str, Run] = {
     "confluent-kafka latency": latency_confluent,

@@ -127,7 +127,7 @@ class Confluent(Ceiling):
 
 def fill(bootstrap: str, topic: str, codec: str, size: int, count: int) -> None:
     """Write `count` records of a nine-byte key and `size` bytes, in batches as producers make them."""
-    from ottla.spark.encoder import Rows, encode_rows
+    from ottla.arrow.encoder import Rows, encode_rows
     from ottla.spark.producer_options import producer_settings
     from ottla.spark.sender import Batch, Sender
 

@@ -33,6 +33,24 @@ class FetchedBatch:
         self.aborted = aborted
 
 
+def is_wanted(batch: FetchedBatch, aborted: set[int], check_crcs: bool, is_read_committed: bool) -> bool:
+    """Return whether the program reads the records of a batch: they are neither markers nor aborted.
+
+    `aborted` has the producers in whose aborted transactions the batch may be; it is brought up to date. Raises
+    CorruptBatch for a marker that cannot be read.
+    """
+    header = batch.header
+    if is_read_committed:
+        aborted.update(batch.aborted)
+    if header.is_control:
+        if is_read_committed and header.record_count:
+            controls = decode_batch(batch.view, check_crc=check_crcs)
+            if decode_control_key(controls[0].key) is ControlType.ABORT:
+                aborted.discard(header.producer_id)
+        return False
+    return not (is_read_committed and header.is_transactional and header.producer_id in aborted)
+
+
 class AssignedPartition:
     """See the module."""
 
@@ -40,6 +58,7 @@ class AssignedPartition:
         "aborted",
         "awaits_committed",
         "buffered_bytes",
+        "chunk",
         "cursor",
         "decoded",
         "decoded_epoch",
@@ -87,6 +106,8 @@ class AssignedPartition:
         self.is_resolving = False
         self.fetched: deque[FetchedBatch] = deque()
         self.buffered_bytes = 0
+        self.chunk: object = None
+        """What a reader of columns is decoding of `fetched` (`arrow_reading.py`); None again after a move."""
         self.decoded: list[ConsumerRecord[Any, Any]] = []
         self.cursor = 0
         self.aborted: set[int] = set()
@@ -143,6 +164,7 @@ class AssignedPartition:
         self.is_fetching = False
         self.fetched.clear()
         self.buffered_bytes = 0
+        self.chunk = None
         self.decoded = []
         self.cursor = 0
         self.aborted = set()
@@ -174,6 +196,7 @@ class AssignedPartition:
         """
         is_read_committed = options.isolation_level == "read_committed"
         self.read_epoch = self.decoded_epoch
+        self.chunk = None
         self.decoded = []
         self.cursor = 0
         while self.fetched and not self.decoded:
@@ -181,7 +204,7 @@ class AssignedPartition:
             try:
                 self.decoded = self._decode(batch, options.check_crcs, is_read_committed)
             except CorruptBatch as corrupt:
-                self._drop_fetched()
+                self.drop_fetched()
                 raise CorruptRecords(
                     self.partition, self.position, str(corrupt), next_offset=batch.header.next_offset
                 ) from None
@@ -191,10 +214,7 @@ class AssignedPartition:
                 if len(self.decoded) < len(records):  # the batch stays: reading goes on at the record that was refused
                     self.position = records[len(self.decoded)].offset
                     break
-            self.fetched.popleft()
-            self.buffered_bytes -= len(batch.view)
-            self.decoded_epoch = batch.header.partition_leader_epoch
-            self.position = batch.header.next_offset
+            self.drop_first()
             metrics.consumed_records.add(len(self.decoded), now)
             metrics.consumed_bytes.add(len(batch.view), now)
 
@@ -218,8 +238,18 @@ class AssignedPartition:
             made.append(ConsumerRecord(topic, partition, offset, timestamp_ms, key, value, headers))
         return made
 
-    def _drop_fetched(self) -> None:
+    def drop_first(self) -> FetchedBatch:
+        """Step over the first fetched batch and return it."""
+        batch = self.fetched.popleft()
+        self.buffered_bytes -= len(batch.view)
+        self.decoded_epoch = batch.header.partition_leader_epoch
+        self.position = batch.header.next_offset
+        return batch
+
+    def drop_fetched(self) -> None:
+        """Forget what was fetched: it is fetched again from the position on."""
         self.fetched.clear()
+        self.chunk = None
         self.buffered_bytes = 0
         self.fetch_offset = self.position
         self.last_epoch = NO_EPOCH
@@ -227,17 +257,9 @@ class AssignedPartition:
         self.generation += 1
 
     def _decode(self, batch: FetchedBatch, check_crcs: bool, is_read_committed: bool) -> list[ConsumerRecord[Any, Any]]:
+        if not is_wanted(batch, self.aborted, check_crcs, is_read_committed):
+            return []
         header = batch.header
-        if is_read_committed:
-            self.aborted.update(batch.aborted)
-        if header.is_control:
-            if is_read_committed and header.record_count:
-                controls = decode_batch(batch.view, check_crc=check_crcs)
-                if decode_control_key(controls[0].key) is ControlType.ABORT:
-                    self.aborted.discard(header.producer_id)
-            return []
-        if is_read_committed and header.is_transactional and header.producer_id in self.aborted:
-            return []
         if header.magic < MAGIC:  # written before Kafka 0.11, and still in the log
             topic, partition = self.partition
             old = decode_message(batch.view, check_crc=check_crcs)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, Unpack
 
+from ottla.client.column_reader import ColumnReader
 from ottla.client.consumer_options import ConsumerKeywords, ConsumerOptions
 from ottla.client.errors import ClientClosed, KafkaError
 from ottla.client.groups.commits import MemberIdentity
@@ -20,12 +21,11 @@ from ottla.client.groups.participation import Participation
 from ottla.client.groups.start_positions import StartPositions
 from ottla.client.groups.subscription import Subscription
 from ottla.client.options import Servers, read_options
-from ottla.client.partition_reader import PartitionReader
 from ottla.client.structs import GroupMetadata, K, OffsetAndMetadata, TopicPartition, V
 from ottla.protocol.errors import ErrorCode
 
 
-class Consumer(PartitionReader[K, V], Generic[K, V]):
+class Consumer(ColumnReader[K, V], Generic[K, V]):
     """See the module. Use it as a context manager, or call `start` and `close`.
 
     `bootstrap_servers` is `host:port`, with commas or as a list; or a mapping of options under Kafka's dotted names,

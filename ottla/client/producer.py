@@ -17,6 +17,7 @@ from typing import Self, Unpack
 
 from ottla.client.accumulator import Batch, Delivery
 from ottla.client.cluster import Cluster
+from ottla.client.column_inputs import Column
 from ottla.client.errors import ClientClosed, KafkaError, RecordTooLarge
 from ottla.client.filling import BatchFiller
 from ottla.client.interceptors import close_all
@@ -25,7 +26,7 @@ from ottla.client.options import Servers, read_options
 from ottla.client.partitioner import Partitioner
 from ottla.client.producer_metadata import ProducerMetadata
 from ottla.client.producer_options import ProducerKeywords, ProducerOptions
-from ottla.client.record_preparation import LARGEST_TIMESTAMP_MS, Column, RecordPreparation, to_bytes
+from ottla.client.record_preparation import LARGEST_TIMESTAMP_MS, RecordPreparation, to_bytes
 from ottla.client.room import Room
 from ottla.client.sender import Sender
 from ottla.client.sent_records import Deliveries, Run
@@ -279,9 +280,12 @@ class Producer:
         """Put many records on their way at once and return their deliveries, one object for all of them.
 
         `values` and `keys` are lists, other iterables, numpy columns or Arrow arrays of bytes or None, or of what the
-        serializers take; all columns are of equal length and are read to their end first. `timestamps_ms` is one time
-        for all, or one for each (None: now). Records keep their order within a partition. They are encoded column by
-        column, which costs a fraction of as many calls of `send`.
+        serializers take; all columns are of equal length and are read to their end first. In the place of `values` an
+        Arrow record batch or table gives the columns value, key, headers and timestamp, as `Consumer.arrow` yields
+        them. `timestamps_ms` is one time for all, or one for each (None: now).
+
+        Records keep their order within a partition. They are encoded column by column, which
+        costs a fraction of as many calls of `send`.
 
         Raises before any record is sent: RecordTooLarge, ValueError and TypeError, which name the record by its index,
         what a serializer raises, and what `send` raises for a topic. BufferExhausted and ClientClosed may come when the

@@ -10,14 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import index as to_int
 from typing import Any
 
+from ottla.client.column_inputs import Column, listed, taken_apart
 from ottla.client.filling import ManyRecords
 from ottla.client.interceptors import before_sending, report_acknowledgement
 from ottla.client.producer_options import ProducerOptions
 from ottla.client.structs import ProducerRecord, RecordMetadata
 
-Column = Iterable[Any]
-"""A column of values or keys: any iterable; with a `tolist`, as numpy and pandas have it, or a `to_pylist`, as Arrow
-has it, that is called."""
 LARGEST_TIMESTAMP_MS = 2**63 - 1
 _BYTES_OR_NONE = {bytes, type(None)}
 
@@ -68,9 +66,10 @@ class RecordPreparation:
         Keys and values are bytes or None afterwards, unless interceptors are to see them first. Raises ValueError,
         TypeError with the index of a record, and what a serializer raises.
         """
-        some_values = _listed(values)
-        some_keys = None if keys is None else _listed(keys)
-        some_headers = None if headers is None else [one or () for one in _listed(headers)]
+        values, keys, headers, timestamps_ms = taken_apart(values, keys, headers, timestamps_ms)
+        some_values = listed(values)
+        some_keys = None if keys is None else listed(keys)
+        some_headers = None if headers is None else [one or () for one in listed(headers)]
         if not self.has_interceptors:
             some_values = _as_bytes(_serialized(some_values, self._value_serializer), "value")
             some_keys = None if some_keys is None else _as_bytes(_serialized(some_keys, self._key_serializer), "key")
@@ -80,7 +79,7 @@ class RecordPreparation:
         elif isinstance(timestamps_ms, int):
             times = timestamps_ms
         else:
-            times = list(map(to_int, _listed(timestamps_ms)))
+            times = list(map(to_int, listed(timestamps_ms)))
         for name, column in (("keys", some_keys), ("headers", some_headers), ("timestamps_ms", times)):
             if isinstance(column, list) and len(column) != len(some_values):
                 raise ValueError(f"{len(some_values)} values and {len(column)} {name}: columns are of equal length")
@@ -102,18 +101,6 @@ class RecordPreparation:
                 times if isinstance(times, int) else times[place],
                 partition,
             )
-
-
-def _listed(column: Iterable[Any]) -> list[Any]:
-    if type(column) is list:
-        return column
-    if isinstance(column, (str, bytes, bytearray, memoryview)):
-        raise TypeError(f"a column is an iterable with an item for each record, not {type(column).__name__}")
-    for name in ("tolist", "to_pylist"):  # numpy and pandas; Arrow
-        convert = getattr(column, name, None)
-        if convert is not None:
-            return list(convert())
-    return list(column)
 
 
 def _serialized(column: list[Any], serialize: Callable[[Any], object] | None) -> list[Any]:

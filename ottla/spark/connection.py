@@ -2,7 +2,7 @@
 
 `send` and `receive` are apart so that a request can be on its way while the last response is decoded. Responses come in
 the order of the requests; one with another correlation id, or larger than MAX_RESPONSE_BYTES, ends the connection.
-A response is read, without a copy, into its own numpy buffer with PADDING_BYTES behind it (see ottla.spark.varints).
+A response is read, without a copy, into its own numpy buffer with PADDING_BYTES behind it (see ottla.arrow.varints).
 numpy leaves that memory untouched, so what is announced costs address space only, and memory as bytes arrive.
 
 Any OSError (TimeoutError, refused, reset), and BrokerUnavailable when the peer closes, means: this connection is over.
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
+from ottla.arrow.varints import PADDING_BYTES
 from ottla.client_core.exchange import Answer, Exchange
 from ottla.client_core.frames import FrameReader
 from ottla.client_core.handshake import HandshakeRefused, negotiate
@@ -25,7 +26,6 @@ from ottla.protocol.errors import MalformedMessage
 from ottla.protocol.framing import SIZE_BYTES
 from ottla.protocol.message import Request, Response
 from ottla.spark.errors import BrokerUnavailable, ProtocolFailure
-from ottla.spark.varints import PADDING_BYTES
 from ottla.version import __version__
 
 if TYPE_CHECKING:

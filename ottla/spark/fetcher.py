@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import numpy as np
 
+from ottla.arrow.batches import AbortedTransaction, Chunk, Survey, survey
 from ottla.client_core.versions import ANY_VERSION
 from ottla.protocol.api import ApiKey
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records.errors import CorruptBatch
-from ottla.spark.batches import AbortedTransaction, Chunk, Survey, survey
 from ottla.spark.cluster import Cluster, Leader, Retriable
 from ottla.spark.connection import buffer_of
 from ottla.spark.errors import BrokerUnavailable, DataLoss, ProtocolFailure

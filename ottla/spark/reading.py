@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.arrow.decoder import RecordDecoder
 from ottla.protocol.records.errors import CorruptBatch
-from ottla.spark.arrow import RecordDecoder
 from ottla.spark.errors import reported_in_one_line
 from ottla.spark.fetcher import RangeFetcher
 

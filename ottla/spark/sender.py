@@ -33,8 +33,8 @@ from ottla.spark.errors import BrokerUnavailable, ProtocolFailure, WriteFailed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from ottla.arrow.encoder import Body
     from ottla.spark.client_options import ClientSettings
-    from ottla.spark.encoder import Body
     from ottla.spark.option_values import Address
     from ottla.spark.options import TopicPartition
     from ottla.spark.producer_options import ProducerSettings

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-    from ottla.spark.encoder import Rows
+    from ottla.arrow.encoder import Rows
     from ottla.spark.sender import Sender
     from ottla.spark.write_options import WriteOptions
 
@@ -116,18 +116,29 @@ class _Task:
             self._write_topic(topic, rows)
 
     def _write_topic(self, topic: str, table: pa.Table) -> None:
-        from ottla.spark.encoder import encode_rows
+        from ottla.arrow.encoder import encode_rows
+        from ottla.arrow.errors import UnsendableRow
         from ottla.spark.sender import Batch
 
         now_ms = time.time_ns() // 1_000_000
         rows = self._rows(table, now_ms)
         partitions = self._partitions(topic, table, rows)
         settings = self._options.producer
-        bodies = encode_rows(rows, partitions, batch_bytes=settings.batch_bytes, most_bytes=settings.max_request_bytes)
-        self._sender.send([Batch(topic, body, now_ms) for body in bodies])
+        bodies = encode_rows(
+            rows,
+            partitions,
+            batch_bytes=settings.batch_bytes,
+            most_bytes=settings.max_request_bytes,
+            most_name="kafka.max.request.size",
+        )
+        try:
+            batches = [Batch(topic, body, now_ms) for body in bodies]
+        except UnsendableRow as refused:
+            raise WriteFailed(str(refused)) from None
+        self._sender.send(batches)
 
     def _rows(self, table: pa.Table, now_ms: int) -> Rows:
-        from ottla.spark.encoder import Rows, as_binary
+        from ottla.arrow.encoder import Rows, as_binary
 
         columns = self._options.columns
         return Rows(
@@ -142,7 +153,7 @@ class _Task:
         import numpy as np
         import pyarrow.compute as pc
 
-        from ottla.spark.murmur2 import partitions_of
+        from ottla.arrow.murmur2 import partitions_of
 
         count = self._sender.partition_count(topic)
         chosen = np.full(len(rows.values), -1, np.int64)

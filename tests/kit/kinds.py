@@ -91,7 +91,8 @@ def is_left_out(path: Path) -> bool:
     """Whether a quick run goes past this file or folder: of a kind, or in need of what a quick run does not install."""
     if kind_of(path) is not None:
         return True
-    return path.is_relative_to(TESTS / "spark") and not all(map(find_spec, SPARK_NEEDS))
+    needs_columns = any(path.is_relative_to(TESTS / folder) for folder in ("arrow", "spark"))
+    return needs_columns and not all(map(find_spec, SPARK_NEEDS))
 
 
 def what_is_left_out() -> str:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from kit.scripted_broker import ScriptedBroker, ScriptedLog, ScriptedTopic
 
+from ottla.arrow.encoder import Rows, encode_rows
 from ottla.protocol.api import REGISTRY, ApiKey
 from ottla.protocol.api.init_producer_id import InitProducerIdResponse
 from ottla.protocol.api.metadata import MetadataResponse
@@ -19,7 +20,6 @@ from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response
 from ottla.protocol.records.batch import decode_batch, parse_header
-from ottla.spark.encoder import Rows, encode_rows
 from ottla.spark.errors import BrokerUnavailable, WriteFailed
 from ottla.spark.producer_options import producer_settings
 from ottla.spark.sender import MAX_IN_FLIGHT, Batch, Sender

@@ -10,7 +10,7 @@ import re
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from ottla.client.blocking.caller_calls import CallerCalls, ListenerInCaller
 from ottla.client.blocking.twins import ConsumerMethods
@@ -19,6 +19,9 @@ from ottla.client.errors import ClientClosed
 from ottla.client.groups.listeners import RebalanceListener
 from ottla.client.options import Servers
 from ottla.client.structs import ConsumerRecord, K, TopicPartition, V
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class Consumer(ConsumerMethods[K, V]):
@@ -104,15 +107,42 @@ class Consumer(ConsumerMethods[K, V]):
                 record = self._inner._take_decoded()
                 if record is not None:
                     return record
-            taken: list[ConsumerRecord[K, V]] = []
+            taken: list[tuple[tuple[str, int], int]] = []
 
             async def take() -> ConsumerRecord[K, V]:
                 record = await self._inner.getone()
-                taken.append(record)
+                taken.append(((record.topic, record.partition), record.offset))
                 return record
 
             with self._handing_back(taken):
                 return self._await(take(), self._callbacks.serve)
+
+    def arrow(self, *, columns: Iterable[str] | None = None, include_headers: bool = False) -> Iterator[pa.RecordBatch]:
+        """Yield what is read as Arrow record batches, each of one partition; waits for more, without end.
+
+        `columns` names the wanted ones of key, value, topic, partition, offset, timestamp, timestampType and headers
+        (None: all, headers only with `include_headers`), which have the names and types of Spark's Kafka source. What
+        was yielded counts as read. Keys and values are bytes: deserializers are not called. A batch may hold more than
+        `max_poll_records`.
+
+        Raises ImportError without pyarrow and numpy (`pip install ottla[arrow]`), ValueError for a column that does not
+        exist and for a consumer with interceptors, and what `getone` raises.
+        """
+        reading = self._inner._read_arrow(columns, include_headers=include_headers)
+        while True:
+            self._running()
+            self._refuse_in_listener()
+            with self._reading:
+                taken: list[tuple[tuple[str, int], int]] = []
+
+                async def take(taken: list[tuple[tuple[str, int], int]] = taken) -> pa.RecordBatch:
+                    place, columns = await self._inner._next_columns(reading)
+                    taken.append(place)
+                    return columns
+
+                with self._handing_back(taken):
+                    found = self._await(take(), self._callbacks.serve)
+            yield found
 
     def getmany(
         self, *partitions: tuple[str, int], timeout_ms: int = 0, max_records: int | None = None
@@ -128,11 +158,11 @@ class Consumer(ConsumerMethods[K, V]):
         if not self._reading.acquire(timeout=timeout_ms / 1000):
             return {}
         try:
-            taken: list[ConsumerRecord[K, V]] = []
+            taken: list[tuple[tuple[str, int], int]] = []
 
             async def take() -> dict[TopicPartition, list[ConsumerRecord[K, V]]]:
                 found = await self._inner.getmany(*partitions, timeout_ms=timeout_ms, max_records=max_records)
-                taken.extend(records[0] for records in found.values())
+                taken.extend((partition, records[0].offset) for partition, records in found.items())
                 return found
 
             with self._handing_back(taken):
@@ -141,14 +171,14 @@ class Consumer(ConsumerMethods[K, V]):
             self._reading.release()
 
     @contextmanager
-    def _handing_back(self, taken: list[ConsumerRecord[K, V]]) -> Iterator[None]:
-        """Read the first records of partitions, and what follows them, again, if an interrupt keeps them from the
-        program: they would be lost to it, and committed."""
+    def _handing_back(self, taken: list[tuple[tuple[str, int], int]]) -> Iterator[None]:
+        """Read partitions again from these offsets, those of the first records that were taken, if an interrupt keeps
+        them from the program: they would be lost to it, and committed."""
 
         def hand_back() -> None:
-            for record in taken:
+            for partition, offset in taken:
                 with suppress(ValueError, ClientClosed):  # not assigned any more, or closed
-                    self._inner.seek((record.topic, record.partition), record.offset)
+                    self._inner.seek(partition, offset)
 
         try:
             yield

@@ -22,11 +22,12 @@ from ottla.client.accumulator import Delivery as AsyncDelivery
 from ottla.client.blocking.deliveries import Deliveries, Delivery, Refused, columns_of
 from ottla.client.blocking.loop_thread import EXIT_LIMIT_MS, LoopThread
 from ottla.client.blocking.twins import ProducerMethods
+from ottla.client.column_inputs import Column
 from ottla.client.errors import BufferExhausted, ClientClosed, ClientTimeout, KafkaError, RecordTooLarge
 from ottla.client.options import Servers
 from ottla.client.producer import Producer as AsyncProducer
 from ottla.client.producer_options import ProducerKeywords
-from ottla.client.record_preparation import Column, to_bytes
+from ottla.client.record_preparation import to_bytes
 from ottla.client.sent_records import Deliveries as AsyncDeliveries
 from ottla.client.sent_records import Run
 from ottla.client.structs import ProducerRecord, RecordMetadata
@@ -138,9 +139,13 @@ class Producer(ProducerMethods):
         """Put many records on their way at once and return their deliveries, one object for all of them.
 
         `values` and `keys` are lists, other iterables, numpy columns or Arrow arrays of bytes or None, or of what the
-        serializers take; all columns are of equal length and are read to their end first. `timestamps_ms` is one time
-        for all, or one for each (None: now). Records keep their order within a partition, behind those that this thread
-        has sent before. They are encoded column by column, which costs a fraction of as many calls of `send`.
+        serializers take; all columns are of equal length and are read to their end first. In the place of `values` an
+        Arrow record batch or table gives the columns value, key, headers and timestamp, as `Consumer.arrow` yields
+        them. `timestamps_ms` is one time for all, or one for each (None: now).
+
+        Records keep their order within a partition, behind those that this thread
+        has sent before. They are encoded column by column, which
+        costs a fraction of as many calls of `send`.
 
         Raises before any record is sent: RecordTooLarge, ValueError and TypeError, which name the record by its index,
         what a serializer raises, and what `send` raises for a topic. BufferExhausted and ClientClosed may come when the

@@ -6,7 +6,7 @@ by side; the j-th step is for those with more than j whole words. Worked example
 -973932308 in Java, here 3321034988, and goes to partition 0 of 6.
 
 The client has its own (ottla.client.partitioner), a loop over one key: fast for one and far too slow for a million,
-where this is the other way round. tests/spark/test_encoder.py holds them equal."""
+where this is the other way round. tests/arrow/test_encoder.py holds them equal."""
 
 from __future__ import annotations
 

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.examples import examples
 
+from ottla.arrow.varints import INT32_VARINT_BYTES, INT64_VARINT_BYTES, PADDING_BYTES, read_varints, words_over
 from ottla.protocol.records.errors import CorruptBatch
 from ottla.protocol.records.record import encode_varint
-from ottla.spark.varints import INT32_VARINT_BYTES, INT64_VARINT_BYTES, PADDING_BYTES, read_varints, words_over
 
 int32 = st.integers(-(2**31), 2**31 - 1)
 int64 = st.integers(-(2**63), 2**63 - 1)

@@ -1,4 +1,4 @@
-"""Rows of Arrow columns to record batches, by numpy and pyarrow alone: the way back of ottla.spark.arrow.
+"""Rows of Arrow columns to record batches, by numpy and pyarrow alone: the way back of ottla.arrow.decoder.
 
 The small numbers of all records (lengths, offset deltas) are written as varints side by side; keys and values are
 already bytes in Arrow, and one C++ call joins the pieces of each record: [length, attributes, deltas, key length] key
@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ottla.arrow.errors import UnsendableRow
 from ottla.protocol.records.batch import HEADER_BYTES
-from ottla.spark.errors import WriteFailed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,7 +32,7 @@ _MOST_OVERHEAD_BYTES = 5 * 4 + 2
 """Four varints of at most five bytes (length, offset delta, key length, value length), attributes, no timestamp."""
 
 _MOST_TIMESTAMP_BYTES = 9
-"""What a timestamp adds at most: Spark's are microseconds in an int64, so milliseconds take 54 bits, and a sign."""
+"""What a timestamp adds at most: they come from microseconds in an int64, so milliseconds take 54 bits, and a sign."""
 
 
 class Rows(NamedTuple):
@@ -62,10 +62,12 @@ class _Headers(NamedTuple):
     encoded: pa.Array
 
 
-def encode_rows(rows: Rows, partitions: Numbers, *, batch_bytes: int, most_bytes: int) -> Iterator[Body]:
+def encode_rows(
+    rows: Rows, partitions: Numbers, *, batch_bytes: int, most_bytes: int, most_name: str = "max.request.size"
+) -> Iterator[Body]:
     """Yield batches of at most about `batch_bytes`, a partition's in the order of its rows, partition after partition.
 
-    Raises WriteFailed when a record alone in a batch takes more than `most_bytes`, or a header has no key.
+    Raises UnsendableRow when a record alone in a batch takes more than `most_bytes`, or a header has no key.
     """
     order = np.argsort(partitions, kind="stable")
     partitions = partitions[order]
@@ -81,7 +83,7 @@ def encode_rows(rows: Rows, partitions: Numbers, *, batch_bytes: int, most_bytes
     overhead_bytes = _MOST_OVERHEAD_BYTES + (0 if timestamps is None else _MOST_TIMESTAMP_BYTES)
     largest = int(contents.max(initial=0)) + overhead_bytes + HEADER_BYTES
     if largest > most_bytes:
-        raise WriteFailed(f"a record of {largest} bytes is larger than kafka.max.request.size {most_bytes}")
+        raise UnsendableRow(f"a record of {largest} bytes is larger than {most_name} {most_bytes}")
     edges = _cut(partitions, contents + overhead_bytes, batch_bytes)
     counts = np.diff(edges)
     offset_deltas = np.arange(len(values)) - np.repeat(edges[:-1], counts)
@@ -161,7 +163,7 @@ def _encode_headers(lists: pa.Array) -> _Headers:
     pairs = lists.flatten()  # leaves out what null lists may hide
     names, values = (as_binary(part) for part in pairs.flatten())
     if names.null_count:
-        raise WriteFailed("a header without a key; the key of a header must not be null")
+        raise UnsendableRow("a header without a key; the key of a header must not be null")
     pieces = [_binary([_Varints(lengths_of(names))]), names, _binary([_Varints(lengths_of(values))]), values]
     empty = pa.scalar(b"", pa.large_binary())
     encoded = pc.binary_join_element_wise(*pieces, empty, null_handling="replace", null_replacement=b"")

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ottla.arrow.varints import INT32_VARINT_BYTES, read_varints
 from ottla.protocol.records.errors import CorruptBatch
-from ottla.spark.varints import INT32_VARINT_BYTES, read_varints
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ottla.spark.varints import Positions, Words
+    from ottla.arrow.varints import Positions, Words
 
-FEWEST_LANES = 64
-"""Below this many lanes a step of numpy (about 30 us) costs more than walking them one by one (0.3 us a record)."""
+FEWEST_LANES = 160
+"""Below this many lanes a step of numpy (about 25 us) costs more than walking them one by one (0.15 us a record)."""
 
 SMALLEST_RECORD_BYTES = 7
 """Length, attributes, timestamp delta, offset delta, key length, value length, number of headers: one byte each."""
@@ -49,7 +49,7 @@ def find_records(data: memoryview, words: Words, starts: Positions, ends: Positi
     order = np.argsort(-counts, kind="stable")
     lanes = _Lanes(starts[order], ends[order], counts[order], first_slots[order])
     step = _walk_together(words, lanes, bounds)
-    _walk_apart(data, lanes, step, bounds)
+    _walk_apart(data, words, lanes, step, bounds)
     last_ends = starts.copy()
     filled = counts > 0
     last_ends[filled] = bounds.ends[(first_slots + counts - 1)[filled]]
@@ -64,7 +64,9 @@ def check_counts(starts: Positions, ends: Positions, counts: Positions) -> None:
         raise CorruptBatch("a batch claims more records than its bytes can hold")
 
 
-def find_in_pieces(data: memoryview, start: int, end: int, count: int, most: int) -> Iterator[RecordBounds]:
+def find_in_pieces(
+    data: memoryview, words: Words, start: int, end: int, count: int, most: int
+) -> Iterator[RecordBounds]:
     """Yield the bounds of the `count` records of one lane, at most `most` at a time.
 
     For a lane of so many records that their bounds and fields would take many times its bytes. Raises CorruptBatch as
@@ -72,11 +74,11 @@ def find_in_pieces(data: memoryview, start: int, end: int, count: int, most: int
     """
     position = start
     for done in range(0, count, most):
-        bodies, ends = _walk_lane(data, position, end, min(most, count - done))
-        position = ends[-1]
+        bodies, ends = _walk_lane(data, words, position, end, min(most, count - done))
+        position = int(ends[-1])
         if done + len(ends) == count and position != end:
             raise CorruptBatch("a batch holds more bytes than its records")
-        yield RecordBounds(np.array(bodies, np.int64), np.array(ends, np.int64))
+        yield RecordBounds(bodies, ends)
 
 
 class _Lanes:
@@ -122,35 +124,61 @@ def _walk_together(words: Words, lanes: _Lanes, bounds: RecordBounds) -> int:
         step += 1
 
 
-def _walk_apart(data: memoryview, lanes: _Lanes, step: int, bounds: RecordBounds) -> None:
+def _walk_apart(data: memoryview, words: Words, lanes: _Lanes, step: int, bounds: RecordBounds) -> None:
     """Finish the lanes one after the other."""
     for position, end, count, slot in zip(
         lanes.positions.tolist(), lanes.ends.tolist(), lanes.counts.tolist(), lanes.slots.tolist(), strict=True
     ):
-        bodies, ends = _walk_lane(data, position, end, count - step)
+        bodies, ends = _walk_lane(data, words, position, end, count - step)
         bounds.starts[slot + step : slot + count] = bodies
         bounds.ends[slot + step : slot + count] = ends
 
 
-def _walk_lane(data: memoryview, position: int, end: int, count: int) -> tuple[list[int], list[int]]:
-    bodies = []
-    ends = []
-    for _ in range(count):
-        shift = raw = 0
-        while True:
-            if position >= end or shift >= 7 * INT32_VARINT_BYTES:
-                raise CorruptBatch("a record's length is cut short or longer than 5 bytes")
-            byte = data[position]
-            position += 1
-            raw |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                break
-            shift += 7
-        if raw & 1:
-            raise CorruptBatch("a record with a length below 0")
-        bodies.append(position)
-        position += raw >> 1
-        if position > end:
-            raise CorruptBatch("a record is longer than its batch")
-        ends.append(position)
-    return bodies, ends
+def _walk_lane(data: memoryview, words: Words, start: int, end: int, count: int) -> tuple[Positions, Positions]:
+    """Return where the bodies of `count` records from `start` on begin and end; none ends behind `end`.
+
+    The loop finds only where each record ends; where its body begins is then read of all at once. It runs over a copy,
+    since Python indexes bytes in half the time of a view.
+    """
+    lane = bytes(data[start:end])
+    ends: list[int] = []
+    append = ends.append
+    position = 0
+    try:
+        for _ in range(count):
+            raw = lane[position]
+            if raw < 0x80:
+                position += 1 + (raw >> 1)
+            elif (second := lane[position + 1]) < 0x80:
+                raw = raw & 0x7F | second << 7
+                position += 2 + (raw >> 1)
+            else:
+                raw, position = _long_length(lane, position)
+                position += raw >> 1
+            if raw & 1:
+                raise CorruptBatch("a record with a length below 0")
+            append(position)
+    except IndexError:
+        raise CorruptBatch("a record's length is cut short, or a record is longer than its batch") from None
+    if position > len(lane):
+        raise CorruptBatch("a record is longer than its batch")
+    after = np.array(ends, np.int64) + start
+    starts = np.empty(len(ends), np.int64)
+    starts[:1] = start
+    starts[1:] = after[:-1]
+    _, bodies = read_varints(words, starts)
+    return bodies, after
+
+
+def _long_length(lane: bytes, position: int) -> tuple[int, int]:
+    """Return a length of three bytes or more as it is written, and the position behind it."""
+    shift = raw = 0
+    while True:
+        if shift >= 7 * INT32_VARINT_BYTES:
+            raise CorruptBatch("a record's length is longer than 5 bytes")
+        byte = lane[position]
+        position += 1
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return raw, position
+        shift += 7

@@ -16,15 +16,15 @@ from kafka.record import MemoryRecords
 from kit.examples import examples
 from kit.old_segments import old_messages
 
+from ottla.arrow import batches, decoder, record_bounds
+from ottla.arrow.batches import AbortedTransaction, Chunk, survey
+from ottla.arrow.decoder import RecordDecoder
+from ottla.arrow.varints import PADDING_BYTES
 from ottla.protocol.records.batch import decode_batch, encode_batch, iter_batches, parse_header, set_log_append_time
 from ottla.protocol.records.compression import Compression
 from ottla.protocol.records.control import ControlType, encode_control_key
 from ottla.protocol.records.errors import CorruptBatch
 from ottla.protocol.records.record import Record
-from ottla.spark import arrow, batches, record_bounds
-from ottla.spark.arrow import RecordDecoder
-from ottla.spark.batches import AbortedTransaction, Chunk, survey
-from ottla.spark.varints import PADDING_BYTES
 from ottla.storage.cleaner.batch_cleaning import BatchCleaning
 from ottla.storage.cleaner.offset_map import OffsetMap
 
@@ -234,7 +234,7 @@ def test_a_chunk_may_lie_anywhere_in_its_buffer() -> None:
 
 def test_much_data_is_split_into_blocks_and_arrow_batches_without_a_seam(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches, "BLOCK_BYTES", 4000)
-    monkeypatch.setattr(arrow, "MAX_ARROW_BATCH_BYTES", 1500)
+    monkeypatch.setattr(decoder, "MAX_ARROW_BATCH_BYTES", 1500)
     for codec in (Compression.NONE, Compression.ZSTD):
         data = b"".join(bytes(encode_batch(simple(20 * i, 20, size=100), compression=codec)) for i in range(12))
         table = decode(data)

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ottla.arrow.old_messages import as_batches, is_old
+from ottla.arrow.varints import PADDING_BYTES
 from ottla.protocol.records.batch import (
     COMPRESSION_MASK,
     CONTROL_BIT,
@@ -33,15 +35,13 @@ from ottla.protocol.records.compression import Compression, decompress
 from ottla.protocol.records.control import ControlType, decode_control_key
 from ottla.protocol.records.errors import CorruptBatch
 from ottla.protocol.records.legacy import LEGACY_MAGICS, MAGIC_AT
-from ottla.spark.old_messages import as_batches, is_old
-from ottla.spark.varints import PADDING_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import numpy.typing as npt
 
-    from ottla.spark.varints import Positions
+    from ottla.arrow.varints import Positions
 
 MAX_UNPACKED_BATCH_BYTES = 256 * 1024 * 1024
 """The largest batch that is decompressed. Kafka knows no limit; a task's memory does."""

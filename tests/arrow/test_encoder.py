@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.examples import examples
 
+from ottla.arrow.encoder import Body, Rows, as_binary, encode_rows
+from ottla.arrow.errors import UnsendableRow
+from ottla.arrow.murmur2 import hash_keys, partitions_of
 from ottla.client.partitioner import murmur2
 from ottla.protocol.records.batch import HEADER_BYTES, decode_batch, encode_batch, parse_header, seal_batch
 from ottla.protocol.records.record import Record
-from ottla.spark.encoder import Body, Rows, as_binary, encode_rows
-from ottla.spark.errors import WriteFailed
-from ottla.spark.murmur2 import hash_keys, partitions_of
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 Header = tuple[str, bytes | None]
@@ -103,7 +103,7 @@ def test_a_record_with_a_time_of_its_own_is_measured_with_it() -> None:
     row: Row = (0, b"k", b"v" * ((1 << 20) - 100), None)
     (body,) = encoded([row], times=[5])
     assert HEADER_BYTES + len(body.records) <= 1 << 20
-    with pytest.raises(WriteFailed, match="is larger than"):
+    with pytest.raises(UnsendableRow, match="is larger than"):
         encoded([(0, b"k", b"v" * ((1 << 20) - 84), None)], times=[5])
 
 
@@ -132,19 +132,19 @@ def test_offsets_deltas_and_counts_start_again_in_each_batch() -> None:
 
 
 def test_a_record_larger_than_a_request_is_refused() -> None:
-    with pytest.raises(WriteFailed, match=r"a record of \d+ bytes is larger than kafka.max.request.size 100"):
+    with pytest.raises(UnsendableRow, match=r"a record of \d+ bytes is larger than max.request.size 100"):
         encoded([(0, None, b"v" * 101, None)], most_bytes=100)
     # What is let through fits, as a batch of its own, into what a broker takes by default.
     (body,) = encoded([(0, b"k", b"v" * ((1 << 20) - 90), None)])
     assert HEADER_BYTES + len(body.records) <= 1 << 20
-    with pytest.raises(WriteFailed, match="is larger than"):
+    with pytest.raises(UnsendableRow, match="is larger than"):
         encoded([(0, b"k", b"v" * ((1 << 20) - 70), None)])
 
 
 def test_a_header_without_a_key_is_refused() -> None:
     headers = pa.array([[{"key": None, "value": b"v"}]], HEADERS)
     rows = Rows(None, pa.array([b"v"], pa.large_binary()), headers)
-    with pytest.raises(WriteFailed, match="a header without a key"):
+    with pytest.raises(UnsendableRow, match="a header without a key"):
         list(encode_rows(rows, np.zeros(1, np.int64), batch_bytes=100, most_bytes=1000))
 
 

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.examples import examples
 
+from ottla.arrow import batches, decoder, record_bounds
+from ottla.arrow.batches import Chunk, survey
+from ottla.arrow.decoder import RecordDecoder
+from ottla.arrow.varints import PADDING_BYTES
 from ottla.protocol.records.batch import HEADER_BYTES, compute_crc, encode_batch
 from ottla.protocol.records.compression import Compression, compress
 from ottla.protocol.records.errors import CorruptBatch, DecompressedTooLarge
 from ottla.protocol.records.record import Record, encode_varint
-from ottla.spark import arrow, batches, record_bounds
-from ottla.spark.arrow import RecordDecoder
-from ottla.spark.batches import Chunk, survey
-from ottla.spark.varints import PADDING_BYTES
 
 HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
 SCHEMA = pa.schema(
@@ -140,7 +140,7 @@ MANY = [record(offset=i, value=encode_varint(1) + b"%d" % i) for i in range(10)]
 def test_of_a_batch_of_very_many_records_only_so_many_are_held_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = with_records(b"".join(MANY), 10)
     rows = decode(whole).to_pylist()
-    monkeypatch.setattr(arrow, "MAX_RECORDS_AT_ONCE", 4)
+    monkeypatch.setattr(decoder, "MAX_RECORDS_AT_ONCE", 4)
     found = survey(Chunk(np.frombuffer(whole + bytes(PADDING_BYTES), np.uint8), 0, len(whole)))
     parts = list(RecordDecoder(SCHEMA, "t", 0).decode(found, 1, 9))
     assert [part.num_rows for part in parts] == [3, 4, 1]
@@ -167,7 +167,7 @@ def test_of_a_batch_of_very_many_records_only_so_many_are_held_at_once(monkeypat
 def test_a_batch_that_is_read_in_pieces_is_checked_as_a_whole(
     body: bytes, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arrow, "MAX_RECORDS_AT_ONCE", 4)
+    monkeypatch.setattr(decoder, "MAX_RECORDS_AT_ONCE", 4)
     with pytest.raises(CorruptBatch):
         decode(with_records(body, count))
 
