@@ -146,6 +146,10 @@ class SimulatedFile(File):
                 self._files.write_errors += 1
             raise
 
+    @property
+    def device(self) -> int:
+        return self._files.device_of(self.path)
+
     def writes(self) -> int:
         return 0  # descriptors are not counted here
 
@@ -178,6 +182,10 @@ class SimulatedVolume(Volume):
         self._path = path
         self._open = True
         self._reported = files.write_errors
+
+    @property
+    def device(self) -> int:
+        return self._files.device_of(self._path)
 
     def sync(self) -> None:
         inodes = [inode for _, inode in files_below(self._files.root)]
@@ -239,6 +247,8 @@ class SimulatedFiles(Files):
         """(all, free) bytes by directory, for those that say it; what is free is moved by hand."""
         self.has_volume_sync = False
         """Whether `open_volume` gives a volume, which can be synced as a whole."""
+        self.mounts: dict[Path, int] = {}
+        """Directories that are other file systems, with their numbers; everything else is number 1."""
         self.write_errors = 0
         """Failed writes to the disk, of any file and of other programs' files."""
         self.now_ms = 0
@@ -288,7 +298,7 @@ class SimulatedFiles(Files):
         keep_some(self._changes, random)
         survivor = SimulatedFiles()
         survivor.now_ms = self.now_ms
-        survivor.has_volume_sync = self.has_volume_sync
+        survivor.has_volume_sync, survivor.mounts = self.has_volume_sync, self.mounts
         survivor.capacity_bytes = self.capacity_bytes
         survivor.volumes, survivor.inodes = self.volumes, self.inodes
         survivor.root = after_crash(self.root, random)
@@ -315,7 +325,7 @@ class SimulatedFiles(Files):
         successor.root, successor._changes = self.root, self._changes
         successor.calls, successor.changes = self.calls, self.changes
         successor.now_ms, successor.cold = self.now_ms, self.cold
-        successor.has_volume_sync = self.has_volume_sync
+        successor.has_volume_sync, successor.mounts = self.has_volume_sync, self.mounts
         successor.capacity_bytes, successor.volumes = self.capacity_bytes, self.volumes
         successor.inodes = self.inodes
         self.has_crashed = True
@@ -521,6 +531,10 @@ class SimulatedFiles(Files):
                 else:
                     waiting.append(change)
             self._changes = waiting
+
+    def device_of(self, path: Path) -> int:
+        """The number of the file system of `path`."""
+        return next((number for top, number in self.mounts.items() if path.is_relative_to(top)), 1)
 
     def open_volume(self, path: Path) -> SimulatedVolume | None:
         with self.call("open_volume", path):

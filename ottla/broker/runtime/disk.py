@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ottla.broker.runtime.directory_queue import DirectoryQueue
-from ottla.broker.runtime.sync_round import VOLUME_FROM, SyncCallback, SyncRound
+from ottla.broker.runtime.sync_round import SyncCallback, SyncRound
 from ottla.broker.runtime.threads import NoThread
 from ottla.storage.files.files import NotOpened
 from ottla.storage.formats.layout import META_PROPERTIES_FILE
@@ -187,7 +187,7 @@ class GroupSyncer(ABC):
             queue.is_running = True
             queue.running = {log: callbacks for log, _, callbacks in waits}
             queue.sync_round = sync_round = SyncRound(waits)
-            if queue.volume is not None and len(sync_round.files) >= VOLUME_FROM:
+            if queue.volume is not None and sync_round.is_on(queue.volume):
                 self._choose_volume(queue, sync_round)
             self._submit(queue, sync_round)
 

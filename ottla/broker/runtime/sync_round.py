@@ -87,6 +87,11 @@ class SyncRound:
         """Whether the caller ends the round: True for the first one, whichever thread it is in."""
         return self._claim.acquire(blocking=False)
 
+    def is_on(self, volume: Volume) -> bool:
+        """Whether one sync of `volume` is worth it, and enough: a partition's directory may be on another disk."""
+        device = volume.device
+        return len(self.files) >= VOLUME_FROM and all(file.device == device for _, file in self.files)
+
     # -- file by file
 
     def run(self) -> None:

@@ -20,6 +20,8 @@ class Device:
     """What is remembered of one mounted file system."""
 
     def __init__(self, device: int) -> None:
+        self.number = device
+        """Its `st_dev`."""
         self.takes_nowait = bool(NOWAIT)
         self.lives_in_memory = file_system_type(device) in _MEMORY_FILE_SYSTEMS
 

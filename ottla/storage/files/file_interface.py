@@ -100,6 +100,11 @@ class File(ABC):
     def fdatasync(self) -> None:
         """Bring content and length to the disk. After an error nothing can be said about what was written before."""
 
+    @property
+    @abstractmethod
+    def device(self) -> int:
+        """The number of the file system that it is on (`st_dev`)."""
+
     @abstractmethod
     def writes(self) -> int:
         """A count that grows with every write and truncation, for `note_synced`."""
@@ -117,6 +122,13 @@ class File(ABC):
 
 class Volume(ABC):
     """A mounted file system that can be synced as a whole, from `Files.open_volume`."""
+
+    @property
+    @abstractmethod
+    def device(self) -> int:
+        """Its number (`st_dev`). A file of another number is not synced by it: a partition's directory may be a link
+        to another disk, or a mount point.
+        """
 
     @abstractmethod
     def sync(self) -> None:

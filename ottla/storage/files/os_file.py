@@ -233,6 +233,10 @@ class OsFile(File):
             raise
         self._unpin(descriptor, writes)
 
+    @property
+    def device(self) -> int:
+        return self._device.number
+
     def writes(self) -> int:
         return self._writes
 

@@ -85,6 +85,12 @@ class OsVolume(Volume):
         self._path = path
         self._descriptor: Descriptor | None = Descriptor(fd, _stays)
         self._call = call
+        self._device = os.fstat(fd).st_dev
+
+    @property
+    def device(self) -> int:
+        """See `Volume.device`."""
+        return self._device
 
     def sync(self) -> None:
         """See `Volume.sync`."""

@@ -101,6 +101,16 @@ def test_a_round_of_two_logs_is_two_fdatasyncs(broker: Broker) -> None:
     assert (broker.calls("sync_volume"), len(broker.calls("fdatasync"))) == ([], 2)
 
 
+def test_a_partition_on_another_disk_is_not_left_to_the_sync_of_the_volume() -> None:
+    """Its directory may be a link, or a mount point."""
+    broker = Broker()
+    broker.files.mounts[DATA / "t-2"] = 2
+    broker.produce(range(3))
+    broker.node.settle()
+    assert broker.answers() == [0] * 3
+    assert (broker.calls("sync_volume"), len(broker.calls("fdatasync"))) == ([], 3)
+
+
 def test_where_the_volume_cannot_be_synced_each_file_is() -> None:
     files = SimulatedFiles()
     node, _, _ = start_node(files, ottla_acks_all="sync")
@@ -319,6 +329,10 @@ class HeldVolume(Volume):
         self.gate = threading.Event()
         self.begun = threading.Event()
         self.error: OSError | None = None
+
+    @property
+    def device(self) -> int:
+        return 1  # as all simulated files have it
 
     def sync(self) -> None:
         self.begun.set()

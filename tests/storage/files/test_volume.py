@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -168,3 +170,23 @@ def test_a_write_behind_the_sync_of_the_volume_keeps_the_descriptor(tmp_path: Pa
     assert handle.pinned
     file.note_synced(file.writes())
     assert not handle.pinned
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="there is no second file system to link to")
+def test_a_file_behind_a_link_to_another_disk_is_not_of_the_volume(file: Path) -> None:
+    elsewhere = Path(tempfile.mkdtemp(prefix="ottla-test-", dir="/dev/shm"))
+    try:
+        (file.parent / "t-0").symlink_to(elsewhere)
+        (file.parent / "t-1").mkdir()
+        files = OsFiles()
+        volume = opened(file, Library())
+        linked, own = (
+            files.open(file.parent / directory / "00000000000000000000.log", create=True)
+            for directory in ("t-0", "t-1")
+        )
+        assert own.device == volume.device
+        assert linked.device == os.stat(elsewhere).st_dev
+        linked.close()
+        own.close()
+    finally:
+        shutil.rmtree(elsewhere)
