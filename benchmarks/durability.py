@@ -201,7 +201,8 @@ def main() -> int:
         print(short(found_of) if options.short else long(found_of))
     if options.only in PARTITIONS:
         print("\nOne small record to each of P partitions, until all are answered (p50; CPU of the broker):\n")
-        print(partition_rounds.measure(options.rounds * TURNS_PER_ROUND, options.scale, options.against))
+        found = partition_rounds.measure(options.rounds * TURNS_PER_ROUND, options.scale, options.against)
+        print(partition_rounds.table(found))
     return 0
 
 

@@ -27,6 +27,9 @@ ACKS_ALL = -1
 ERROR_MARK = 0x5AA5
 TURN_S = 0.25
 """About how long a turn takes."""
+TIME_AT_MOST = {64: 2.2, 200: 2.2}
+CPU_AT_MOST = {16: 1.8, 64: 1.8, 200: 1.8}
+"""By partitions, what a round of `sync` should cost: times that of `page-cache`, on a disk of 0.1 ms per sync."""
 
 Figures = dict[str, float]
 
@@ -51,8 +54,8 @@ def exchange_of(topic: str, partitions: int) -> frames.Exchange:
     return frames.Exchange(frames.framed(header, encode(request, frames.PRODUCE_VERSION)), error_at)
 
 
-def measure(rounds: int, scale: float, against: Path | None) -> str:
-    """The table."""
+def measure(rounds: int, scale: float, against: Path | None) -> dict[int, dict[str, list[Figures]]]:
+    """By number of partitions and broker, the figures of each turn: what `table` and `too_dear` are made of."""
     trees: dict[str, Path | None] = {"": None}
     if against is not None:
         trees["before: "] = against
@@ -79,16 +82,32 @@ def measure(rounds: int, scale: float, against: Path | None) -> str:
                 for name, server in brokers.items():
                     figures = servers.load(server, frame, 1, 1, requests[name], exchange.error_at)
                     found[count].setdefault(name, []).append(figures)
-    return _table(found, list(trees))
+    return found
 
 
-def _table(found: dict[int, dict[str, list[Figures]]], trees: list[str]) -> str:
+def too_dear(found: dict[int, dict[str, list[Figures]]]) -> list[str]:
+    """What `sync` costs beyond TIME_AT_MOST and CPU_AT_MOST times what `page-cache` does."""
+    missed = []
+    for key, wanted in (("p50", TIME_AT_MOST), ("cpu_us", CPU_AT_MOST)):
+        for count, at_most in wanted.items():
+            ratio = statistics.median(_ratios(found[count]["sync"], found[count]["page-cache"], key))
+            if ratio > at_most:
+                what = "time" if key == "p50" else "CPU"
+                missed.append(f"sync / page-cache, {count} partitions: {what} {ratio:.2f}, at most {at_most}")
+    return missed
+
+
+def _ratios(sync: list[Figures], cached: list[Figures], key: str) -> list[float]:
+    return [one[key] / other[key] for one, other in zip(sync, cached, strict=True)]
+
+
+def table(found: dict[int, dict[str, list[Figures]]]) -> str:
+    """A row for each number of partitions and tree."""
     rows = []
     for count, by_name in found.items():
-        for tree in trees:
+        for tree in [name.removesuffix("sync") for name in by_name if name.endswith("sync")]:
             sync, cached = by_name[f"{tree}sync"], by_name[f"{tree}page-cache"]
-            times = [one["p50"] / other["p50"] for one, other in zip(sync, cached, strict=True)]
-            cpu = [one["cpu_us"] / other["cpu_us"] for one, other in zip(sync, cached, strict=True)]
+            times, cpu = (_ratios(sync, cached, key) for key in ("p50", "cpu_us"))
             rows.append(
                 [
                     f"{tree}{count}",
