@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from ottla.broker.services import Services
     from ottla.protocol.message import Request, Response
 
-ELEMENTS_PER_CHUNK: Final = 500
-"""Elements take up to 30 us each: 15 ms (docs/limits.md)."""
+ELEMENTS_PER_CHUNK: Final = 300
+"""Elements take up to 30 us each: 9 ms (docs/limits.md)."""
 
 
 def split_of(chunks: tuple[Chunks, ...], request: Request) -> tuple[Chunks, list[Any]] | None:
