@@ -260,6 +260,35 @@ def test_threads_share_the_files_each_is_synced_once_and_all_are_waited_for(fail
         assert disk.calls("fdatasync") == calls, "nothing runs when the round has ended"
 
 
+def test_a_round_does_not_end_before_a_file_that_another_thread_has_in_hand() -> None:
+    disk = Disk(3)
+    in_hand, gate = threading.Event(), threading.Event()
+    first, last = cast("Any", disk.logs[0][0]), cast("Any", disk.logs[2][0])
+    sync_first, sync_last = first.fdatasync, last.fdatasync
+
+    def held() -> None:
+        in_hand.set()
+        assert gate.wait(60)
+        sync_first()
+
+    def releasing() -> None:
+        sync_last()
+        threading.Timer(0.05, gate.set).start()
+
+    first.fdatasync, last.fdatasync = held, releasing
+    helpers = Helpers()
+
+    def ask_for_help(work: Callable[[], None], count: int) -> None:
+        helpers(work, 1)
+        assert in_hand.wait(60)
+
+    sync_round = disk.round()
+    sync_round.run_shared(ask_for_help)
+    assert (sync_round.error, sync_round.results) == (None, [None] * 3)
+    assert not first.inode.dirty
+    helpers.wait()
+
+
 def test_one_of_two_threads_ends_a_round() -> None:
     sync_round = Disk(1).round()
     assert [sync_round.claim(), sync_round.claim()] == [True, False]
