@@ -269,6 +269,8 @@ def _flags(column: npt.NDArray[np.bool_]) -> pa.Array:
 def _gather(data: memoryview, slices: _Slices) -> pa.Array:
     """Copy the slices, which must be in ascending order, into an Arrow binary array."""
     starts, ends, nulls = slices
+    if nulls is not None and nulls.all():
+        return pa.nulls(len(starts), pa.binary())
     if not len(starts):
         return pa.array([], pa.binary())
     edges = np.empty(2 * len(starts), np.int32)
