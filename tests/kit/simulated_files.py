@@ -6,7 +6,7 @@ calls that reach it, counted one by one, and the rules by which they fail or the
 After a failed `fdatasync` the pages count as clean but are lost at the next crash, as on Linux (fsyncgate). A second
 sync does not save them; writing them again does. The kernel may lose them before anybody syncs (`write_back`): each
 descriptor and each volume that was open then reports it at its next sync, once. One that was opened later reports
-nothing: somebody else may have been told before.
+nothing: somebody else may have seen it before.
 
 Everything is deterministic: the same calls and the same `random.Random(seed)` give the same disk. One lock per path,
 as a process has; `crash` releases them. The clock for `modified_ms` is `now_ms`, moved by hand.

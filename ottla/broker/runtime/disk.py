@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ottla.broker.runtime.directory_queue import DirectoryQueue
-from ottla.broker.runtime.sync_round import SyncCallback, SyncRound
+from ottla.broker.runtime.sync_round import SHARED_FROM, SyncCallback, SyncRound
 from ottla.broker.runtime.threads import NoThread
 from ottla.storage.files.files import NotOpened
 from ottla.storage.formats.layout import META_PROPERTIES_FILE
@@ -316,6 +316,10 @@ class GroupSyncer(ABC):
             self._start_round(queue)
 
 
+def _nobody_helps(work: Callable[[], None], threads: int) -> None:
+    """Leave a shared round to the thread that runs it: what the others would do is the same."""
+
+
 def _tell(callbacks: list[SyncCallback], outcome: BaseException | None) -> None:
     """Call everybody; one that fails is a bug of its own, and must not leave other logs with a sync that never ends."""
     for callback in callbacks:
@@ -347,6 +351,8 @@ class QueuedSyncer(GroupSyncer):
         if sync_round.volume is not None and sync_round.claim():
             sync_round.sync_volume()
             sync_round.finish_volume()
+        elif self.has_threads and len(sync_round.files) >= SHARED_FROM:
+            sync_round.run_shared(_nobody_helps)
         else:
             sync_round.run()
         self._finish(queue, sync_round)

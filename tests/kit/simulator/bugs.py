@@ -7,13 +7,12 @@ pass before it shows, and that is what the number of seeds in `scripts/simulate 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 from unittest import mock
 
-from kit.simulated_files import SimulatedFiles
+from kit.simulated_files import SimulatedFiles, SimulatedVolume
 
 from ottla.broker.catalog import catalog
 from ottla.broker.coordination import writes
@@ -23,6 +22,7 @@ from ottla.broker.metadata import changes, journal
 from ottla.broker.metadata.journal import Journal
 from ottla.broker.partitions.partition import Partition
 from ottla.broker.requests import dispatch
+from ottla.broker.runtime import sync_round
 from ottla.broker.runtime.disk import GroupSyncer, QueuedSyncer
 from ottla.broker.runtime.threads import NoThread
 from ottla.protocol.records.batch import BatchHeader
@@ -51,11 +51,16 @@ CURRENT_ASSIGNMENT_KEY = 8
 """The version in the key of a ConsumerGroupCurrentMemberAssignment record."""
 
 _BUGS: dict[str, tuple[str, Patch]] = {}
+_THEMES: dict[str, str] = {}
 
 
-def _bug(name: str, story: str) -> Callable[[Patch], Patch]:
+def _bug(name: str, story: str, *, theme: str | None = None) -> Callable[[Patch], Patch]:
+    """Register a bug; one that shows in worlds of one `theme` only is looked for in these."""
+
     def register(patch: Patch) -> Patch:
         _BUGS[name] = (story, patch)
+        if theme is not None:
+            _THEMES[name] = theme
         return patch
 
     return register
@@ -85,6 +90,11 @@ def planted(name: str) -> Iterator[None]:
     """The broker has the bug."""
     with _BUGS[name][1]():
         yield
+
+
+def theme_of(name: str) -> str | None:
+    """The theme of the worlds in which a bug is looked for; None: any."""
+    return _THEMES.get(name)
 
 
 def stories() -> Mapping[str, str]:
@@ -268,7 +278,9 @@ def _failed_sync_retried() -> Any:
 
 
 @_bug(
-    "synced by another descriptor", "a file is opened again for its sync: what the kernel lost before is not reported"
+    "synced by another descriptor",
+    "a file is opened again for its sync: what the kernel lost before is not reported",
+    theme="failing disk",
 )
 def _synced_by_another_descriptor() -> Any:
     def replace(run: Any) -> Any:
@@ -282,18 +294,66 @@ def _synced_by_another_descriptor() -> Any:
     return _before(sync.SyncTicket, "run", replace)
 
 
-@_bug("a result of parallel syncs dropped", "every second log of a round is taken for synced, whatever its sync says")
-def _parallel_result_dropped() -> Any:
-    numbers = itertools.count()
-
+@_bug(
+    "a volume's failed sync believed",
+    "a round is acknowledged though the sync of its volume has failed",
+    theme="failing disk",
+)
+def _volume_sync_believed() -> Any:
     def replace(run: Any) -> Any:
-        def patched(self: sync.SyncTicket) -> None:
-            with suppress(OSError) if next(numbers) % 2 else nullcontext():
+        def patched(self: SimulatedVolume) -> None:
+            with suppress(OSError):
                 run(self)
 
         return patched
 
-    return _before(sync.SyncTicket, "run", replace)
+    return _before(SimulatedVolume, "sync", replace)
+
+
+@_bug("fdatasync after a volume's failed sync", "it succeeds, and makes the round good", theme="failing disk")
+def _fdatasync_after_a_volumes_sync() -> Any:
+    def replace(run: Any) -> Any:
+        def patched(self: SimulatedVolume) -> None:
+            try:
+                run(self)
+            except OSError:
+                self.sync_files()
+
+        return patched
+
+    return _before(SimulatedVolume, "sync", replace)
+
+
+@_bug(
+    "a volume opened for each sync",
+    "what the kernel lost before is not reported to a descriptor that is so new",
+    theme="failing disk",
+)
+def _volume_opened_for_each_sync() -> Any:
+    def replace(run: Any) -> Any:
+        def patched(self: SimulatedVolume) -> None:
+            self.open_again()
+            run(self)
+
+        return patched
+
+    return _before(SimulatedVolume, "sync", replace)
+
+
+@_bug(
+    "a result of parallel syncs dropped",
+    "of the files that threads share, every second counts as synced",
+    theme="failing disk",
+)
+def _parallel_result_dropped() -> Any:
+    def replace(wait: Any) -> Any:
+        def patched(self: sync_round._Share) -> None:
+            wait(self)
+            self.results[1::2] = [None] * len(self.results[1::2])
+
+        return patched
+
+    return _before(sync_round._Share, "wait", replace)
 
 
 @_bug("a round without a thread counts as synced", "where the system gives no thread, those who wait are let go")

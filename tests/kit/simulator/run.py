@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 
-from kit.simulator.bugs import planted
+from kit.simulator.bugs import planted, theme_of
 from kit.simulator.sites import OTHER, SITES
 from kit.simulator.world import Outcome, World
 
@@ -57,11 +57,17 @@ def run_seeds(seeds: Iterable[int], bug: str | None = None, *, stop_at_first: bo
     outcomes = []
     with nullcontext() if bug is None else planted(bug):
         for seed in seeds:
-            outcome = World(seed).run()
+            outcome = _world(seed, bug).run()
             outcomes.append(outcome)
             if stop_at_first and outcome.violation is not None:
                 break
     return outcomes
+
+
+def _world(seed: int, bug: str | None) -> World:
+    """Bugs that are not of disks are looked for where a file system does nothing new."""
+    theme = None if bug is None else theme_of(bug)
+    return World(seed) if bug is None else World(seed, theme=theme, volume_syncs=0.5 if theme else 0)
 
 
 def run_many(first: int, count: int, processes: int | None = None) -> Iterator[list[Outcome]]:

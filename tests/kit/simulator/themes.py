@@ -146,7 +146,15 @@ THEMES: list[tuple[float, Theme]] = [
         ),
     ),
     (6, Theme("full disk", more={"disk trouble": 8, "produce": 1.5}, bad_disk=1)),
-    (6, Theme("failing disk", more={"disk trouble": 6, "produce": 1.5}, bad_disk=1, lost_pages=0.9)),
+    (
+        6,
+        Theme(
+            "failing disk",
+            more={"disk trouble": 6, "produce": 1.5, "sync": 0.5, "create topic": 3},
+            bad_disk=1,
+            lost_pages=0.9,
+        ),
+    ),
     (
         8,
         Theme(
@@ -162,6 +170,11 @@ THEMES: list[tuple[float, Theme]] = [
 def draw_theme(chance: random.Random) -> Theme:
     """The theme of a world."""
     return chance.choices([theme for _, theme in THEMES], [weight for weight, _ in THEMES])[0]
+
+
+def theme_named(name: str) -> Theme:
+    """The theme of this name."""
+    return next(theme for _, theme in THEMES if theme.name == name)
 
 
 def sites_ahead(files: SimulatedFiles, theme: Theme) -> Sequence[str]:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import accumulate
+from unittest import mock
 
 from kit.clock import ManualClock
 from kit.known_ids import known_ids
@@ -32,11 +33,13 @@ from kit.simulator.readers import Reader
 from kit.simulator.rot import read_rot
 from kit.simulator.sites import site_of
 from kit.simulator.spoilt_files import FLIPS, LOST_ENDS, flip_a_bit, lose_an_end
-from kit.simulator.themes import draw_theme, sites_ahead
+from kit.simulator.themes import draw_theme, sites_ahead, theme_named
 
 from ottla.broker.metadata.rebuild import MetadataRebuild
 from ottla.broker.net.connections import Connections
 from ottla.broker.node import Node
+from ottla.broker.runtime import disk, sync_round
+from ottla.broker.runtime.disk import QueuedSyncer
 from ottla.storage.errors import StorageError
 from ottla.storage.formats.layout import CLEAN_SHUTDOWN_FILE
 from ottla.storage.tools.repair import Repair
@@ -62,6 +65,8 @@ STOPS_IN_STOPPING = 0.12
 """How often the end of a life falls into a stop in good order."""
 CLEAN_STOPS = 0.5
 """How many worlds have a life that ends in good order."""
+VOLUME_SYNCS = 0.5
+"""How many worlds have a file system that can be synced as a whole."""
 STARTS_WITHOUT_INODES = 0.2
 """How often a world with a bad disk has no inode left when a broker starts."""
 HOUR_MS = 3_600_000
@@ -102,9 +107,9 @@ class _Bugs(logging.Handler):
 class World:
     """See the module. `run` is the whole life of a seed."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, theme: str | None = None, volume_syncs: float = VOLUME_SYNCS) -> None:
         self.chance = random.Random(seed)
-        self.theme = draw_theme(self.chance)
+        self.theme = draw_theme(self.chance) if theme is None else theme_named(theme)
         self.outcome = Outcome(seed)
         self._spoiling = random.Random(f"what happens to the files of {seed}")
         """Of its own: worlds in which nothing happens to them are what they were."""
@@ -113,6 +118,8 @@ class World:
         """Whether the next start makes files: the first ones, or what a start without an inode could not open."""
         self.clock = ManualClock()
         self.files = SimulatedFiles()
+        # Of its own, as `_spoiling`.
+        self.files.has_volume_sync = random.Random(f"the volume of {seed}").random() < volume_syncs
         self.model = Model()
         self._values = Values(self.chance)
         self._plain = PlainProducer(self.model, self._values, self.chance)
@@ -170,7 +177,11 @@ class World:
         if self.chance.random() < CLEAN_STOPS:
             losses.insert(self.chance.randint(0, CRASHES), Loss.STOP)
         try:
-            with known_ids(self.outcome.seed):
+            with (
+                known_ids(self.outcome.seed),
+                mock.patch.object(sync_round, "VOLUME_FROM", 2),  # rounds of more files are too few
+                mock.patch.object(disk, "SHARED_FROM", 2),
+            ):
                 self._start(None)
                 for loss in losses:
                     self._live(OPERATIONS // len(losses) + 1, may_stop_inside=loss is not Loss.STOP)
@@ -415,7 +426,10 @@ class World:
         """The disk finishes a sync, or all."""
         self.node.services.turn.end()
         if self.chance.random() < 0.5:
-            self.node.services.syncer.run_one()  # type: ignore[attr-defined]  # a node without `post` has the queued one
+            syncer = self.node.services.syncer
+            assert isinstance(syncer, QueuedSyncer)
+            if not syncer.late or self.chance.random() < 0.8 or not syncer.run_late():
+                syncer.run_one()
         else:
             self.node.settle()
 
@@ -453,11 +467,16 @@ class World:
             self._failure = self.files.fail("pwritev", "*.log", errno.ENOSPC, times=None, after_bytes=room)
 
     def _lose_pages(self) -> None:
-        """The disk does not take what is written: when it is synced, or before."""
-        if self.chance.random() < 0.5:
-            self._failure = self.files.fail("fdatasync", "*.log", errno.EIO)
+        """The disk does not take what is written: when it is synced, or before, or what another program has written."""
+        how = self.chance.choice(("sync", "before", "before", "volume", "volume", "elsewhere"))
+        if how == "before":
+            self.files.fail("write_back", "*.log", errno.EIO, times=self.chance.randint(1, 4))
+        elif how == "elsewhere":
+            self.files.fail_elsewhere()
+        elif how == "volume" and self.files.has_volume_sync:
+            self.files.fail("sync_volume", error=errno.EIO)
         else:
-            self._failure = self.files.fail("write_back", "*.log", errno.EIO, times=self.chance.randint(1, 4))
+            self.files.fail("fdatasync", "*.log", errno.EIO, skip=self.chance.randrange(3))
         if self._may_stop_inside and self.chance.random() < 0.5:
             self._stop_soon(CHANGES_AFTER_A_LOSS)  # before the pages are written again by what is appended to them
 
