@@ -133,7 +133,7 @@ def _run(server: servers.Server, words: list[object], seconds: float) -> dict[st
         sys.exit(f"{server.name}: the clients ended with status {clients.returncode}")
     deliveries, answers, p50, p99 = map(float, figures)
     return {
-        "cpu_us": used / deliveries * 1e6,
+        "cpu_us": used / max(deliveries, 1) * 1e6,
         "answer_us": used / max(answers, 1) * 1e6,
         "cores": used / seconds,
         "in_one": deliveries / max(answers, 1),

@@ -124,7 +124,8 @@ class FetchSession:
         self.last_used_ms = now_ms
         self.is_closed = False
         self.changes = 0
-        self.targets: OrderedDict[PartitionKey, FetchTarget] = OrderedDict()
+        self.targets: dict[PartitionKey, FetchTarget] = {}
+        """(No OrderedDict, which hashes each key to iterate: a UUID's hash is a call.)"""
 
     def update(
         self, wanted: Iterable[tuple[TopicKey, FetchRequest.FetchPartition]], forgotten: Iterable[PartitionKey]
@@ -148,8 +149,8 @@ class FetchSession:
 
     def read_last(self, target: FetchTarget) -> None:
         """`target` got data now: others come first next time (fairness under max.bytes)."""
-        if target.key in self.targets:
-            self.targets.move_to_end(target.key)
+        if self.targets.pop(target.key, None) is not None:
+            self.targets[target.key] = target
 
 
 class FetchSessions:
