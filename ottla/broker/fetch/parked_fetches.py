@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import mmap
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
 from ottla.broker.runtime.in_flight_request import InFlightRequest
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from ottla.broker.runtime.validity import Validity
 
 LOG = logging.getLogger("ottla.fetch")
+
+MOST_PER_TURN: Final = 400
+"""Fetches that are looked at in one turn: sending their answers takes the loop 4 to 8 ms."""
 
 
 class SharedReads:
@@ -177,7 +180,7 @@ class ParkedFetches:
         self._deadlines: WeakValueDictionary[int, Deadlines] = WeakValueDictionary()
         self._woken: list[Tail] = []
         self._left: list[ParkedFetch] = []
-        """Woken before, when the turn had no memory left for their answers."""
+        """Woken before, and left for the next turn."""
 
     def deadlines(self, max_wait_ms: int) -> Deadlines:
         """Those of the fetches that wait so long; the caller keeps them."""
@@ -223,14 +226,16 @@ class ParkedFetches:
 
     def note_woken(self, tail: Tail) -> None:
         """Look at those that wait there at the end of this turn."""
-        if not self._woken and not self._left:
-            self._turn.after_append(self._look_again)
+        is_planned = bool(self._woken or self._left)
         self._woken.append(tail)
+        if not is_planned:
+            self._turn.after_append(self._look_again)
 
     def _look_again(self) -> None:
         """Answer those for whom there is enough now.
 
-        One append may wake very many: those for whose answers this turn has no memory left wait for the next.
+        One append may wake very many: some wait for the next turn, where there are more than `MOST_PER_TURN`, or this
+        one has no memory left for their answers.
         """
         tails, self._woken = self._woken, []
         due, self._left = self._left, []
@@ -244,7 +249,7 @@ class ParkedFetches:
         stamp, memory = self._validity.stamp, self._memory
         reads = SharedReads()
         for number, fetch in enumerate(due):
-            if memory.is_turn_full:
+            if number == MOST_PER_TURN or memory.is_turn_full:
                 self._left = due[number:]
                 self._turn.after_append(self._look_again)
                 return

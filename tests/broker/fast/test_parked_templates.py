@@ -231,6 +231,20 @@ def test_answers_for_which_a_turn_has_no_memory_come_in_the_next() -> None:
     assert answered == [1, 1, 1]
 
 
+def test_very_many_that_one_append_wakes_are_answered_in_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Broker()
+    clients = [broker.reader() for _ in range(5)]
+    for client in clients:
+        park(broker.node, client, 0)
+    monkeypatch.setattr("ottla.broker.fetch.parked_fetches.MOST_PER_TURN", 2)
+    broker.producer.send(produce_request(TOPIC, batch()), 9)
+    answered = []
+    for _ in range(4):
+        broker.producer.end_turn()
+        answered.append(sum(len(client.replies()) for client in clients))
+    assert answered == [2, 2, 1, 0]
+
+
 def test_an_error_in_one_answer_keeps_no_other_back() -> None:
     broker = Broker()
     clients = [broker.reader() for _ in range(2)]
