@@ -224,7 +224,8 @@ class PartitionReader(Generic[K, V]):
         return self
 
     async def __anext__(self) -> ConsumerRecord[K, V]:
-        return await self.getone()
+        record = self._take_decoded()
+        return await self.getone() if record is None else record
 
     async def getone(self) -> ConsumerRecord[K, V]:
         """Return the next record; waits for it. Raises ClientClosed, and what is the matter with a partition."""

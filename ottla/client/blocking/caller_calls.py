@@ -40,7 +40,7 @@ class CallerCalls:
     @property
     def is_running_here(self) -> bool:
         """Whether this thread is inside such a callback."""
-        return threading.get_ident() in self._running_in
+        return bool(self._running_in) and threading.get_ident() in self._running_in
 
     def end(self) -> None:
         """Run no callbacks from now on: the program ends, and nobody waits."""

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from ottla.client.blocking.caller_calls import CallerCalls, ListenerInCaller
+from ottla.client.blocking.loop_thread import LoopThread
 from ottla.client.blocking.twins import ConsumerMethods
 from ottla.client.consumer_options import ConsumerKeywords
 from ottla.client.errors import ClientClosed
@@ -100,7 +101,9 @@ class Consumer(ConsumerMethods[K, V]):
 
     def getone(self) -> ConsumerRecord[K, V]:
         """Return the next record; waits for it. Raises ClientClosed, and what is the matter with a partition."""
-        self._running()
+        thread = self._thread
+        if thread is None or thread is not LoopThread.current or self._is_closed:
+            self._running()
         self._refuse_in_listener()
         with self._reading:
             if not self._inner._is_closed:
