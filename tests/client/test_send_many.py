@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 
 import pytest
 from kit.fake_broker import SILENCE, FakeCluster, Fault
@@ -271,3 +272,40 @@ def test_a_wrong_record_among_many_that_are_sent_one_by_one_is_refused_alone():
                 deliveries[50].result()
             assert deliveries[99].result().offset == 97
         assert partition.values == [b"%d" % n for n in range(100) if n not in (40, 50)]
+
+
+WITHOUT_ARROW = """
+import asyncio, importlib.abc, sys
+
+class Missing(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("numpy", "pyarrow", "pandas"):
+            raise ImportError(f"{name} is not installed here")
+
+sys.meta_path.insert(0, Missing())
+from ottla.client import Consumer, Producer
+
+async def main():
+    async with Producer(sys.argv[1]) as producer:
+        sent = await (await producer.send_many("t", [b"a", b"b"], keys=[b"k", None]))
+        print(sent.offsets)
+    try:
+        await anext(Consumer(sys.argv[1]).arrow())
+    except ImportError as missing:
+        print(missing)
+
+asyncio.run(main())
+"""
+
+
+async def test_it_needs_neither_numpy_nor_pyarrow(cluster):
+    (partition,) = cluster.add_topic("t")
+    program = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", WITHOUT_ARROW, cluster.bootstrap, stdout=asyncio.subprocess.PIPE
+    )
+    printed, _ = await program.communicate()
+    assert printed.decode().splitlines() == [
+        "[0, 1]",
+        "numpy is not installed here: arrow() needs pip install ottla[arrow]",
+    ]
+    assert partition.values == [b"a", b"b"]
