@@ -6,6 +6,8 @@
  * One thread, epoll. The producer does not wait for its answers. The first Produce is waited for: its offset is where the consumers
  * begin. After `warm` seconds the line "begin" is printed and counting starts, at the end "end" and the figures.
  *
+ * Without consumers the records count as deliveries.
+ *
  * usage: tails HOST PORT PRODUCE ERROR_AT FETCH OFFSET_AT RECORDS_AT SESSION_AT EPOCH_AT CONSUMERS RATE WARM SECONDS
  *        SESSION_AT and EPOCH_AT 0: without a session
  * prints: deliveries answers p50_us p99_us
@@ -184,7 +186,7 @@ int main(int argc, char **argv) {
     records_max = (size_t)((warm + seconds + 5) * rate);
     sent_at = calloc(records_max, sizeof *sent_at);
     latency_max = records_max * (size_t)consumers;
-    latencies = malloc(latency_max * sizeof *latencies);
+    latencies = calloc(latency_max + 1, sizeof *latencies);
 
     int epoll = epoll_create1(0);
     Connection *producer = connect_to(argv[1], argv[2], epoll, produce_bytes, produce_size);
@@ -231,8 +233,10 @@ int main(int argc, char **argv) {
         }
     }
     qsort(latencies, latency_count, sizeof *latencies, by_value);
-    if (!latency_count) latencies[0] = UINT32_MAX; /* none came in all that time */
-    printf("end\n%zu %ld %.1f %.1f\n", latency_count, answers, latencies[latency_count / 2] / 10.0,
-           latencies[latency_count * 99 / 100] / 10.0);
+    if (!consumers) /* what the producer alone costs */
+        for (size_t i = 0; i < sent_count; i++) answers += sent_at[i] >= count_from, latency_count = (size_t)answers;
+    else if (!latency_count) latencies[0] = UINT32_MAX; /* none came in all that time */
+    printf("end\n%zu %ld %.1f %.1f\n", latency_count, answers, consumers ? latencies[latency_count / 2] / 10.0 : 0.0,
+           consumers ? latencies[latency_count * 99 / 100] / 10.0 : 0.0);
     return 0;
 }

@@ -4,7 +4,8 @@ One producer sends records of 100 bytes at a fixed rate to a topic of one partit
 asks again at once. A *delivery* is one record to one consumer; its CPU time is all that the broker used, its part of
 the record's Produce included, over the deliveries; and over the answers that had records. "In one answer" is how many
 records such an answer brought: where it is well above 1 the consumers (or the broker) could not follow one by one, and
-rows with different numbers there are compared by answers. e2e is the time from the producer's send to the consumer's
+rows with different numbers there are compared by answers. Where there is no consumer a delivery is a record: so much of
+the other rows is Produce. e2e is the time from the producer's send to the consumer's
 receive.
 
 Three kinds of clients: `tails.c`, whose share of the two cores is small, without a fetch session (as librdkafka asks)
@@ -58,6 +59,7 @@ class Row:
 
 PLAIN, SESSION, LIBRDKAFKA = "no session", "session", "librdkafka"
 ROWS = [
+    Row(PLAIN, 0, 1000),
     Row(PLAIN, 1, 1000),
     Row(PLAIN, 1, 100),
     Row(PLAIN, 10, 1000),
