@@ -382,7 +382,7 @@ def test_a_missing_first_log_is_said_after_a_kill_too(is_clean: bool, caplog: py
     files.unlink(first)
     assert any("put the files before it back" in problem for problem in found(files))
     node, _, clock = start_node(files, **KEYS)
-    (line,) = [one.getMessage() for one in caplog.records if "the files before it are gone" in one.getMessage()]
+    (line,) = [one.getMessage() for one in caplog.records if "the files before it are missing" in one.getMessage()]
     assert f"{PLACE}: the log began at offset 0" in line
     assert list(values_from(node, int(second.stem))) == list(range(int(second.stem), RECORDS))
     pass_time(node, clock, 61_000)
@@ -390,7 +390,7 @@ def test_a_missing_first_log_is_said_after_a_kill_too(is_clean: bool, caplog: py
     caplog.clear()
     assert not found(files)
     start_node(files, clock, **KEYS)
-    assert "are gone" not in caplog.text, "it was said, and the log begins there now"
+    assert "are missing" not in caplog.text, "it was said, and the log begins there now"
 
 
 def test_what_retention_frees_is_never_called_lost(caplog: pytest.LogCaptureFixture) -> None:
@@ -416,7 +416,7 @@ def test_what_retention_frees_is_never_called_lost(caplog: pytest.LogCaptureFixt
         for _ in range(2):  # the first of the two starts tidies up, and dies as well
             assert not [line for line in found(files) if "put the files" in line]
             node, _, _ = start_node(files, clock, **KEYS)
-            assert "files before it are gone" not in caplog.text
+            assert "files before it are missing" not in caplog.text
             files.kill()
         if is_through:
             assert partition.log.log_start_offset > 0

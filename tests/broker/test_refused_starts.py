@@ -100,6 +100,8 @@ def test_two_directories_with_a_metadata_log_are_refused_and_unchanged() -> None
     files = two_metadata_logs()
     files.write_atomically(Path("/other/.lock"), b"")  # the lock that a start takes stays
     before = files.written_state()
-    with pytest.raises(StorageError, match=r"__cluster_metadata-0 is in /data/.* and /other/.*: move one of them away"):
+    with pytest.raises(
+        StorageError, match=r"__cluster_metadata-0 is in /data/.* and /other/.*: move all but one of them away"
+    ):
         start_node(files, log_dirs="/data,/other")
     assert files.written_state() == before

@@ -140,7 +140,7 @@ def test_consume_in_a_group_that_nobody_coordinates_says_why(without_groups: Bro
 def test_why_of_a_group_that_nobody_coordinates_is_a_finding(
     without_groups: BrokerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ottla.cli.groups.WHY_TIMEOUT_MS", 300)
+    monkeypatch.setattr("ottla.cli.groups.WHY_TIMEOUT_MS", 2_000)
     said = run("groups", "why", "g", "-b", without_groups.bootstrap)
     assert said.status == 0
     (line,) = said.out.splitlines()

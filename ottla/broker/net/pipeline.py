@@ -2,7 +2,8 @@
 
 A request starts as soon as it is whole, unless the newest request in flight *parks* (a long poll; then nothing starts
 after it) or too many are in flight (`reply_queue.py`). What may not start yet waits in the connection's own buffer
-(`frame_reader.py`). Replies leave in the order of the requests, all of a turn in one send (`sending.py`). A connection
+(`frame_reader.py`). Replies leave in the order of the requests, all of a turn in one send
+(`ReplySender`). A connection
 that asks for much in one turn continues in the next one, so that every connection gets a turn; any reason against
 reading pauses it (`read_pauses.py`).
 
@@ -13,12 +14,11 @@ There is no task or coroutine per request (docs/decisions/handlers-without-tasks
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from ottla.broker.net.frame_reader import FrameReader, describe_bad_size
 from ottla.broker.net.read_pauses import DRAIN, ENOUGH, LATER, MEMORY, NO_STARTS, PARKED, QUEUE, READ, ReadPauses
 from ottla.broker.net.reply_queue import ReplyQueue
-from ottla.broker.net.sending import ReplySender
 from ottla.broker.net.shared import LARGE_SEND_BYTES
 from ottla.broker.peer import Peer
 from ottla.broker.runtime.in_flight_request import CloseConnection, InFlightRequest
@@ -26,6 +26,7 @@ from ottla.protocol.framing import SIZE, SIZE_BYTES
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Sequence
 
     from ottla.broker.net.held_bytes import HeldBytes
     from ottla.broker.net.shared import SharedState
@@ -37,6 +38,18 @@ LOG = logging.getLogger("ottla.connection")
 LARGE_READ_BYTES = 4 << 20
 """So much of large frames is read of a client before others are: libuv reads a socket that stays full up to 32 times in
 a row, which is 32 MB of frames of 1 MB, and appends between them."""
+
+
+class Sender(Protocol):
+    """What sends the replies (`ReplySender`). `transport` is None before the client has connected, and once it is gone.
+    `has_sent` says whether it has sent anything since the sweep of silent connections looked last.
+    """
+
+    transport: asyncio.Transport | None
+    has_sent: bool
+
+    def send(self, replies: Sequence[Buffer]) -> None:
+        """Give replies to the socket."""
 
 
 class RequestPipeline:
@@ -64,15 +77,15 @@ class RequestPipeline:
         "sender",
     )
 
-    def __init__(self, shared: SharedState, listener: str) -> None:
+    def __init__(self, shared: SharedState, listener: str, pauses: ReadPauses, sender: Sender) -> None:
         self._shared = shared
         self._turn = shared.turn
         self._dispatcher = shared.dispatcher
         self.peer = Peer(listener=listener, close=self.close, received=shared.buffers, hold=self._hold_answer)
-        self.pauses = ReadPauses()
+        self.pauses = pauses
         self.reader = FrameReader(shared.buffers, shared.max_frame_bytes, self.pauses, shared.now_ms, self._memory_came)
         self.queue = ReplyQueue(self, shared.max_in_flight, shared.max_pending_bytes)
-        self.sender = ReplySender(shared, self.pauses, self)
+        self.sender = sender
         self._in_flight = self.queue.in_flight
         self._large_bytes = 0
         """Of large frames, since reading them last paused."""

@@ -17,6 +17,8 @@ from typing import Any, Final
 
 LOG = logging.getLogger("ottla.threads")
 
+STACK_BYTES: Final = 1 << 20
+"""Of each thread. The system's own choice, 8 MiB as a rule, would count as used memory under `ulimit -d`."""
 POST_AGAIN_S: Final = 0.1
 SAID_EVERY_NS: Final = 60_000_000_000
 ADVICE: Final = (
@@ -45,11 +47,14 @@ class ThreadStarter:
 
     def start(self, target: Callable[..., None], name: str, *args: Any) -> threading.Thread:
         """A running daemon thread. Raises NoThread."""
+        before = threading.stack_size(STACK_BYTES)
         try:
             thread = threading.Thread(target=target, args=args, name=name, daemon=True)
             thread.start()
         except (RuntimeError, MemoryError) as error:
             raise NoThread(name, error) from error
+        finally:
+            threading.stack_size(before)
         if self._is_short:
             self._is_short = False
             LOG.info("a thread could be started again: %s", name)

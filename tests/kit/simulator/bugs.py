@@ -135,7 +135,16 @@ def _no_directory_sync() -> Any:
 
 @_bug("only the active segment is synced", "a roll inside a group sync leaves the older file's pages behind")
 def _only_active_synced() -> Any:
-    return _before(sync, "_dirty", lambda dirty: lambda segments: dirty(segments)[-1:])
+    def replace(begin: Any) -> Any:
+        def patched(*given: Any) -> sync.SyncTicket | None:
+            ticket: sync.SyncTicket | None = begin(*given)
+            if ticket is not None:
+                ticket.files = ticket.files[-1:]
+            return ticket
+
+        return patched
+
+    return _before(sync.UnsyncedState, "begin", replace)
 
 
 @_bug("duplicate answered early", "a repeated batch is acknowledged though the original is not synced yet")
