@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 NONE = "-"
+MEMBER_ID_WITH_DASH = re.compile("-[A-Za-z0-9_-]{21}")
 WHY_TIMEOUT_MS = 8_000
 """A group without a coordinator is what somebody asks about: that is an answer, and need not be waited for long."""
 
@@ -282,7 +284,21 @@ def why(group_id: str, servers: str, as_json: bool) -> None:
 # --- kick and delete ---------------------------------------------------------------------------------------------
 
 
-@click.command()
+class MembersCommand(click.Command):
+    """A command whose arguments may be member ids that begin with a dash.
+
+    A client of KIP-848 draws its own id, 16 bytes as 22 characters of base64url: one in 64 begins with `-`.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does, with such ids after the `--` that keeps them from being options."""
+        ids = [arg for arg in args if MEMBER_ID_WITH_DASH.fullmatch(arg)]
+        if ids and "--" not in args:
+            args = [*(arg for arg in args if arg not in ids), "--", *ids]
+        return super().parse_args(ctx, args)
+
+
+@click.command(cls=MembersCommand)
 @click.argument("group_id", metavar="GROUP", shell_complete=suggestions.groups)
 @click.argument("members", nargs=-1, metavar="[MEMBER]...")
 @bootstrap_server

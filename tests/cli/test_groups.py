@@ -265,6 +265,18 @@ def test_members_are_kicked_by_name_or_all(broker: BrokerProcess, filled: str, g
     assert "name the members, or give --all" in run(broker, "groups", "kick", group, status=2).stderr
 
 
+@pytest.mark.parametrize("dashes", [(), ("--",)])
+def test_a_member_id_that_begins_with_a_dash_is_no_option(
+    broker: BrokerProcess, filled: str, group: str, dashes: tuple[str, ...]
+) -> None:
+    """Clients of KIP-848 draw their ids; one in 64 looks like this."""
+    commit_at(broker, group, filled, 1)
+    result = CliRunner().invoke(
+        main, ["groups", "kick", "-b", broker.bootstrap, group, *dashes, "-xytcBvnQKCW1z4bDM6QhQ"]
+    )
+    assert (result.exit_code, "UNKNOWN_MEMBER_ID" in result.stderr) == (1, True)
+
+
 def test_a_refused_deletion_does_not_hide_the_others(broker: BrokerProcess, filled: str, group: str) -> None:
     commit_at(broker, group, filled, 1)
     result = run(broker, "groups", "delete", group, "nonesuch", status=1)
