@@ -82,7 +82,7 @@ def by_starts(ratios: Sequence[float], shares: Sequence[int]) -> list[float]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=21, help="rounds per workload; medians are printed (default 21)")
-    parser.add_argument("--starts", type=int, default=7, help="starts of each server that share the rounds (default 7)")
+    parser.add_argument("--starts", type=int, default=3, help="starts of each server that share the rounds (default 3)")
     parser.add_argument("--scale", type=float, default=1.0, help="multiply the number of requests")
     parser.add_argument("--only", default="", help="run only workloads whose name contains this")
     parser.add_argument("--against", type=Path, help="a checkout of another version, whose broker takes part, too")
