@@ -257,7 +257,7 @@ def test_members_are_kicked_by_name_or_all(broker: BrokerProcess, filled: str, g
         name = consumer.group_metadata().member_id
         assert "UNKNOWN_MEMBER_ID" in run(broker, "groups", "kick", group, "nobody", status=1).stderr
         assert lines(broker, "groups", "kick", group, name) == [f"removed {name}"]
-    # Not before: who is told by its next heartbeat that it was removed joins again.
+    # Not before: a member that learns from its next heartbeat that it was removed joins again.
     assert lines(broker, "groups", "kick", group, "--all") == [f"{group} has no members"]
     with member(broker, filled, group, group_protocol=protocol, group_instance_id="me") as consumer:
         name = consumer.group_metadata().member_id

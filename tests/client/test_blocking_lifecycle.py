@@ -357,7 +357,7 @@ def test_the_package_is_typed_for_programs(tmp_path):
     )
     arguments = ["--strict", "--config-file", "", "--cache-dir", str(tmp_path / "cache"), str(program)]
     done = subprocess.run([sys.executable, "-m", "mypy", *arguments], capture_output=True, text=True, check=False)
-    told = [line.split('"')[1] for line in done.stdout.splitlines() if "Revealed type" in line]
-    assert told[0].endswith("blocking.deliveries.Delivery"), done.stdout
-    assert "int" in told[1]
-    assert "list[" in told[2]
+    revealed = [line.split('"')[1] for line in done.stdout.splitlines() if "Revealed type" in line]
+    assert revealed[0].endswith("blocking.deliveries.Delivery"), done.stdout
+    assert "int" in revealed[1]
+    assert "list[" in revealed[2]

@@ -1,4 +1,4 @@
-"""Topics that change while records are sent to them: rebuilt, grown, told of by a broker that is behind."""
+"""Topics that change while records are sent to them: rebuilt, grown, reported by a broker that lags."""
 
 from __future__ import annotations
 

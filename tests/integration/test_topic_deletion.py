@@ -1,4 +1,4 @@
-"""A topic that goes while clients read and write it: they are told, others do not notice, its name begins again."""
+"""A deleted topic while clients read and write it: they get an error, others do not notice, its name begins again."""
 
 from __future__ import annotations
 

@@ -60,6 +60,8 @@ class ParkedFetch(InFlightRequest):
         self.is_waiting = True
         self.woken: list[object] = []
 
+    # The four steps of a subclass, in `fast/parked_templates.py`. No ABC: InFlightRequest, the base, has no metaclass.
+
     def look(self, reads: SharedReads) -> None:
         """Look at what has woken it; answer, if that is enough now."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Groups change their protocol: what stays, who is told what, and what stands in the way."""
+"""Groups change their protocol: what stays, what is reported to each member, and what prevents a change."""
 
 from __future__ import annotations
 
