@@ -5,7 +5,9 @@ CPU time (all of its threads, the broker's not) and the time on the clock, from 
 and the making of the values come before. Runs of a round follow each other, so that a drift of the machine hits all;
 medians are printed. The broker is an Ottla with `ottla.acks.all=page-cache`, which leaves the processor to the client.
 
-The latency rows send one record at a time, without linger, and wait for its acknowledgement (acks=all).
+The latency rows send one record at a time, without linger, and wait for its acknowledgement (acks=all). Broker and
+client have a processor each then: left to itself, the kernel puts them on one or on two, which changes a round trip
+more than the client does.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import servers
@@ -196,6 +199,8 @@ def getmany_blocking(address: str, topic: str, records: int) -> Callable[[], Non
             consumer.assign([(topic, 0)])
             while left > 0:
                 for found in consumer.getmany(timeout_ms=1000).values():
+                    for record in found:
+                        assert len(record.value or b"") == VALUE_BYTES
                     left -= len(found)
 
     return run
@@ -210,6 +215,8 @@ def getmany_asyncio(address: str, topic: str, records: int) -> Callable[[], Awai
             consumer.assign([(topic, 0)])
             while left > 0:
                 for found in (await consumer.getmany(timeout_ms=1000)).values():
+                    for record in found:
+                        assert len(record.value or b"") == VALUE_BYTES
                     left -= len(found)
 
     return run
@@ -353,10 +360,11 @@ def run_here(name: str, address: str, topic: str, records: int) -> None:
     print(json.dumps(measured))
 
 
-def run_apart(name: str, address: str, topic: str, records: int) -> Measured:
-    """Measure a run in a process of its own."""
+def run_apart(name: str, address: str, topic: str, records: int, processor: int | None = None) -> Measured:
+    """Measure a run in a process of its own, on one `processor` if it is given."""
     words = [sys.executable, __file__, name, address, topic, str(records)]
-    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, timeout=RUN_LIMIT_S, check=True)
+    keep_to = None if processor is None else partial(os.sched_setaffinity, 0, {processor})
+    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, timeout=RUN_LIMIT_S, check=True, preexec_fn=keep_to)
     return Measured(*json.loads(done.stdout))
 
 
@@ -365,6 +373,7 @@ def compare(records: int, rounds: int, only: str) -> None:
     with servers.Ottla("page-cache") as server:
         address = f"{server.host}:{server.port}"
         run_apart("confluent-kafka produce", address, "stored", records)
+        everywhere, places = os.sched_getaffinity(0), servers.processors()
         number = 0
         found: dict[str, list[Measured]] = {}
         for _ in range(rounds):
@@ -374,10 +383,15 @@ def compare(records: int, rounds: int, only: str) -> None:
                 (LATENCY, "", LATENCY_RECORDS),
             ):
                 chosen = [name for name in group if only in name]
+                processor = None
+                if group is LATENCY and places is not None:
+                    server.keep_to(places[0])
+                    processor = places[1]
                 for name in dict.fromkeys([*list(group)[:1], *chosen] if chosen else []):
                     number += 1
-                    measured = run_apart(name, address, topic or f"written-{number}", count)
+                    measured = run_apart(name, address, topic or f"written-{number}", count, processor)
                     found.setdefault(name, []).append(measured)
+            server.keep_to(*everywhere)
     print_tables(found, records, rounds)
 
 

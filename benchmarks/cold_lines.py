@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import os
 import re
 import shutil
@@ -26,6 +27,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
@@ -53,6 +55,8 @@ OF_RECORDS = re.compile(r"memcpy|memmove|crc32c_hw|crc32c_sw")
 IDEMPOTENT = "produce 16 KB, 5 in flight, idempotent"
 SESSION = "fetch 64 KB, in a session of one partition"
 LARGE = "produce 1 MB, received in two parts"
+TAIL = "a record to a consumer that waits at the end"
+"""The Produce, the answer to the Fetch that was parked, and the consumer's next Fetch, which parks."""
 PART_BYTES = 600_000
 """A socket has a large frame in so many bytes at a time, about: the second read ends with the frame."""
 WORKLOADS = {
@@ -62,6 +66,7 @@ WORKLOADS = {
     LARGE: (1_000_000, 1, False),
     "fetch 64 KB, 1 in flight": (65_536, 1, True),
     SESSION: (65_536, 1, True),
+    TAIL: (170, 1, False),
 }
 
 
@@ -97,11 +102,8 @@ def turns(workload: str, count: int, *, is_idle: bool) -> None:
     produce = frames.produce_exchange(TOPIC, batch, ACKS_ALL).frame
     nowhere = memoryview(bytearray(len(produce)))
     full, cleared = bytearray(EVICTED_BYTES), memoryview(bytearray(EVICTED_BYTES))
-    ours, theirs = socket.socketpair()
-    reader = subprocess.Popen(["cat"], stdin=theirs.fileno(), stdout=subprocess.DEVNULL)
-    theirs.close()
-    with tempfile.TemporaryDirectory(prefix="ottla-bench-") as directory:
-        node, connection = _broker(directory, ours)
+    with _broker() as (node, connect):
+        connection = connect()
 
         def place(data: bytes) -> int:
             connection.get_buffer(-1)[: len(data)] = data
@@ -144,8 +146,24 @@ def turns(workload: str, count: int, *, is_idle: bool) -> None:
             cleared[:] = full
             if not is_idle:
                 run(length)
-    ours.close()
-    reader.wait()
+
+
+def tail_turns(count: int, *, is_idle: bool) -> None:
+    """As `turns`: one record after the other to a consumer that has a connection of its own."""
+    batch, _ = frames.batch_of(WORKLOADS[TAIL][0])
+    produce, fetch = frames.produce_exchange(TOPIC, batch, ACKS_ALL).frame, frames.fetch_exchange(TOPIC, len(batch))
+    full, cleared = bytearray(EVICTED_BYTES), memoryview(bytearray(EVICTED_BYTES))
+    with _broker() as (node, connect):
+        producer, consumer = connect(), connect()
+        for number in range(WARM_TURNS + count):
+            for connection, data in ((consumer, _at(fetch, number)), (producer, produce)):
+                connection.get_buffer(-1)[: len(data)] = data
+                if number >= WARM_TURNS:
+                    cleared[:] = full
+                if number < WARM_TURNS or not is_idle:
+                    connection.buffer_updated(len(data))
+                    if node.services.turn.has_work:
+                        node.services.turn.end()
 
 
 def _asked(workload: str, node: Any) -> list[bytes]:
@@ -168,8 +186,9 @@ def _asked(workload: str, node: Any) -> list[bytes]:
     return [frames.produce_exchange(TOPIC, batch, ACKS_ALL).frame * in_flight] * FETCHED_BATCHES
 
 
-def _broker(directory: str, taker: socket.socket) -> tuple[Any, Any]:
-    """A node with a topic, and a connection whose answers go to `taker`."""
+@contextlib.contextmanager
+def _broker() -> Iterator[tuple[Any, Callable[[], Any]]]:
+    """A node with a topic, and what makes a connection; the answers of all go to one socket."""
     from ottla.broker.catalog.catalog import NewTopic
     from ottla.broker.net.connections import Connections
     from ottla.broker.node import Node
@@ -180,13 +199,24 @@ def _broker(directory: str, taker: socket.socket) -> tuple[Any, Any]:
     # Valgrind does not know cachestat(2), and the pages are in memory.
     ResidencyProbe.is_resident = lambda *_: True  # type: ignore[method-assign]  # stands in for what valgrind lacks
     os_file.RESIDENT_FOR_NS = 1 << 60  # type: ignore[misc]  # under valgrind half a second is over at once
-    node = Node(BrokerConfig.of({"log.dirs": directory, "ottla.acks.all": "page-cache"}))
-    node.start()
-    node.services.catalog.create_topics([NewTopic(TOPIC, 1)], lambda _: None)
-    node.settle()
-    connection = Connections(node.services, node.dispatcher, sends_maps=True).protocol("PLAINTEXT")
-    connection.connection_made(_Transport(taker))
-    return node, connection
+    ours, theirs = socket.socketpair()
+    reader = subprocess.Popen(["cat"], stdin=theirs.fileno(), stdout=subprocess.DEVNULL)
+    theirs.close()
+    with tempfile.TemporaryDirectory(prefix="ottla-bench-") as directory:
+        node = Node(BrokerConfig.of({"log.dirs": directory, "ottla.acks.all": "page-cache"}))
+        node.start()
+        node.services.catalog.create_topics([NewTopic(TOPIC, 1)], lambda _: None)
+        node.settle()
+        connections = Connections(node.services, node.dispatcher, sends_maps=True)
+
+        def connect() -> Any:
+            connection = connections.protocol("PLAINTEXT")
+            connection.connection_made(_Transport(ours))
+            return connection
+
+        yield node, connect
+    ours.close()
+    reader.wait()
 
 
 def _at(exchange: frames.Exchange, offset: int) -> bytes:
@@ -258,7 +288,11 @@ def main() -> int:
     parser.add_argument("--idle", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.inside:
-        turns(options.inside, int(options.turns), is_idle=options.idle)
+        count = int(options.turns)
+        if options.inside == TAIL:
+            tail_turns(count, is_idle=options.idle)
+        else:
+            turns(options.inside, count, is_idle=options.idle)
         return 0
     if shutil.which("valgrind") is None:
         sys.exit("This needs valgrind (Debian: apt-get install valgrind).")

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import frames
 from servers import resident_mb
-from startup import Broker
+from startup import Broker, cpu_seconds
 
 from ottla.protocol.api.api_versions import ApiVersionsRequest
 from ottla.protocol.api.create_topics import CreateTopicsRequest
@@ -112,11 +112,15 @@ def produce(topic: str, partition: int, batch: bytes) -> tuple[Request, int]:
     return ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=topics), PRODUCE_VERSION
 
 
-def ended(broker: Broker, number: signal.Signals) -> float:
-    """Seconds until it has ended."""
-    begun_s = time.perf_counter()
-    broker.end(number)
-    return time.perf_counter() - begun_s
+def show_end(what: str, broker: Broker) -> None:
+    """Stop it: seconds until it has ended, and its CPU seconds for that."""
+    pid = broker.process.pid
+    begun_s, begun_cpu_s = time.perf_counter(), cpu_seconds(pid)
+    broker.process.send_signal(signal.SIGTERM)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    show(what, time.perf_counter() - begun_s, "s")
+    show("    CPU", cpu_seconds(pid) - begun_cpu_s, "s")
+    broker.process.wait()
 
 
 def partitions(place: Path, count: int, acks: str) -> None:
@@ -130,13 +134,14 @@ def partitions(place: Path, count: int, acks: str) -> None:
     show("resident memory then", resident_mb(broker.process.pid), "MB")
     batch, _ = frames.batch_of(170)
     wanted = [produce(f"t{topic}", index, batch) for topic in range(topics) for index in range(PARTITIONS_OF_A_TOPIC)]
-    begun_s = time.perf_counter()
+    begun_s, begun_cpu_s = time.perf_counter(), cpu_seconds(broker.process.pid)
     client.ask(wanted)
     show("a first record to each", time.perf_counter() - begun_s, "s")
-    show("stop", ended(broker, signal.SIGTERM), "s")
+    show("    CPU", cpu_seconds(broker.process.pid) - begun_cpu_s, "s")
+    show_end("stop", broker)
     broker = Broker(place, acks)
     show("start after that", broker.ready_s, "s")
-    show("stop where nothing was written", ended(broker, signal.SIGTERM), "s")
+    show_end("stop where nothing was written", broker)
     broker = Broker(place, acks)
     broker.end(signal.SIGKILL)
     broker = Broker(place, acks)

@@ -18,6 +18,7 @@ A JVM compiles while it runs: each broker gets `--warm` rounds of every workload
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import platform
 import shlex
@@ -31,6 +32,8 @@ import servers
 from first_produce import first_produce
 from tabulate import tabulate
 from tansu import Tansu
+from transactions import LOADS, MOST_PRODUCERS, BenchProducer, TransactionLoad, round_of
+from transactions import TOPIC as TRANSACTIONS_TOPIC
 from workloads import WORKLOADS, groups, run
 
 STARTS = 3
@@ -140,9 +143,58 @@ def compare(brokers: list[Contender], options: argparse.Namespace) -> int:
                 rows.append([name, broker, *_figures(results[broker], results[together[0]])])
                 name = ""
         print(f"done: {workload.name}", file=sys.stderr)
+    rows += _transaction_rows(brokers, options)
     headers = ["workload", "broker", "CPU us/request", "CPU / Ottla's", "requests/s", "MB/s", "p50 us", "p99 us"]
     print(tabulate(rows, headers=headers, disable_numparse=True))
     return 0
+
+
+def _transaction_rows(brokers: list[Contender], options: argparse.Namespace) -> list[list[str]]:
+    """Transactions, begin to commit: a request of these rows is a whole transaction. Not Tansu's, whose markers no
+    reader sees, nor of brokers that refuse them."""
+    loads = [load for load in LOADS if options.only in load.name]
+    rows: list[list[str]] = []
+    if not loads:
+        return rows
+    for together in groups([one.name for one in brokers if not one.name.startswith("tansu")]):
+        scale = options.scale * (SYNCING_SCALE if together[0].endswith("sync") else 1)
+        with contextlib.ExitStack() as running:
+            servers_of: dict[str, servers.Server] = {}
+            producers_of: dict[str, list[BenchProducer]] = {}
+            for one in brokers:
+                if one.name not in together:
+                    continue
+                server = servers_of[one.name] = running.enter_context(one.start())
+                server.create_topic(TRANSACTIONS_TOPIC, MOST_PRODUCERS)
+                producers_of[one.name] = [
+                    BenchProducer(server.host, server.port, number, "bench") for number in range(MOST_PRODUCERS)
+                ]
+            for load in loads:
+                results = _rounds_of(load, servers_of, producers_of, scale, options)
+                name = load.name
+                for broker in servers_of:
+                    rows.append([name, broker, *_figures(results[broker], results[next(iter(servers_of))])])
+                    name = ""
+                print(f"done: {load.name}", file=sys.stderr)
+    return rows
+
+
+def _rounds_of(
+    load: TransactionLoad,
+    servers_of: dict[str, servers.Server],
+    producers_of: dict[str, list[BenchProducer]],
+    scale: float,
+    options: argparse.Namespace,
+) -> dict[str, list[dict[str, float]]]:
+    """The figures of the rounds of one load, by broker: the brokers in turn, after those that warm them up."""
+    count = max(load.producers, int(load.count * scale))
+    results: dict[str, list[dict[str, float]]] = {name: [] for name in servers_of}
+    for number in range(options.warm + options.rounds):
+        for name, server in servers_of.items():
+            figures = round_of(load, producers_of[name], count, server)
+            if number >= options.warm:
+                results[name].append(figures)
+    return results
 
 
 def _start(contender: Contender, _: list[str]) -> servers.Server:

@@ -101,10 +101,10 @@ class Server:
             self.process.wait()
         shutil.rmtree(self.directory, ignore_errors=True)
 
-    def keep_to(self, processor: int) -> None:
-        """Run on one processor only, with all threads that there are."""
+    def keep_to(self, *processors: int) -> None:
+        """Run on some processors only, with all threads that there are."""
         for task in Path(f"/proc/{self.pid}/task").iterdir():
-            os.sched_setaffinity(int(task.name), {processor})
+            os.sched_setaffinity(int(task.name), processors)
 
     def create_topic(self, topic: str, partitions: int = 1) -> None:
         """Make a topic, and wait until it has a leader."""

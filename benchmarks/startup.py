@@ -121,7 +121,7 @@ class Broker:
         self.lines: list[tuple[float, str]] = []
         self.began_s = time.perf_counter()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "ottla", "serve", *words],
+            [sys.executable, "-P", "-m", "ottla", "serve", *words],  # -P: not the checkout that happens to be here
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -36,9 +36,9 @@ class Workload:
 WORKLOADS = [
     Workload("produce 1 MB, 5 in flight", 1_000_000, 1, 5, 25, promise=0.7),
     Workload("produce 16 KB, 5 in flight", 16_384, 1, 5, 2_000, promise=0.5),
-    Workload("produce 100 B, 1 in flight (round trip)", 170, 1, 1, 2_000),
-    Workload("produce 100 B, 20 connections x 5", 170, 20, 5, 15_000),
-    Workload("produce 100 B, 100 in flight", 170, 1, 100, 20_000),
+    Workload("produce 100 B, 1 in flight (round trip)", 170, 1, 1, 2_000, promise=0.5),
+    Workload("produce 100 B, 20 connections x 5", 170, 20, 5, 15_000, promise=0.2),
+    Workload("produce 100 B, 100 in flight", 170, 1, 100, 20_000, promise=0.12),
     Workload("fetch 64 KB, 1 in flight", 65_536, 1, 1, 2_000, fetch=True, promise=0.8),
     Workload("fetch 1 MB, 1 in flight", 1_000_000, 1, 1, 600, fetch=True, promise=0.8),
 ]

@@ -1,4 +1,4 @@
-"""Kafka's hash of keys, for all keys of an Arrow array at once: the partition where Java's producer puts each.
+"""Kafka's hash of keys, for all keys of a column at once: the partition where Java's producer puts each.
 
 MurmurHash2 in 32 bits as `Utils.murmur2` of Kafka's Java clients has it: the hash starts as seed xor length, takes in
 four bytes after four, little-endian, then the one to three that are left, and is mixed at the end. All keys step side
@@ -15,10 +15,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy.typing as npt
     import pyarrow as pa
 
     Hashes = npt.NDArray[np.uint32]
+    Positions = npt.NDArray[np.int64]
 
 _SEED = np.uint32(0x9747B28C)
 _MULTIPLIER = np.uint32(0x5BD1E995)
@@ -31,7 +34,11 @@ def hash_keys(keys: pa.Array) -> Hashes:
     _, edges_buffer, data_buffer = keys.buffers()
     edges = np.frombuffer(edges_buffer, np.int64)[keys.offset : keys.offset + len(keys) + 1]
     data = np.frombuffer(data_buffer, np.uint8) if data_buffer is not None else np.zeros(0, np.uint8)
-    starts, lengths = edges[:-1], np.diff(edges)
+    return _hash(data, edges[:-1], np.diff(edges))
+
+
+def _hash(data: npt.NDArray[np.uint8], starts: Positions, lengths: Positions) -> Hashes:
+    """Hash the keys that lie in `data`, `lengths` bytes each from `starts` on."""
     hashes = lengths.astype(np.uint32) ^ _SEED
     if not len(data):
         return _finish(hashes)
@@ -55,7 +62,19 @@ def hash_keys(keys: pa.Array) -> Hashes:
 
 def partitions_of(keys: pa.Array, partition_count: int) -> npt.NDArray[np.int64]:
     """Return the partition of each key: its hash without the sign bit, modulo the number of partitions."""
-    return (hash_keys(keys) & np.uint32(0x7FFFFFFF)).astype(np.int64) % partition_count
+    return _partitions(hash_keys(keys), partition_count)
+
+
+def partitions_of_bytes(keys: Sequence[bytes], partition_count: int) -> list[int]:
+    """As `partitions_of`, of Python's bytes and to Python's numbers."""
+    lengths = np.fromiter(map(len, keys), np.int64, len(keys))
+    data = np.frombuffer(b"".join(keys), np.uint8)
+    found: list[int] = _partitions(_hash(data, np.cumsum(lengths) - lengths, lengths), partition_count).tolist()
+    return found
+
+
+def _partitions(hashes: Hashes, partition_count: int) -> Positions:
+    return (hashes & np.uint32(0x7FFFFFFF)).astype(np.int64) % partition_count
 
 
 def _finish(hashes: Hashes) -> Hashes:

@@ -5,7 +5,6 @@ Handlers never see a transport, only the `Peer` (`peer.py`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ottla.broker.peer import Peer
@@ -17,16 +16,17 @@ if TYPE_CHECKING:
     from ottla.broker.groups.coordinator import GroupCoordinator
     from ottla.broker.profiles.profiles import AdvertisedApi, Profile
     from ottla.broker.runtime.on_demand import OnDemand
+    from ottla.broker.transactions.coordinator import TransactionCoordinator
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class ApiServices(Services):
+class ApiServices(Services, eq=False, frozen=True):
     """The broker's services as handlers, pages and figures reach them: with what stands on the services themselves.
 
     Attributes:
         fetch_sessions: what consumers fetch, remembered between their requests.
         parked_fetches: requests of consumers that wait, and are answered from templates.
         groups: the group coordinator, made when first asked for: its code is a fifth of what a start would import.
+        transactions: the transaction coordinator, made when first asked for, too.
         profile: whose versions of the APIs are shown to clients.
         advertised_apis: what ApiVersions answers, in the profile's versions.
     """
@@ -34,6 +34,7 @@ class ApiServices(Services):
     fetch_sessions: FetchSessions
     parked_fetches: ParkedFetches
     groups: OnDemand[GroupCoordinator]
+    transactions: OnDemand[TransactionCoordinator]
     profile: Profile
     advertised_apis: list[AdvertisedApi]
 

@@ -35,12 +35,13 @@ from ottla.broker.runtime.workers import InlineWorkers, OneAtATime, ThreadedWork
 from ottla.storage.directories.manager import LogManager
 from ottla.storage.files.clock import SystemClock
 from ottla.storage.files.clock_trust import ClockLimits, ClockTrust
-from ottla.storage.formats.layout import OFFSETS_TOPIC
+from ottla.storage.formats.layout import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
 if TYPE_CHECKING:
     from ottla.broker.groups.coordinator import GroupCoordinator
     from ottla.broker.runtime.disk import GroupSyncer
     from ottla.broker.runtime.workers import Post, Workers
+    from ottla.broker.transactions.coordinator import TransactionCoordinator
     from ottla.config.broker import BrokerConfig
     from ottla.storage.files.clock import Clock
     from ottla.storage.files.files import Files
@@ -122,6 +123,7 @@ class Node:
             fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots, clock),
             parked_fetches=ParkedFetches(turn, timers, clock.monotonic_ms, validity, answer_memory),
             groups=OnDemand(self._make_groups),
+            transactions=OnDemand(self._make_transactions),
             profile=profile,
             advertised_apis=advertised_apis(profile=profile),
         )
@@ -165,7 +167,11 @@ class Node:
             self._is_claimed = False
             services.log_manager.open_directories(services.config.ottla_cluster_id or None, services.catalog.look)
             # Before the first log is written: whatever fails from now on is reported to the descriptors that it holds.
-            services.syncer.open_volumes(services.files, services.log_manager.directories)
+            services.syncer.open_volumes(
+                services.files,
+                services.log_manager.directories,
+                may_sync=services.config.ottla_syncfs_enable,
+            )
         except BaseException:
             services.syncer.close()
             services.workers.close()
@@ -183,9 +189,12 @@ class Node:
             raise
 
     def begin(self) -> None:
-        """Load the groups and plan the chores, on the broker's thread."""
-        if OFFSETS_TOPIC in self.services.catalog.topics:
+        """Load the groups and transactions, and plan the chores, on the broker's thread."""
+        topics = self.services.catalog.topics
+        if OFFSETS_TOPIC in topics:
             self.services.groups.get().open()
+        if TRANSACTIONS_TOPIC in topics:
+            self.services.transactions.get().open()
         self.chores.start()
 
     def stop(self) -> None:
@@ -197,9 +206,9 @@ class Node:
         """Append what is gathered, and end everything that works on logs. Blocks."""
         services = self.services
         self.chores.stop()
-        groups = services.groups.if_made
-        if groups is not None:
-            groups.close()
+        for coordinator in (services.groups.if_made, services.transactions.if_made):
+            if coordinator is not None:
+                coordinator.close()
         services.turn.end()
         services.syncer.close()
         services.workers.close()
@@ -221,6 +230,13 @@ class Node:
         groups = GroupCoordinator(self.services)
         self.services.catalog.topic_listeners.append(groups.on_topics_changed)
         return groups
+
+    def _make_transactions(self) -> TransactionCoordinator:
+        from ottla.broker.transactions.coordinator import TransactionCoordinator
+
+        transactions = TransactionCoordinator(self.services, self.services.groups.get)
+        self.services.catalog.topic_listeners.append(transactions.on_topics_changed)
+        return transactions
 
     def _run_later(self, step: Callable[[], None]) -> None:
         """Run `step` when others have had their turn."""

@@ -7,8 +7,9 @@ it (`ReceivedBytes`), so that this file knows nothing of `net`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
+
+from ottla.plain import Plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +30,18 @@ class ReceivedBytes(Protocol):
 
 
 class FastPath(Protocol):
-    """What answers requests that look like earlier ones (`broker/fast/hot_path.py`)."""
+    """What answers requests that look like earlier ones (`broker/fast/hot_path.py`). `fetch` is None where none of them
+    is a Fetch.
+    """
+
+    @property
+    def fetch(self) -> object | None:
+        """The templates of Fetch requests."""
+
+    def try_park(self, view: memoryview, end: int) -> InFlightRequest | None:
+        """Let the request of `view[:end]` wait, if that is one Fetch for which there is too little, like the one
+        before it; else None, and nothing done.
+        """
 
     def try_answer(self, view: memoryview, end: int, most: int) -> tuple[Sequence[Buffer], int] | None:
         """Answer the requests of `view[:end]`, at most `most`, at once: the answers, and where the next frame begins.
@@ -46,6 +58,16 @@ class FastPath(Protocol):
         """
 
 
+class Owner(Protocol):
+    """A connection, as its `Peer` sees it."""
+
+    def close(self, reason: str) -> None:
+        """End it after this turn with one log line."""
+
+    def hold_answer(self, reservation: Reservation) -> None:
+        """Count the memory of the answer that is given next until it has left."""
+
+
 class RequestContext(Protocol):
     """What parts that know nothing of handlers may see of a request's `Context`: version, client and connection."""
 
@@ -54,23 +76,16 @@ class RequestContext(Protocol):
     connection: Peer
 
 
-def _ignore(reason: str) -> None:
-    """Where no connection is after the request, there is nothing to close."""
-
-
-@dataclass(slots=True, eq=False)
-class Peer:
+class Peer(Plain, eq=False):
     """The other end of a connection, as handlers see it.
 
     `listener` is the name of the listener it came in by, `host` and `port` its own address, `local_address` the
     (host, port) that it connected to, as the socket reports it: the advertised address of a listener without one.
     `sends_maps` says that record bytes may be given as views of mapped files (plaintext on uvloop only: anything that
     reads the bytes in our process would die of a lost page). `software`: what the client calls itself (KIP-511), empty
-    until it has. `close(reason)` ends the connection after this turn with one log line. `hot_path` holds its request
-    templates, None before the first is learnt. `received` counts what of a request is kept beyond its turn, and
-    `hold(reservation)` the memory of the answer that is given next, until it has left; both None where no connection
-    is after. `on_end` is the group coordinator's: called once when the connection has ended, None where no member
-    came by it.
+    until it has. `hot_path` holds its request templates, None before the first is learnt. `received` counts what of a
+    request is kept beyond its turn, and `owner` is the connection; both None where there is none. `on_end` is the group
+    coordinator's: called once when the connection has ended, None where no member came by it.
     """
 
     listener: str = "PLAINTEXT"
@@ -80,21 +95,24 @@ class Peer:
     sends_maps: bool = False
     software: str = ""
     hot_path: FastPath | None = None
-    close: Callable[[str], None] = field(default=_ignore, repr=False)
-    received: ReceivedBytes | None = field(default=None, repr=False)
-    hold: Callable[[Reservation], None] | None = field(default=None, repr=False)
-    on_end: Callable[[], None] | None = field(default=None, repr=False)
+    received: ReceivedBytes | None = None
+    owner: Owner | None = None
+    on_end: Callable[[], None] | None = None
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         software = f" ({self.software})" if self.software else ""
         return f"{host}:{self.port}{software} on {self.listener}"
 
+    def close(self, reason: str) -> None:
+        """End the connection after this turn with one log line; nothing where there is none."""
+        if self.owner is not None:
+            self.owner.close(reason)
+
     def end(self) -> None:
         """The connection has ended: say so, and hold on to nothing, neither to logs nor in a circle to itself."""
         self.hot_path = None
-        self.close = _ignore
-        self.hold = None
+        self.owner = None
         on_end, self.on_end = self.on_end, None
         if on_end is not None:
             on_end()

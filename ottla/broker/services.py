@@ -7,8 +7,9 @@ sessions, coordinators) is added one floor up, by `ApiServices`: parts below it 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from ottla.plain import Plain
 
 if TYPE_CHECKING:
     from ottla.broker.catalog.catalog import Catalog
@@ -28,8 +29,7 @@ if TYPE_CHECKING:
     from ottla.storage.files.files import Files
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Services:
+class Services(Plain, eq=False, frozen=True):
     """See the module's text. All of it is for the broker's one thread, but for what says otherwise.
 
     Attributes:

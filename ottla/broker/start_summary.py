@@ -1,4 +1,6 @@
-"""The lines that a start logs: version, configuration, directories, topics and groups, what a recovery has done."""
+"""The lines that a start logs: version, configuration, directories, topics, groups and transactional ids, what a
+recovery has done.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,11 @@ import logging
 import platform
 from typing import TYPE_CHECKING
 
+from ottla.broker.metadata.features import (
+    NEWEST_TRANSACTION_VERSION,
+    SUPPORTED_FEATURES,
+    TRANSACTION_VERSION_FEATURE,
+)
 from ottla.broker.runtime.descriptors import descriptor_limit, shortage
 from ottla.protocol.records import checksum, compression
 from ottla.shown import counted, shown_bytes
@@ -20,7 +27,8 @@ LOG = logging.getLogger("ottla.server")
 
 
 def log_start_summary(config: BrokerConfig, services: ApiServices, elapsed_ms: int) -> None:
-    """Log what has started, with what configuration, directories, topics and groups, and what a recovery has done.
+    """Log what has started, with what configuration, directories, topics, groups and transactional ids, and what a
+    recovery has done.
 
     `elapsed_ms`: since the start began. Called on the loop.
     """
@@ -46,6 +54,8 @@ def log_start_summary(config: BrokerConfig, services: ApiServices, elapsed_ms: i
     for directory in services.log_manager.directories:
         clean = "stopped cleanly before" if directory.was_clean else "new, or not stopped cleanly before"
         LOG.info("log directory %s: %s, %s; %s", directory.path, directory.state.value, clean, directory.room)
+    if line := lower_transaction_version(services):
+        LOG.info("%s", line)
     logs = list(services.log_manager.logs.values())
     size_bytes = sum(log.size_bytes for log in logs)
     partition_count = sum(len(topic.partitions) for topic in services.catalog.topics.values())
@@ -56,13 +66,8 @@ def log_start_summary(config: BrokerConfig, services: ApiServices, elapsed_ms: i
         shown_bytes(size_bytes),
         elapsed_ms,
     )
-    groups = services.groups.if_made
-    if groups is not None:
-        if group_count := groups.count_by_state().total():
-            offsets = counted(groups.offset_count, "committed offset")
-            LOG.info("%s with %s", counted(group_count, "group"), offsets)
-        if groups.loads_under_way:
-            LOG.info("groups: %s to be loaded", counted(groups.loads_under_way, "partition"))
+    _log_groups(services)
+    _log_transactions(services)
     recovered = [log for log in logs if log.recovery.scanned_bytes or log.recovery.truncated_bytes]
     if recovered:
         LOG.info(
@@ -71,3 +76,40 @@ def log_start_summary(config: BrokerConfig, services: ApiServices, elapsed_ms: i
             shown_bytes(sum(log.recovery.scanned_bytes for log in recovered)),
             shown_bytes(sum(log.recovery.truncated_bytes for log in recovered)),
         )
+
+
+def _log_groups(services: ApiServices) -> None:
+    groups = services.groups.if_made
+    if groups is None:
+        return
+    if group_count := groups.count_by_state().total():
+        LOG.info("%s with %s", counted(group_count, "group"), counted(groups.offset_count, "committed offset"))
+    if groups.loads_under_way:
+        LOG.info("groups: %s to be loaded", counted(groups.loads_under_way, "partition"))
+
+
+def _log_transactions(services: ApiServices) -> None:
+    transactions = services.transactions.if_made
+    if transactions is None:
+        return
+    if id_count := transactions.id_count:
+        is_open = counted(transactions.open_count, "open transaction")
+        LOG.info("%s with %s", counted(id_count, "transactional id"), is_open)
+    if transactions.loads_under_way:
+        LOG.info("transactions: %s to be loaded", counted(transactions.loads_under_way, "partition"))
+
+
+def lower_transaction_version(services: ApiServices) -> str:
+    """The line that says that `transaction.version` can be raised, and how; empty where it is at its highest level, and
+    where the profile's release does not have it.
+    """
+    level = services.catalog.transaction_version
+    if level == NEWEST_TRANSACTION_VERSION:
+        return ""
+    if TRANSACTION_VERSION_FEATURE not in services.profile.supported_features(SUPPORTED_FEATURES):
+        return ""
+    return (
+        f"{TRANSACTION_VERSION_FEATURE} is {level}, as directories keep it that are not new; level"
+        f" {NEWEST_TRANSACTION_VERSION} fences old producers better and takes fewer requests:"
+        f" `ottla features upgrade {TRANSACTION_VERSION_FEATURE} {NEWEST_TRANSACTION_VERSION} -b HOST:PORT` raises it"
+    )

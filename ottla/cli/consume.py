@@ -21,7 +21,7 @@ from ottla.cli.waiting import Waiting
 from ottla.shown import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ottla.cli.progress import Progress
     from ottla.client import Consumer, ConsumerRecord, TopicPartition
@@ -75,6 +75,11 @@ CLIENT_ID = "ottla-consume"
     type=click.Choice(["classic", "consumer"]),
     help="What assigns the partitions: classic, a member; consumer, the broker (KIP-848).  [default: classic]",
 )
+@click.option(
+    "--isolation",
+    type=click.Choice(["read_uncommitted", "read_committed"]),
+    help="read_committed hides records of open and aborted transactions.  [default: read_uncommitted]",
+)
 @click.option("-n", "--max-messages", type=Number(1), metavar="N", help="Stop after this many records.")
 @click.option("-e", "--exit-at-end", is_flag=True, help="Stop at the end that the topic has now.")
 @click.option("--keys", is_flag=True, help="Print keys.")
@@ -99,7 +104,7 @@ CLIENT_ID = "ottla-consume"
     multiple=True,
     metavar="KEY=VALUE",
     shell_complete=suggestions.consumer_pairs,
-    help="An option of the consumer by Kafka's name, such as isolation.level=read_committed. May be repeated.",
+    help="An option of the consumer by Kafka's name, such as max.poll.records=100. May be repeated.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Show no progress and no messages about waiting.")
 def consume(
@@ -111,6 +116,7 @@ def consume(
     partitions: tuple[int, ...],
     group_id: str | None,
     group_protocol: str | None,
+    isolation: str | None,
     max_messages: int | None,
     exit_at_end: bool,
     keys: bool,
@@ -175,7 +181,12 @@ def consume(
         {"client_id": CLIENT_ID, "default_api_timeout_ms": TIMEOUT_MS},
         properties=given,
         option="--consumer-property",
-        chosen={"auto_offset_reset": reset, "group_id": group_id, "group_protocol": group_protocol},
+        chosen={
+            "auto_offset_reset": reset,
+            "group_id": group_id,
+            "group_protocol": group_protocol,
+            "isolation_level": isolation,
+        },
     )
     if partitions or offset is not None or timestamp is not None:
         options.pop("group_id", None)  # of a --command-config that other programs share
@@ -390,7 +401,7 @@ class _Reading:
                 return False
         return True
 
-    def _write(self, records: list[ConsumerRecord]) -> None:
+    def _write(self, records: Sequence[ConsumerRecord]) -> None:
         if not records:
             return
         lines = b"".join(map(self._line, records))

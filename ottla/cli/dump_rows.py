@@ -9,27 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
-from uuid import UUID
+from typing import Final
 
 from ottla.cli.batch_words import header_to_json, record_to_json
-from ottla.cli.show import json_bytes, show_hex
-from ottla.protocol.records.batch import BatchHeader, CorruptBatch, Record
+from ottla.cli.dump_records import Row, Words, control_words, words_of
+from ottla.cli.show import show_hex
+from ottla.protocol.records.batch import BatchHeader, CorruptBatch
 from ottla.protocol.records.formats import any_crc_matches, decode_any
 from ottla.storage.directories.directory_shapes import SEGMENT_OF_0_7
 from ottla.storage.files.files import File, Files
 from ottla.storage.formats import layout
 from ottla.storage.formats.checkpoint import BrokenFile, read_offsets
-from ottla.storage.formats.kafka_uuid import uuid_to_text
 from ottla.storage.formats.leader_epoch_checkpoint import read_leader_epochs
 from ottla.storage.index.index_reading import OFFSET_ENTRY, TIME_ENTRY, read_index
-from ottla.storage.producers.producer_state import CorruptSnapshot, parse_snapshot
-from ottla.storage.producers.transactions import ENTRY as TRANSACTION_ENTRY
-from ottla.storage.producers.transactions import AbortedTransaction
+from ottla.storage.producers.snapshot_format import CorruptSnapshot, parse_snapshot
+from ottla.storage.producers.transaction_index import ENTRY as TRANSACTION_ENTRY
+from ottla.storage.producers.transaction_index import AbortedTransaction
 from ottla.storage.segment.scan import walk, with_inner_offsets
-
-Row = dict[str, Any]
-"""One JSON object; the values are what `json.dumps` takes."""
 
 MAX_BATCH_BYTES: Final = 256 * 1024 * 1024
 """Largest batch that is read whole, for its checksum and its records."""
@@ -110,19 +106,21 @@ def _problem(text: object) -> Row:
 
 
 def _batch_rows(files: Files, path: Path, with_records: bool) -> Iterator[Row]:
-    is_metadata = path.parent.name.startswith(f"{layout.CLUSTER_METADATA_TOPIC}-") or path.name.endswith(".checkpoint")
+    words = words_of(path)
     size = files.size(path)
     file = files.open(path)
     try:
         for position, header in walk(file.pread, 0, size):
-            yield from _one_batch(file, position, header, with_records, is_metadata)
+            yield from _one_batch(file, position, header, with_records, words)
     except CorruptBatch as error:
         yield _problem(error)
     finally:
         file.close()
 
 
-def _one_batch(file: File, position: int, header: BatchHeader, with_records: bool, is_metadata: bool) -> Iterator[Row]:
+def _one_batch(
+    file: File, position: int, header: BatchHeader, with_records: bool, words: Words | None
+) -> Iterator[Row]:
     if header.size_bytes > MAX_BATCH_BYTES:
         yield {"type": "batch", **header_to_json(header, position)}
         yield _problem(f"at position {position}: a batch of {header.size_bytes} bytes is not read")
@@ -139,63 +137,9 @@ def _one_batch(file: File, position: int, header: BatchHeader, with_records: boo
         return
     for record in records:
         if header.is_control:
-            yield {"type": "record", **record_to_json(record), "control": _control(record)}
-        elif is_metadata:
-            yield {"type": "record", **record_to_json(record), "value": None, "metadata": _metadata(record)}
+            yield {"type": "record", **record_to_json(record), **control_words(record)}
         else:
-            yield {"type": "record", **record_to_json(record)}
-
-
-def _control(record: Record) -> Row:
-    from ottla.protocol.errors import MalformedMessage
-    from ottla.protocol.records.control import ControlType, decode_control_key
-    from ottla.protocol.stored import control
-
-    classes: dict[ControlType, type[control.ControlRecord]] = {
-        ControlType.LEADER_CHANGE: control.LeaderChangeMessage,
-        ControlType.SNAPSHOT_HEADER: control.SnapshotHeaderRecord,
-        ControlType.SNAPSHOT_FOOTER: control.SnapshotFooterRecord,
-        ControlType.KRAFT_VERSION: control.KRaftVersionRecord,
-        ControlType.KRAFT_VOTERS: control.VotersRecord,
-    }
-    try:
-        kind = decode_control_key(record.key)
-        if kind is None:
-            return {"kind": "unknown"}
-        if kind not in classes or record.value is None:
-            return {"kind": kind.name}
-        return {"kind": kind.name, **_fields(control.decode_control_record(classes[kind], record.value))}
-    except (CorruptBatch, MalformedMessage) as error:
-        return {"kind": "unreadable", "problem": str(error)}
-
-
-def _metadata(record: Record) -> Row:
-    from ottla.protocol.errors import MalformedMessage
-    from ottla.protocol.stored.metadata import decode_metadata_record
-
-    try:
-        decoded = decode_metadata_record(record.value or b"")
-    except MalformedMessage as error:
-        return {"kind": "unreadable", "problem": str(error), "value": json_bytes(record.value)}
-    return {"kind": type(decoded).__name__, **_fields(decoded)}
-
-
-def _fields(message: object) -> Row:
-    """The fields of a message, in JSON's types."""
-    slots: tuple[str, ...] = getattr(type(message), "__slots__", ())
-    return {name: _json(getattr(message, name)) for name in slots}
-
-
-def _json(value: object) -> object:
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, bytes | bytearray | memoryview):
-        return json_bytes(bytes(value))
-    if isinstance(value, UUID):
-        return uuid_to_text(value)
-    if isinstance(value, list | tuple):
-        return [_json(one) for one in value]
-    return _fields(value) if getattr(type(value), "__slots__", None) and hasattr(value, "fields") else str(value)
+            yield {"type": "record", **record_to_json(record), **({} if words is None else words(record))}
 
 
 # --- indexes, snapshots, checkpoints ----------------------------------------------------------------------------------

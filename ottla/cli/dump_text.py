@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 import click
 
-from ottla.cli.dump_rows import UNREAD_0_7, Row
+from ottla.cli.dump_records import Row
+from ottla.cli.dump_rows import UNREAD_0_7
 from ottla.cli.show import show_bytes, show_time
 from ottla.protocol.records.batch import MAGIC
 from ottla.shown import shown_bytes
@@ -64,7 +65,7 @@ def _batch(row: Row) -> str:
 
 def _record(row: Row) -> str:
     start = f"    offset {row['offset']}  {show_time(row['timestamp'])}  "
-    for name in ("control", "metadata"):
+    for name in ("control", "metadata", "transaction"):
         if name in row:
             fields = {key: value for key, value in row[name].items() if key != "kind"}
             return f"{start}{row[name]['kind']} {json.dumps(fields)}"

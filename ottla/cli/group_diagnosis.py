@@ -8,6 +8,7 @@ Partitions of which the same is to be said share a line.
 from __future__ import annotations
 
 import difflib
+import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -44,12 +45,19 @@ class Finding(NamedTuple):
 
 
 class OpenTransaction(NamedTuple):
-    """A transaction that holds the last stable offset back."""
+    """A transaction that holds the last stable offset back.
+
+    Attributes:
+        silent_for_ms: how long ago it last wrote to the partition.
+        transactional_id: whose it is, where a coordinator says that it is open.
+        is_hanging: no coordinator knows it, so that nobody will end it.
+    """
 
     producer_id: int
     start_offset: int
     silent_for_ms: int | None = None
-    """How long ago it last wrote to the partition."""
+    transactional_id: str | None = None
+    is_hanging: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,8 +280,18 @@ def _held_back(one: PartitionFacts) -> Finding:
     remedy = "its producer has to commit or abort; until then only read_uncommitted gets these records"
     if one.open_transactions:
         oldest = min(one.open_transactions, key=lambda transaction: transaction.start_offset)
+        whose = "" if oldest.transactional_id is None else f"transactional id {oldest.transactional_id!r}, "
         silent = "" if oldest.silent_for_ms is None else f", silent for {oldest.silent_for_ms / 1000:,.0f} s"
-        text += f" (producer {oldest.producer_id}, begun at {oldest.start_offset:,}{silent})"
+        text += f" ({whose}producer {oldest.producer_id}, begun at {oldest.start_offset:,}{silent})"
+        if oldest.transactional_id is not None:
+            remedy = (
+                "its producer has to commit or abort, or its time-out to pass; "
+                f"`ottla transactions abort {shlex.quote(oldest.transactional_id)}` ends it now"
+            )
+        elif oldest.is_hanging:
+            number = one.name.rpartition("-")[2]
+            text += ", of which no coordinator knows"
+            remedy = f"nobody will end it but you: `ottla transactions abort --topic {one.topic} --partition {number}`"
     return Finding(Weight.CAUSE, text, remedy)
 
 

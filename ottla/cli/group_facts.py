@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     )
 
 RETENTION_KEY = "offsets.retention.minutes"
+OPEN_STATES = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
 
 
 WITHOUT_COORDINATOR = frozenset(
@@ -105,7 +106,7 @@ async def facts_of(admin: Admin, group_id: str) -> GroupFacts:
     description = view.description
     existing = sorted({one.topic for one in view.edges})
     held_back = [one for one, edges in view.edges.items() if edges.stable_end < edges.end]
-    transactions = {one: await _open_transactions(admin, one) for one in held_back}
+    transactions = await _with_their_ids(admin, {one: await _open_transactions(admin, one) for one in held_back})
     return GroupFacts(
         group_id=group_id,
         state=description.state if description is not None else None,
@@ -169,6 +170,29 @@ async def _open_transactions(admin: Admin, partition: TopicPartition) -> tuple[O
         for state in states
         if state.transaction_start_offset is not None
     )
+
+
+async def _with_their_ids(
+    admin: Admin, found: dict[TopicPartition, tuple[OpenTransaction, ...]]
+) -> dict[TopicPartition, tuple[OpenTransaction, ...]]:
+    """The same, with what the coordinators know of them, where these say it."""
+    from ottla.client import KafkaError
+
+    producer_ids = {transaction.producer_id for some in found.values() for transaction in some}
+    if not producer_ids:
+        return found
+    try:
+        listed = await admin.list_transactions(producer_ids=sorted(producer_ids))
+    except KafkaError:  # the diagnosis continues without
+        return found
+    ids = {one.producer_id: one.transactional_id for one in listed if one.state in OPEN_STATES}
+    return {
+        partition: tuple(
+            one._replace(transactional_id=ids.get(one.producer_id), is_hanging=one.producer_id not in ids)
+            for one in some
+        )
+        for partition, some in found.items()
+    }
 
 
 async def _retention_minutes(admin: Admin) -> int | None:

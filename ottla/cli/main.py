@@ -27,7 +27,12 @@ def _print_version(context: click.Context, _: click.Parameter, is_asked: bool) -
         "produce": ("ottla.cli.produce:produce", "Write lines from standard input to a topic."),
         "consume": ("ottla.cli.consume:consume", "Write a topic's records to standard output."),
         "groups": ("ottla.cli.groups:groups", "Describe, diagnose, reset and delete consumer groups."),
+        "transactions": (
+            "ottla.cli.transactions:transactions",
+            "List, describe and abort transactions; find hanging ones.",
+        ),
         "configs": ("ottla.cli.configs:configs", "Show and change the configuration of topics, brokers and groups."),
+        "features": ("ottla.cli.features:features", "Show, raise and lower the levels of features."),
         "config": ("ottla.cli.config:config", "Show the configuration that serve would start with."),
         "log": ("ottla.cli.log:log", "Look into the log files on disk; roll, retain and clean on a running broker."),
         "ping": ("ottla.cli.ping:ping", "Ask whether a broker answers."),

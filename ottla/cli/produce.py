@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import click
@@ -130,7 +131,9 @@ def produce(
                 shape = "" if key_separator is None else f" as KEY{key_separator}VALUE"
                 line = f"waiting for records for {topic}: type them{shape}, one a line; Ctrl-D ends"
                 sending.is_input_said = notice(line)
-            await sending.run()
+            # All lines or none, where the producer has transactions.
+            async with producer.transaction() if options.get("transactional_id") else nullcontext():
+                await sending.run()
 
     waiting = Waiting(f"an answer of {servers}", is_quiet=quiet)
     progress = Progress("sent", is_shown=not (quiet or sys.stdin.isatty()))

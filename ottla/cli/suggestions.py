@@ -1,4 +1,5 @@
-"""What a shell may complete an argument to: topics and groups of the broker, and keys of configurations and clients.
+"""What a shell may complete an argument to: topics, groups, transactional ids and features of the broker,
+and keys of configurations and clients.
 
 The broker is the one that the line names with --bootstrap-server, else the usual one. It has a second; one that is not
 there, slow or strange completes to nothing, without a word: a person is in the middle of a line.
@@ -39,6 +40,24 @@ def groups(context: click.Context, _: click.Parameter, incomplete: str) -> list[
 
     async def ask(admin: Admin) -> Iterable[str]:
         return [one.group_id for one in await admin.list_groups()]
+
+    return _matching(_asked(context, ask), incomplete)
+
+
+def transactional_ids(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Transactional ids."""
+
+    async def ask(admin: Admin) -> Iterable[str]:
+        return [one.transactional_id for one in await admin.list_transactions()]
+
+    return _matching(_asked(context, ask), incomplete)
+
+
+def features(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Names of features."""
+
+    async def ask(admin: Admin) -> Iterable[str]:
+        return await admin.describe_features()
 
     return _matching(_asked(context, ask), incomplete)
 

@@ -22,6 +22,7 @@ from ottla.client.admin_results import (
     ConfigEntry,
     ConfigResource,
     ConfigSource,
+    FeatureLevels,
     NewTopic,
     PartitionDescription,
     ProducerState,
@@ -34,14 +35,17 @@ from ottla.client.admin_settings_results import (
     PartitionReassignment,
     ReplicaDescription,
 )
+from ottla.client.admin_transaction_results import HangingTransaction, TransactionDescription, TransactionListing
 from ottla.client.consumer import Consumer
 from ottla.client.errors import (
+    AbortableTransactionError,
     BufferExhausted,
     ClientClosed,
     ClientTimeout,
     CommitFailed,
     ConnectionLost,
     CorruptRecords,
+    FatalTransactionError,
     KafkaError,
     LogTruncated,
     NoBrokersAvailable,
@@ -66,12 +70,14 @@ from ottla.client.structs import (
     RecordMetadata,
     TopicPartition,
 )
+from ottla.client.transactional import Transaction
 from ottla.protocol.errors import ErrorCode
 
 __all__ = [
     "EARLIEST",
     "LATEST",
     "MAX_TIMESTAMP",
+    "AbortableTransactionError",
     "Admin",
     "AdminError",
     "Assignor",
@@ -94,10 +100,13 @@ __all__ = [
     "Deliveries",
     "Delivery",
     "ErrorCode",
+    "FatalTransactionError",
+    "FeatureLevels",
     "GroupDescription",
     "GroupListing",
     "GroupMember",
     "GroupMetadata",
+    "HangingTransaction",
     "KafkaError",
     "LogDirDescription",
     "LogTruncated",
@@ -122,6 +131,9 @@ __all__ = [
     "SentRecords",
     "TopicDescription",
     "TopicPartition",
+    "Transaction",
+    "TransactionDescription",
+    "TransactionListing",
     "UndecodableRecord",
     "UnsupportedByBroker",
 ]

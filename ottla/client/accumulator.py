@@ -7,7 +7,7 @@ The partition's queue and sequences are `ottla.client_core.partition_queue`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 from ottla.client.errors import KafkaError
@@ -20,6 +20,7 @@ class Batch(QueuedBatch):
     """The records of one partition that travel together, and what became of them."""
 
     __slots__ = (
+        "at_end",
         "base_offset",
         "builder",
         "deadline",
@@ -42,6 +43,8 @@ class Batch(QueuedBatch):
         self.queue = queue
         self.builder = ColumnBatchBuilder()
         self.outcome: asyncio.Future[None] = loop.create_future()
+        self.at_end: set[Callable[[], None]] = set()
+        """Called at the end, in the loop's thread."""
         self.opened_at = now
         self.linger_until = now + linger_s
         self.deadline = now + delivery_timeout_s
@@ -83,6 +86,20 @@ class Batch(QueuedBatch):
         self.parts = parts
         self._end()
 
+    def wait(self) -> Generator[Any, None, None]:
+        """Wait for the end. To give up waiting for one record does not end the batch of others."""
+        waiter = asyncio.get_running_loop().create_future()
+
+        def wake() -> None:
+            if not waiter.done():
+                waiter.set_result(None)
+
+        self.at_end.add(wake)
+        try:
+            yield from waiter
+        finally:
+            self.at_end.discard(wake)
+
     def _end(self) -> None:
         self.is_finished = True
         self.builder.body = bytearray()  # deliveries keep the batch; the records shall not stay with it
@@ -91,6 +108,8 @@ class Batch(QueuedBatch):
             self.expiry = None
         if not self.outcome.done():
             self.outcome.set_result(None)
+        for wake in list(self.at_end):  # a copy: another thread may add one, and looks at `is_finished` after that
+            wake()
 
 
 class Delivery:
@@ -108,8 +127,7 @@ class Delivery:
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         while not self.done():
-            # Shielded: to give up waiting for one record must not end the batch of others.
-            yield from asyncio.shield(self._batch.outcome).__await__()
+            yield from self._batch.wait()
         return self.result()
 
     def done(self) -> bool:

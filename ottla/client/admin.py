@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from ottla.client.admin_client import refusals
+from ottla.client.admin_features import FeatureAdmin
 from ottla.client.admin_results import (
     AdminError,
     ClusterDescription,
@@ -21,11 +22,9 @@ from ottla.client.admin_results import (
     ConfigSynonym,
     NewTopic,
     PartitionDescription,
-    ProducerState,
     ResourceType,
     TopicDescription,
 )
-from ottla.client.admin_settings import SettingsAdmin
 from ottla.client.errors import KafkaError, UnsupportedByBroker, is_worth_retrying
 from ottla.client.offsets import OffsetAndTimestamp, list_offsets
 from ottla.client.structs import BrokerAddress, TopicPartition
@@ -35,7 +34,6 @@ from ottla.protocol.api.delete_records import DeleteRecordsRequest, DeleteRecord
 from ottla.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from ottla.protocol.api.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from ottla.protocol.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
-from ottla.protocol.api.describe_producers import DescribeProducersRequest, DescribeProducersResponse
 from ottla.protocol.api.metadata import MetadataRequest, MetadataResponse
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.types import ZERO_UUID
@@ -45,7 +43,7 @@ _FIRST_VERSION_WITH_DOCUMENTATION = 3
 _FIRST_VERSION_THAT_DELETES_BY_STATE = 6
 
 
-class Admin(SettingsAdmin):
+class Admin(FeatureAdmin):
     """See the module. Use it as a context manager, or call `start` and `close`.
 
     `bootstrap_servers` is `host:port`, with commas or as a list; or a mapping of options under Kafka's dotted names,
@@ -311,48 +309,10 @@ class Admin(SettingsAdmin):
                 else:
                     done[TopicPartition(entry.name, result.partition_index)] = result.low_watermark
 
-    async def describe_producers(
-        self, partitions: Iterable[TopicPartition]
-    ) -> dict[TopicPartition, list[ProducerState]]:
-        """Return what each partition remembers of its producers, open transactions too (KIP-664).
-
-        Raises AdminError by `topic-partition`, UnsupportedByBroker when the broker cannot say (before Kafka 2.8).
-        """
-        cluster = self._started()
-        asked = [TopicPartition(*partition) for partition in partitions]
-
-        async def attempt() -> dict[TopicPartition, list[ProducerState]]:
-            if any(cluster.leader_of(*partition) < 0 for partition in asked):
-                await cluster.refresh({partition.topic for partition in asked})
-            by_leader: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-            for topic, index in asked:
-                by_leader[cluster.leader_of(topic, index)][topic].append(index)
-            if -1 in by_leader:
-                raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{next(iter(by_leader[-1]))} has no leader")
-            answers = await asyncio.gather(
-                *(
-                    cluster.ask(leader, _producers_request(by_topic), DescribeProducersResponse)
-                    for leader, by_topic in by_leader.items()
-                )
-            )
-            entries = [(topic.name, one) for answer in answers for topic in answer.topics for one in topic.partitions]
-            refused = refusals(
-                (f"{name}-{one.partition_index}", one.error_code, one.error_message) for name, one in entries
-            )
-            passing = next((error for error in refused.values() if is_worth_retrying(error)), None)
-            if passing is not None:
-                cluster.mark_stale()
-                raise passing
-            if refused:
-                raise AdminError(refused)
-            return {
-                TopicPartition(name, one.partition_index): [_producer_state(state) for state in one.active_producers]
-                for name, one in entries
-            }
-
-        return await cluster.retry(attempt, self._timeout_ms) if asked else {}
-
     # Inside -----------------------------------------------------------------------------------------------------
+
+    async def _all_topics(self) -> Mapping[str, TopicDescription]:
+        return await self.describe_topics()
 
     async def _metadata(self, names: Sequence[str] | None) -> list[MetadataResponse.MetadataResponseTopic]:
         """Ask for topics, without creating any."""
@@ -364,25 +324,6 @@ class Admin(SettingsAdmin):
             return (await cluster.ask(None, request, MetadataResponse)).topics
 
         return await cluster.retry(attempt, self._timeout_ms)
-
-
-def _producers_request(by_topic: Mapping[str, list[int]]) -> DescribeProducersRequest:
-    return DescribeProducersRequest(
-        topics=[
-            DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=indexes)
-            for topic, indexes in by_topic.items()
-        ]
-    )
-
-
-def _producer_state(entry: DescribeProducersResponse.ProducerState) -> ProducerState:
-    return ProducerState(
-        producer_id=entry.producer_id,
-        producer_epoch=entry.producer_epoch,
-        last_sequence=entry.last_sequence,
-        last_timestamp_ms=entry.last_timestamp,
-        transaction_start_offset=entry.current_txn_start_offset if entry.current_txn_start_offset >= 0 else None,
-    )
 
 
 def _config_entry(entry: DescribeConfigsResponse.DescribeConfigsResourceResult) -> ConfigEntry:

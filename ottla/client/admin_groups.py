@@ -14,9 +14,9 @@ from typing import TypeVar
 from ottla.client.admin_client import AdminClient
 from ottla.client.admin_group_results import GroupDescription, GroupListing, MemberDescription
 from ottla.client.admin_results import AdminError
+from ottla.client.coordinator import KeyType, find_coordinator
 from ottla.client.errors import KafkaError, UnsupportedByBroker, is_worth_retrying
 from ottla.client.groups.commits import offset_fetch_request, read_offset_fetch
-from ottla.client.groups.coordinator import find_coordinator
 from ottla.client.groups.description import describe_classic, describe_consumer
 from ottla.client.groups.heartbeat_state import HeartbeatState
 from ottla.client.structs import OffsetAndMetadata, TopicPartition
@@ -232,15 +232,20 @@ class GroupAdmin(AdminClient):
     # Inside -----------------------------------------------------------------------------------------------------
 
     async def _of_each_group(
-        self, group_ids: Sequence[str], ask: Callable[[int, list[str]], Awaitable[Outcomes[T]]]
+        self,
+        group_ids: Sequence[str],
+        ask: Callable[[int, list[str]], Awaitable[Outcomes[T]]],
+        kind: KeyType = KeyType.GROUP,
     ) -> dict[str, T]:
-        """Ask each coordinator about its groups, again what passes; raise AdminError with what it refuses."""
+        """Ask each coordinator about its groups, again what passes; raise AdminError with what it refuses. `kind` is
+        another for transactional ids.
+        """
         cluster = self._started()
         outcomes: Outcomes[T] = {}
 
         async def attempt() -> None:
             missing = [group_id for group_id in dict.fromkeys(group_ids) if group_id not in outcomes]
-            nodes = await asyncio.gather(*(find_coordinator(cluster, group_id) for group_id in missing))
+            nodes = await asyncio.gather(*(find_coordinator(cluster, group_id, kind) for group_id in missing))
             by_node: dict[int, list[str]] = defaultdict(list)
             for group_id, node_id in zip(missing, nodes, strict=True):
                 by_node[node_id].append(group_id)

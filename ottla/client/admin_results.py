@@ -62,6 +62,8 @@ class ProducerState:
     last_timestamp_ms: int
     transaction_start_offset: int | None
     """Where its open transaction begins; None without one."""
+    coordinator_epoch: int = -1
+    """That of the coordinator that has written its last marker; -1 before the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,3 +163,14 @@ class ConfigEntry:
     def is_default(self) -> bool:
         """Whether nobody has set it."""
         return self.source == ConfigSource.DEFAULT
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureLevels:
+    """A feature of a cluster."""
+
+    level: int | None
+    """At which the cluster runs; None where no level was ever set, which means 0."""
+    least: int | None
+    highest: int | None
+    """Between which the broker could run; None where it does not say so."""

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from ottla.client.admin_client import refusals
-from ottla.client.admin_groups import GroupAdmin
 from ottla.client.admin_results import AdminError, ConfigResource
 from ottla.client.admin_settings_results import (
     ConfigChange,
@@ -21,6 +20,7 @@ from ottla.client.admin_settings_results import (
     QuotaEntity,
     ReplicaDescription,
 )
+from ottla.client.admin_transactions import TransactionAdmin
 from ottla.client.errors import KafkaError
 from ottla.client.structs import TopicPartition
 from ottla.protocol.api.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
@@ -40,7 +40,7 @@ from ottla.protocol.errors import ErrorCode
 _EXACT, _DEFAULT = 0, 1
 
 
-class SettingsAdmin(GroupAdmin):
+class SettingsAdmin(TransactionAdmin):
     """See the module; `Admin` is the class for programs."""
 
     # Settings ---------------------------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ class ArrowReading:
 
         Raises CorruptRecords, with the damaged batch still the next one, so that the position stays before it.
         """
-        if assigned.cursor < len(assigned.decoded):  # read as single records before: fetched again as columns
+        if assigned.decoded:  # read as single records before: fetched again as columns
             assigned.move(assigned.next_offset, epoch=assigned.consumed_epoch)
         while assigned.fetched:
             chunk = assigned.chunk

@@ -8,18 +8,23 @@ between the two lie the batches in `fetched` and the records in `decoded`. A see
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from typing import NamedTuple
 
 from ottla.client.consumer_options import ConsumerOptions
+from ottla.client.decoded_records import OFFSET, DecodedRecords, Row
 from ottla.client.errors import CorruptRecords, KafkaError, UndecodableRecord
 from ottla.client.metrics import ConsumerMetrics
-from ottla.client.structs import ConsumerRecord, TopicPartition
+from ottla.client.structs import TopicPartition
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.records.batch import MAGIC, BatchHeader, CorruptBatch, decode_batch, decode_batch_as
+from ottla.protocol.records.batch import MAGIC, BatchHeader, CorruptBatch, decode_batch, decode_rows
 from ottla.protocol.records.control import ControlType, decode_control_key
 from ottla.protocol.records.legacy import decode_message
 
 NO_EPOCH = -1
+DECODED_BYTES = 256 * 1024
+DECODED_RECORDS = 4096
+"""Of what was fetched so much is decoded at once, or one batch that is larger. It holds the loop for 1 to 2 ms; a visit
+to the loop's thread for each batch would cost the blocking consumer a fifth of its time."""
 
 
 class FetchedBatch:
@@ -51,6 +56,13 @@ def is_wanted(batch: FetchedBatch, aborted: set[int], check_crcs: bool, is_read_
     return not (is_read_committed and header.is_transactional and header.producer_id in aborted)
 
 
+class _Decoded(NamedTuple):
+    """Records of a batch, and the offset of the one after them if a deserializer refused that."""
+
+    rows: list[Row]
+    refused_at: int = -1
+
+
 class AssignedPartition:
     """See the module."""
 
@@ -59,7 +71,6 @@ class AssignedPartition:
         "awaits_committed",
         "buffered_bytes",
         "chunk",
-        "cursor",
         "decoded",
         "decoded_epoch",
         "empty_before",
@@ -108,8 +119,7 @@ class AssignedPartition:
         self.buffered_bytes = 0
         self.chunk: object = None
         """What a reader of columns is decoding of `fetched` (`arrow_reading.py`); None again after a move."""
-        self.decoded: list[ConsumerRecord[Any, Any]] = []
-        self.cursor = 0
+        self.decoded = DecodedRecords()
         self.aborted: set[int] = set()
         self.failure: KafkaError | None = None
         self.failures = 0
@@ -122,19 +132,18 @@ class AssignedPartition:
     @property
     def next_offset(self) -> int:
         """The offset of the next record that the program gets, -1 while that is being looked up."""
-        if self.cursor < len(self.decoded):
-            return self.decoded[self.cursor].offset
-        return self.position
+        decoded = self.decoded.next_offset
+        return self.position if decoded < 0 else decoded
 
     @property
     def consumed_epoch(self) -> int:
         """The leader epoch of the last record that the program had; -1 when it had none since the last move."""
-        return self.read_epoch if self.decoded and not self.cursor else self.decoded_epoch
+        return self.read_epoch if self.decoded and not self.decoded.is_begun else self.decoded_epoch
 
     @property
     def has_data(self) -> bool:
         """Whether something was fetched that the program has not had."""
-        return self.cursor < len(self.decoded) or bool(self.fetched)
+        return bool(self.decoded or self.fetched)
 
     @property
     def is_nowhere(self) -> bool:
@@ -165,8 +174,8 @@ class AssignedPartition:
         self.fetched.clear()
         self.buffered_bytes = 0
         self.chunk = None
-        self.decoded = []
-        self.cursor = 0
+        self.decoded.stop()
+        self.decoded = DecodedRecords()
         self.aborted = set()
         self.failure = None
         self.not_before = 0.0
@@ -179,52 +188,61 @@ class AssignedPartition:
         self.empty_before = -1
         self.last_epoch = batch.header.partition_leader_epoch
 
-    def take(self, limit: int) -> list[ConsumerRecord[Any, Any]]:
-        """Return up to `limit` records that were decoded already, and step over them."""
-        if self.cursor == 0 and limit >= len(self.decoded):
-            taken, self.decoded = self.decoded, []
-            return taken
-        taken = self.decoded[self.cursor : self.cursor + limit]
-        self.cursor += len(taken)
-        return taken
+    def interrupt(self) -> None:
+        """End the iterator over what is decoded; the records that are left get another one."""
+        self.decoded.stop()
+        self.decoded = self.decoded.rest()
 
     def decode_next(self, options: ConsumerOptions, metrics: ConsumerMetrics, now: float) -> None:
-        """Decode fetched batches until one gives records; `decoded` is empty afterwards if none did.
+        """Decode some of the fetched batches, those of one leader epoch; `decoded` is empty afterwards if none has any.
 
         Raises CorruptRecords, with the batch still the next one, so that the position stays before it. A record that a
         deserializer refuses ends `decoded`, and is the next one: UndecodableRecord is raised once it is the first.
         """
-        is_read_committed = options.isolation_level == "read_committed"
         self.read_epoch = self.decoded_epoch
         self.chunk = None
-        self.decoded = []
-        self.cursor = 0
-        while self.fetched and not self.decoded:
+        rows: list[Row] = []
+        left_bytes = DECODED_BYTES
+        while self.fetched and left_bytes > 0 and len(rows) < DECODED_RECORDS:
             batch = self.fetched[0]
+            if rows and batch.header.partition_leader_epoch != self.decoded_epoch:
+                break
+            left_bytes -= len(batch.view)
             try:
-                self.decoded = self._decode(batch, options.check_crcs, is_read_committed)
-            except CorruptBatch as corrupt:
-                self.drop_fetched()
-                raise CorruptRecords(
-                    self.partition, self.position, str(corrupt), next_offset=batch.header.next_offset
-                ) from None
-            if options.key_deserializer is not None or options.value_deserializer is not None:
-                records, self.decoded = self.decoded, []
-                self.decoded = self._deserialize(records, options)
-                if len(self.decoded) < len(records):  # the batch stays: reading goes on at the record that was refused
-                    self.position = records[len(self.decoded)].offset
-                    break
+                found = self._decode(batch, options)
+            except (CorruptRecords, UndecodableRecord) as refused:
+                if rows:
+                    break  # raised once the records before it are taken
+                self.decoded = DecodedRecords()
+                if isinstance(refused, CorruptRecords):
+                    self.drop_fetched()
+                raise
+            rows += found.rows
+            metrics.consumed_records.add(len(found.rows), now)
+            if found.refused_at >= 0:  # the batch stays: reading continues at the record that was refused
+                self.position = found.refused_at
+                break
             self.drop_first()
-            metrics.consumed_records.add(len(self.decoded), now)
             metrics.consumed_bytes.add(len(batch.view), now)
+        self.decoded = DecodedRecords(rows)
 
-    def _deserialize(
-        self, records: list[ConsumerRecord[Any, Any]], options: ConsumerOptions
-    ) -> list[ConsumerRecord[Any, Any]]:
+    def _decode(self, batch: FetchedBatch, options: ConsumerOptions) -> _Decoded:
+        """Return the records of a batch from the position on."""
+        try:
+            rows = self._rows_of(batch, options.check_crcs, options.isolation_level == "read_committed")
+        except CorruptBatch as corrupt:
+            raise CorruptRecords(
+                self.partition, self.position, str(corrupt), next_offset=batch.header.next_offset
+            ) from None
+        if options.key_deserializer is None and options.value_deserializer is None:
+            return _Decoded(rows)
+        return self._deserialize(rows, options)
+
+    def _deserialize(self, rows: list[Row], options: ConsumerOptions) -> _Decoded:
         """Return the records with what the deserializers make of them, up to the first that one refuses."""
         make_key, make_value = options.key_deserializer, options.value_deserializer
-        made: list[ConsumerRecord[Any, Any]] = []
-        for topic, partition, offset, timestamp_ms, raw_key, raw_value, headers in records:
+        made: list[Row] = []
+        for topic, partition, offset, timestamp_ms, raw_key, raw_value, headers in rows:
             key, value = raw_key, raw_value
             try:
                 if key is not None and make_key is not None:
@@ -233,10 +251,10 @@ class AssignedPartition:
                     value = make_value(value)
             except Exception as refused:  # whatever a program's own code raises
                 if made:
-                    break
+                    return _Decoded(made, offset)
                 raise UndecodableRecord(self.partition, offset, raw_key, raw_value, refused) from refused
-            made.append(ConsumerRecord(topic, partition, offset, timestamp_ms, key, value, headers))
-        return made
+            made.append((topic, partition, offset, timestamp_ms, key, value, headers))
+        return _Decoded(made)
 
     def drop_first(self) -> FetchedBatch:
         """Step over the first fetched batch and return it."""
@@ -256,20 +274,17 @@ class AssignedPartition:
         self.is_fetching = False
         self.generation += 1
 
-    def _decode(self, batch: FetchedBatch, check_crcs: bool, is_read_committed: bool) -> list[ConsumerRecord[Any, Any]]:
+    def _rows_of(self, batch: FetchedBatch, check_crcs: bool, is_read_committed: bool) -> list[Row]:
         if not is_wanted(batch, self.aborted, check_crcs, is_read_committed):
             return []
         header = batch.header
+        rows: list[Row]
         if header.magic < MAGIC:  # written before Kafka 0.11, and still in the log
-            topic, partition = self.partition
             old = decode_message(batch.view, check_crc=check_crcs)
-            return [
-                ConsumerRecord(topic, partition, offset, timestamp, key, value)
-                for offset, timestamp, key, value, _ in old
-                if offset >= self.position
-            ]
-        records = decode_batch_as(ConsumerRecord, self.partition, batch.view, check_crc=check_crcs)
-        if header.base_offset < self.position:  # a fetch from the middle gets the whole batch
-            position = self.position
-            records = [record for record in records if record.offset >= position]
-        return records
+            rows = [(*self.partition, *record) for record in old]
+        else:
+            rows = decode_rows(batch.view, self.partition, check_crc=check_crcs)
+        position = self.position
+        if rows and rows[0][OFFSET] < position:  # a fetch from the middle gets the whole batch
+            rows = [row for row in rows if row[OFFSET] >= position]
+        return rows

@@ -53,7 +53,7 @@ class ColumnReader(PartitionReader[K, V], Generic[K, V]):
         self._before_poll()
         with self._gate.polling():
             while True:
-                self._current = None
+                self._interrupt()
                 if self._gate.is_wanted:
                     await self._gate.passed()
                 _, fetcher = self._started()

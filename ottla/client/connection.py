@@ -84,6 +84,11 @@ class Connection(asyncio.BufferedProtocol):
         """The versions that the broker takes, by API key."""
         return self._exchange.versions
 
+    @property
+    def features(self) -> dict[str, int]:
+        """The finalized level of each feature, as the broker said when the connection was made."""
+        return self._exchange.features
+
     # Requests ---------------------------------------------------------------------------------------------------
 
     def version_for(self, request: type[Request], at_most: int = ANY_VERSION) -> int:

@@ -13,9 +13,9 @@ from typing import Any, Generic, Unpack
 
 from ottla.client.column_reader import ColumnReader
 from ottla.client.consumer_options import ConsumerKeywords, ConsumerOptions
+from ottla.client.coordinator import Coordinator
 from ottla.client.errors import ClientClosed, KafkaError
 from ottla.client.groups.commits import MemberIdentity
-from ottla.client.groups.coordinator import Coordinator
 from ottla.client.groups.listeners import RebalanceListener
 from ottla.client.groups.participation import Participation
 from ottla.client.groups.start_positions import StartPositions
@@ -138,6 +138,25 @@ class Consumer(ColumnReader[K, V], Generic[K, V]):
         """Return who this consumer is in its group; raises KafkaError INVALID_GROUP_ID without a `group_id`."""
         return self._in_group().metadata()
 
+    def consumed_for_transaction(self) -> tuple[GroupMetadata, dict[TopicPartition, OffsetAndMetadata]]:
+        """Return who this consumer is in its group and how far it has read, which `Transaction.send_offsets` commits.
+
+        Raises ValueError with `enable_auto_commit`, which would commit what no transaction has, CommitFailed while a
+        subscribed consumer is no member of its group, KafkaError INVALID_GROUP_ID without a `group_id`.
+        """
+        participation = self._in_group()
+        if self._options.enable_auto_commit:
+            raise ValueError("the consumer commits by itself: offsets in transactions need enable_auto_commit=False")
+        participation.require_membership()
+        return participation.metadata(), self._consumed()
+
+    def hear_refused_transaction(self, group: GroupMetadata, code: ErrorCode) -> None:
+        """Note that offsets which were sent in a transaction for `group` were refused; `Transaction` calls it.
+
+        A member that its group does not know any more joins again with the next poll.
+        """
+        self._in_group().hear_refusal(group.member_id, group.generation, code)
+
     # Commits ----------------------------------------------------------------------------------------------------
 
     async def commit(
@@ -165,6 +184,20 @@ class Consumer(ColumnReader[K, V], Generic[K, V]):
         participation = self._in_group()
         wanted = [TopicPartition(*partition) for partition in partitions or self._partitions]
         return await participation.committed(wanted, self._timeout_ms if timeout_ms is None else timeout_ms)
+
+    def seek_to_committed(self, *partitions: tuple[str, int]) -> None:
+        """Read on where the group has committed, as a consumer does that begins, of these partitions or of all.
+
+        After an aborted transaction this is where its records are read again. Raises KafkaError INVALID_GROUP_ID
+        without a `group_id`.
+        """
+        self._in_group()
+        for partition in partitions or list(self._partitions):
+            assigned = self._assignment.find(partition)
+            assigned.move(-1)
+            assigned.awaits_committed = True
+            self._after_move(partition)
+        self._look_up_positions()
 
     # Assignment -------------------------------------------------------------------------------------------------
 

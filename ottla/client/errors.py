@@ -7,18 +7,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.client_core.transaction_verdicts import AbortableTransactionError, FatalTransactionError
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from ottla.client.structs import TopicPartition
 
 __all__ = [
+    "AbortableTransactionError",
     "BufferExhausted",
     "ClientClosed",
     "ClientTimeout",
     "CommitFailed",
     "ConnectionLost",
     "CorruptRecords",
+    "FatalTransactionError",
     "KafkaError",
     "LogTruncated",
     "NoBrokersAvailable",

@@ -36,7 +36,7 @@ ALIASES = {
 }
 """Other names of the same things: older ones of Kafka's, and librdkafka's."""
 _SECURITY_PREFIXES = ("sasl_", "ssl_")
-_NOT_OURS_PREFIXES = ("group_", "metrics_", "metric_", "auto_commit_", "transaction", "share_")
+_NOT_OURS_PREFIXES = ("group_", "metrics_", "metric_", "auto_commit_", "share_")
 _NOT_OURS = frozenset(
     {
         "auto_include_jmx_reporter",
@@ -54,6 +54,9 @@ _NOT_OURS = frozenset(
         "partitioner_availability_timeout_ms",
         "security_providers",
         "session_timeout_ms",
+        "transaction_timeout_ms",
+        "transaction_two_phase_commit_enable",
+        "transactional_id",
     }
 )
 

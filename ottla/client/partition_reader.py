@@ -8,23 +8,27 @@ only there, see `ottla.client.groups.poll_gate`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Set
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from types import TracebackType
-from typing import Generic, Self
+from typing import Any, Generic, Self
 
 from ottla.client.assigned import AssignedPartition
 from ottla.client.assignment import Assignment
 from ottla.client.cluster import Cluster
 from ottla.client.consumer_options import ISOLATION_LEVELS, RESETS, ConsumerOptions
+from ottla.client.decoded_records import Row
 from ottla.client.errors import ClientClosed, ClientTimeout, KafkaError
 from ottla.client.fetcher import Fetcher
 from ottla.client.groups.poll_gate import PollGate
 from ottla.client.interceptors import before_consuming, close_all
 from ottla.client.metrics import ConsumerMetrics
 from ottla.client.offsets import EARLIEST, LATEST, OffsetAndTimestamp, list_offsets
+from ottla.client.polled_records import PolledRecords
 from ottla.client.structs import ConsumerRecord, K, TopicPartition, V
 
-_NO_LIMIT = 2**63
+_NO_LIMIT = sys.maxsize
+_NOTHING: Iterator[Any] = iter(())
 
 
 class PartitionReader(Generic[K, V]):
@@ -39,6 +43,9 @@ class PartitionReader(Generic[K, V]):
         self._assignment = Assignment(RESETS[options.auto_offset_reset])
         self._partitions = self._assignment.partitions
         self._current: AssignedPartition | None = None
+        """What the last record came from, if no poll began since then."""
+        self._records: Iterator[ConsumerRecord[K, V]] = _NOTHING
+        """Takes the next record of `_current`; ended where it is to come from a poll."""
         self._waiters: set[asyncio.Future[None]] = set()
         self._gate = PollGate(self._call_readers)
         self._failure: BaseException | None = None
@@ -75,7 +82,7 @@ class PartitionReader(Generic[K, V]):
         if self._is_closed:
             return
         self._is_closed = True
-        self._current = None  # what is at hand is nobody's now: it was not committed
+        self._interrupt()  # what is at hand was not committed
         self._wake_readers()
         try:
             if self._fetcher is not None:
@@ -100,7 +107,7 @@ class PartitionReader(Generic[K, V]):
         """Read these partitions and no others; those that were assigned before keep their position and their pause."""
         self._assignment.replace(wanted, awaits_committed=awaits_committed)
         if self._current is not None and self._current.partition not in self._partitions:
-            self._current = None
+            self._interrupt()
         self._wake_readers()  # one may wait for the position of a partition that is gone
         self._started()[1].wake()
 
@@ -204,7 +211,7 @@ class PartitionReader(Generic[K, V]):
             assigned = self._assignment.find(partition)
             assigned.is_paused = True
             if self._current is assigned:
-                self._current = None
+                self._interrupt()
 
     def resume(self, *partitions: tuple[str, int]) -> None:
         """End a `pause`."""
@@ -224,18 +231,18 @@ class PartitionReader(Generic[K, V]):
         return self
 
     async def __anext__(self) -> ConsumerRecord[K, V]:
-        record = self._take_decoded()
-        return await self.getone() if record is None else record
+        for record in self._records:
+            return record
+        return await self.getone()
 
     async def getone(self) -> ConsumerRecord[K, V]:
         """Return the next record; waits for it. Raises ClientClosed, and what is the matter with a partition."""
-        record = self._take_decoded()
-        if record is not None:
+        for record in self._records:
             return record
         self._before_poll()
         with self._gate.polling():
-            while record is None:
-                self._current = None
+            while True:
+                self._interrupt()
                 self._started()
                 if self._gate.is_wanted:
                     await self._gate.passed()
@@ -243,31 +250,32 @@ class PartitionReader(Generic[K, V]):
                 for assigned in self._assignment.in_turn():
                     if self._fill(assigned):
                         self._current = assigned
+                        self._records = self._as_intercepted(assigned.decoded.records)
                         break
                 else:
                     self._raise_failures()
                     await self._await_data()
-                record = self._take_decoded()
-        return record
+                for record in self._records:
+                    return record
 
-    def _take_decoded(self) -> ConsumerRecord[K, V] | None:
-        """Return the next record if it is decoded already."""
-        assigned = self._current
-        while assigned is not None and assigned.cursor < len(assigned.decoded):
-            record: ConsumerRecord[K, V] = assigned.decoded[assigned.cursor]
-            assigned.cursor += 1
-            if not self._interceptors:
-                return record
-            left = before_consuming(self._interceptors, {assigned.partition: [record]}).get(assigned.partition)
-            if left:
-                return left[0]
-        return None
+    def _as_intercepted(self, records: Iterator[ConsumerRecord[K, V]]) -> Iterator[ConsumerRecord[K, V]]:
+        """Return the records that interceptors make of them, one by one."""
+        if not self._interceptors:
+            return records
+
+        def intercepted(record: ConsumerRecord[K, V]) -> ConsumerRecord[K, V] | None:
+            partition = TopicPartition(record.topic, record.partition)
+            left = before_consuming(self._interceptors, {partition: [record]}).get(partition)
+            return left[0] if left else None
+
+        return filter(None, map(intercepted, records))  # not a generator, which two threads cannot share
 
     async def getmany(
         self, *partitions: tuple[str, int], timeout_ms: int = 0, max_records: int | None = None
-    ) -> dict[TopicPartition, list[ConsumerRecord[K, V]]]:
+    ) -> dict[TopicPartition, Sequence[ConsumerRecord[K, V]]]:
         """Return records that are there, by partition; waits up to `timeout_ms` for the first ones.
 
+        A `ConsumerRecord` is made when it is taken from its sequence; `list(...)` of a sequence is one to be changed.
         Only of `partitions` when some are named. At most `max_records` (None: `max_poll_records`). An empty dict when
         nothing came. Raises what is the matter with a partition once there is nothing else to return.
         """
@@ -277,14 +285,14 @@ class PartitionReader(Generic[K, V]):
         limit = max_records or self._options.max_poll_records or _NO_LIMIT
         chosen = {self._assignment.find(partition).partition for partition in partitions}
         with self._gate.polling():
-            self._current = None
+            self._interrupt()
             while True:
                 if self._gate.is_wanted:
                     await self._gate.passed()
                 self._started()
-                taken = self._take_many(chosen, limit)
+                taken: dict[TopicPartition, Sequence[ConsumerRecord[K, V]]] = {**self._take_many(chosen, limit)}
                 if taken and self._interceptors:
-                    seen = before_consuming(self._interceptors, taken)
+                    seen = before_consuming(self._interceptors, {place: list(some) for place, some in taken.items()})
                     taken = {partition: list(some) for partition, some in seen.items() if some}
                     if not taken:
                         continue  # they left nothing of it: look for more
@@ -300,19 +308,20 @@ class PartitionReader(Generic[K, V]):
                 except TimeoutError:
                     return {}
 
-    def _take_many(self, chosen: Set[TopicPartition], limit: int) -> dict[TopicPartition, list[ConsumerRecord[K, V]]]:
+    def _take_many(self, chosen: Set[TopicPartition], limit: int) -> dict[TopicPartition, PolledRecords[K, V]]:
         """Return up to `limit` records that are there, of `chosen` partitions if there are any."""
-        taken: dict[TopicPartition, list[ConsumerRecord[K, V]]] = {}
+        taken: dict[TopicPartition, PolledRecords[K, V]] = {}
         room = limit
         for assigned in self._assignment.in_turn():
             if chosen and assigned.partition not in chosen:
                 continue
-            records: list[ConsumerRecord[K, V]] = []
+            rows: list[Row] = []
             while room > 0 and self._fill(assigned):
-                records += assigned.take(room)
-                room = limit - len(records) - sum(map(len, taken.values()))
-            if records:
-                taken[assigned.partition] = records
+                some = assigned.decoded.take(room)
+                rows += some
+                room -= len(some)
+            if rows:
+                taken[assigned.partition] = PolledRecords(rows)
             if room <= 0:
                 break
         return taken
@@ -336,7 +345,7 @@ class PartitionReader(Generic[K, V]):
 
     def _fill(self, assigned: AssignedPartition) -> bool:
         """Have decoded records of a partition at hand, if it has any."""
-        if assigned.cursor < len(assigned.decoded):
+        if assigned.decoded:
             return True
         if not assigned.fetched:
             return False
@@ -366,9 +375,15 @@ class PartitionReader(Generic[K, V]):
             self._started()[1].wake()
             raise failure
 
+    def _interrupt(self) -> None:
+        """Have the next record come from a poll; those at hand wait until then."""
+        current, self._current, self._records = self._current, None, _NOTHING
+        if current is not None:
+            current.interrupt()
+
     def _call_readers(self) -> None:
         """Have readers come by the gate soon: records at hand wait until they did."""
-        self._current = None
+        self._interrupt()
         self._wake_readers()
 
     def _wake_readers(self) -> None:
@@ -394,7 +409,7 @@ class PartitionReader(Generic[K, V]):
 
     def _after_move(self, partition: tuple[str, int]) -> None:
         if self._current is not None and self._current.partition == tuple(partition):
-            self._current = None
+            self._interrupt()
         self._started()[1].wake()
 
     async def _list_offsets(

@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Literal
 
+from ottla.client import key_hashes
+
 PartitionerName = Literal[
     "murmur2", "murmur2_random", "consistent", "consistent_random", "random", "roundrobin", "sticky"
 ]
@@ -123,7 +125,7 @@ class Partitioner:
             if keys is None or self._ignores_keys or rule == "sticky":
                 return None
             if rule == "murmur2":
-                return [None if key is None else positive_murmur2(key) % partitions for key in keys]
+                return _by_murmur2(keys, partitions)
             return [zlib.crc32(key) % partitions if key else None for key in keys]
         if rule == "consistent" and keys is None:
             return [0] * count
@@ -137,3 +139,14 @@ class Partitioner:
         if partitions > 1:
             others = random.randrange(partitions - 1)
             self._stuck[topic] = others + (others >= partition)
+
+
+def _by_murmur2(keys: Sequence[bytes | None], partitions: int) -> list[int | None]:
+    present = [key for key in keys if key is not None]
+    found = key_hashes.partitions_of(present, partitions)
+    if found is None:
+        return [None if key is None else positive_murmur2(key) % partitions for key in keys]
+    if len(found) == len(keys):
+        return [*found]
+    each = iter(found)
+    return [None if key is None else next(each) for key in keys]

@@ -13,7 +13,7 @@ import contextlib
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Self, Unpack
+from typing import NoReturn, Self, Unpack
 
 from ottla.client.accumulator import Batch, Delivery
 from ottla.client.cluster import Cluster
@@ -31,6 +31,8 @@ from ottla.client.room import Room
 from ottla.client.sender import Sender
 from ottla.client.sent_records import Deliveries, Run
 from ottla.client.structs import ProducerRecord, RecordMetadata
+from ottla.client.transaction_driver import TransactionDriver
+from ottla.client.transactional import TransactionMethods
 from ottla.client.unfinished_batches import UnfinishedBatches
 from ottla.client_core.partition_queue import PartitionQueue
 from ottla.protocol.records.builder import BatchBuilder
@@ -41,7 +43,7 @@ _HURRIED_CLOSE_MS = 10_000
 """How long records may still take to be delivered when the program leaves the context by an error."""
 
 
-class Producer:
+class Producer(TransactionMethods):
     """See the module. Use it as a context manager, or call `start` and `close`.
 
     `bootstrap_servers` is `host:port`, with commas or as a list; or a mapping of options under Kafka's dotted names,
@@ -70,12 +72,15 @@ class Producer:
         self._cluster: Cluster | None = None
         self._sender: Sender | None = None
         self._metrics = ProducerMetrics(0)
+        self._takes_records = False
+        """Whether it was started, is not closed, and is inside of a transaction if it has a `transactional_id`."""
         self._is_closed = False
 
     async def start(self) -> None:
         """Find the cluster and get a producer id; raises KafkaError when that fails within `max_block_ms`.
 
-        Does nothing when that has been done; raises ClientClosed after `close`.
+        With a `transactional_id` this fences every other producer that has it, and aborts the transaction that one may
+        have left open. Does nothing when that has been done; raises ClientClosed after `close`.
         """
         self._refuse_if_closed()
         if self._sender is not None:
@@ -91,6 +96,10 @@ class Producer:
             on_finished=self._batches.finish,
             on_split=self._batches.split,
         )
+        self._batches.sender = sender
+        if self._options.transactional_id is not None:
+            driver = TransactionDriver(cluster, self._options, self._batches, self._on_change)
+            sender.transactions = self._transactions = driver
         try:
             await cluster.start()
             await sender.start(self._max_block_ms)
@@ -99,7 +108,7 @@ class Producer:
             await cluster.close()
             raise
         self._cluster, self._sender = cluster, sender
-        self._batches.sender = sender
+        self._on_change()
         self._filler = BatchFiller(
             sender,
             self._room,
@@ -114,14 +123,17 @@ class Producer:
     async def close(self, timeout_ms: int | None = None) -> None:
         """Deliver what was sent, then end; after `timeout_ms` the rest is given up (None: after the delivery timeout).
 
-        Raises, once all is closed, the error of a record that was not delivered and whose delivery was not awaited.
+        A transaction that is open is aborted. Raises, once all is closed, the error of a record that was not delivered
+        and whose delivery was not awaited.
         """
         if self._is_closed:
             return
         self._is_closed = True
+        self._on_change()
         if self._sender is None or self._cluster is None:
             return
         try:
+            await self._abort_open_transaction(timeout_ms)
             await self._await_all(None if timeout_ms is None else timeout_ms / 1000)
             if self._options.acks == 0:  # no answer says that the broker has read what counts as sent
                 limit_ms = self._options.request_timeout_ms if timeout_ms is None else timeout_ms
@@ -206,15 +218,15 @@ class Producer:
         partition: int | None,
     ) -> Delivery:
         """Put bytes into the batch of their partition."""
-        if self._is_closed or self._sender is None:
-            raise ClientClosed("the producer is closed" if self._is_closed else "the producer was not started")
+        if not self._takes_records or self._sender is None:
+            self._refuse_records()
         if type(value) is not bytes and value is not None:
             value = to_bytes(value, "value")
         if type(key) is not bytes and key is not None:
             key = to_bytes(key, "key")
         queues = self._queues.get(topic)
         if queues is None:
-            queues = await self._open_topic(topic)
+            queues = await self._queues_of(topic)
         if headers:
             bound = BatchBuilder.upper_bound(key, value, headers)
         else:
@@ -224,8 +236,7 @@ class Producer:
             raise RecordTooLarge(f"{topic}: a record of up to {bound} bytes, above max_request_size or buffer_memory")
         if not room.is_at_hand(bound):
             await room.await_turn(bound)
-            self._refuse_if_closed()
-            queues = self._queues.get(topic) or await self._open_topic(topic)  # it may have been idle for too long
+            queues = await self._queues_of(topic)  # it may have been idle for too long
         if partition is None:
             partition = self._partitioner.choose(topic, key, len(queues))
         elif not 0 <= partition < len(queues):
@@ -291,7 +302,8 @@ class Producer:
         what a serializer raises, and what `send` raises for a topic. BufferExhausted and ClientClosed may come when the
         first records are on their way already; so may a cancellation. `flush` raises the errors of those.
         """
-        self._refuse_if_closed()
+        if not self._takes_records:
+            self._refuse_records()
         preparation = self._preparation
         records = preparation.prepare_many(values, keys, headers, timestamps_ms, partition)
         runs: list[Run] = []
@@ -356,9 +368,19 @@ class Producer:
         topic = batch.queue.topic
         self._partitioner.on_batch_closed(topic, batch.queue.partition, len(self._queues[topic]))
 
+    def _on_change(self) -> None:
+        is_open = self._transactions is None or self._transactions.state.takes_records
+        self._takes_records = is_open and self._sender is not None and not self._is_closed
+
     def _refuse_if_closed(self) -> None:
         if self._is_closed:
             raise ClientClosed("the producer is closed")
+
+    def _refuse_records(self) -> NoReturn:
+        self._refuse_if_closed()
+        if self._transactions is None or self._sender is None:
+            raise ClientClosed("the producer was not started")
+        self._transactions.state.refuse_records()
 
     async def _await_all(self, timeout_s: float | None) -> None:
         self._hurry(1)
@@ -375,9 +397,11 @@ class Producer:
     # Topics -----------------------------------------------------------------------------------------------------
 
     async def _queues_of(self, topic: str) -> list[PartitionQueue[Batch]]:
-        """Return the queues of a topic; raises ClientClosed also when they are known."""
-        self._refuse_if_closed()
-        return self._queues.get(topic) or await self._open_topic(topic)
+        """Return the queues of a topic that records are sent to; raises when none may be sent, ClientClosed for one."""
+        queues = self._queues.get(topic) or await self._open_topic(topic)
+        if not self._takes_records:
+            self._refuse_records()
+        return queues
 
     async def _open_topic(self, topic: str) -> list[PartitionQueue[Batch]]:
         """Learn a topic's partitions; raises ClientClosed also when the producer is closed before they are known."""

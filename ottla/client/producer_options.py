@@ -19,6 +19,7 @@ from ottla.client.option_kinds import (
     to_boolean,
     to_function,
     to_integer,
+    to_name,
 )
 from ottla.client.options import ClientKeywords, ClientOptions
 from ottla.client.partitioner import PartitionerFunction, PartitionerName, to_rule
@@ -65,6 +66,8 @@ class ProducerKeywords(ClientKeywords, total=False):
     key_serializer: Serializer | None
     value_serializer: Serializer | None
     interceptors: Sequence[ProducerInterceptor]
+    transactional_id: str | None
+    transaction_timeout_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,10 +115,18 @@ class ProducerOptions(ClientOptions):
     """Makes bytes of values. Without it values are bytes."""
     interceptors: Sequence[ProducerInterceptor] = option_of((), to_interceptors(ProducerInterceptor))
     """Who sees records before they are sent and hears what became of them, in their order."""
+    transactional_id: str | None = optional(None, to_name)
+    """Makes a producer with transactions. Of two producers with the same id the older one is fenced: it can write
+    nothing more, and its open transaction is aborted."""
+    transaction_timeout_ms: int = integer(60_000, 1)
+    """The coordinator aborts a transaction that is open for longer; at most the broker's `transaction.max.timeout.ms`.
+    A producer to which that happened is fenced."""
 
     def __post_init__(self) -> None:
         ClientOptions.__post_init__(self)
         is_possible = self.acks == -1 and self.retries > 0
+        if self.transactional_id is not None and not (is_possible and self.enable_idempotence is not False):
+            raise ValueError("transactional_id needs acks='all', retries above 0 and enable_idempotence")
         if self.enable_idempotence is None:
             object.__setattr__(self, "enable_idempotence", is_possible)
         elif self.enable_idempotence and not is_possible:

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import math
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from uuid import UUID
 
@@ -22,9 +22,11 @@ from ottla.client.identity import IdentityKeeper
 from ottla.client.metrics import ProducerMetrics
 from ottla.client.producer_options import ProducerOptions
 from ottla.client.splitting import size_after, split
+from ottla.client.transaction_driver import TransactionDriver
 from ottla.client_core.partition_queue import PartitionQueue, ProducerIdentity
 from ottla.client_core.send_queues import LAST_VERSION_WITH_TOPIC_NAMES, SendQueues
 from ottla.client_core.send_results import Result, SendResult, SendRules
+from ottla.client_core.transaction_questions import LAST_OLD_PRODUCE_VERSION
 from ottla.client_core.versions import ANY_VERSION
 from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
 from ottla.protocol.records.compression import Compression
@@ -36,7 +38,10 @@ logger = logging.getLogger(__name__)
 class Sender:
     """See the module. The producer fills queues and calls `activate` and `wake`. `on_closed` is called with a batch
     that takes no more records, `on_finished` with one whose memory is free, `on_split` with one that has parts instead.
+    `transactions` is set before the start where the producer has any.
     """
+
+    transactions: TransactionDriver | None = None
 
     def __init__(
         self,
@@ -52,13 +57,14 @@ class Sender:
         self._metrics = metrics
         self._acks = options.acks
         self._is_idempotent = bool(options.enable_idempotence)
+        self._transactional_id = options.transactional_id
         self._compression = Compression.named(options.compression_type)
         self._level = options.compression_level
         self._on_closed = on_closed
         self._on_finished = on_finished
         self._on_split = on_split
         self._loop = asyncio.get_running_loop()
-        self._identity = IdentityKeeper(cluster, on_renewed=self._on_identity)
+        self._identity = IdentityKeeper(cluster, on_renewed=self.identify)
         self._queues: SendQueues[Batch, int] = SendQueues(
             SendRules(
                 is_idempotent=self._is_idempotent,
@@ -66,12 +72,14 @@ class Sender:
                 max_request_bytes=options.max_request_size,
                 backoff=options.retry_backoff,
                 retries=options.retries,
+                is_transactional=options.transactional_id is not None,
             ),
             seal=self._seal,
             split=self._split,
             leader_of=self._leader_of,
             topic_id=cluster.topic_id,
             may_write=self._may_write,
+            may_go=None if options.transactional_id is None else self._may_go,
             chance=random.random,
         )
         self._connecting: dict[int, asyncio.Task[None]] = {}
@@ -82,7 +90,9 @@ class Sender:
 
     async def start(self, timeout_ms: int) -> None:
         """Get a producer id, if sequences are wanted."""
-        if self._is_idempotent:
+        if self.transactions is not None:
+            self._queues.identify(await self.transactions.start(timeout_ms))
+        elif self._is_idempotent:
             self._queues.identify(await self._identity.first(timeout_ms))
 
     def stop(self) -> None:
@@ -97,11 +107,14 @@ class Sender:
         tasks = list(self._connecting.values())
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, *self._identity.stop(), return_exceptions=True)
+        tasks += self.transactions.stop() if self.transactions is not None else self._identity.stop()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def activate(self, queue: PartitionQueue[Batch]) -> None:
         """Look after a queue that has a batch now, and come back when the batch has lingered."""
         self._queues.activate(queue)
+        if self.transactions is not None:
+            self.transactions.will_write(queue.topic, queue.partition)
         self._wake_at(queue.waiting[-1].linger_until)
 
     def close_batch(self, batch: Batch) -> None:
@@ -130,6 +143,20 @@ class Sender:
         """Give up a batch whose delivery timeout is over; one in flight is waited for, but not retried."""
         self._give_up(batch, ClientTimeout(f"{batch.queue}: not delivered before the timeout"))
         self._queues.expire(batch)
+        if self.transactions is not None:
+            self.transactions.changed()
+        self.wake()
+
+    def discard(self, batch: Batch, error: KafkaError) -> None:
+        """Give up a batch because its transaction is aborted; one in flight is waited for, but not retried."""
+        if not batch.is_finished:
+            batch.fail(error)
+            self._on_finished(batch)
+        self._queues.expire(batch)
+
+    def identify(self, identity: ProducerIdentity) -> None:
+        """Send what follows under this identity, and what a transaction held back."""
+        self._queues.identify(identity)
         self.wake()
 
     # Sending ----------------------------------------------------------------------------------------------------
@@ -151,9 +178,8 @@ class Sender:
         if self._queues.wants_identity:
             self._identity.renew()
 
-    def _on_identity(self, identity: ProducerIdentity) -> None:
-        self._queues.identify(identity)
-        self.wake()
+    def _may_go(self, topic: str, partition: int) -> bool:
+        return self.transactions is not None and self.transactions.state.may_write(topic, partition)
 
     def _leader_of(self, topic: str, partition: int) -> int | None:
         leader_id = self._cluster.leader_of(topic, partition)
@@ -204,15 +230,18 @@ class Sender:
             self.close_batch(batch)
         ids = {batch.queue.topic: self._cluster.topic_id(batch.queue.topic) for batch in batches}
         request = self._queues.produce_request(
-            batches, acks=self._acks, timeout_ms=self._cluster.options.request_timeout_ms, ids=ids
+            batches,
+            acks=self._acks,
+            timeout_ms=self._cluster.options.request_timeout_ms,
+            ids=ids,
+            transactional_id=self._transactional_id,
         )
         self._measure(first_tries)
         try:
             connection = self._cluster.open_connection(leader_id)
             if connection is None:
                 raise ConnectionLost(f"the connection to broker {leader_id} is closed")
-            has_ids = ZERO_UUID not in ids.values()
-            version = connection.version_for(ProduceRequest, ANY_VERSION if has_ids else LAST_VERSION_WITH_TOPIC_NAMES)
+            version = connection.version_for(ProduceRequest, self._newest_version(ids))
             if self._acks == 0:
                 connection.send_only(request, version)
                 self._take(self._queues.assume_appended(batches))
@@ -223,10 +252,18 @@ class Sender:
             self._take(self._queues.refused(batches, failed, self._loop.time()))
             return
         self._queues.sent(leader_id)
+        if self.transactions is not None:
+            self.transactions.state.has_written()
         self._metrics.records_per_request.add(sum(batch.record_count for batch in batches), self._loop.time())
         names = {topic_id: topic for topic, topic_id in ids.items()}
         names_by_id = names if version > LAST_VERSION_WITH_TOPIC_NAMES else None
         answer.add_done_callback(partial(self._on_answer, leader_id, batches, names_by_id))
+
+    def _newest_version(self, ids: Mapping[str, UUID]) -> int:
+        """Return the newest version of Produce that may be used for topics with these ids."""
+        if self.transactions is not None and self.transactions.state.is_old:
+            return LAST_OLD_PRODUCE_VERSION  # from the next one on, what is written becomes part of the transaction
+        return LAST_VERSION_WITH_TOPIC_NAMES if ZERO_UUID in ids.values() else ANY_VERSION
 
     def _seal(self, batch: Batch) -> bytearray:
         identity = batch.queue.identity
@@ -236,6 +273,7 @@ class Sender:
             producer_id=identity.producer_id,
             producer_epoch=identity.epoch,
             base_sequence=batch.sequence,
+            is_transactional=self._transactional_id is not None,
         )
 
     def _measure(self, batches: Iterable[Batch]) -> None:
@@ -286,6 +324,8 @@ class Sender:
                 self._on_split(batch)
             elif error is not None:
                 self._give_up(batch, error)
+        if self.transactions is not None:
+            self.transactions.change_soon()
 
     def _split(self, batch: Batch) -> list[Batch]:
         """Let the records of a batch that is too large for its topic go again in two."""
@@ -306,3 +346,5 @@ class Sender:
         self._metrics.record_errors.add(batch.record_count, self._loop.time())
         batch.fail(error)
         self._on_finished(batch)
+        if self.transactions is not None:
+            self.transactions.batch_failed(error)

@@ -106,8 +106,7 @@ class Deliveries:
 
     def __await__(self) -> Generator[Any, None, SentRecords]:
         while (batch := self._unfinished()) is not None:
-            # Shielded: to give up waiting must not end the batch of others.
-            yield from asyncio.shield(batch.outcome).__await__()
+            yield from batch.wait()
         return self.result()
 
     def done(self) -> bool:

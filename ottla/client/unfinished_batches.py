@@ -11,7 +11,7 @@ from ottla.client.producer_options import ProducerOptions
 from ottla.client.room import Room
 from ottla.client.sender import Sender
 from ottla.client.unseen_failures import UnseenFailures
-from ottla.client_core.partition_queue import PartitionQueue
+from ottla.client_core.partition_queue import PartitionQueue, ProducerIdentity
 
 
 class UnfinishedBatches:
@@ -68,6 +68,31 @@ class UnfinishedBatches:
         batch.reserved_bytes = 0
         batch.sealed = None
         batch.deliveries = None
+
+    @property
+    def are_delivered(self) -> bool:
+        """Whether none waits or is under way."""
+        return not self._batches
+
+    @property
+    def requests_in_flight(self) -> int:
+        """How many requests wait for their answer."""
+        return self.sender.requests_in_flight
+
+    def identify(self, identity: ProducerIdentity) -> None:
+        """Send what follows under this identity."""
+        self.sender.identify(identity)
+
+    def give_up_all(self, error: KafkaError) -> bool:
+        """End all of them because their transaction is aborted; return whether the broker may have some."""
+        given_up = list(self._batches)
+        for batch in given_up:
+            self.sender.discard(batch, error)
+        return any(batch.attempts for batch in given_up)
+
+    def forget_failures(self) -> None:
+        """Raise none of what failed until now: the end of a transaction has said it."""
+        self._failures.take()
 
     def give_up(self, error: KafkaError) -> None:
         """End all of them."""

@@ -84,6 +84,8 @@ class Exchange(Generic[C]):
         """Whether the handshake is done."""
         self.versions: Versions = {}
         """What the broker takes, once it is known."""
+        self.features: dict[str, int] = {}
+        """The finalized level of each feature, as the broker said when the connection was made."""
         self.in_flight: dict[int, InFlight[C]] = {}
         """The requests whose answers are due, by correlation id, oldest first."""
         self._client_id = client_id
@@ -170,7 +172,7 @@ class Exchange(Generic[C]):
             # A generator that has not begun takes None, which its type has no word for.
             question = next(self._handshake) if message is None else self._handshake.send(message)
         except StopIteration as done:
-            self.versions = done.value
+            self.versions, self.features = done.value
             self._question = None
             self.is_ready = True
             return

@@ -1,6 +1,6 @@
 """What a connection settles before its first request: today the versions (ApiVersions, KIP-511), and nothing else.
 
-A handshake is a generator: it yields a question, is sent the decoded answer, and returns the broker's versions when the
+A handshake is a generator: it yields a question, is sent the decoded answer, and returns what was settled when the
 connection may be used. `Exchange` runs it over bytes, so no driver knows its steps. Authentication has its place here:
 SASL is a generator that delegates to `negotiate` first (`yield from`), then yields SaslHandshake and SaslAuthenticate
 with whatever its mechanism makes of each answer, and raises HandshakeRefused. TLS lies below the bytes of a handshake
@@ -17,7 +17,8 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response
 
 _NEWEST_ASKED = 3
-"""Version 4 differs in features alone, which no client here reads, and would cost older brokers a second question."""
+"""Version 4 differs in the features that a broker *could* run at, which no client here reads, and would cost older
+brokers a second question."""
 
 
 class Question(NamedTuple):
@@ -31,7 +32,16 @@ class Question(NamedTuple):
 Versions = dict[int, tuple[int, int]]
 """The oldest and newest version that a broker takes, by API key."""
 
-Handshake = Generator[Question, Response, Versions]
+
+class Settled(NamedTuple):
+    """What a handshake has settled."""
+
+    versions: Versions
+    features: dict[str, int]
+    """The level of each feature that the cluster has finalized (KIP-584), as far as the broker says it."""
+
+
+Handshake = Generator[Question, Response, Settled]
 
 
 class HandshakeRefused(Exception):
@@ -44,7 +54,8 @@ class HandshakeRefused(Exception):
 
 
 def negotiate(software_name: str, software_version: str) -> Handshake:
-    """Ask which versions the broker takes. A broker that does not know ours of ApiVersions is asked again in version 0.
+    """Ask which versions the broker takes, and at which levels its features are. A broker that does not know our
+    version of ApiVersions is asked again in version 0.
 
     Name and version are what the broker reports of this client (KIP-511); characters that it does not allow in them
     become hyphens. Raises HandshakeRefused.
@@ -59,4 +70,7 @@ def negotiate(software_name: str, software_version: str) -> Handshake:
         assert isinstance(answer, ApiVersionsResponse)
     if answer.error_code:
         raise HandshakeRefused("ApiVersions", ErrorCode.of(answer.error_code))
-    return {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+    return Settled(
+        {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys},
+        {feature.name: feature.max_version_level for feature in answer.finalized_features},
+    )

@@ -142,6 +142,16 @@ class PartitionQueue(Generic[B]):
             batch.sealed = None
             self.next_sequence = (self.next_sequence + batch.record_count) & 0x7FFFFFFF
 
+    def follow(self, identity: ProducerIdentity) -> None:
+        """Count from 0 again if the identity is another one: nothing of the old one is under way or waits."""
+        if self.identity == identity:
+            return
+        if self.identity.producer_id != identity.producer_id:
+            self.is_known_to_broker = False
+        self.identity = identity
+        self.next_sequence = 0
+        self.unknown_gap = self.rewind_to = None
+
     def note_given_up(self, batch: B) -> None:
         """Remember what a sequenced batch that failed for good leaves behind."""
         if batch.sequence == NO_SEQUENCE:

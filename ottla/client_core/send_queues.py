@@ -48,7 +48,8 @@ class SendQueues(Generic[B, N]):
     `seal` makes a batch's bytes, under the identity of its queue and with its own sequence. `split` returns the parts
     of a batch that is too large for its topic, none where it cannot be split. `leader_of` returns a partition's leader,
     None while it has none; `may_write` whether a leader can be written to now, and sees to it that it can be later.
-    `chance` spreads the pauses of the rules' backoff.
+    `may_go` holds a partition's batches back until it is part of the transaction. `chance` spreads the pauses of the
+    rules' backoff.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class SendQueues(Generic[B, N]):
         leader_of: Callable[[str, int], N | None],
         topic_id: Callable[[str], UUID],
         may_write: Callable[[N], bool],
+        may_go: Callable[[str, int], bool] | None = None,
         chance: Callable[[], float] = lambda: 0.5,
     ) -> None:
         self.identity = NO_IDENTITY
@@ -77,6 +79,7 @@ class SendQueues(Generic[B, N]):
         self._leader_of = leader_of
         self._topic_id = topic_id
         self._may_write = may_write
+        self._may_go = may_go
         self._chance = chance
         self._active: dict[PartitionQueue[B], None] = {}
         self._in_flight: dict[N, int] = defaultdict(int)
@@ -159,6 +162,8 @@ class SendQueues(Generic[B, N]):
             return False
         if self._rules.is_idempotent and queue.identity == NO_IDENTITY and self.wants_identity:
             return False
+        if self._may_go is not None and not self._may_go(queue.topic, queue.partition):
+            return False
         batch = queue.waiting[0]
         if batch.is_closed or self.is_hurried or now >= batch.linger_until:
             return True
@@ -178,13 +183,21 @@ class SendQueues(Generic[B, N]):
     def seal(self, batch: B) -> bytearray:
         """Number a batch, if it has no sequence, and return its bytes; the same ones until it is numbered again."""
         if self._rules.is_idempotent:
+            if self._rules.is_transactional:
+                batch.queue.follow(self.identity)
             batch.queue.number(batch, self.identity)
         if batch.sealed is None:
             batch.sealed = self._seal(batch)
         return batch.sealed
 
     def produce_request(
-        self, batches: Sequence[B], *, acks: int, timeout_ms: int, ids: Mapping[str, UUID]
+        self,
+        batches: Sequence[B],
+        *,
+        acks: int,
+        timeout_ms: int,
+        ids: Mapping[str, UUID],
+        transactional_id: str | None = None,
     ) -> ProduceRequest:
         """Return the request with batches of `gather`, each counted as sent once more. `ids` by topic."""
         by_topic: dict[str, list[ProduceRequest.PartitionProduceData]] = {}
@@ -193,6 +206,7 @@ class SendQueues(Generic[B, N]):
             data = ProduceRequest.PartitionProduceData(index=batch.queue.partition, records=self.seal(batch))
             by_topic.setdefault(batch.queue.topic, []).append(data)
         return ProduceRequest(
+            transactional_id=transactional_id,
             acks=acks,
             timeout_ms=timeout_ms,
             topic_data=[
@@ -310,12 +324,16 @@ class SendQueues(Generic[B, N]):
         queue = batch.queue
         if batch.attempts > self._rules.retries:
             return False
+        if self._rules.is_transactional and code in LOST_IDENTITY:
+            return False  # the transaction has to be aborted
         if self._rules.is_idempotent and code in LOST_IDENTITY:
             self._change_identity(queue, by_epoch=code == ErrorCode.UNKNOWN_PRODUCER_ID)
             return True
         if self._rules.is_idempotent and code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
             if self._has_earlier(queue, batch) or queue.rewind_to is not None:
                 return True  # the one before it failed: it had to be refused
+            if self._rules.is_transactional:
+                return False
             self._change_identity(queue, by_epoch=True)
             # Without a gap of ours the broker has lost acknowledged records, which is to be reported.
             return self._rules.goes_on_after_loss or queue.unknown_gap is not None

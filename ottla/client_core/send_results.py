@@ -48,6 +48,8 @@ class SendRules:
     goes_on_after_loss: bool = False
     """When the broker has lost acknowledged batches: send what follows all the same, or give it up to be reported."""
     never_retried: frozenset[ErrorCode] = frozenset()
+    is_transactional: bool = False
+    """The identity changes between transactions, for all queues at once, and never because of a batch."""
 
 
 class Result(Enum):

@@ -208,9 +208,10 @@ _BROKER_KEYS: dict[str, dict[str, tuple[ConfigType, str]]] = {
         "telemetry.max.bytes": (_INT, "1048576"),
         "config.providers": (_LIST, ""),
     },
-    "the answer follows from `transaction.version`": {
-        "transaction.partition.verification.enable": (_BOOLEAN, "true"),
+    "two-phase commit (KIP-939) is not served": {
         "transaction.two.phase.commit.enable": (_BOOLEAN, "false"),
+    },
+    "the coordinator is in the same process and never asked twice": {
         "add.partitions.to.txn.retry.backoff.max.ms": (_INT, "100"),
         "add.partitions.to.txn.retry.backoff.ms": (_INT, "20"),
     },

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from ottla.config.declare import INT_MAX, choice, int16, int32, int64, words
+from ottla.config.declare import INT_MAX, boolean, choice, int16, int32, int64, words
 from ottla.config.options import Options
 
 _TURNS = "the writes of one turn of the event loop are gathered, and one sync serves all that wait"
-_TRANSACTIONS = "transactions come in a later version"
 
 
 class Groups(Options):
@@ -133,8 +132,8 @@ class Transactions(Options):
         1,
         at_least=1,
         kafka="50",
-        inert=_TRANSACTIONS,
-        doc="Partitions of `__transaction_state` in a new data directory.",
+        doc="Partitions of `__transaction_state` in a new data directory; a directory that has the topic keeps its"
+        " number.",
     )
     transaction_state_log_replication_factor = int16(
         1,
@@ -146,21 +145,52 @@ class Transactions(Options):
     transaction_state_log_min_isr = int32(
         1, at_least=1, kafka="2", inert="it is always 1 here", doc="Replicas that must be in sync."
     )
-    transaction_state_log_segment_bytes = int32(
-        104857600, at_least=1, inert=_TRANSACTIONS, doc="Segment size of `__transaction_state`."
-    )
+    transaction_state_log_segment_bytes = int32(104857600, at_least=1, doc="Segment size of `__transaction_state`.")
     transaction_state_log_load_buffer_size = int32(
-        5242880, at_least=1, inert=_TRANSACTIONS, doc="Bytes read at a time while transactions are loaded."
+        5242880,
+        at_least=1,
+        inert="transactions are read in pieces of a size of our own",
+        doc="Bytes read at a time while transactions are loaded.",
     )
     transaction_max_timeout_ms = int32(
-        900000, at_least=1, inert=_TRANSACTIONS, doc="Longest timeout that a producer may ask for."
+        900000,
+        at_least=1,
+        doc="Longest timeout that a producer may ask for. A transaction that is open for longer than its timeout is"
+        " aborted.",
     )
     transactional_id_expiration_ms = int32(
-        604800000, at_least=1, inert=_TRANSACTIONS, doc="How long an idle transactional id is kept."
+        604800000,
+        at_least=1,
+        doc="How long a transactional id is kept that has no open transaction and is not used.",
     )
     transaction_abort_timed_out_transaction_cleanup_interval_ms = int32(
-        10000, at_least=1, inert=_TRANSACTIONS, doc="How often transactions that took too long are looked for."
+        10000, at_least=1, doc="How often transactions that took too long are looked for."
     )
     transaction_remove_expired_transaction_cleanup_interval_ms = int32(
-        3600000, at_least=1, inert=_TRANSACTIONS, doc="How often idle transactional ids are looked for."
+        3600000, at_least=1, doc="How often idle transactional ids are looked for."
+    )
+    transaction_partition_verification_enable = boolean(
+        True,
+        dynamic=True,
+        doc="Whether a batch of a transaction is refused where its partition was not added to the transaction"
+        " (KIP-890).",
+    )
+    ottla_transaction_max_partitions = int32(
+        10000,
+        at_least=1,
+        dynamic=True,
+        doc="Partitions that one transaction may write to. Adding more is refused.",
+    )
+    ottla_transactions_max_open = int32(
+        100000,
+        at_least=1,
+        dynamic=True,
+        doc="Transactions that may be open at the same time. Beginning more is refused.",
+    )
+    ottla_transactional_ids_max = int32(
+        1000000,
+        at_least=1,
+        dynamic=True,
+        doc="Transactional ids that are kept, some 500 bytes of memory each. A new one more is refused with"
+        " TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which clients take as final; the log says why.",
     )

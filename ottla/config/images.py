@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
 from ottla.config.errors import ConfigError
 from ottla.config.listeners import parse_advertised_listeners
 from ottla.config.options import Given, Origin, OriginKind
+from ottla.plain import Plain, field
 
 DEFAULT_PORT = 9092
 
@@ -68,12 +68,11 @@ _REFUSED = (
 )
 
 
-@dataclass
-class ImageVariables:
+class ImageVariables(Plain):
     """The keys that other images' variables come to, and one line for each group of those without effect."""
 
-    given: dict[str, Given] = field(default_factory=dict)
-    remarks: list[str] = field(default_factory=list)
+    given: dict[str, Given] = field(factory=dict)
+    remarks: list[str] = field(factory=list)
 
 
 def is_for_an_image(variable: str) -> bool:

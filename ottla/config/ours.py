@@ -21,6 +21,12 @@ class Promises(Options):
         "`page-cache`, when the operating system has them, as in Kafka with one replica. Consumers see records from "
         "the same moment on.",
     )
+    ottla_syncfs_enable = boolean(
+        True,
+        doc="Whether a sync of several partitions may be one `syncfs` of their file system, where the kernel reports "
+        "all its errors. That flushes the data of other programs on the same file system, too, and their errors take "
+        "the log directory offline. `false` syncs the partitions' files only: for a disk that is shared.",
+    )
     ottla_validate_records = boolean(
         False,
         dynamic=True,

@@ -25,6 +25,8 @@ def encode_unsigned_varint(number: int, most: int = 0xFFFF_FFFF) -> bytes:
 
     Raises UnencodableMessage for a number below 0 or above `most`.
     """
+    if 0 <= number < len(SMALL_VARINTS) and number <= most:
+        return SMALL_VARINTS[number]
     if number < 0 or number > most:
         raise UnencodableMessage(f"{number} is not an unsigned number of {most.bit_length()} bits")
     encoded = bytearray()

@@ -105,18 +105,44 @@ async function groups(admin) {
   console.log('ok: a group of two, pause, seek, commits; administration of groups')
 }
 
-async function transactions() {
-  const producer = kafka.producer({ transactionalId: prefix, maxInFlightRequests: 1, idempotent: true })
-  const begun = Date.now()
-  try {
-    await producer.connect()
-    await (await producer.transaction()).abort()
-    console.log('ok: transactions are served')
-  } catch (error) {
-    assert(Date.now() - begun < 20_000, `the refusal of transactions takes ${Date.now() - begun} ms: ${error}`)
-    console.log(`ok: transactions are refused: ${error.message}`)
+async function transactions(admin) {
+  const out = `${prefix}-tx`, groupId = `${prefix}-tx-g`
+  await admin.createTopics({ topics: [{ topic: out, numPartitions: 3 }] })
+  const settings = { transactionalId: prefix, maxInFlightRequests: 1, idempotent: true }
+  const producer = kafka.producer(settings)
+  await producer.connect()
+  const committed = []
+  for (let round = 0; round < 6; round++) {
+    const transaction = await producer.transaction()
+    const messages = Array.from({ length: 30 }, (_, number) => ({ value: `${round}-${number}`, partition: number % 3 }))
+    await transaction.send({ topic: out, messages })
+    const offsets = [{ topic, partitions: [{ partition: 0, offset: `${round + 1}` }] }]
+    await transaction.sendOffsets({ consumerGroupId: groupId, topics: offsets })
+    if (round % 2 === 1) await transaction.abort()
+    else {
+      await transaction.commit()
+      committed.push(...messages.map(one => one.value))
+    }
   }
-  await producer.disconnect()
+  const left = await producer.transaction()
+  await left.send({ topic: out, messages: [{ value: 'left open', partition: 0 }] })
+  const heir = kafka.producer(settings)
+  await heir.connect()
+  const last = await heir.transaction()
+  await last.send({ topic: out, messages: [0, 1, 2].map(partition => ({ value: `end-${partition}`, partition })) })
+  await assert.rejects(left.commit(), 'the first producer is fenced')
+  await last.commit()
+  const seen = []
+  const consumer = kafka.consumer({ groupId: `${prefix}-tx-r`, readUncommitted: false })
+  await consumer.connect()
+  await consumer.subscribe({ topics: [out], fromBeginning: true })
+  await consumer.run({ eachMessage: async ({ message }) => { seen.push(message.value.toString()) } })
+  await until('all committed records', () => [0, 1, 2].every(partition => seen.includes(`end-${partition}`)))
+  assert.deepEqual(seen.filter(value => !value.startsWith('end')).sort(), committed.sort())
+  const moved = async () => (await admin.fetchOffsets({ groupId, topics: [topic] }))[0].partitions.find(one => one.partition === 0).offset
+  await until('the offset of the last committed transaction', async () => await moved() === '5')
+  await Promise.all([consumer, producer, heir].map(one => one.disconnect()))
+  console.log('ok: transactions, committed, aborted, fenced, with offsets')
 }
 
 async function deletions(admin) {
@@ -133,7 +159,7 @@ await admin.connect()
 await topics(admin)
 await records(admin)
 await groups(admin)
-await transactions()
+await transactions(admin)
 await deletions(admin)
 await admin.disconnect()
 console.log('node life done')

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import errno
 import logging
+import random
 
 import pytest
 from kit.exchange import Exchange, batch, make_topic, produce_request
 from kit.nodes import DATA, ask, partition_of, pass_time, start_node
-from kit.simulated_files import SimulatedFiles
+from kit.simulated_files import CrashPoint, SimulatedFiles
 
 from ottla.broker.metadata.rebuild import MetadataRebuild
 from ottla.broker.node import Node
@@ -112,6 +113,35 @@ def test_a_log_start_that_became_lower_does_not_show_what_was_deleted() -> None:
     bend(files, b"t 0 10\n", b"t 0 00\n")
     node, _, _ = start_node(files, **KEYS)
     assert bounds(node) == (10, 15)
+
+
+def test_a_power_cut_while_a_bent_log_start_is_mended_leaves_it_mendable() -> None:
+    """Also where the clock is wrong then: a copy written again at that time would look older than the checkpoint."""
+    files, node = lived()
+    node.stop()
+    bend(files, b"t 0 10\n", b"t 0 14\n")
+    files.now_ms -= 12 * 3_600_000
+    files.crash_when = lambda call, path: call == "pwritev" and path.name == STARTS.name + ".tmp"
+    with pytest.raises(CrashPoint):
+        start_node(files, **KEYS)
+    node, _, _ = start_node(files.crash(random.Random(1)), **KEYS)
+    assert bounds(node) == (10, 15)
+
+
+def test_a_bent_log_start_is_mended_later_where_there_is_no_inode_for_it(caplog: pytest.LogCaptureFixture) -> None:
+    files, node = lived()
+    node.stop()
+    bend(files, b"t 0 10\n", b"t 0 14\n")
+    failure = files.fail("open", "*.tmp", errno.ENOSPC, times=None)
+    node, _, _ = start_node(files, **KEYS)
+    assert bounds(node) == (10, 15)
+    assert f"{STARTS} is rewritten later" in caplog.text
+    files.heal(failure)
+    delete(node, 12)
+    node.stop()
+    assert not damage(files)
+    node, _, _ = start_node(files, **KEYS)
+    assert bounds(node) == (12, 15)
 
 
 def test_rows_that_somebody_else_wrote_are_not_taken_for_bent_ones(caplog: pytest.LogCaptureFixture) -> None:

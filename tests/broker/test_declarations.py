@@ -59,6 +59,13 @@ ConsumerGroupHeartbeat: Read Group
 ConsumerGroupDescribe: Read Group
 ListConfigResources: DescribeConfigs Cluster
 DescribeTopicPartitions: Describe Topic
+AddPartitionsToTxn: Write TransactionalId, Write Topic
+AddOffsetsToTxn: Write TransactionalId, Read Group
+EndTxn: Write TransactionalId
+WriteTxnMarkers: Alter Cluster, ClusterAction Cluster
+TxnOffsetCommit: Write TransactionalId, Read Group, Read Topic
+DescribeTransactions: Describe TransactionalId
+ListTransactions: Describe TransactionalId
 """
 """Kafka 4.1, docs/security.html, "Operations and Resources on Protocols"."""
 
@@ -73,6 +80,8 @@ DIFFERENT = {
     "AlterConfigs": ("+AlterConfigs Group", "the same"),
     "IncrementalAlterConfigs": ("+AlterConfigs Group", "the same"),
     "ElectLeaders": ("-ClusterAction Cluster +Alter Cluster", "the page has the right of the API's first draft"),
+    "AddPartitionsToTxn": ("+ClusterAction Cluster", "of brokers, from version 4 on (KIP-890)"),
+    "DescribeTransactions": ("+Describe Topic", "partitions of other topics are left out"),
     "ConsumerGroupHeartbeat": ("+Describe Topic", "of the topics that are subscribed to"),
     "ConsumerGroupDescribe": (
         "-Read Group +Describe Group +Describe Topic",

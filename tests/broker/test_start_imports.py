@@ -18,7 +18,11 @@ NOT_AT_START = {
     "ottla.broker.http",  # only the first connection to the HTTP port, which is open by default
     "ottla.broker.telemetry.exposition",
     "ottla.broker.groups.coordinator",  # only where there are groups, or somebody asks for one
-    "ottla.broker.api.describe_configs",  # handlers come with their first request, but for the four of a first produce
+    "dataclasses",  # compiles several functions for each class: `ottla/plain.py`
+    "ottla.broker.api.fetch",  # handlers come with their first request, but for the three of a first produce
+    "ottla.broker.api.describe_configs",
+    "ottla.broker.fast.fetch_templates",  # the first Fetch that a template could answer
+    "ottla.broker.formats.conversion",  # the first request of a client from before 2017
     "ottla.protocol.api.describe_configs",  # and so do the messages
     "ottla.broker.metadata.config_plans",  # the first change of a configuration
     "ottla.broker.metadata.quota_plans",

@@ -114,7 +114,11 @@ REFUSED = [
     ("produce", "delivery.timeout.ms=1", "delivery.timeout.ms must be at least linger.ms + request.timeout.ms"),
     ("produce", "group.id=g", "--producer-property: group.id is an option of other clients, not of this one"),
     ("produce", "bootstrap.servers=x", "--producer-property: say it with --bootstrap-server"),
-    ("produce", "transactional.id=t", "transactional.id is an option of Kafka's that this client does not have"),
+    (
+        "produce",
+        "enable.metrics.push=true",
+        "enable.metrics.push is an option of Kafka's that this client does not have",
+    ),
     ("produce", "sasl.mechanism=PLAIN", "sasl.mechanism is about TLS or SASL, which this client does not have yet"),
     ("consume", "ssl.truststore.password=geheim", "ssl.truststore.password is about TLS or SASL, which this"),
     ("consume", "security.protocol=SASL_SSL", "security.protocol must be PLAINTEXT (TLS and SASL are not there yet)"),

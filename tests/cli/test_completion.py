@@ -16,6 +16,7 @@ from kit.broker import BrokerProcess
 from kit.command import run
 
 from ottla.cli.main import main
+from ottla.client.blocking import Producer
 
 WORDBREAKS = " \t\n\"'><=;|&(:"
 
@@ -42,13 +43,15 @@ def completed(line: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def named(broker: BrokerProcess) -> str:
-    """The bootstrap address of a broker that has topics and a group which nobody else's test has."""
+    """The bootstrap address of a broker with topics, a group and a transactional id that no other test has."""
     said = run("topics", "create", "zebra", "zebra-crossing", "-b", broker.bootstrap)
     assert said.status == 0, said.err
     runner = CliRunner()
     runner.invoke(main, ["produce", "zebra", "-b", broker.bootstrap], input="x\n", catch_exceptions=False)
     read = ["consume", "zebra", "-b", broker.bootstrap, "-B", "-n", "1", "-g", "zebra-readers"]
     assert runner.invoke(main, read, catch_exceptions=False).output == "x\n"
+    with Producer(broker.bootstrap, transactional_id="zebra-payments") as producer:
+        producer.start()
     return broker.bootstrap
 
 
@@ -65,6 +68,9 @@ def named(broker: BrokerProcess) -> str:
         ("groups describe -b {} zebra", ["zebra-readers"]),
         ("consume zebra -b {} --group zebra-r", ["zebra-readers"]),
         ("configs describe -b {} -g zebra-r", ["zebra-readers"]),
+        ("transactions describe -b {} zebra", ["zebra-payments"]),
+        ("transactions abort -b {} other zebra-p", ["zebra-payments"]),
+        ("features upgrade -b {} trans", ["transaction.version"]),
         ("consume -b {} __consumer", ["__consumer_offsets"]),
     ],
 )

@@ -134,6 +134,18 @@ CASES = {
         ["holds back what lies from 6 to 9", "producer 4711", "begun at 6", "silent for 90 s"],
         ["commit or abort", "read_uncommitted"],
     ),
+    "an open transaction of a transactional id": (
+        with_partition(committed=6, stable_end=6, open_transactions=(OpenTransaction(4711, 6, 90_000, "billing run"),)),
+        Weight.CAUSE,
+        ["holds back what lies from 6 to 9", "transactional id 'billing run', producer 4711", "silent for 90 s"],
+        ["ottla transactions abort 'billing run'"],
+    ),
+    "a transaction that nobody will end": (
+        with_partition(committed=6, stable_end=6, open_transactions=(OpenTransaction(4711, 6, None, is_hanging=True),)),
+        Weight.CAUSE,
+        ["producer 4711, begun at 6", "no coordinator knows"],
+        ["ottla transactions abort --topic orders --partition 0"],
+    ),
     "an open transaction of nobody knows whom": (
         with_partition(committed=6, stable_end=6),
         Weight.CAUSE,

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 from click.testing import CliRunner, Result
+from confluent_kafka import Producer as ConfluentProducer
 from kit.broker import BrokerProcess
 
 from ottla.cli.main import main
@@ -146,6 +147,21 @@ def test_why_names_what_stands_in_the_way(broker: BrokerProcess, filled: str, gr
     commit_at(broker, group, filled, 10, 4)
     (first, *_) = objects(broker, "groups", "why", group)
     assert (first["weight"], first["finding"]) == ("cause", "it has no members; 6 records wait for it")
+
+
+def test_why_names_the_transaction_that_holds_records_back(broker: BrokerProcess, filled: str, group: str) -> None:
+    commit_at(broker, group, filled, 10, 10)
+    transactional_id = f"tx-{filled}"
+    producer = ConfluentProducer({"bootstrap.servers": broker.bootstrap, "transactional.id": transactional_id})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(filled, b"held back", partition=0)
+    assert producer.flush(30) == 0
+    (found,) = [line for line in lines(broker, "groups", "why", group) if "holds back" in line]
+    assert found.startswith(f"! {filled}-0: an open transaction holds back what lies from 10 to 10")
+    assert f"transactional id '{transactional_id}'" in found
+    run(broker, "transactions", "abort", transactional_id)
+    assert not [line for line in lines(broker, "groups", "why", group) if "holds back" in line]
 
 
 def test_why_finds_members_that_have_no_partition(broker: BrokerProcess, filled: str, group: str) -> None:

@@ -21,7 +21,7 @@ from ottla.storage.files.files import OsFiles
 from ottla.storage.formats import layout
 from ottla.storage.formats.checkpoint import write_offsets
 from ottla.storage.formats.layout import TopicPartition
-from ottla.storage.producers.transactions import AbortedTransaction, encode_transaction_index
+from ottla.storage.producers.transaction_index import AbortedTransaction, encode_transaction_index
 
 
 def ottla(*arguments: object) -> Result:

@@ -13,7 +13,20 @@ from click.testing import CliRunner
 from ottla.cli import entry
 from ottla.cli.main import main
 
-COMMANDS = ("serve", "topics", "produce", "consume", "groups", "configs", "config", "log", "ping", "completion")
+COMMANDS = (
+    "serve",
+    "topics",
+    "produce",
+    "consume",
+    "groups",
+    "transactions",
+    "configs",
+    "features",
+    "config",
+    "log",
+    "ping",
+    "completion",
+)
 
 
 def test_help_names_every_command() -> None:

@@ -64,7 +64,7 @@ def test_the_first_of_several_that_answers_counts(broker: BrokerProcess) -> None
 
 
 def test_an_address_that_is_empty_is_not_the_default_one() -> None:
-    """A script whose variable is not set must not be told of another broker."""
+    """A script whose variable is not set must not be shown another broker."""
     done = run("ping", "-b", "")
     assert (done.status, done.out) == (2, "")
     assert "--bootstrap-server" in done.err

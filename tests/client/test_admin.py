@@ -46,9 +46,9 @@ async def test_a_new_controller_is_asked_after_the_old_one_refused(cluster):
     described = cluster.metadata
 
     def metadata(request, version):
-        told = described(request)
-        told.controller_id = next(controllers)
-        return told
+        answer = described(request)
+        answer.controller_id = next(controllers)
+        return answer
 
     def create(request, version):
         node = cluster.requests[-1][0]

@@ -209,9 +209,9 @@ async def test_groups_of_both_protocols_are_described_by_their_coordinators(clus
 async def test_a_group_that_is_not_there_is_named_and_the_code_of_others_kept(cluster, admin):
     refused = classic_group("x1", code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     describe_all(cluster, classic=[classic_group("a1"), refused])
-    with pytest.raises(AdminError) as told:
+    with pytest.raises(AdminError) as caught:
         await admin.describe_groups(["a1", "gone0", "x1"])
-    assert {name: error.code for name, error in told.value.errors.items()} == {
+    assert {name: error.code for name, error in caught.value.errors.items()} == {
         "gone0": ErrorCode.GROUP_ID_NOT_FOUND,
         "x1": ErrorCode.GROUP_AUTHORIZATION_FAILED,
     }
@@ -315,11 +315,11 @@ def fetched(request, version):
     """Every group has committed 5 for t-0, nothing for t-1."""
     if version < 8:
         partition = OffsetFetchResponse.OffsetFetchResponsePartition
-        told = [
+        answer = [
             partition(partition_index=0, committed_offset=5, metadata="m"),
             partition(partition_index=1, committed_offset=-1, metadata=""),
         ]
-        return OffsetFetchResponse(topics=[OffsetFetchResponse.OffsetFetchResponseTopic(name="t", partitions=told)])
+        return OffsetFetchResponse(topics=[OffsetFetchResponse.OffsetFetchResponseTopic(name="t", partitions=answer)])
     partitions = [
         OffsetFetchResponse.OffsetFetchResponsePartitions(partition_index=0, committed_offset=5, metadata="m"),
         OffsetFetchResponse.OffsetFetchResponsePartitions(partition_index=1, committed_offset=-1, metadata=""),
@@ -350,9 +350,9 @@ async def test_stable_offsets_are_waited_for(cluster, admin):
     codes = [ErrorCode.UNSTABLE_OFFSET_COMMIT, ErrorCode.NONE]
 
     def answer(request, version):
-        told = fetched(request, version)
-        told.groups[0].topics[0].partitions[0].error_code = codes.pop(0)
-        return told
+        answer = fetched(request, version)
+        answer.groups[0].topics[0].partitions[0].error_code = codes.pop(0)
+        return answer
 
     cluster.handlers[OffsetFetchRequest] = answer
     assert await admin.list_group_offsets({"a0": [T0]}, require_stable=True) == {"a0": {T0: OffsetAndMetadata(5, "m")}}

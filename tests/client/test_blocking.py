@@ -184,6 +184,36 @@ def test_senders_hear_that_room_did_not_come(cluster):
         producer.close(timeout_ms=0)
 
 
+def test_threads_may_wait_for_one_delivery_and_leave_nothing_behind(cluster):
+    (partition,) = cluster.add_topic("t")
+    with Producer(cluster.bootstrap, linger_ms=60_000) as producer:
+        delivery = producer.send("t", b"x")
+        for _ in range(3):
+            with pytest.raises(ClientTimeout):
+                delivery.result(timeout_ms=1)
+        places = []
+        threads = [threading.Thread(target=lambda: places.append(delivery.result())) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        producer.flush()
+        for thread in threads:
+            thread.join(RUN_LIMIT_S)
+        assert [place.offset for place in places] == [0] * 4
+        assert delivery.batch.at_end == set()
+    assert partition.values == [b"x"]
+
+
+def test_a_delivery_is_awaited_through_the_splitting_of_its_batch(cluster):
+    (partition,) = cluster.add_topic("t")
+    partition.max_message_bytes = 200
+    with Producer(cluster.bootstrap, linger_ms=60_000, batch_size=100_000) as producer:
+        deliveries = [producer.send("t", bytes(50)) for _ in range(8)]
+        flushing = threading.Thread(target=producer.flush)
+        flushing.start()
+        assert [delivery.result().offset for delivery in deliveries] == list(range(8))
+        flushing.join(RUN_LIMIT_S)
+
+
 def test_waiting_for_a_delivery_may_end_before_it(cluster):
     (partition,) = cluster.add_topic("t")
     cluster.handlers[ProduceRequest] = lambda request, version: SILENCE

@@ -43,14 +43,14 @@ async def test_answers_in_pieces_of_any_size_are_put_together(cluster, write_byt
 @pytest.mark.parametrize("size", [65_500, 65_536, 70_000, 1_048_576, 3_500_000])
 async def test_large_answers_between_small_ones_are_whole(cluster, size):
     def answer(request, version):
-        told = cluster.metadata(request)
+        answer = cluster.metadata(request)
         if request.topics[0].name == "large":
-            told.topics[0].partitions = [
+            answer.topics[0].partitions = [
                 MetadataResponse.MetadataResponsePartition(
                     partition_index=0, leader_id=0, replica_nodes=list(range(size // 4)), isr_nodes=[]
                 )
             ]
-        return told
+        return answer
 
     cluster.handlers[MetadataRequest] = answer
     connection = await connect("127.0.0.1", cluster.ports[0], OPTIONS)

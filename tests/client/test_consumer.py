@@ -136,8 +136,8 @@ async def test_an_answer_that_had_no_room_for_a_partition_does_not_say_that_it_i
             )
             for one in asked.partitions
         ]
-        told = FetchResponse.FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id, partitions=data)
-        return FetchResponse(responses=[told])
+        answer = FetchResponse.FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id, partitions=data)
+        return FetchResponse(responses=[answer])
 
     cluster.handlers[FetchRequest] = answer
     async with consumer_of(cluster) as consumer:
@@ -155,8 +155,8 @@ def answer_with_hole(batch, *, end):
         data = FetchResponse.PartitionData(
             partition_index=0, high_watermark=end, last_stable_offset=end, records=b"" if is_behind else batch
         )
-        told = FetchResponse.FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id, partitions=[data])
-        return FetchResponse(responses=[told])
+        answer = FetchResponse.FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id, partitions=[data])
+        return FetchResponse(responses=[answer])
 
     return answer
 
@@ -223,8 +223,8 @@ async def test_a_header_that_cannot_be_is_corrupt(cluster):
     def answer(request, version):
         asked = request.topics[0]
         data = FetchResponse.PartitionData(partition_index=0, high_watermark=10, records=bytes(wrong))
-        told = FetchResponse.FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id, partitions=[data])
-        return FetchResponse(responses=[told])
+        answer = FetchResponse.FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id, partitions=[data])
+        return FetchResponse(responses=[answer])
 
     cluster.handlers[FetchRequest] = answer
     async with consumer_of(cluster) as consumer:
@@ -247,8 +247,8 @@ async def test_damage_that_the_broker_refuses_is_corrupt_once_what_lies_before_i
             data = FetchResponse.PartitionData(
                 partition_index=0, error_code=ErrorCode.CORRUPT_MESSAGE, high_watermark=-1, records=b""
             )
-        told = FetchResponse.FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=[data])
-        return FetchResponse(responses=[told])
+        answer = FetchResponse.FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=[data])
+        return FetchResponse(responses=[answer])
 
     cluster.handlers[FetchRequest] = answer
     async with consumer_of(cluster) as consumer:
@@ -317,8 +317,8 @@ async def test_aborted_transactions_and_markers_are_hidden_as_the_isolation_leve
         data = FetchResponse.PartitionData(
             partition_index=0, high_watermark=8, aborted_transactions=aborted, records=b"".join(log)
         )
-        told = FetchResponse.FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id, partitions=[data])
-        return FetchResponse(responses=[told])
+        answer = FetchResponse.FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id, partitions=[data])
+        return FetchResponse(responses=[answer])
 
     cluster.handlers[FetchRequest] = answer
     async with consumer_of(cluster, isolation_level=isolation_level) as consumer:
@@ -344,8 +344,8 @@ async def test_a_truncated_log_is_noticed(cluster, reset):
                 diverging_epoch=FetchResponse.EpochEndOffset(epoch=2, end_offset=5),
                 records=b"",
             )
-            told = FetchResponse.FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id, partitions=[data])
-            return FetchResponse(responses=[told])
+            answer = FetchResponse.FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id, partitions=[data])
+            return FetchResponse(responses=[answer])
         return plain(0, request)
 
     cluster.handlers[FetchRequest] = answer
@@ -384,8 +384,8 @@ async def test_a_refusal_that_does_not_pass_is_raised(cluster):
         asked = request.topics[0]
         code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         data = FetchResponse.PartitionData(partition_index=0, error_code=code, high_watermark=-1, records=b"")
-        told = FetchResponse.FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id, partitions=[data])
-        return FetchResponse(responses=[told])
+        answer = FetchResponse.FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id, partitions=[data])
+        return FetchResponse(responses=[answer])
 
     cluster.handlers[FetchRequest] = refuse
     async with consumer_of(cluster) as consumer:

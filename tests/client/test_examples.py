@@ -17,6 +17,8 @@ PRINTED = {
         "refused: MESSAGE_TOO_LARGE\n3 arrived, 1 failed\n"
         + "".join(f"record {n + 1} read at example-tracing-0:{n}\n" for n in range(3))
     ),
+    "exactly_once.py": "600 payments, 600 booked once, by 3 workers that were killed\n",
+    "columns.py": "30000 records sent to 2 partitions\nBari: 16.5 C\nLyon: 21.5 C\nOslo: 26.5 C\n",
     "replay.py": (
         "120 records sent, 0 failed\n"
         + ", ".join(f"minute {n}" for n in range(50, 60))

@@ -98,10 +98,10 @@ async def test_a_record_that_cannot_be_deserialized_is_named_and_can_be_passed(c
             taken += await take(consumer)
         assert taken == [1, 2]
         for _ in range(2):
-            with pytest.raises(UndecodableRecord) as told:
+            with pytest.raises(UndecodableRecord) as caught:
                 await take(consumer)
-            assert (told.value.partition, told.value.offset, told.value.value) == (T0, 2, b"{broken")
-            assert isinstance(told.value.__cause__, json.JSONDecodeError)
+            assert (caught.value.partition, caught.value.offset, caught.value.value) == (T0, 2, b"{broken")
+            assert isinstance(caught.value.__cause__, json.JSONDecodeError)
             assert await consumer.position(T0) == 2
         consumer.seek(T0, 3)
         assert await take(consumer) == [4]

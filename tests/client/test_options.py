@@ -86,7 +86,7 @@ def test_two_names_of_one_option_are_refused():
         (Consumer, {"fetch.max.byte": 1}, r"did you mean fetch\.max\.bytes\?"),
         (Admin, {"default.api.timeout": 1}, r"did you mean default\.api\.timeout\.ms\?"),
         (Producer, {"qqqq": 1}, r"^unknown option qqqq$"),
-        (Producer, {"transactional.id": "x"}, r"transactional\.id is an option of Kafka's"),
+        (Consumer, {"transactional.id": "x"}, r"transactional\.id is an option of Kafka's"),
         (Producer, {"group.id": "x"}, r"group\.id is an option of Kafka's"),
         (Producer, {"sasl.mechanism": "PLAIN"}, r"sasl\.mechanism is about TLS or SASL"),
         (Producer, {"fetch.min.bytes": 1}, "unknown option"),

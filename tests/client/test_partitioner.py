@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 import zlib
 
 import pytest
@@ -11,6 +13,7 @@ from confluent_kafka import Producer as ConfluentProducer
 from kafka.partitioner.default import murmur2 as kafka_python_murmur2
 
 from ottla.client import Admin
+from ottla.client.key_hashes import FEWEST_KEYS, LONGEST_KEY_BYTES
 from ottla.client.partitioner import Partitioner, murmur2, positive_murmur2
 
 
@@ -110,3 +113,36 @@ def test_names_of_rules_are_read_leniently():
     for name in ("round-robin", "ROUNDROBIN", "round_robin"):
         assert [Partitioner(name).choose("t", None, 3)] == [0]
     assert Partitioner("murmur2_random").choose("t", b"21", 10) == (-973932308 & 0x7FFFFFFF) % 10
+
+
+# Many keys at once --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("has_numpy", [True, False])
+@pytest.mark.parametrize("count", [1, FEWEST_KEYS - 1, FEWEST_KEYS, 3 * FEWEST_KEYS])
+def test_many_keys_go_where_each_of_them_goes(monkeypatch, has_numpy, count):
+    pytest.importorskip("numpy")
+    if not has_numpy:
+        monkeypatch.setitem(sys.modules, "numpy", None)
+        monkeypatch.delitem(sys.modules, "ottla.arrow.murmur2", raising=False)
+    chance = random.Random(count)
+    keys = [None if chance.random() < 0.1 else chance.randbytes(chance.randrange(40)) for _ in range(count)]
+    for some in (keys, [key or b"" for key in keys], [None] * count, [*keys, bytes(LONGEST_KEY_BYTES + 1)]):
+        found = Partitioner("murmur2").choose_many("t", some, len(some), 7)
+        assert found == [None if key is None else murmur2(key) % 2**31 % 7 for key in some]
+        assert {type(number) for number in found} <= {int, type(None)}
+
+
+def test_few_keys_import_no_numpy():
+    program = (
+        "import sys\n"
+        "from ottla.client.partitioner import Partitioner\n"
+        "keys = [b'%d' % number for number in range(1000)]\n"
+        "Partitioner('murmur2').choose_many('t', keys, len(keys), 3)\n"
+        "print('numpy' in sys.modules)\n"
+        "keys *= 10\n"
+        "Partitioner('murmur2').choose_many('t', keys, len(keys), 3)\n"
+        "print('numpy' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "False\nTrue\n"

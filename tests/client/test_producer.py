@@ -132,10 +132,10 @@ async def test_stale_metadata_of_an_older_epoch_is_not_believed(cluster):
         described = cluster.metadata
 
         def stale(request, version):
-            told = described(request)
-            for topic in told.topics:
+            answer = described(request)
+            for topic in answer.topics:
                 topic.partitions[0].leader_id, topic.partitions[0].leader_epoch = 0, 4
-            return told
+            return answer
 
         cluster.handlers[MetadataRequest] = stale
         while len(cluster.seen(MetadataRequest)) < before + 3:
@@ -181,9 +181,9 @@ async def test_a_gap_that_the_broker_made_is_told_to_the_sender(cluster):
         await producer.flush()
         ((identity, (epoch, _)),) = partition.producers.items()
         partition.producers[identity] = (epoch, 1)
-        with pytest.raises(KafkaError) as told:
+        with pytest.raises(KafkaError) as caught:
             await producer.send_and_wait("t", b"after the loss")
-        assert told.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert caught.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         await producer.send_and_wait("t", b"goes on")
     assert sequences(partition)[-1] == (1, 0)
 
@@ -197,9 +197,9 @@ async def test_a_batch_given_up_in_doubt_does_not_stop_those_behind_it(cluster):
     ) as producer:
         await producer.send_and_wait("t", b"0")
         lost = await producer.send("t", b"lost")
-        with pytest.raises(KafkaError) as told:
+        with pytest.raises(KafkaError) as caught:
             await lost
-        assert told.value.code is ErrorCode.REQUEST_TIMED_OUT
+        assert caught.value.code is ErrorCode.REQUEST_TIMED_OUT
         await producer.send_and_wait("t", b"2")
     assert partition.values == [b"0", b"2"]
     assert sequences(partition) == [(0, 0), (1, 0)]

@@ -1,4 +1,4 @@
-"""A partition that cannot be read holds up no other, is told each time, and is not asked about in a circle."""
+"""A partition that cannot be read holds up no other, is reported each time, and is not asked about in a circle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A batch above the topic's limit is split, in order and once; one record that is too large is told to its sender."""
+"""A batch above the topic's limit is split, in order; one record that is too large is refused to its sender."""
 
 from __future__ import annotations
 

@@ -36,9 +36,9 @@ async def test_an_address_that_cannot_be_is_a_broker_that_cannot_be_reached(clus
     described = cluster.metadata
 
     def misled(request, _version):
-        told = described(request)
-        told.brokers[1].host, told.brokers[1].port = host, port
-        return told
+        answer = described(request)
+        answer.brokers[1].host, answer.brokers[1].port = host, port
+        return answer
 
     cluster.handlers[MetadataRequest] = misled
     async with Producer(cluster.bootstrap, **QUICK) as producer:

@@ -191,7 +191,7 @@ def join_consumer_group(_: Node) -> Asked:
     )
 
     def is_there(node: Node) -> bool:
-        """The member is known in the epoch that it was told."""
+        """The member is known in the epoch that it received."""
         alive = ConsumerGroupHeartbeatRequest(group_id="modern", member_id="m", member_epoch=1)
         pending = begin(node, alive, 1)
         node.settle()
@@ -248,7 +248,7 @@ def refusals_in(part: object) -> Iterator[ErrorCode]:
 
 
 def was_answered(pending: Pending[object]) -> bool:
-    """Whether a success was told."""
+    """Whether a success was reported."""
     return pending.done and pending.error is None and not list(refusals_in(pending.response))
 
 

@@ -1,4 +1,4 @@
-"""The machine loses its power in the middle of commits: what was acknowledged, and what was told, never goes back.
+"""The machine loses its power in the middle of commits: what was acknowledged, and what was answered, never goes back.
 
 The whole broker core on a simulated disk. Each seed is another life with three power cuts; requests, turns and syncs
 are mixed at random, so that answers come before and after each other's syncs.
@@ -47,7 +47,7 @@ class Life:
         self.node.settle()
         self.asked = dict.fromkeys(GROUPS, 0)
         self.known = dict.fromkeys(GROUPS, -1)
-        """The largest offset that a client was told is kept, by an answer to a commit or to a fetch."""
+        """The largest offset that a client was answered is kept, by an answer to a commit or to a fetch."""
         self._commits: list[tuple[Pending[object], str, int]] = []
         self._fetches: list[tuple[Pending[object], str]] = []
 

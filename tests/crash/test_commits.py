@@ -1,6 +1,6 @@
 """`kill -9` of the real process in the middle of commits: what was acknowledged is there, and no offset goes back.
 
-Several clients commit growing offsets one after another; the last one that each was told is kept must be there after
+Several clients commit growing offsets one after another; the last one that was acknowledged to each must be there after
 the restart, or the one that was under way when the broker died. Raw frames: a client library would wait and retry.
 """
 

@@ -18,7 +18,7 @@ PARTITIONS = 3
 
 
 class Load:
-    """A producer thread that writes numbered records until it is told to stop, and remembers what was acknowledged."""
+    """A producer thread that writes numbered records until it has to stop, and remembers what was acknowledged."""
 
     def __init__(self, broker: BrokerProcess, name: str, *, enough: int, compression: str) -> None:
         self.acknowledged: dict[tuple[int, int], bytes] = {}

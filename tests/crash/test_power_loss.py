@@ -40,7 +40,7 @@ SETTINGS = {"log_segment_bytes": 2048, "num_partitions": PARTITIONS}
 
 
 class Life:
-    """One broker over several lives of its machine, and what its clients were told."""
+    """One broker over several lives of its machine, and what its clients were answered."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)

@@ -47,7 +47,7 @@ SETTINGS: dict[str, tuple[dict[str, object], dict[str, str]]] = {
 
 @dataclass
 class Life:
-    """A broker with one topic in one of the settings, and what its clients were told."""
+    """A broker with one topic in one of the settings, and what its clients were answered."""
 
     setting: str
     keys: dict[str, object] = field(default_factory=dict)

@@ -18,7 +18,7 @@ from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request
 from ottla.protocol.records.batch import parse_header
-from ottla.storage.producers.producer_state import REMEMBERED_BATCHES
+from ottla.storage.producers.producer_entry import REMEMBERED_BATCHES
 
 
 class ScriptedLine:

@@ -72,7 +72,7 @@ def commit(broker: BrokerProcess, group: str, *offsets: TopicPartition) -> None:
 
 
 def reported(broker: BrokerProcess, group: str) -> dict[tuple[str, int], int]:
-    """All offsets of a group, as an administrator is told."""
+    """All offsets of a group, as an administrator receives them."""
     client = admin(broker)
     (future,) = client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
     return {(each.topic, each.partition): each.offset for each in future.result(WAIT_S).topic_partitions}

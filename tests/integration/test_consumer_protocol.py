@@ -1,6 +1,6 @@
 """confluent-kafka (librdkafka) with `group.protocol=consumer` (KIP-848), and on its way there from the classic one.
 
-To be judged by Apache Kafka, which allows no heartbeats as quick as these unless it is told to:
+To be judged by Apache Kafka, which allows no heartbeats as quick as these unless it is configured to:
 
     scripts/interop/apache-kafka --override group.consumer.heartbeat.interval.ms=200 \
         --override group.consumer.min.heartbeat.interval.ms=100 --override group.consumer.session.timeout.ms=10000 \
@@ -65,7 +65,7 @@ def admin(quick_broker: BrokerProcess) -> AdminClient:
 
 
 class Reader:
-    """A consumer, what it owns, and what it was told on the way."""
+    """A consumer, what it owns, and what it received on the way."""
 
     def __init__(self, broker: BrokerProcess, group: str, topics: list[str], **settings: Any) -> None:
         self.events: list[str] = []
@@ -196,7 +196,7 @@ def test_a_subscription_by_expression_follows_the_topics(
     until(lambda: reader.owned == all_of(f"{topic}-a") and len(reader.records) == RECORDS, reader)
     make_topic(admin, f"{topic}-b", 2)
     until(lambda: reader.owned == all_of(f"{topic}-a") | all_of(f"{topic}-b", 2), reader)
-    # It has read of every partition: it owns them before it knows where they begin, and asks for that until it is told.
+    # It has read of every partition: it owns them before it knows where they begin, and asks for that until it knows.
     reader.deleted.add(f"{topic}-a")
     admin.delete_topics([f"{topic}-a"])[f"{topic}-a"].result(PATIENCE_S)
     until(lambda: reader.owned == all_of(f"{topic}-b", 2), reader)

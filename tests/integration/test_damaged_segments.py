@@ -1,4 +1,4 @@
-"""A real client on a closed segment that a disk has damaged: it is told, and nothing of the damage reaches it.
+"""A real client on a closed segment that a disk has damaged: it receives an error, and nothing of the damage.
 
 The consumers are processes of their own: bytes that are no batch have aborted librdkafka.
 """
@@ -68,7 +68,7 @@ def closed_segment(broker: BrokerProcess) -> Path:
 
 
 def consumed(broker: BrokerProcess, wait_s: float = 30) -> tuple[list[int], list[int], list[list[str]]]:
-    """What a consumer with the defaults (no `check.crcs`) is handed of both topics, and what it is told."""
+    """What a consumer with the defaults (no `check.crcs`) is handed of both topics, and which errors it receives."""
     command = [sys.executable, "-c", CONSUMER, broker.bootstrap, str(wait_s)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=wait_s + 30, check=False)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -41,7 +41,7 @@ def test_what_a_start_refuses_is_unchanged_and_what_a_repair_makes_of_it_is_serv
     assert tree(data) == before, "a refusal writes nothing"
     with pytest.raises(StorageError) as caught:
         Node(BrokerConfig.of({"log.dirs": str(data)})).start()
-    assert str(caught.value) == line.rstrip(), "the second start is told the same"
+    assert str(caught.value) == line.rstrip(), "the second start ends with the same line"
     assert tree(data) == before
 
     said = run("log", "verify", data)
@@ -64,6 +64,7 @@ def test_what_a_start_refuses_is_unchanged_and_what_a_repair_makes_of_it_is_serv
 
     with BrokerProcess(data) as broker:
         found = read_with_confluent(broker.bootstrap, [("orders", index) for index in range(4)])
+        assert broker.output.count("transaction.version is 0, ") == 1, "it is not a new directory"
     assert found.pop(("orders", 2)) == (0, 0, []), "the one that was not there"
     assert {place: rows for place, (_, _, rows) in found.items()} == {
         place: [(one.offset, one.key, one.value) for one in records] for place, records in held.items()

@@ -39,7 +39,7 @@ def value(partition: int, number: int) -> bytes:
 
 
 class Writer:
-    """Writes to all partitions until it is told that the topic is gone; knows what was acknowledged."""
+    """Writes to all partitions until an answer says that the topic is gone; knows what was acknowledged."""
 
     def __init__(self, broker: BrokerProcess) -> None:
         self.acknowledged = [0] * PARTITIONS
@@ -62,7 +62,7 @@ class Writer:
 
     def join(self) -> None:
         self._thread.join(DEADLINE_S)
-        assert not self._thread.is_alive(), "the writer was never told"
+        assert not self._thread.is_alive(), "the writer never got an error"
 
     def _run(self) -> None:
         until = time.monotonic() + DEADLINE_S

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from kit.process_output import ProcessOutput
 from kit.reserved_port import ReservedPort
 
 READY = re.compile(r"listening on (?:\S+://)?(\S+):(\d+)")
@@ -22,7 +23,7 @@ ANY_PORT = "PLAINTEXT://127.0.0.1:0"
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
 RETENTION_INTERVAL_MS = 24 * 60 * 60 * 1000
-"""How often a broker that is not told otherwise looks for old segments and for groups that nobody needs.
+"""How often a broker that is not configured otherwise looks for old segments and for groups that nobody needs.
 
 Tests write records stamped 2023, so that what they read is the same every day; by those stamps they are old enough to
 go at the first look. Kafka's intervals of 5 and 10 minutes are shorter than a run: the test that was between its
@@ -62,8 +63,9 @@ class BrokerProcess:
         self.port = 0
         self._reserved: ReservedPort | None = None
         """Given back when this object is forgotten: it may be started again after a `with`, too."""
-        self.process: subprocess.Popen[str] | None = None
-        self._lines: list[str] = []
+        self.process: subprocess.Popen[bytes] | None = None
+        self._outputs: list[ProcessOutput] = []
+        """One of each life of the process."""
         self._reader: threading.Thread | None = None
         self._ready = threading.Event()
         self._listens = False
@@ -81,11 +83,11 @@ class BrokerProcess:
 
     @property
     def output(self) -> str:
-        """Everything that the process printed so far, both streams: at a start, all up to the line with the address.
+        """Everything that the process, in all its lives, has printed until now, both streams.
 
-        They share a pipe: from two of them, what was logged before that line may be read after it.
+        They share a pipe: from two of them, what was logged before the line with the address may be read after it.
         """
-        return "\n".join(self._lines)
+        return "\n".join(text for output in self._outputs if (text := output.text()))
 
     def command(self) -> list[str]:
         """The command line that `start` runs."""
@@ -109,19 +111,22 @@ class BrokerProcess:
         self._listens = False
         environment = {**os.environ, "PYTHONUNBUFFERED": "1", **self.environment}
         self.process = subprocess.Popen(
-            self.command(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+            self.command(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment
         )
-        stream = self.process.stdout
-        assert stream is not None
+        assert self.process.stdout is not None
+
+        def look_for_address(line: str) -> None:
+            found = READY.search(line)
+            if found and not ready.is_set() and "http" not in line.lower():
+                self.port = int(found[2])
+                self._listens = True
+                ready.set()
+
+        output = ProcessOutput(self.process.stdout, look_for_address)
+        self._outputs.append(output)
 
         def read() -> None:
-            for line in stream:
-                self._lines.append(line.rstrip("\n"))
-                found = READY.search(line)
-                if found and not ready.is_set() and "http" not in line.lower():
-                    self.port = int(found[2])
-                    self._listens = True
-                    ready.set()
+            output.follow()
             ready.set()  # it ended: do not wait for the time-out
 
         self._reader = threading.Thread(target=read, daemon=True)
@@ -164,10 +169,9 @@ class BrokerProcess:
 
     def _forget(self) -> None:
         assert self.process is not None
-        assert self.process.stdout is not None
         assert self._reader is not None
         self._reader.join(STOP_TIMEOUT_S)
-        self.process.stdout.close()
+        self._outputs[-1].close()
         self.process = None
 
     def __enter__(self) -> BrokerProcess:

@@ -30,7 +30,7 @@ def clean(
     checkpoint: Callable[[int], None] = no_checkpoint,
 ) -> LogCleaning:
     """Clean what may be cleaned, however little; errors as `LogCleaning.run` raises them."""
-    state = LogToAssess.of(log, log.high_watermark, clean_offset)
+    state = LogToAssess.of(log, min(log.high_watermark, log.transactions.first_open_offset), clean_offset)
     cleaning = LogCleaning(
         log,
         state,

@@ -102,6 +102,8 @@ class FakeCluster:
         self.versions: dict[int, tuple[int, int]] = {
             key: (api.min_version, api.max_version) for key, api in REGISTRY.items()
         }
+        self.features: dict[str, int] = {}
+        """The finalized features that ApiVersions reports."""
         self.ports: list[int] = []
         self.next_producer_id = 1000
         self._count = brokers
@@ -197,7 +199,11 @@ class FakeCluster:
                 ApiVersionsResponse.ApiVersion(api_key=key, min_version=lowest, max_version=highest)
                 for key, (lowest, highest) in self.versions.items()
             ]
-            return ApiVersionsResponse(api_keys=reported)
+            finalized = [
+                ApiVersionsResponse.FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=0)
+                for name, level in self.features.items()
+            ]
+            return ApiVersionsResponse(api_keys=reported, finalized_features=finalized)
         if isinstance(request, MetadataRequest):
             return self.metadata(request)
         if isinstance(request, InitProducerIdRequest):

@@ -32,6 +32,7 @@ from ottla.protocol.stored.control import (
 )
 from ottla.protocol.stored.group import GROUP_RECORDS, GroupKey, GroupValue
 from ottla.protocol.stored.metadata import METADATA_RECORDS, MetadataRecord
+from ottla.protocol.stored.transaction import TransactionLogKey, TransactionLogValue
 
 GOLDEN_FILE = Path(__file__).parent.parent / "protocol" / "golden" / "kafka-4.1.0.jsonl"
 
@@ -68,18 +69,20 @@ SAME_AS_THE_NEXT: list[tuple[type[Message], int]] = [(DescribeLogDirsRequest, 0)
 """Of those, the ones whose schema says that the next version looks alike, and for which nobody else vouches:
 kafka-python stated the partitions of a DescribeLogDirs 0 as one number instead of an array."""
 GROUP_KEYS_AND_VALUES: list[type[Message]] = [cls for classes in GROUP_RECORDS.values() for cls in classes]
+TRANSACTION_KEYS_AND_VALUES: list[type[Message]] = [TransactionLogKey, TransactionLogValue]
 CONSUMER_PROTOCOL: list[type[Message]] = [ConsumerProtocolSubscription, ConsumerProtocolAssignment]
 ALL_MESSAGES: list[type[Message]] = [
     *REQUESTS_AND_RESPONSES,
     *CONTROL_RECORDS,
     *METADATA_RECORDS.values(),
     *GROUP_KEYS_AND_VALUES,
+    *TRANSACTION_KEYS_AND_VALUES,
     *CONSUMER_PROTOCOL,
 ]
 
 
 class Golden(NamedTuple):
-    """One message that Kafka wrote. Metadata records with their frame, group records without their prefix."""
+    """One message that Kafka wrote. Metadata records with their frame, those of other topics without their prefix."""
 
     cls: type[Message]
     version: int
@@ -98,6 +101,8 @@ def java_class(cls: type[Message]) -> str:
         return f"org.apache.kafka.common.metadata.{cls.__name__}"
     if issubclass(cls, GroupKey | GroupValue):
         return f"org.apache.kafka.coordinator.group.generated.{cls.__name__}"
+    if cls in TRANSACTION_KEYS_AND_VALUES:
+        return f"org.apache.kafka.coordinator.transaction.generated.{cls.__name__}"
     suffix = "Data" if cls in REQUESTS_AND_RESPONSES else ""
     return f"org.apache.kafka.common.message.{cls.__name__}{suffix}"
 

@@ -17,7 +17,7 @@ from ottla.protocol.records.control import (
 from ottla.protocol.records.record import Record
 from ottla.storage.formats import layout
 from ottla.storage.log.log import Log
-from ottla.storage.producers.transactions import AbortedTransaction, encode_transaction_index
+from ottla.storage.producers.transaction_index import AbortedTransaction, encode_transaction_index
 
 ONE, TWO = 1000, 2000
 """Ids of transactional producers."""

@@ -52,6 +52,8 @@ def narrow_to_kio(field: FieldPlan) -> st.SearchStrategy[Any] | None:
         return st.sampled_from([code.value for code in KioErrorCode])
     if field.name in ("log_append_time_ms", "last_fetch_timestamp", "last_caught_up_timestamp", "last_timestamp"):
         return st.just(-1) | st.integers(0, 4_000_000_000_000)
+    if field.name == "transaction_start_time_ms":
+        return st.integers(0, 4_000_000_000_000)
     if field.name == "retention_time_ms":
         return st.integers(-1, 2**51)  # kio writes it from seconds in a float: exact that far
     return None

@@ -17,7 +17,8 @@ from ottla.storage.files.health import DirectoryHealth
 from ottla.storage.log.append import AppendEntry, AppendResult
 from ottla.storage.log.log import Log
 from ottla.storage.log.sync import SyncTicket
-from ottla.storage.producers.producer_state import ProducerEntry, encode_snapshot
+from ottla.storage.producers.producer_entry import ProducerEntry
+from ottla.storage.producers.snapshot_format import encode_snapshot
 from ottla.storage.recovery.recovery import open_log
 
 DIRECTORY = Path("/data/orders-0")
@@ -50,11 +51,12 @@ def open_test_log(
     indexed_offset: int = 0,
     gaps_before: int = 0,
     health: DirectoryHealth | None = None,
+    topic: str = "orders",
 ) -> Log:
     return open_log(
         files,
         DIRECTORY,
-        topic="orders",
+        topic=topic,
         partition=0,
         topic_id=TOPIC_ID,
         config=topic_config(overrides),
@@ -118,7 +120,7 @@ def ticket_with_steps(ticket: SyncTicket, steps: Sequence[Callable[[], None]]) -
         finished=ticket.finished,
         directory_changes=ticket.directory_changes,
         files=(),
-        steps=steps,
+        steps=[lambda _, step=step: step() for step in steps],  # type: ignore[misc]  # its default
     )
 
 

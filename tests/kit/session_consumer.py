@@ -11,10 +11,13 @@ MAX_WAIT_MS = 500
 
 
 class SessionConsumer:
-    """A client that goes on in a session as Java's does: it names what it adds, and where it has got on."""
+    """A client that goes on in a session as Java's does: it names what it adds, and where it has got on.
 
-    def __init__(self, node: Node, version: int) -> None:
-        self.exchange = Exchange(node)
+    `beside` is another client of the node, as in `Exchange`.
+    """
+
+    def __init__(self, node: Node, version: int, beside: Exchange | None = None) -> None:
+        self.exchange = Exchange(node, beside)
         self.version = version
         self.session_id = self.epoch = 0
         self.positions: dict[tuple[str, int], int] = {}

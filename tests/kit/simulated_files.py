@@ -1,4 +1,4 @@
-"""A file system in memory that forgets what was not synced, tears writes, and fails when told to.
+"""A file system in memory that forgets what was not synced, tears writes, and fails where a test says so.
 
 What a crash leaves of what was written and not synced, and of changes of names, is `simulated_disk.py`; here are the
 calls that reach it, counted one by one, and the rules by which they fail or the machine stops.
@@ -172,7 +172,7 @@ class SimulatedFile(File):
 
 
 class SimulatedVolume(Volume):
-    """All files as one. A sync makes no name durable, although most file systems do: nobody may rely on that.
+    """All files as one, and all names (also on other mounts, which no test distinguishes).
 
     One that fails has lost the pages of all files, and no `fdatasync` of them reports it: as where the journal failed.
     """
@@ -198,10 +198,15 @@ class SimulatedVolume(Volume):
                     raise OSError(errno.EIO, os.strerror(errno.EIO), str(self._path))
                 for inode in inodes:
                     inode.sync()
+                self.sync_names()
         except OSError:
             for inode in inodes:
                 inode.lose()
             raise
+
+    def sync_names(self) -> None:
+        """Make all changes of names durable; a planted bug takes it away."""
+        self._files.sync_all_names()
 
     def open_again(self) -> None:
         """Take another descriptor, which reports nothing that was lost before: for a planted bug."""
@@ -247,6 +252,8 @@ class SimulatedFiles(Files):
         """(all, free) bytes by directory, for those that say it; what is free is moved by hand."""
         self.has_volume_sync = False
         """Whether `open_volume` gives a volume, which can be synced as a whole."""
+        self.is_in_memory = False
+        """Whether it says that it is a tmpfs."""
         self.mounts: dict[Path, int] = {}
         """Directories that are other file systems, with their numbers; everything else is number 1."""
         self.write_errors = 0
@@ -532,6 +539,12 @@ class SimulatedFiles(Files):
                     waiting.append(change)
             self._changes = waiting
 
+    def sync_all_names(self) -> None:
+        """What a sync of the volume does for names."""
+        for change in self._changes:
+            change.apply()
+        self._changes = []
+
     def device_of(self, path: Path) -> int:
         """The number of the file system of `path`."""
         return next((number for top, number in self.mounts.items() if path.is_relative_to(top)), 1)
@@ -540,6 +553,9 @@ class SimulatedFiles(Files):
         with self.call("open_volume", path):
             self._file(path)
             return SimulatedVolume(self, path) if self.has_volume_sync else None
+
+    def lives_in_memory(self, path: Path) -> bool:
+        return self.is_in_memory
 
     def lock(self, path: Path) -> SimulatedLock:
         with self.call("lock", path):

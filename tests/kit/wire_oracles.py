@@ -17,6 +17,7 @@ from kit.golden import (
     DROPPED_BY_KAFKA,
     REQUESTS_AND_RESPONSES,
     SAME_AS_THE_NEXT,
+    TRANSACTION_KEYS_AND_VALUES,
     golden_messages,
 )
 from kit.kafka_python_messages import kafka_python_class
@@ -26,6 +27,7 @@ from kit.old_kafka_python_messages import old_kafka_python_class
 from ottla.protocol.api import REGISTRY
 from ottla.protocol.message import Message
 from ottla.protocol.stored.group import GroupKey, GroupValue
+from ottla.protocol.stored.transaction import TransactionLogKey
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "wire-oracles.md"
 
@@ -75,11 +77,16 @@ def page() -> str:
     ]
     apis = [(name, "request" if index % 2 == 0 else "response", cls) for index, (name, cls) in enumerate(requests)]
     groups = [(name, "key" if issubclass(cls, GroupKey) else "value", cls) for name, cls in stored if _is_group(cls)]
+    transactions = [
+        (name, "key" if cls is TransactionLogKey else "value", cls)
+        for name, cls in stored
+        if cls in TRANSACTION_KEYS_AND_VALUES
+    ]
     protocol = [(name, "consumer protocol", cls) for name, cls in stored if cls in CONSUMER_PROTOCOL]
     records = [
         (name, "control" if cls in CONTROL_RECORDS else "metadata", cls)
         for name, cls in stored
-        if cls not in CONSUMER_PROTOCOL and not _is_group(cls)
+        if cls not in CONSUMER_PROTOCOL and cls not in TRANSACTION_KEYS_AND_VALUES and not _is_group(cls)
     ]
     return "\n".join(
         [
@@ -94,6 +101,10 @@ def page() -> str:
             "Kafka's bytes are those behind the type or version that each key and value begins with.\n",
             "| record (type) | part | versions | oracles |\n|---|---|---|---|",
             *_rows(groups),
+            "\n## Records of `__transaction_state`\n",
+            "Kafka's bytes are those after the type or version that each key and value begins with.\n",
+            "| record (type) | part | versions | oracles |\n|---|---|---|---|",
+            *_rows(transactions),
             "\n## What consumers say to each other\n",
             "| message | kind | versions | oracles |\n|---|---|---|---|",
             *_rows(protocol),

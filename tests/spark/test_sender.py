@@ -1,4 +1,4 @@
-"""The sender against a broker that fails as told, and keeps what it took."""
+"""The sender against a broker that fails as a test says, and keeps what it took."""
 
 from __future__ import annotations
 

@@ -55,6 +55,11 @@ _HANDLED = (
     ApiKey.DELETE_RECORDS,
     ApiKey.INIT_PRODUCER_ID,
     ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    ApiKey.END_TXN,
+    ApiKey.TXN_OFFSET_COMMIT,
+    ApiKey.WRITE_TXN_MARKERS,
     ApiKey.DESCRIBE_ACLS,
     ApiKey.CREATE_ACLS,
     ApiKey.DELETE_ACLS,
@@ -76,12 +81,14 @@ _HANDLED = (
     ApiKey.DESCRIBE_QUORUM,
     ApiKey.UPDATE_FEATURES,
     ApiKey.DESCRIBE_PRODUCERS,
+    ApiKey.DESCRIBE_TRANSACTIONS,
+    ApiKey.LIST_TRANSACTIONS,
     ApiKey.LIST_CONFIG_RESOURCES,
 )
 """The handler of each is the module of its name, in lower case."""
 
-_AT_START = (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA, ApiKey.API_VERSIONS)
-"""What every client begins with; the others are imported by their first request, so that a start need not wait."""
+_AT_START = (ApiKey.PRODUCE, ApiKey.METADATA, ApiKey.API_VERSIONS)
+"""What a producer begins with; the others are imported by their first request, so that a start need not wait."""
 
 
 def _load(key: ApiKey) -> Handler:

@@ -24,7 +24,7 @@ from ottla.storage.formats.layout import topic_name_problem
 if TYPE_CHECKING:
     from ottla.broker.context import Context
     from ottla.broker.services import Services
-    from ottla.storage.producers.producer_state import ProducerEntry
+    from ottla.storage.producers.producer_entry import ProducerEntry
 
 PRODUCERS_PER_STEP: Final = 2_000
 """Two to three milliseconds."""
@@ -112,13 +112,11 @@ def _producers(topic: str, index: int, context: Context) -> list[ProducerEntry]:
 
 
 def _state(entry: ProducerEntry) -> ProducerState:
-    producer_id, epoch, remembered, _, coordinator_epoch, transaction = entry
-    last_sequence, _, _, last_timestamp_ms = remembered[-1] if remembered else (-1, -1, 0, -1)
     return ProducerState(
-        producer_id=producer_id,
-        producer_epoch=epoch,
-        last_sequence=last_sequence,
-        last_timestamp=last_timestamp_ms,
-        coordinator_epoch=coordinator_epoch,
-        current_txn_start_offset=transaction,
+        producer_id=entry.producer_id,
+        producer_epoch=entry.epoch,
+        last_sequence=entry.last_sequence,
+        last_timestamp=entry.timestamp_ms,
+        coordinator_epoch=entry.coordinator_epoch,
+        current_txn_start_offset=entry.current_txn_first_offset,
     )

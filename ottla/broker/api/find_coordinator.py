@@ -5,9 +5,9 @@ group's state; share groups are not served, so that and every other type is INVA
 4 on and for the request before. An empty transactional id is INVALID_REQUEST, as for InitProducerId (a difference from
 Kafka); an empty group id is a group like any other.
 
-The first key of a group makes `__consumer_offsets`. COORDINATOR_NOT_AVAILABLE where that cannot be made, or where the
-group's partition is offline. Difference from Kafka: it answers COORDINATOR_NOT_AVAILABLE until the topic is made, here
-the answer waits for that.
+The first key of a group makes `__consumer_offsets`, the first transactional id `__transaction_state`.
+COORDINATOR_NOT_AVAILABLE where that cannot be made, or where the key's partition is offline. Difference from Kafka: it
+answers COORDINATOR_NOT_AVAILABLE until the topic is made, here the answer waits for that.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def handle(request: FindCoordinatorRequest, context: Context) -> Pending[FindCoo
         elif request.key_type == GROUP:
             context.services.groups.get().prepare(key, prepared)
         else:
-            prepared(None)
+            context.services.transactions.get().prepare(key, prepared)
 
     for place, key in enumerate(keys):
         look_up(place, key)

@@ -1,21 +1,20 @@
-"""InitProducerId, versions 0-5: a producer id and epoch 0, for idempotent producers.
+"""InitProducerId, versions 0-5: a producer id and an epoch, for idempotent and transactional producers.
 
-Without a transactional id each call gives a new id, whatever id the producer says it had; an id without an epoch, or
-an epoch without an id, is INVALID_REQUEST (both as in Kafka). Ids come from blocks that the catalog has synced before
-(docs/decisions/repeats-wait-for-the-original.md), so none is given twice, not even after a crash.
+Without a transactional id each call gives a new id and epoch 0, whatever id the producer says it had; an id without an
+epoch, or an epoch without an id, is INVALID_REQUEST (both as in Kafka). Ids come from blocks that the catalog has
+synced before (docs/decisions/repeats-wait-for-the-original.md), so none is given twice, not even after a crash.
 
-Transactional ids are refused until there are transactions, with TRANSACTIONAL_ID_AUTHORIZATION_FAILED: clients take
-it as final, where other codes make them try again for ever (librdkafka does at UNSUPPORTED_VERSION). No ACL is behind
-it, so the log says what is.
+With one the transaction coordinator answers: the id's producer gets the next epoch, which fences the one before it. An
+open transaction is aborted, and the answer is CONCURRENT_TRANSACTIONS until that is done.
 """
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 from ottla.broker.declarations import Need
 from ottla.broker.runtime.pending import Pending
+from ottla.broker.transactions.codes import FENCED_BEFORE, with_codes
 from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -23,9 +22,8 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from ottla.broker.context import Context
 
-LOG = logging.getLogger("ottla.init_producer_id")
-
 NO_PRODUCER_ID = NO_PRODUCER_EPOCH = -1
+FIRST_VERSION_WITH_FENCED = 4
 
 NEEDS = (
     Need(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, when="a transactional id is given"),
@@ -47,15 +45,8 @@ def handle(
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a producer has both an id and an epoch, or neither")
     transactional_id = request.transactional_id
     if transactional_id is not None:
-        if not transactional_id:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
-        LOG.warning(
-            "client %r has transactional id %r: there are no transactions yet, and it is refused "
-            "(TRANSACTIONAL_ID_AUTHORIZATION_FAILED; not for want of an ACL)",
-            context.client_id,
-            transactional_id,
-        )
-        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "there are no transactions yet")
+        answer = context.services.transactions.get().init_producer_id(request)
+        return with_codes(answer, FENCED_BEFORE if context.api_version < FIRST_VERSION_WITH_FENCED else {})
     pending: Pending[InitProducerIdResponse] = Pending()
 
     def given(producer_id: int | None) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.declarations import Chunks, Need
+from ottla.broker.groups.existing_partitions import split
 from ottla.broker.runtime.pending import Pending
 from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api.offset_commit import OffsetCommitRequest, OffsetCommitResponse
@@ -35,7 +36,7 @@ CHUNKS = (Chunks(("topics", "partitions"), ("topics", "partitions")),)
 
 def handle(request: OffsetCommitRequest, context: Context) -> OffsetCommitResponse | Pending[OffsetCommitResponse]:
     """Commit what exists, refuse the rest."""
-    known, unknown = _split(request, context)
+    known, unknown = split(request.topics, context.services.catalog.topics)
     if not known:
         return _answer(request, ErrorCode.NONE, {}, unknown)
     if not unknown:
@@ -59,26 +60,6 @@ def handle(request: OffsetCommitRequest, context: Context) -> OffsetCommitRespon
 
     context.services.groups.get().commit_offsets(request.replace(topics=known), context).then(committed)
     return pending
-
-
-def _split(
-    request: OffsetCommitRequest, context: Context
-) -> tuple[list[OffsetCommitRequest.OffsetCommitRequestTopic], set[tuple[str, int]]]:
-    """The topics with the partitions that exist, and the partitions that do not."""
-    known: list[OffsetCommitRequest.OffsetCommitRequestTopic] = []
-    unknown: set[tuple[str, int]] = set()
-    for asked in request.topics:
-        topic = context.services.catalog.topics.get(asked.name)
-        count = 0 if topic is None else len(topic.partitions)
-        missing = [each.partition_index for each in asked.partitions if not 0 <= each.partition_index < count]
-        if not missing:
-            known.append(asked)
-            continue
-        unknown.update((asked.name, index) for index in missing)
-        existing = [each for each in asked.partitions if 0 <= each.partition_index < count]
-        if existing:
-            known.append(asked.replace(partitions=existing))
-    return known, unknown
 
 
 def _answer(

@@ -3,7 +3,8 @@
 A partition without a committed offset is answered with -1 and no error, also one that does not exist, and also in a
 group that does not exist: librdkafka takes GROUP_ID_NOT_FOUND here as fatal. Null topics ask for all of a group's
 offsets. A member of the consumer protocol may name itself (version 9): UNKNOWN_MEMBER_ID and STALE_MEMBER_EPOCH then
-concern its group. `require_stable` changes nothing until there are transactions.
+concern its group. `require_stable` (version 7) asks for UNSTABLE_OFFSET_COMMIT where a transaction may change the
+offset.
 """
 
 from __future__ import annotations

@@ -7,10 +7,13 @@ error ends the connection, which is all that such a producer can notice.
 
 Duplicates of idempotent producers are answered like their originals, and no earlier.
 
-Differences from Apache Kafka: what is checked in a batch (docs/decisions/a-look-at-the-header.md); transactional ids
-and transactional batches are refused until there are transactions, with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, because
-clients take that as final and do not retry. Versions 0-2 carry messages of formats v0 and v1, which become a batch
-before it is gathered (`produce_conversion.py`); Kafka 4 refuses them.
+With a transactional id the transaction coordinator is asked first, in the same step: from version 12 on it makes the
+partitions part of the transaction, below they have to be it already (`transactions/produce_admission.py`). The answer
+then waits for the coordinator's record, too.
+
+Difference from Apache Kafka: what is checked in a batch (docs/decisions/a-look-at-the-header.md). Versions 0-2 carry
+messages of formats v0 and v1, which become a batch before it is gathered (`produce_conversion.py`); Kafka 4 refuses
+them.
 """
 
 from __future__ import annotations
@@ -19,8 +22,6 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.catalog.topic import find_partition
 from ottla.broker.declarations import Need
-from ottla.broker.formats.conversion import FIRST_PRODUCE_VERSION_WITH_BATCHES
-from ottla.broker.formats.produce_conversion import OldRecords, convert_in_worker, convert_now, is_little
 from ottla.broker.partitions.visibility import promise_failure
 from ottla.broker.runtime.pending import Pending
 from ottla.protocol.acls import AclOperation, ResourceType
@@ -29,6 +30,8 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage.log.append import AppendEntry, AppendResult, Refused
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ottla.broker.catalog.topic import Topic
     from ottla.broker.context import Context
     from ottla.broker.partitions.partition import Partition
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
 PartitionResponse = ProduceResponse.PartitionProduceResponse
 
 ACKS_ALL = -1
+FIRST_VERSION_WITH_BATCHES = 3
 
 NEEDS = (
     Need(AclOperation.WRITE, ResourceType.TOPIC),
@@ -49,13 +53,11 @@ def handle(request: ProduceRequest, context: Context) -> Pending[ProduceResponse
     acks = request.acks
     if acks not in (ACKS_ALL, 0, 1):
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks}; it must be -1, 0 or 1")
-    if request.transactional_id is not None:
-        raise KafkaError(
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "this broker does not support transactions yet"
-        )
     produce = _Produce(request, context)
     version = context.api_version
-    old: list[OldRecords] = []
+    is_transactional = request.transactional_id is not None
+    old: list[tuple[int, Partition, memoryview]] = []
+    transactional: list[tuple[int, Partition, memoryview]] = []
     for topic_data in request.topic_data:
         topic, missing = _find_topic(topic_data, context)
         for data in topic_data.partition_data:
@@ -69,20 +71,58 @@ def handle(request: ProduceRequest, context: Context) -> Pending[ProduceResponse
                 produce.refuse(index, ErrorCode.INVALID_RECORD, "the request holds no record batch for the partition")
             else:
                 produce.partitions[index] = partition
-                if version < FIRST_PRODUCE_VERSION_WITH_BATCHES:
-                    old.append(OldRecords(index, partition, data.records))
+                if version < FIRST_VERSION_WITH_BATCHES:
+                    old.append((index, partition, data.records))
+                elif is_transactional:
+                    transactional.append((index, partition, data.records))
                 else:
                     partition.gather(AppendEntry(data.records, version), produce, index)
     if old:
         _convert(old, produce, context)
+    if transactional:
+        _admit(request, transactional, produce, context)
     produce.all_expected()
     if acks == 0 and not produce.pending.parks:
         return None
     return produce.pending
 
 
-def _convert(old: list[OldRecords], produce: _Produce, context: Context) -> None:
+def _admit(
+    request: ProduceRequest, batches: list[tuple[int, Partition, memoryview]], produce: _Produce, context: Context
+) -> None:
+    """Gather what the transaction coordinator lets the producer write now."""
+    from ottla.broker.transactions.produce_admission import SentBatch, admit, for_version
+
+    version = context.api_version
+    assert request.transactional_id is not None
+    admitted = admit(
+        context.services.transactions.get(),
+        request.transactional_id,
+        [SentBatch(*batch) for batch in batches],
+        version,
+    )
+    for slot, partition, records in admitted.transactional:
+        partition.gather(AppendEntry(records, version, is_transactional=True), produce, slot)
+    for slot, partition, records in admitted.plain:
+        partition.gather(AppendEntry(records, version), produce, slot)
+    for batch, refusal in admitted.refused:
+        produce.refuse(batch.slot, refusal.code, refusal.message)
+    if admitted.admission is not None and admitted.transactional:
+        slots = [batch.slot for batch in admitted.transactional]
+
+        def settled(error: KafkaError | None) -> None:
+            produce.recorded(slots, None if error is None else for_version(error, version))
+
+        produce.expect_record()
+        admitted.admission.when_durable(settled)
+
+
+def _convert(old: list[tuple[int, Partition, memoryview]], produce: _Produce, context: Context) -> None:
     """Gather what an old client sent once it is batches; nothing starts after the request before that."""
+    # Here: most brokers never see such a client, and none before its first record.
+    from ottla.broker.formats.produce_conversion import OldRecords, convert_in_worker, convert_now, is_little
+
+    parts = [OldRecords(*part) for part in old]
 
     def converted(part: OldRecords, entry: AppendEntry | Refused) -> None:
         if isinstance(entry, Refused):
@@ -90,11 +130,11 @@ def _convert(old: list[OldRecords], produce: _Produce, context: Context) -> None
         else:
             part.partition.gather(entry, produce, part.slot)
 
-    if is_little(old):
-        convert_now(old, context.api_version, converted)
+    if is_little(parts):
+        convert_now(parts, context.api_version, converted)
     else:
         produce.pending.parks = True
-        convert_in_worker(context.services.conversions, context.connection, old, context.api_version, converted)
+        convert_in_worker(context.services.conversions, context.connection, parts, context.api_version, converted)
 
 
 def _find_topic(data: ProduceRequest.TopicProduceData, context: Context) -> tuple[Topic | None, ErrorCode]:
@@ -128,6 +168,19 @@ class _Produce:
         self.partitions.append(None)
         self._missing += 1
         return len(self._results) - 1
+
+    def expect_record(self) -> None:
+        """The answer waits for the transaction coordinator's record, too; `recorded` reports it."""
+        self._missing += 1
+
+    def recorded(self, slots: Sequence[int], error: KafkaError | None) -> None:
+        """The coordinator's record is durable, or is not: then nothing is said of these batches that holds."""
+        if error is not None:
+            for slot in slots:
+                result = self._results[slot]
+                result.error_code, result.error_message = error.code, error.message
+                result.base_offset = -1
+        self._one_done()
 
     def all_expected(self) -> None:
         """Every partition was asked; the answer is complete once all have answered."""

@@ -31,7 +31,11 @@ from ottla.broker.catalog.settings import Settings
 from ottla.broker.catalog.topic import Topic, TopicIndex
 from ottla.broker.metadata.change_requests import NewPartitions, NewTopic, ResultsCallback, TopicResult, refused
 from ottla.broker.metadata.changes import ChangeQueue
-from ottla.broker.metadata.features import SUPPORTED_FEATURES
+from ottla.broker.metadata.features import (
+    NEWEST_TRANSACTION_VERSION,
+    SUPPORTED_FEATURES,
+    TRANSACTION_VERSION_FEATURE,
+)
 from ottla.broker.metadata.image import MetadataError, MetadataImage
 from ottla.broker.metadata.journal import Journal, Snapshot
 from ottla.broker.metadata.opening import (
@@ -205,6 +209,11 @@ class Catalog:
         image = self._journal.image
         levels = {name: level for name, level in image.features.items() if level > 0 and name in SUPPORTED_FEATURES}
         return max(image.end_offset - 1, 0), levels
+
+    @property
+    def transaction_version(self) -> int:
+        """The finalized level of `transaction.version`, at most the highest that is served here."""
+        return min(self._journal.image.features.get(TRANSACTION_VERSION_FEATURE, 0), NEWEST_TRANSACTION_VERSION)
 
     @property
     def image(self) -> MetadataImage:

@@ -19,11 +19,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ottla.broker.runtime.metrics import CleanerFigures
 from ottla.broker.runtime.workers import pause_for
+from ottla.plain import Plain, field
 from ottla.storage.cleaner.cleanable import Assessment, LogToAssess, assess
 from ottla.storage.files.disk_errors import level_of
 from ottla.storage.files.files import NotOpened
@@ -44,8 +44,7 @@ NO_DESCRIPTOR_WAIT_MS: Final = 1_000
 """A sync in the middle of a swap that could not begin is tried again so much later: nothing can continue without it."""
 
 
-@dataclass(slots=True)
-class _Candidate:
+class _Candidate(Plain):
     log: Log
     state: LogToAssess
     is_asked: bool
@@ -71,17 +70,15 @@ class _Candidate:
         return not any(segment.is_deleted for segment in self.state.segments)
 
 
-@dataclass(slots=True)
-class _Running:
+class _Running(Plain):
     log: Log
     cleaning: LogCleaning
     found: Assessment
     steps: Generator[Work, int, None]
-    started_s: float = field(default_factory=time.perf_counter)
+    started_s: float = field(factory=time.perf_counter)
 
 
-@dataclass(slots=True)
-class AskedCleaning:
+class AskedCleaning(Plain):
     """What became of a cleaning that somebody asked for: `state` is waiting, running, done or failed."""
 
     state: str

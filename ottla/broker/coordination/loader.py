@@ -47,7 +47,9 @@ class CoordinatorLoader:
         self._started_ns = time.perf_counter_ns()
         partition = shard.partition
         partition.settle()
-        self._replay = LogReplay(partition.log, shard.codec, shard.replay)
+        self._replay = LogReplay(
+            partition.log, shard.codec, shard.replay, shard.replay_open, partition.open_transactions
+        )
 
     def start(self) -> None:
         """Begin; steps follow in later turns. An empty log is loaded at once."""

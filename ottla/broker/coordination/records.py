@@ -2,7 +2,8 @@
 
 A step of a machine becomes one batch, so that a crash keeps all of it or nothing; more than one only where the records
 of a step take more than `max.message.bytes` (thousands of tombstones, the assignment of a very large group), which
-Kafka refuses. Batches carry no producer; the records' time is the time of the step.
+Kafka refuses. Batches carry no producer, unless they are part of a transaction; the records' time is the time of the
+step.
 
 Source: Kafka's `CoordinatorRecordSerde`.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.protocol.records.builder import BatchBuilder
 from ottla.protocol.records.compression import Compression
@@ -23,6 +24,14 @@ if TYPE_CHECKING:
 
 class RecordTooLarge(Exception):
     """One record alone is larger than the `max.message.bytes` of its topic."""
+
+
+class TransactionalProducer(NamedTuple):
+    """The producer in whose transaction a batch is written, and the sequence of its first record in the log."""
+
+    producer_id: int
+    producer_epoch: int
+    sequence: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,3 +85,19 @@ def encode_batches(
     if builder.record_count:
         batches.append(builder.seal(compression=compression))
     return batches
+
+
+def encode_transactional_batch(
+    records: Iterable[CoordinatorRecord], codec: RecordCodec, producer: TransactionalProducer, *, now_ms: int
+) -> bytearray:
+    """One batch of a producer's transaction. Raises UnencodableMessage."""
+    builder = BatchBuilder()
+    for key, value in records:
+        builder.append(now_ms, codec.encode_key(key), None if value is None else codec.encode_value(value))
+    return builder.seal(
+        compression=codec.compression,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        base_sequence=producer.sequence,
+        is_transactional=True,
+    )

@@ -6,8 +6,10 @@ holds a partition's committed offset thousands of times.
 
 What cannot be used never stops a load: batches that are damaged, records that are malformed or of unknown types are
 counted, logged once, and skipped; they stay in the log. `newest_only` records that a transaction has written count when
-its marker is COMMIT, unless a newer one was written since. One whose marker is not there yet does not count: nobody can
-end a transaction here. Records of other types count at once, and Kafka writes none of them in transactions.
+its marker is COMMIT, unless a newer one was written since (`pending_values.py`). Those of transactions that are open
+at the end of the log are replayed as such, so that a later marker finds them. Where a damaged batch has taken the
+marker, the log knows that the transaction is not open, and they do not count. Records of other types count at once, and
+Kafka writes none of them in transactions.
 
 Memory: one piece, and what the newest records take. Source: Kafka's `CoordinatorLoaderImpl`.
 """
@@ -16,9 +18,11 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING
 
+from ottla.broker.coordination.pending_values import PendingValues
 from ottla.protocol.errors import KafkaError, MalformedMessage
 from ottla.protocol.records.batch import BatchHeader, CorruptBatch, decode_batch, iter_batches
 from ottla.protocol.records.control import ControlType, decode_control_key
@@ -35,15 +39,28 @@ logger = logging.getLogger(__name__)
 RECORDS_PER_STEP = 500
 
 Apply = Callable[["Struct", "Struct | None"], None]
+ApplyOpen = Callable[[int, "Struct", "Struct"], None]
+NO_PRODUCER_ID = -1
+_Rest = tuple[int, bytes, bytes]
+"""What is left at the end of the log: a producer id, or -1 where no transaction is open, key and value."""
 
 
 class LogReplay:
-    """Replays the log from its start to the end that it has when this is made. `apply(key, value)` gets each record.
+    """Replays the log from its start to the end that it has when this is made. `apply(key, value)` gets each record,
+    `apply_open(producer_id, key, value)` each `newest_only` one of a transaction that is still open. `open_producers`
+    are those whose transactions the log knows to be open at its end.
 
     Usage: while not `is_done`: `feed(read().read_blocking())` until `is_read`, then `step()`.
     """
 
-    def __init__(self, log: Log, codec: RecordCodec, apply: Apply) -> None:
+    def __init__(
+        self,
+        log: Log,
+        codec: RecordCodec,
+        apply: Apply,
+        apply_open: ApplyOpen,
+        open_producers: Callable[[], Collection[int]],
+    ) -> None:
         self.next_offset = log.log_start_offset
         self.end_offset = log.log_end_offset
         self.record_count = 0
@@ -52,13 +69,15 @@ class LogReplay:
         self._log = log
         self._codec = codec
         self._apply = apply
+        self._apply_open = apply_open
+        self._open_producers = open_producers
         self._newest_types = tuple(codec.newest_only)
         self._renamed_types = tuple(old for old, new in codec.newest_only.items() if old != new)
         self._newest: dict[bytes, bytes] = {}
         """The values of `newest_only` records by their keys."""
-        self._pending: dict[int, dict[bytes, bytes | None]] = {}
-        """What open transactions have written of them, by producer id."""
-        self._rest: Iterator[tuple[bytes, bytes]] | None = None
+        self._open: PendingValues[bytes, bytes] = PendingValues()
+        """What open transactions have written of them."""
+        self._rest: Iterator[_Rest] | None = None
         self.is_done = False
 
     @property
@@ -105,20 +124,34 @@ class LogReplay:
     def step(self) -> None:
         """Behind the end of the log: decode some of the newest records; `is_done` when none is left."""
         if self._rest is None:
-            if self._pending:
-                count = sum(map(len, self._pending.values()))
-                self.skipped["records of transactions without an end"] += count
-            self._rest = iter(self._newest.items())
+            self._rest = self._collect_rest()
         for _ in range(RECORDS_PER_STEP):
             item = next(self._rest, None)
             if item is None:
                 self._finish()
                 return
-            self._replay_record(*item)
+            producer_id, key, value = item
+            self._replay_record(key, value, producer_id)
+
+    def _collect_rest(self) -> Iterator[_Rest]:
+        """The newest records, in an order that has the effect of the log's: before them what they supersede of open
+        transactions, after them what was written later.
+        """
+        older: list[_Rest] = []
+        later: list[_Rest] = []
+        known = self._open_producers()
+        for producer_id, key, one in self._open.in_order():
+            if producer_id not in known:
+                self.skipped["records of transactions without an end"] += 1
+            else:
+                (older if one.is_superseded else later).append((producer_id, key, one.value))
+        newest = ((NO_PRODUCER_ID, key, value) for key, value in self._newest.items())
+        return chain(older, newest, later)
 
     def _finish(self) -> None:
         self.is_done = True
         self._newest = {}
+        self._open = PendingValues()
         self._rest = None
         for reason, count in self.skipped.items():
             logger.error("%s: not used at the load: %d %s", self._log.name, count, reason)
@@ -137,7 +170,7 @@ class LogReplay:
             )
             return
         self.record_count += len(records)
-        pending = self._pending.setdefault(header.producer_id, {}) if header.is_transactional else None
+        producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
         newest_types, renamed_types = self._newest_types, self._renamed_types
         for record in records:
             key, value = record.key, record.value
@@ -147,32 +180,27 @@ class LogReplay:
             if key.startswith(newest_types):
                 if key.startswith(renamed_types):
                     key = self._codec.newest_only[key[:2]] + key[2:]
-                self._note_newest(key, value, pending)
+                self._note_newest(key, value, producer_id)
             else:
                 self._replay_record(key, value)
 
-    def _note_newest(self, key: bytes, value: bytes | None, pending: dict[bytes, bytes | None] | None) -> None:
-        if pending is not None:
-            pending[key] = value
-            return
-        if self._pending:
-            for of_producer in self._pending.values():
-                of_producer.pop(key, None)
+    def _note_newest(self, key: bytes, value: bytes | None, producer_id: int) -> None:
         if value is None:
             self._newest.pop(key, None)
+            self._open.forget(key)
+        elif producer_id != NO_PRODUCER_ID:
+            self._open.write(producer_id, key, value)
         else:
             self._newest[key] = value
+            if self._open:
+                self._open.supersede(key)
 
     def _end_transaction(self, producer_id: int, key: bytes | None) -> None:
         kind = decode_control_key(key)
-        if kind not in (ControlType.COMMIT, ControlType.ABORT):
-            return
-        pending = self._pending.pop(producer_id, {})
-        if kind is ControlType.COMMIT:
-            for newest_key, value in pending.items():
-                self._note_newest(newest_key, value, None)
+        if kind in (ControlType.COMMIT, ControlType.ABORT):
+            self._newest.update(self._open.end(producer_id, is_commit=kind is ControlType.COMMIT))
 
-    def _replay_record(self, key_bytes: bytes, value_bytes: bytes | None) -> None:
+    def _replay_record(self, key_bytes: bytes, value_bytes: bytes | None, producer_id: int = NO_PRODUCER_ID) -> None:
         try:
             key, value = self._codec.decode(key_bytes, value_bytes)
         except MalformedMessage as error:
@@ -182,4 +210,7 @@ class LogReplay:
         if isinstance(key, UnknownRecord):
             self.skipped[f"records of type {key.record_type}, which this version does not know"] += 1
             return
-        self._apply(key, value)
+        if producer_id == NO_PRODUCER_ID:
+            self._apply(key, value)
+        elif value is not None:
+            self._apply_open(producer_id, key, value)

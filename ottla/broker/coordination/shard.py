@@ -70,6 +70,9 @@ class CoordinatorShard(ABC):
     def replay(self, key: Struct, value: Struct | None) -> None:
         """Apply one record of the log at a load."""
 
+    def replay_open(self, producer_id: int, key: Struct, value: Struct) -> None:  # noqa: B027  (few write in transactions)
+        """Apply a `newest_only` record of a transaction that is open at the end of the log, at a load."""
+
     def begin_some(self) -> bool:
         """Everything is replayed and durable: begin what has to go on, some keys at a time; whether keys are left."""
         return False

@@ -3,30 +3,53 @@
 The batches of a step are gathered in the partition, whose flush at the end of the turn appends those of all steps in
 one call. A reply about a key waits for the newest records of that key; a key whose records are durable waits for
 nothing. A record that the log does not take is reported to the shard (`on_failure`), once.
+
+The batches of a transaction carry its producer, with sequences that count on from what the log knows of it, so that
+they pass the log's checks as a client's do. (Kafka's coordinators write 0 each time, and check nothing. A batch without
+a sequence would stop Kafka's cleaner, if Kafka took the directory over.) The marker
+that ends one is the exception to all this: it is appended at once, and the state changes after that. So a full disk
+that refuses a marker leaves the shard as it was, and the coordinator of transactions asks again until there is room;
+to unload thousands of groups for that, and to load them again each time, would serve nobody.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.broker.coordination.records import RecordTooLarge, encode_batches
+from ottla.broker.coordination.records import (
+    RecordTooLarge,
+    TransactionalProducer,
+    encode_batches,
+    encode_transactional_batch,
+)
 from ottla.broker.coordination.writes import PRODUCE_VERSION, Settled, Write, release
 from ottla.protocol.errors import ErrorCode, KafkaError, UnencodableMessage
 from ottla.protocol.records.compression import Compression
 from ottla.storage.log.append import AppendEntry
+from ottla.storage.producers.producer_entry import MAX_SEQUENCE
 
 if TYPE_CHECKING:
     from ottla.broker.coordination.effects import CoordinatorRecord, Reply
     from ottla.broker.coordination.records import RecordCodec
     from ottla.broker.partitions.partition import Partition
+    from ottla.broker.partitions.visibility import VisibleCallback
     from ottla.storage.files.clock import Clock
 
 logger = logging.getLogger(__name__)
 
 BATCH_SLACK_BYTES = 128
 """Left free in a batch: a record's size is bounded before its header and the rounding of varints are known."""
+
+
+class TransactionMarker(NamedTuple):
+    """A marker to be written: whose transaction it ends, how, and the epoch of the coordinator that says so."""
+
+    producer_id: int
+    producer_epoch: int
+    is_commit: bool
+    coordinator_epoch: int
 
 
 class ShardLog:
@@ -50,6 +73,8 @@ class ShardLog:
         self._on_failure = on_failure
         self._writes: dict[Write, None] = {}
         self._newest: dict[str, Write] = {}
+        self._gathered_producers: set[int] = set()
+        """Producers of transactions with a batch that may be gathered and not appended yet."""
         self._is_closed = False
 
     @property
@@ -99,12 +124,92 @@ class ShardLog:
             settled(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
             self._on_failure(error)
             return
-        write = Write(self, self._partition, key, len(batches), clock.monotonic_ms() + self._timeout_ms)
+        self._gather(key, batches, settled)
+
+    def _gather(
+        self, key: str, batches: Sequence[bytearray], settled: Settled, *, is_transactional: bool = False
+    ) -> None:
+        write = self._begin((key,), len(batches))
         write.when_durable(settled)
-        self._writes[write] = None
-        self._newest[key] = write
         for index, batch in enumerate(batches):
-            self._partition.gather(AppendEntry(memoryview(batch), PRODUCE_VERSION), write, index)
+            self._partition.gather(AppendEntry(memoryview(batch), PRODUCE_VERSION, is_transactional), write, index)
+
+    def _begin(self, keys: Collection[str], batch_count: int) -> Write:
+        deadline_ms = self._clock.monotonic_ms() + self._timeout_ms
+        write = Write(self, self._partition, keys, batch_count, deadline_ms)
+        self._writes[write] = None
+        for key in keys:
+            self._newest[key] = write
+        return write
+
+    # --- transactions ------------------------------------------------------------------------------------------------
+
+    def check_producer(self, producer_id: int, producer_epoch: int) -> None:
+        """Refuse a producer whose batches the log would not take.
+
+        Raises KafkaError INVALID_PRODUCER_ID_MAPPING, INVALID_PRODUCER_EPOCH (the log knows a newer epoch).
+        """
+        if producer_id < 0:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"there is no producer id {producer_id}")
+        self._settle_producer(producer_id)
+        known = self._partition.log.producers.get(producer_id)
+        if producer_epoch < 0 or (known is not None and producer_epoch < known.epoch):
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH, f"epoch {producer_epoch} of producer {producer_id} is not its newest"
+            )
+
+    def write_transactional(
+        self,
+        key: str,
+        records: Sequence[CoordinatorRecord],
+        replies: Sequence[Reply],
+        producer_id: int,
+        producer_epoch: int,
+    ) -> None:
+        """As `write`, in the open transaction of a producer, or as its beginning.
+
+        `check_records` (in one batch) and `check_producer` were called before the state changed.
+        """
+        settled = release(replies)
+        if self._is_closed:
+            settled(KafkaError(ErrorCode.NOT_COORDINATOR))
+            return
+        known = self._partition.log.producers.get(producer_id)
+        if known is not None and known.epoch == producer_epoch:
+            sequence = (known.last_sequence + 1) & MAX_SEQUENCE
+        else:
+            sequence = 0
+        producer = TransactionalProducer(producer_id, producer_epoch, sequence)
+        batch = encode_transactional_batch(records, self._codec, producer, now_ms=self._clock.wall_ms())
+        self._gathered_producers.add(producer_id)
+        self._gather(key, [batch], settled, is_transactional=True)
+
+    def _settle_producer(self, producer_id: int) -> None:
+        """Let the log know all that was written of the producer."""
+        if producer_id in self._gathered_producers:
+            self._partition.settle()
+        if not self._partition.gathered:
+            self._gathered_producers.clear()
+
+    def write_marker(
+        self, keys: Collection[str], end: TransactionMarker, apply: Callable[[], None], done: VisibleCallback
+    ) -> None:
+        """Append a marker, and `apply` it to the state where the log has taken it; `keys` are those that it changes.
+
+        `done(None)` once the marker is visible, `done(error)` where it is not and nothing has changed, or where the
+        shard is unloaded for it.
+        """
+        partition = self._partition
+        partition.settle()
+        if self._is_closed:
+            done(KafkaError(ErrorCode.NOT_COORDINATOR))
+            return
+        answer = _Deferred(done)
+        offset = partition.end_transaction(*end, answer, now_ms=self._clock.wall_ms())
+        if offset >= 0:
+            apply()
+            self._begin(keys, 0).await_visible(offset + 1)
+        answer.release()
 
     def when_durable(self, key: str | None, settled: Settled) -> None:
         """Call `settled` once all that was written of a key (None: of all keys) so far is durable, at once if so.
@@ -131,9 +236,32 @@ class ShardLog:
     def write_ended(self, write: Write) -> None:
         """Its records are durable (`WriteOwner`)."""
         self._writes.pop(write, None)
-        if self._newest.get(write.key) is write:
-            del self._newest[write.key]
+        for key in write.keys:
+            if self._newest.get(key) is write:
+                del self._newest[key]
 
     def write_failed(self, error: BaseException) -> None:
         """The log did not take what the state rests on (`WriteOwner`)."""
         self._on_failure(error)
+
+
+class _Deferred:
+    """A callback that may be called before its time: it is called on after `release`."""
+
+    __slots__ = ("_done", "_is_released", "_results")
+
+    def __init__(self, done: VisibleCallback) -> None:
+        self._done = done
+        self._results: list[BaseException | None] = []
+        self._is_released = False
+
+    def __call__(self, error: BaseException | None) -> None:
+        if self._is_released:
+            self._done(error)
+        else:
+            self._results.append(error)
+
+    def release(self) -> None:
+        self._is_released = True
+        for error in self._results:
+            self._done(error)

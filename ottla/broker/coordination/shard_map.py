@@ -89,7 +89,10 @@ class ShardMap(Generic[S]):
 
     def ready(self, key: str) -> S:
         """The shard of a key. Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR."""
-        index = self.partition_of(key)
+        return self.ready_at(self.partition_of(key))
+
+    def ready_at(self, index: int) -> S:
+        """The shard of a partition that the topic has. Raises as `ready`."""
         shard = self._shards[index]
         if shard is not None:
             return shard
@@ -125,9 +128,14 @@ class ShardMap(Generic[S]):
         """How many partitions are being loaded."""
         return len(self._loads)
 
+    @property
+    def count(self) -> int:
+        """How many partitions the topic has; 0 where it is not there."""
+        return len(self._shards)
+
     def partition_of(self, key: str) -> int:
-        """The partition of a key."""
-        count = len(self._shards)
+        """The partition of a key; where the topic is not there yet, the one that it will have."""
+        count = len(self._shards) or self._definition.partitions
         return 0 if count == 1 else self._definition.hash_of(key) % count
 
     # --- loads -------------------------------------------------------------------------------------------------------

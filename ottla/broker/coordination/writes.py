@@ -8,7 +8,7 @@ Source: Kafka's `DeferredEvent` and `DeferredEventQueue`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from ottla.broker.runtime.pending import Pending
@@ -41,12 +41,22 @@ class WriteOwner(Protocol):
 
 
 class Write:
-    """The batches of one step. Made before they are gathered; `appended` is called once for each of them."""
+    """The batches of one step. Made before they are gathered; `appended` is called once for each of them.
 
-    __slots__ = ("_deadline_ms", "_end_offset", "_error", "_listeners", "_missing", "_owner", "_partition", "key")
+    `keys` are those that the step is about: one, but for the end of a transaction.
+    """
 
-    def __init__(self, owner: WriteOwner, partition: Partition, key: str, batch_count: int, deadline_ms: float) -> None:
-        self.key = key
+    __slots__ = ("_deadline_ms", "_end_offset", "_error", "_listeners", "_missing", "_owner", "_partition", "keys")
+
+    def __init__(
+        self,
+        owner: WriteOwner,
+        partition: Partition,
+        keys: Collection[str],
+        batch_count: int,
+        deadline_ms: float,
+    ) -> None:
+        self.keys = keys
         self._owner = owner
         self._partition = partition
         self._missing = batch_count
@@ -71,7 +81,12 @@ class Write:
         if self._error is not None:
             self._owner.write_failed(self._error)
         else:
-            self._partition.when_visible(self._end_offset, self._visible, self._deadline_ms)
+            self.await_visible(self._end_offset)
+
+    def await_visible(self, end_offset: int) -> None:
+        """All of it is in the log, up to `end_offset`: wait for it to be durable."""
+        self._end_offset = end_offset
+        self._partition.when_visible(end_offset, self._visible, self._deadline_ms)
 
     def settle(self, error: KafkaError | None) -> None:
         """Call everything that waits."""

@@ -23,6 +23,7 @@ READ_COMMITTED = 1
 FIRST_FLEXIBLE_VERSION = 12
 FIRST_VERSION_WITH_LOG_START = 5
 CORRELATION_ID_BYTES = 4
+_LENGTH_BYTES = 4
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
 _OFFSETS = struct.Struct(">qqq")
@@ -37,8 +38,11 @@ class FetchTemplate:
     __slots__ = (
         "_before",
         "_between",
+        "_length_field",
+        "_pack_head",
         "_version",
         "after",
+        "asked",
         "committed_only",
         "deadlines",
         "front",
@@ -48,6 +52,7 @@ class FetchTemplate:
         "head_log_start_offset",
         "head_rest",
         "head_size",
+        "key",
         "log",
         "max_bytes",
         "may_park",
@@ -66,6 +71,7 @@ class FetchTemplate:
         version: int,
         partition: Partition,
         front: bytes,
+        key: bytes,
         suffix: bytes,
         max_fetch_bytes: int,
         meter: RequestMeter,
@@ -74,6 +80,7 @@ class FetchTemplate:
         topic = request.topics[0]
         self._version = version
         self.front = front
+        self.key = key
         self.suffix = suffix
         self.head_high_watermark = self.head_last_stable_offset = self.head_log_start_offset = self.head_length = -1
         self.head_size = self.head_rest = b""
@@ -93,8 +100,12 @@ class FetchTemplate:
         self._before = response_header(FetchRequest.message_key, version, 0)[4:] + body[:mark]
         self._between = body[mark + offsets.size : len(body) - length_bytes - tags_bytes]
         self.after = body[len(body) - tags_bytes :]
+        self._length_field = b""
+        self._pack_head = struct.Struct(f">{len(self._before)}s{offsets.format[1:]}{len(self._between)}s").pack
         self.shape = b"".join((bytes([version]), self._before, self._between, self.after))
         """What is the same in all of its answers."""
+        self.asked = partition, self.max_bytes, self.min_bytes, self.committed_only
+        """What those ask for that share what was read, but for the offset."""
         self.may_park = request.max_wait_ms > 0 and self.min_bytes > 0
         self.deadlines = parked_fetches.deadlines(request.max_wait_ms)
         self.tail = parked_fetches.tail_of(partition)
@@ -111,19 +122,25 @@ class FetchTemplate:
         named = FetchResponse.FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=[data])
         return FetchResponse(responses=[named])
 
+    def frame(self, correlation_id: bytes, offset: int) -> bytes:
+        """The request that asks for `offset`, without its length."""
+        return b"".join((self.front[_LENGTH_BYTES:], correlation_id, self.key, _INT64.pack(offset), self.suffix))
+
     def encode_head(self, high_watermark: int, last_stable_offset: int, log_start_offset: int, length: int) -> None:
         """Remember the frame of an answer up to its record bytes: its size, and all that is behind the correlation id.
 
         It is made of the three offsets, and of how many record bytes come.
         """
-        offsets = _OFFSETS_BEFORE_5.pack(high_watermark, last_stable_offset)
         if self._version >= FIRST_VERSION_WITH_LOG_START:
-            offsets += _INT64.pack(log_start_offset)
-        is_flexible = self._version >= FIRST_FLEXIBLE_VERSION
-        length_field = encode_unsigned_varint(length + 1) if is_flexible else _INT32.pack(length)
-        rest = self._before + offsets + self._between + length_field
-        self.head_size = _INT32.pack(CORRELATION_ID_BYTES + len(rest) + length + len(self.after))
-        self.head_rest = rest
+            rest = self._pack_head(self._before, high_watermark, last_stable_offset, log_start_offset, self._between)
+        else:
+            rest = self._pack_head(self._before, high_watermark, last_stable_offset, self._between)
+        if length != self.head_length:
+            is_flexible = self._version >= FIRST_FLEXIBLE_VERSION
+            self._length_field = encode_unsigned_varint(length + 1) if is_flexible else _INT32.pack(length)
+            head_bytes = CORRELATION_ID_BYTES + len(rest) + len(self._length_field)
+            self.head_size = _INT32.pack(head_bytes + length + len(self.after))
+            self.head_length = length
+        self.head_rest = rest + self._length_field
         self.head_high_watermark, self.head_last_stable_offset = high_watermark, last_stable_offset
         self.head_log_start_offset = log_start_offset
-        self.head_length = length

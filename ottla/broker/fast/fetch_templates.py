@@ -107,7 +107,8 @@ class FetchTemplates:
         try:
             if not committed_only:
                 # `Partition.read_on`, without the call: all that it decides is that the high watermark is the end.
-                records = template.read_on(offset, template.max_bytes, high_watermark, sends_maps)
+                read_on = template.read_on  # CPython looks up a slot slowly where it is called at once
+                records = read_on(offset, template.max_bytes, high_watermark, sends_maps)
             elif partition.must_list_aborted(offset):
                 return None  # the slow path lists what was aborted in the records
             else:
@@ -147,7 +148,8 @@ class FetchTemplates:
         for it; else None.
         """
         started_ns = perf_counter_ns()
-        front, correlation_id, key, offset, suffix = self._unpack(view, start)
+        unpack = self._unpack
+        front, correlation_id, key, offset, suffix = unpack(view, start)
         template = self._template
         if template is None or key != self._key:
             template = self._templates.get(key)
@@ -157,14 +159,13 @@ class FetchTemplates:
         self.is_at_end = False
         if template.front != front or template.suffix != suffix or not template.may_park:
             return None
-        partition = template.partition
-        if partition.gathered:
-            partition.settle()
-        if offset != partition.high_watermark and not self._is_short(template, offset, slow_path.peer.sends_maps):
+        # At the end it waits also for what is gathered: the turn's end appends that, and looks at what waits then.
+        if offset != template.partition.high_watermark and not self._is_short(
+            template, offset, slow_path.peer.sends_maps
+        ):
             return None
         self.is_at_end = True
-        frame = bytes(view[start + _LENGTH_BYTES : start + self.frame_bytes])
-        return ParkedPlainFetch(template, slow_path, stamp, frame, correlation_id, offset, started_ns)
+        return ParkedPlainFetch(template, slow_path, stamp, correlation_id, offset, started_ns)
 
     def _is_short(self, template: FetchTemplate, offset: int, sends_maps: bool) -> bool:
         """Whether there is less than is asked for, as far as that is known without a worker."""
@@ -203,8 +204,9 @@ class FetchTemplates:
             self._forget()
             self._place_offset(offset_at, len(suffix))
         self._template = None
-        self._templates[content[_KEY_START - _LENGTH_BYTES : at]] = FetchTemplate(
-            request, version, partition, front, suffix, max_fetch_bytes, meter_of(0), parked_fetches
+        key = content[_KEY_START - _LENGTH_BYTES : at]
+        self._templates[key] = FetchTemplate(
+            request, version, partition, front, key, suffix, max_fetch_bytes, meter_of(0), parked_fetches
         )
 
 

@@ -16,10 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from ottla.broker.fast.fetch_templates import FetchTemplates, learnable_fetch, most_bytes
-from ottla.broker.fast.parked_templates import SlowPath
 from ottla.broker.fast.produce_templates import ProduceTemplates
-from ottla.broker.fast.session_template import SessionTemplate, learnable_session
 from ottla.broker.runtime.pending import Pending
 from ottla.protocol.api import ApiKey
 
@@ -27,7 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ottla.broker.context import ApiServices, Context
-    from ottla.broker.fast.parked_templates import GoOn
+    from ottla.broker.fast.fetch_templates import FetchTemplates
+    from ottla.broker.fast.parked_templates import GoOn, SlowPath
+    from ottla.broker.fast.session_template import SessionTemplate
     from ottla.broker.partitions.partition import Partition
     from ottla.broker.peer import Peer
     from ottla.broker.runtime.in_flight_request import InFlightRequest
@@ -60,6 +59,15 @@ class HotPath:
         """Its own copy: the peer is one object less to touch per request."""
         self.produce: ProduceTemplates | None = None
         self.fetch: FetchTemplates | SessionTemplate | None = None
+
+    def try_park(self, view: memoryview, end: int) -> InFlightRequest | None:
+        """Let the request of `view[:end]` wait, if that is one Fetch for which there is too little, like the one
+        before it; else None, and nothing done.
+        """
+        fetch = self.fetch
+        if fetch is None or not fetch.is_at_end or end != fetch.frame_bytes or self._stamp != self._validity.stamp:
+            return None
+        return fetch.park(view, 0, end, self._slow_path or self._make_slow_path(), self._stamp)
 
     def try_answer(self, view: memoryview, end: int, most: int) -> tuple[Sequence[Buffer], int] | None:
         """Answer the requests of `view[:end]`, at most `most`, at once: the answers, and where the next frame begins.
@@ -123,6 +131,10 @@ class HotPath:
         self, frame: memoryview, request: FetchRequest, context: Context, answer: object, meter_of: MeterOf
     ) -> None:
         """Remember a Fetch request that has taken the slow path, or its session, if that may be."""
+        # Here, for a broker that starts has no Fetch to answer yet.
+        from ottla.broker.fast.fetch_templates import FetchTemplates, learnable_fetch, most_bytes
+        from ottla.broker.fast.session_template import SessionTemplate, learnable_session
+
         version, fetch = context.api_version, self.fetch
         session = learnable_session(request, version, self._services)
         if session is not None:
@@ -153,6 +165,8 @@ class HotPath:
             self._forget()
 
     def _make_slow_path(self) -> SlowPath:
+        from ottla.broker.fast.parked_templates import SlowPath
+
         self._slow_path = SlowPath(self._services, self._peer, self._go_on)
         return self._slow_path
 

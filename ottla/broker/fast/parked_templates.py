@@ -41,12 +41,13 @@ MOST_JOINED_BYTES: Final = 16 << 10
 class SlowPath:
     """The slow path of one connection, for a Fetch that has waited: `go_on` is the dispatcher's."""
 
-    __slots__ = ("_go_on", "parked_fetches", "peer", "services")
+    __slots__ = ("_go_on", "parked_fetches", "peer", "sends_maps", "services")
 
     def __init__(self, services: ApiServices, peer: Peer, go_on: GoOn) -> None:
         self.services = services
         self.parked_fetches = services.parked_fetches
         self.peer = peer
+        self.sends_maps = peer.sends_maps
         self._go_on = go_on
 
     def go_on(
@@ -72,7 +73,8 @@ class SlowPath:
 
 class _Found:
     """What was found for all that ask for the same: the records, empty ones if they do not suffice, None if the slow
-    path has to say it; and around them the answer, by the templates' shape.
+    path has to say it; and around them the answers, by the templates' shape: the size, and what follows the
+    correlation id.
     """
 
     __slots__ = ("answers", "high_watermark", "last_stable_offset", "log_start_offset", "records")
@@ -86,32 +88,29 @@ class _Found:
         self.log_start_offset = log.log_start_offset
         self.answers: dict[bytes, tuple[bytes, list[Buffer]]] = {}
 
-    def answer(self, template: FetchTemplate) -> tuple[bytes, list[Buffer]]:
-        """The answer's size, and what follows its correlation id."""
-        answer = self.answers.get(template.shape)
-        if answer is None:
-            records = self.records
-            assert records is not None
-            length = len(records)
-            template.encode_head(self.high_watermark, self.last_stable_offset, self.log_start_offset, length)
-            pieces: list[Buffer] = [template.head_rest, records, template.after]
-            if length <= MOST_JOINED_BYTES and not isinstance(records.obj, mmap.mmap):
-                pieces = [b"".join(pieces)]
-            answer = self.answers[template.shape] = template.head_size, pieces
+    def encode(self, template: FetchTemplate) -> tuple[bytes, list[Buffer]]:
+        """The answer of the templates of this shape."""
+        records = self.records
+        assert records is not None
+        length = len(records)
+        template.encode_head(self.high_watermark, self.last_stable_offset, self.log_start_offset, length)
+        pieces: list[Buffer] = [template.head_rest, records, template.after]
+        if length <= MOST_JOINED_BYTES and not isinstance(records.obj, mmap.mmap):
+            pieces = [b"".join(pieces)]
+        answer = self.answers[template.shape] = template.head_size, pieces
         return answer
 
 
 class ParkedPlainFetch(ParkedFetch):
-    """See the module. `frame` is the request without its length."""
+    """See the module."""
 
-    __slots__ = ("_correlation_id", "_frame", "_offset", "_sends_maps", "_slow_path", "_started_ns", "_template")
+    __slots__ = ("_correlation_id", "_offset", "_slow_path", "_started_ns", "_template")
 
     def __init__(
         self,
         template: FetchTemplate,
         slow_path: SlowPath,
         stamp: int,
-        frame: bytes,
         correlation_id: bytes,
         offset: int,
         started_ns: int,
@@ -119,8 +118,6 @@ class ParkedPlainFetch(ParkedFetch):
         super().__init__(template.deadlines, stamp)
         self._template = template
         self._slow_path = slow_path
-        self._sends_maps = slow_path.peer.sends_maps
-        self._frame = frame
         self._correlation_id = correlation_id
         self._offset = offset
         self._started_ns = started_ns
@@ -130,17 +127,15 @@ class ParkedPlainFetch(ParkedFetch):
     def look(self, reads: SharedReads) -> None:
         """Read on; answer, if that is enough."""
         template = self._template
-        asked = (
-            *(template.partition, self._offset, template.max_bytes, template.min_bytes),
-            *(template.committed_only, self._sends_maps),
-        )
+        asked = template.asked, self._offset, self._slow_path.sends_maps
         found = reads.answers.get(asked)
         if found is None:
             found = reads.answers[asked] = self._find(reads, template.min_bytes)
-        if found.records is None:
+        records = found.records
+        if records:
+            self._answer(found, len(records))
+        elif records is None:
             self.fall_back()
-        elif found.records:
-            self._answer(found)
         else:
             self.woken.clear()
 
@@ -150,7 +145,7 @@ class ParkedPlainFetch(ParkedFetch):
         if found.records is None:
             self.fall_back()
         else:
-            self._answer(found)
+            self._answer(found, len(found.records))
 
     def stop_waiting(self) -> None:
         """Leave the partition's tail."""
@@ -159,49 +154,53 @@ class ParkedPlainFetch(ParkedFetch):
     def fall_back(self) -> None:
         """Let the slow path read and wait."""
         deadline_ms = self.end_wait()
-        partition = self._template.partition
+        template = self._template
 
         def targets_of(request: FetchRequest, version: int) -> list[FetchTarget]:
             topic = request.topics[0]
             key = topic.topic_id if version >= FIRST_VERSION_WITH_TOPIC_IDS else topic.topic
             target = FetchTarget(key, topic.partitions[0])
-            target.topic_name = partition.topic  # it was found once
+            target.topic_name = template.partition.topic  # it was found once
             return [target]
 
-        self._slow_path.go_on(self, self._frame, self._started_ns, deadline_ms, targets_of)
+        frame = template.frame(self._correlation_id, self._offset)
+        self._slow_path.go_on(self, frame, self._started_ns, deadline_ms, targets_of)
 
     def _find(self, reads: SharedReads, min_bytes: int) -> _Found:
         """What there is for this one and all that ask for the same."""
-        template, offset = self._template, self._offset
+        template, offset, slow_path = self._template, self._offset, self._slow_path
         partition, committed_only = template.partition, template.committed_only
         records: memoryview | None = None
         if not (committed_only and partition.must_list_aborted(offset)):
             try:
-                fetches = self._slow_path.parked_fetches
-                records = fetches.read(
-                    partition, offset, template.max_bytes, True, committed_only, self._sends_maps, reads
-                )
+                read = slow_path.parked_fetches.read
+                records = read(partition, offset, template.max_bytes, True, committed_only, slow_path.sends_maps, reads)
             except (KafkaError, OSError):
                 pass  # the slow path meets it again and says what it is
         if records is not None and len(records) < min_bytes:
             records = memoryview(b"")
         return _Found(template, records)
 
-    def _answer(self, found: _Found) -> None:
-        self.end_wait()
+    def _answer(self, found: _Found, length: int) -> None:
+        # `end_wait`, without its calls.
+        self.is_waiting = False
         template = self._template
-        size, pieces = found.answer(template)
+        template.tail.waiting.pop(self, None)
+        template.deadlines.remove(self)
+        answer = found.answers.get(template.shape)
+        size, pieces = found.encode(template) if answer is None else answer
         counters = template.partition.counters
         counters.total_fetch_requests += 1
-        counters.bytes_out += len(found.records or b"")
+        counters.bytes_out += length
         template.meter.note((perf_counter_ns() - self._started_ns) // 1000, 1)
-        self.finish([size, self._correlation_id, *pieces])
+        self.reply([size, self._correlation_id, *pieces])
 
 
 class WaitingSession(Protocol):
     """The template of a session (`session_template.py`), as a Fetch that waits in it needs it."""
 
     session: FetchSession
+    min_bytes: int
     deadlines: Deadlines
     tails: dict[FetchTarget, Tail]
 
@@ -252,7 +251,7 @@ class ParkedSessionFetch(ParkedFetch):
         template.deadlines.add(self)
 
     def look(self, reads: SharedReads) -> None:
-        """Read on where something has changed; answer, if there are records."""
+        """Read on where something has changed; answer, if that is enough."""
         self._changed.update(dict.fromkeys(self.woken))
         self.woken.clear()
         self._answer(reads, is_due=False)
@@ -285,6 +284,8 @@ class ParkedSessionFetch(ParkedFetch):
         found = template.look(targets, self._slow_path.peer.sends_maps, reads)
         if found is None:
             self.fall_back()
-        elif found.has_records or is_due:
+            return
+        news, size_bytes = found
+        if is_due or size_bytes >= template.min_bytes:
             self.end_wait()
-            self.finish(template.encode(found.news, self._correlation_id, self._started_ns))
+            self.reply(template.encode(news, self._correlation_id, self._started_ns))

@@ -14,7 +14,7 @@ from ottla.protocol.api.produce import ProduceResponse
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.headers import response_header
 from ottla.protocol.message import encode
-from ottla.storage.log.append import FIRST_PRODUCE_VERSION_WITH_ZSTD
+from ottla.storage.log.append import FIRST_PRODUCE_VERSION_WITH_ZSTD, TAKES_ZSTD
 
 if TYPE_CHECKING:
     from ottla.broker.partitions.partition import Partition
@@ -52,7 +52,7 @@ class ProduceTemplate:
         "name",
         "pack",
         "partition",
-        "takes_zstd",
+        "takes",
         "timeout_ms",
         "topic_id",
         "version",
@@ -69,7 +69,7 @@ class ProduceTemplate:
         self.topic_id = topic.topic_id
         self.index = topic.partition_data[0].index
         self.partition = partition
-        self.takes_zstd = version >= FIRST_PRODUCE_VERSION_WITH_ZSTD
+        self.takes = TAKES_ZSTD if version >= FIRST_PRODUCE_VERSION_WITH_ZSTD else 0
         self.clock: Clock = services.clock
         self.meter_of = meter_of
         self.meter = meter_of(0)

@@ -119,7 +119,7 @@ class ProduceTemplates:
             run = newest
         else:
             run = ProduceRun(template, correlation_ids, following, perf_counter_ns())
-        template.partition.gather_run(entries, run_bytes, run, template.takes_zstd)
+        template.partition.gather_run(entries, run_bytes, run, template.takes)
         return run
 
     def answer(self, view: memoryview, end: int, most: int) -> tuple[Sequence[Buffer], int] | None:
@@ -139,7 +139,7 @@ class ProduceTemplates:
         partition = template.partition
         if template is not expected and not partition.visible_on_append():
             return None
-        appended = partition.append(entries, run_bytes, template.clock.wall_ns() // 1_000_000, template.takes_zstd)
+        appended = partition.append(entries, run_bytes, template.clock.wall_ns() // 1_000_000, template.takes)
         if appended.refused is not None:
             run = ProduceRun(template, correlation_ids, following, started_ns)
             run.run_appended(appended)

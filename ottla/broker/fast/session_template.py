@@ -10,12 +10,12 @@ session's targets:
     topics: count | topic id 16, count | partition 4, leader epoch 4, offset 8, what the target says already 17 | 0
 
 Of what is named only the offsets may be new. The session moves on exactly as it does on the slow path (`api/fetch.py`):
-its epoch, its use, what its targets got, their order. It answers where there are some records, all of them hot, and
-nothing else to say of any partition than where it begins and ends. Where there are none the request waits for some
+its epoch, its use, what its targets got, their order. It answers where there are enough records, all of them hot, and
+nothing else to say of any partition than where it begins and ends. Where there are too few the request waits for more
 (`parked_templates.py`); only the partitions in which something has changed are looked at again. Everything else takes
 the slow path, which then finds the session as it was, but for the new offsets, which it sets once more: errors, cold
 bytes, what was added or forgotten, sessions of clients that name topics by name (before Fetch 13), and sessions of more
-than `PARTITIONS_PER_STEP` partitions.
+than `MOST_PARTITIONS` partitions.
 
 Behind two cold ones in a row the third is taken for cold.
 """
@@ -23,6 +23,7 @@ Behind two cold ones in a row the third is taken for cold.
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from copy import copy
 from time import perf_counter_ns
@@ -30,8 +31,8 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.broker.fast.fetch_templates import most_bytes
 from ottla.broker.fast.parked_templates import ParkedSessionFetch
-from ottla.broker.fast.session_answer import Found, session_answer
-from ottla.broker.fetch.delayed_fetch import PARTITIONS_PER_STEP
+from ottla.broker.fast.session_answer import session_answer
+from ottla.broker.runtime.metrics import FIRST_BUCKET_US, REQUEST_BUCKETS_US
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.headers import encode_request_header
 from ottla.protocol.message import encode
@@ -39,7 +40,7 @@ from ottla.protocol.message import encode
 if TYPE_CHECKING:
     from ottla.broker.context import ApiServices, Context
     from ottla.broker.fast.parked_templates import SlowPath
-    from ottla.broker.fast.session_answer import News
+    from ottla.broker.fast.session_answer import Found, News
     from ottla.broker.fetch.fetch_sessions import FetchSession, FetchTarget
     from ottla.broker.fetch.parked_fetches import Deadlines, ParkedFetch, SharedReads, Tail
     from ottla.broker.partitions.partition import Partition
@@ -54,13 +55,18 @@ READ_COMMITTED = 1
 NO_EPOCH = -1
 NEVER_BYTES = 1 << 32
 """As a frame's length: none is looked at."""
+MOST_PARTITIONS = 200
+"""A session of more is read in steps, by the slow path: one look at so many takes some milliseconds."""
 MAX_LAYOUTS = 16
 """Lengths of frames whose layout is kept: a client names the partitions from which it has got something."""
 _FRONT = struct.Struct(">ihh")  # length, API key, version
 _LENGTH_BYTES, _CORRELATION_ID_BYTES, _EPOCH_BYTES, _TOPIC_ID_BYTES = 4, 4, 4, 16
 _NAMED = struct.Struct(">iiq17s")
+_ONE_NAMED = struct.Struct(">b16sbiiq17sb")  # one topic with one partition, as nearly always at the end of a log
+_ONE_COUNT = 2  # as compact arrays have it: one more
 _REST = struct.Struct(">iqib")  # last fetched epoch, log start offset, max bytes, no tags
 _LARGEST_COUNT_BYTE = 127
+_NONE_NAMED: dict[int, tuple[FetchTarget, int, bytes]] = {}
 
 NO_RECORDS = memoryview(b"")
 
@@ -88,12 +94,14 @@ class SessionTemplate:
         "_named",
         "_placed_front",
         "_services",
+        "_sessions",
         "_tail",
         "_unpack_frame",
         "deadlines",
         "frame_bytes",
         "is_at_end",
         "least_bytes",
+        "min_bytes",
         "session",
         "tails",
     )
@@ -111,6 +119,7 @@ class SessionTemplate:
         meter_of: MeterOf,
     ) -> None:
         self._services = services
+        self._sessions = services.fetch_sessions
         self._found: dict[FetchTarget, tuple[Partition, Log, bytes]] = {}
         """By target of the session: the partition, its log, the topic's id as it is on the wire."""
         self._named: dict[bytes, dict[int, tuple[FetchTarget, int, bytes]]] = {}
@@ -141,6 +150,7 @@ class SessionTemplate:
         self._asked = _limits(request, context)
         self._changes = self._cold_epoch = NO_EPOCH
         self._max_bytes = min(request.max_bytes, most_bytes(context.connection, self._services))
+        self.min_bytes = max(min(request.min_bytes, self._max_bytes), 1)
         self._committed_only = request.isolation_level == READ_COMMITTED
         self._meter = meter_of(0)
         plain = copy(request)
@@ -155,7 +165,7 @@ class SessionTemplate:
         self._least_bytes = self.least_bytes = self._size_bytes(1)
         self.frame_bytes = 0
         self.is_at_end = False
-        self._may_park = request.max_wait_ms > 0 and request.min_bytes > 0
+        self._may_park = request.max_wait_ms > 0 and min(request.min_bytes, self._max_bytes) > 0
         self.deadlines = self._services.parked_fetches.deadlines(request.max_wait_ms)
 
     def _size_bytes(self, topics_bytes: int) -> int:
@@ -184,7 +194,7 @@ class SessionTemplate:
         self._found.clear()
         self._named.clear()
         self.tails = {}  # what is parked keeps its own
-        if session.is_closed or len(session.targets) > PARTITIONS_PER_STEP:
+        if session.is_closed or len(session.targets) > MOST_PARTITIONS:
             return
         find_topic, tail_of = self._services.catalog.find_topic, self._services.parked_fetches.tail_of
         for target in session.targets.values():
@@ -216,13 +226,16 @@ class SessionTemplate:
             return None
         session = self.session
         found = self.look(session.targets.values(), sends_maps, None)
-        if found is None or not found.has_records:
+        if found is None:
             return None
-        self._services.fetch_sessions.move_on(session)
-        return self.encode(found.news, correlation_id, started_ns)
+        news, size_bytes = found
+        if size_bytes < self.min_bytes:
+            return None
+        self._sessions.move_on(session)
+        return self.encode(news, correlation_id, started_ns)
 
     def park(self, view: memoryview, start: int, end: int, slow_path: SlowPath, stamp: int) -> ParkedFetch | None:
-        """Let the frame at `start` wait, if it goes on in the session and there are no records for it; else None."""
+        """Let the frame at `start` wait, if it goes on in the session and there is too little for it; else None."""
         started_ns = perf_counter_ns()
         self.is_at_end = False
         correlation_id = self._take(view, start, end)
@@ -231,12 +244,15 @@ class SessionTemplate:
         session = self.session
         targets = list(session.targets.values())
         found = self.look(targets, slow_path.peer.sends_maps, None)
-        if found is None or found.has_records or not targets:
+        if found is None or not targets:
             return None
-        self._services.fetch_sessions.move_on(session)
+        news, size_bytes = found
+        if size_bytes >= self.min_bytes:
+            return None
+        self._sessions.move_on(session)
         self.is_at_end = True
         frame = bytes(view[start + _LENGTH_BYTES : start + self.frame_bytes])
-        changed = [news[0] for news in found.news]
+        changed = [one[0] for one in news]
         return ParkedSessionFetch(self, slow_path, stamp, frame, correlation_id, targets, changed, started_ns)
 
     def _take(self, view: memoryview, start: int, end: int) -> bytes | None:
@@ -250,7 +266,8 @@ class SessionTemplate:
             return None
         session = self.session
         correlation_id: bytes
-        front, correlation_id, middle, epoch, topics, tail = self._unpack_frame(view, start)
+        unpack = self._unpack_frame  # as in `FetchTemplates.answer`
+        front, correlation_id, middle, epoch, topics, tail = unpack(view, start)
         if epoch != session.epoch or front != self._placed_front or middle != self._middle or tail != self._tail:
             return None
         if session.changes != self._changes:
@@ -259,6 +276,17 @@ class SessionTemplate:
 
     def _go_on(self, topics: bytes) -> bool:
         """Let the targets that are named begin where it is said; False when anything else about them is new."""
+        if len(topics) == _ONE_NAMED.size:
+            topic_count, topic_id, count, index, leader_epoch, offset, rest, tags = _ONE_NAMED.unpack(topics)
+            if topic_count == count == _ONE_COUNT and not tags:
+                found = self._named.get(topic_id, _NONE_NAMED).get(index)
+                if found is None:
+                    return False
+                target, known_leader_epoch, known_rest = found
+                if leader_epoch != known_leader_epoch or rest != known_rest:
+                    return False
+                target.fetch_offset = offset
+                return True
         moved: list[tuple[FetchTarget, int]] = []
         if not 0 < topics[0] <= _LARGEST_COUNT_BYTE:
             return False
@@ -315,7 +343,10 @@ class SessionTemplate:
                         read = self._services.parked_fetches.read
                         records = read(partition, offset, most, is_first, committed_only, sends_maps, reads)
                     else:
-                        records = partition.read_on(offset, most, is_first, committed_only, sends_maps)
+                        if committed_only:
+                            records = partition.read_on(offset, most, is_first, True, sends_maps)
+                        else:  # the same, without the call
+                            records = log.reader.read_on(offset, most, high_watermark, sends_maps, is_first)
                         if records is None:
                             records = partition.read(offset, most, is_first, committed_only, sends_maps).view
                     if records is None:
@@ -334,12 +365,17 @@ class SessionTemplate:
                     )
         except (KeyError, KafkaError, OSError):
             return None  # the slow path meets it again and says what it is
-        return Found(news, left_bytes < max_bytes)
+        return news, max_bytes - left_bytes
 
     def encode(self, news: list[News], correlation_id: bytes, started_ns: int) -> list[Buffer]:
         """The frame that reports it; the session counts it as sent from now on."""
         answer = session_answer(self.session, news, correlation_id, self._committed_only)
-        self._meter.note((perf_counter_ns() - started_ns) // 1000, 1)
+        # `RequestMeter.note`, without the call.
+        meter, elapsed_us = self._meter, (perf_counter_ns() - started_ns) // 1000
+        times = meter.times
+        meter.count += 1
+        times.counts[0 if elapsed_us <= FIRST_BUCKET_US else bisect_left(REQUEST_BUCKETS_US, elapsed_us)] += 1
+        times.sum_us += elapsed_us
         return answer
 
 
@@ -359,6 +395,6 @@ def _limits(request: FetchRequest, context: Context) -> tuple[object, ...]:
 
 def learnable_session(request: FetchRequest, version: int, services: ApiServices) -> FetchSession | None:
     """The session in which a request that took the slow path has gone on, where the fast one may follow; else None."""
-    if version < FIRST_VERSION_WITH_TOPIC_IDS or request.min_bytes > 1 or request.session_epoch <= 0:
+    if version < FIRST_VERSION_WITH_TOPIC_IDS or request.session_epoch <= 0:
         return None
     return services.fetch_sessions.find(request.session_id)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from ottla.broker.runtime.timers import Timer
     from ottla.broker.services import Services
 
-PARTITIONS_PER_STEP = 200
-"""Partitions that are read in one go, 30 us each."""
+PARTITIONS_PER_STEP = 100
+"""Partitions that are read in one go, 30 to 50 us each."""
 
 
 def answer_or_park(read: FetchRead, services: Services, max_wait_ms: float) -> FetchResponse | Pending[FetchResponse]:
@@ -103,10 +103,11 @@ class DelayedFetch:
         if self._is_reading:
             self._plan_step()
             return
-        self._timer = self._services.timers.at(self._services.clock.monotonic_ms() + self._max_wait_ms, self._complete)
-        if self._max_wait_ms <= 0 or read.is_answerable():
-            self._complete()
-        elif self._woken:
+        is_enough = self._max_wait_ms <= 0 or read.is_answerable()
+        # The answer to many partitions takes as long as a step: it is given in a turn of its own.
+        wait_ms = 0 if is_enough else self._max_wait_ms
+        self._timer = self._services.timers.at(self._services.clock.monotonic_ms() + wait_ms, self._complete)
+        if self._woken and not is_enough:
             self._look_again()
 
     def _watch(self, first: int) -> None:

@@ -107,8 +107,8 @@ class AsideRead:
             reservation.release()
             reply.fail(failed)
             return
-        if self._peer.hold is None:
+        if self._peer.owner is None:
             reservation.release()
         else:
-            self._peer.hold(reservation)
+            self._peer.owner.hold_answer(reservation)
         reply.complete(response)

@@ -342,26 +342,17 @@ class FetchRead:
             if data.error_code == ErrorCode.KAFKA_STORAGE_ERROR and knows_no_storage_error:
                 data.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER  # older clients do not know the other, nor try again
             piece = self._slices[index]
+            partition = self.partitions[index]
             if piece is not None and piece.view is not None:
                 data.records = piece.view
+            if self._committed_only and partition is not None and data.records:
+                data = self._with_aborted(target, partition, piece, data)
             if session is not None:
                 has_news = target.note_sent(data)
                 if self._is_incremental and not has_news:
                     continue
                 if data.records:
                     session.read_last(target)
-            partition = self.partitions[index]
-            if (
-                self._committed_only
-                and data.records
-                and partition is not None
-                and partition.must_list_aborted(target.fetch_offset)
-                and (piece is None or _memory_of(piece))  # mapped: nothing was aborted there when it was read
-            ):
-                data.aborted_transactions = [
-                    FetchResponse.AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
-                    for producer_id, first_offset in partition.aborted_transactions(target.fetch_offset, data.records)
-                ]
             if partition is not None:
                 counters = partition.counters
                 counters.total_fetch_requests += 1
@@ -379,6 +370,22 @@ class FetchRead:
                 topics.append(topic)
             topic.partitions.append(data)
         return FetchResponse(session_id=0 if session is None else session.id, responses=topics)
+
+    def _with_aborted(
+        self, target: FetchTarget, partition: Partition, piece: LogSlice | None, data: PartitionData
+    ) -> PartitionData:
+        """The records of a partition with the list of aborted transactions among them."""
+        offset = target.fetch_offset
+        if offset < partition.log_start_offset:
+            # Deleted while a worker read them: what was aborted among them is forgotten.
+            return self._refused(target, partition, KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE))
+        # Where they are mapped nothing was aborted when they were read.
+        if data.records and partition.must_list_aborted(offset) and (piece is None or _memory_of(piece)):
+            data.aborted_transactions = [
+                FetchResponse.AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
+                for producer_id, first_offset in partition.aborted_transactions(offset, data.records)
+            ]
+        return data
 
 
 def _memory_of(piece: LogSlice | None) -> int:

@@ -52,9 +52,17 @@ class ParkedFetch(InFlightRequest):
 
     __slots__ = ("deadlines", "is_waiting", "stamp", "woken")
 
+    # The same for all: constants of the class, since each attribute set is time on the hot path.
+    parks = True
+    requests = 1
+
     def __init__(self, deadlines: Deadlines, stamp: int) -> None:
-        super().__init__(None)
-        self.parks = True
+        self.pending = None
+        self.owner = None
+        self.is_done = False
+        self.buffers = None
+        self.size_bytes = 0
+        self.close_reason = None
         self.deadlines = deadlines
         self.stamp = stamp
         self.is_waiting = True
@@ -92,34 +100,39 @@ class ParkedFetch(InFlightRequest):
 
 
 class Tail:
-    """The fetches that wait at the end of one partition; its watcher while there are any."""
+    """The fetches that wait at the end of one partition.
 
-    __slots__ = ("_fetches", "_partition", "is_woken", "waiting")
+    It is the partition's watcher from the first of them on, until it is woken while there are none: a consumer that is
+    alone leaves and comes back with every record.
+    """
+
+    __slots__ = ("_fetches", "_is_watching", "_partition", "is_woken", "waiting")
 
     def __init__(self, partition: Partition, fetches: ParkedFetches) -> None:
         self._partition = partition
         self._fetches = fetches
         self.is_woken = False
+        self._is_watching = False
         self.waiting: dict[ParkedFetch, object] = {}
         """What each calls the partition."""
 
     def add(self, fetch: ParkedFetch, name: object) -> None:
         """`fetch` waits here, and calls the partition `name`."""
-        if not self.waiting:
-            self._partition.watch(self)
         self.waiting[fetch] = name
+        if not self._is_watching:
+            self._is_watching = True
+            self._partition.watch(self)
 
     def remove(self, fetch: ParkedFetch) -> None:
         """It waits no more; fine when it did not."""
-        waiting = self.waiting
-        if fetch in waiting:
-            del waiting[fetch]
-            if not waiting:
-                self._partition.unwatch(self)
+        self.waiting.pop(fetch, None)
 
     def wake(self) -> None:
         """More may be seen, or something is wrong: look at those that wait, behind this turn's appends."""
-        if not self.is_woken:
+        if not self.waiting:
+            self._is_watching = False
+            self._partition.unwatch(self)
+        elif not self.is_woken:
             self.is_woken = True
             self._fetches.note_woken(self)
 
@@ -220,7 +233,9 @@ class ParkedFetches:
         try:
             records = reads.records[asked]
         except KeyError:
-            records = partition.read(offset, max_bytes, at_least_one, committed_only, allow_map).view
+            records = partition.read_on(offset, max_bytes, at_least_one, committed_only, allow_map)
+            if records is None:
+                records = partition.read(offset, max_bytes, at_least_one, committed_only, allow_map).view
             reads.records[asked] = records
             if records and not isinstance(records.obj, mmap.mmap):
                 self._memory.note_copied(len(records))

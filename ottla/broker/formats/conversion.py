@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from ottla.protocol.records.record import Record
     from ottla.protocol.types import Buffer
 
-FIRST_PRODUCE_VERSION_WITH_BATCHES: Final = 3
 FIRST_FETCH_VERSION_WITH_BATCHES: Final = 4
 FIRST_FETCH_VERSION_WITH_V1: Final = 2
 MAX_FETCH_BYTES: Final = 4 * 1024 * 1024

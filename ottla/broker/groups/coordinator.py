@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from uuid import uuid4
 
 from ottla.broker.coordination.runtime import CoordinatorRuntime
+from ottla.broker.coordination.shard_log import TransactionMarker
 from ottla.broker.groups import answers
 from ottla.broker.groups.consumer_checks import check_heartbeat
 from ottla.broker.groups.fetched_offsets import fetch_offsets
@@ -23,12 +24,16 @@ from ottla.broker.groups.group import Caller
 from ottla.broker.groups.offsets_topic import groups_definition
 from ottla.broker.groups.settings import GroupServices, GroupSettings
 from ottla.broker.groups.topics import CatalogTopics
+from ottla.broker.groups.transactional_commits import answer_when_both
 from ottla.broker.runtime.pending import Pending
 from ottla.protocol.api.heartbeat import HeartbeatResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.storage.formats.layout import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from ottla.broker.groups.shard import GroupShard
+    from ottla.broker.groups.transactional_commits import Admission
+    from ottla.broker.partitions.visibility import VisibleCallback
     from ottla.broker.peer import Peer, RequestContext
     from ottla.broker.services import Services
     from ottla.protocol.api.consumer_group_describe import (
@@ -49,6 +54,7 @@ if TYPE_CHECKING:
     from ottla.protocol.api.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
     from ottla.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
     from ottla.protocol.api.sync_group import SyncGroupRequest, SyncGroupResponse
+    from ottla.protocol.api.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 
 P = TypeVar("P")
 GROUPS_BEFORE_A_LOOK = 1_000
@@ -148,6 +154,58 @@ class GroupCoordinator:
         return self._runtime.run(
             request.group_id, pending, lambda shard: shard.commit_offsets(request, context.api_version, pending)
         )
+
+    def commit_transactional_offsets(
+        self, request: TxnOffsetCommitRequest, context: RequestContext, admit: Callable[[], Admission]
+    ) -> Pending[TxnOffsetCommitResponse]:
+        """Keep offsets of partitions that exist, in a producer's transaction.
+
+        `admit` asks the transaction coordinator whether the producer may, in the same step in which the offsets are
+        gathered; the answer leaves when both are durable.
+        """
+        pending: Pending[TxnOffsetCommitResponse] = Pending()
+        if not request.group_id:
+            pending.fail(KafkaError(ErrorCode.INVALID_GROUP_ID))
+            return pending
+
+        def run(shard: GroupShard) -> None:
+            admission = admit()
+            if admission.error is not None:
+                raise admission.error
+            committed: Pending[TxnOffsetCommitResponse] = Pending()
+            shard.commit_transactional_offsets(request, context.api_version, committed)
+            answer_when_both(pending, committed, admission)
+
+        return self._runtime.run(request.group_id, pending, run)
+
+    def end_transaction(
+        self,
+        index: int,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        is_commit: bool,
+        coordinator_epoch: int,
+        done: VisibleCallback,
+    ) -> None:
+        """End a producer's transaction in a partition of `__consumer_offsets`; `done(None)` once the marker is visible.
+
+        `done(error)` where it is not: COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR and errors of the disk pass, and
+        the caller asks again later; UNKNOWN_TOPIC_OR_PARTITION does not; INVALID_PRODUCER_EPOCH and
+        TRANSACTION_COORDINATOR_FENCED are those of `Partition.end_transaction`.
+        """
+        if not 0 <= index < self.shards.count:
+            done(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{OFFSETS_TOPIC}-{index} is not there"))
+            return
+        end = TransactionMarker(producer_id, producer_epoch, is_commit, coordinator_epoch)
+        try:
+            self.shards.ready_at(index).end_transaction(end, done)
+        except KafkaError as refusal:
+            done(refusal)
+
+    def offsets_partition_of(self, group_id: str) -> int:
+        """The partition of `__consumer_offsets` that keeps the group's offsets."""
+        return self.shards.partition_of(group_id)
 
     def fetch_offsets(self, request: OffsetFetchRequest, context: RequestContext) -> Pending[OffsetFetchResponse]:
         """The committed offsets of one group, or of several (version 8 and later)."""

@@ -2,8 +2,10 @@
 
 A partition without a committed offset is -1 without an error, and so is every partition of a group that does not exist:
 clients take any error there as fatal. An error of a whole group is returned once per group from version 8 on, once for
-the request from version 2 on, and before that for each partition. There are no transactions, so every offset that is
-durable is stable.
+the request from version 2 on, and before that for each partition.
+
+A reader that asks for stable offsets (KIP-447) gets UNSTABLE_OFFSET_COMMIT for a partition of which an open transaction
+has committed an offset, and asks again; other readers get the one that counts. Null topics list only what counts.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from ottla.broker.coordination.shard_map import ShardMap
-    from ottla.broker.groups.offsets import CommittedOffset, Partitions
+    from ottla.broker.groups.offsets import CommittedOffset, Offsets, Partitions
     from ottla.broker.groups.shard import GroupShard
     from ottla.broker.runtime.pending import Pending
 
@@ -25,9 +27,11 @@ FIRST_VERSION_WITH_GROUPS = 8
 FIRST_VERSION_WITH_CODE = 2
 NO_OFFSET = -1
 NO_LEADER_EPOCH = -1
+NO_MEMBER = (None, -1)
 
 _Asked = Sequence["OffsetFetchRequest.OffsetFetchRequestTopic | OffsetFetchRequest.OffsetFetchRequestTopics"]
-_Found = list[tuple[str, list[tuple[int, "CommittedOffset | None"]]]]
+_Partition = tuple[int, "CommittedOffset | None", ErrorCode]
+_Found = list[tuple[str, list[_Partition]]]
 
 
 def fetch_offsets(
@@ -37,7 +41,9 @@ def fetch_offsets(
     response = OffsetFetchResponse()
     joint = JointAnswer(pending, response)
     if version >= FIRST_VERSION_WITH_GROUPS:
-        response.groups = [_answer_group(shards, asked, joint) for asked in request.groups]
+        response.groups = [
+            _answer_group(shards, asked, joint, must_be_stable=request.require_stable) for asked in request.groups
+        ]
     else:
         _answer_single(shards, request, version, response, joint)
     joint.seal()
@@ -47,10 +53,13 @@ def _answer_group(
     shards: ShardMap[GroupShard],
     asked: OffsetFetchRequest.OffsetFetchRequestGroup,
     joint: JointAnswer[OffsetFetchResponse],
+    *,
+    must_be_stable: bool,
 ) -> OffsetFetchResponse.OffsetFetchResponseGroup:
     answer = OffsetFetchResponse.OffsetFetchResponseGroup(group_id=asked.group_id, topics=[])
     try:
-        found = _look_up(shards, asked.group_id, asked.member_id, asked.member_epoch, asked.topics, joint)
+        member = asked.member_id, asked.member_epoch
+        found = _look_up(shards, asked.group_id, member, asked.topics, joint, must_be_stable=must_be_stable)
     except KafkaError as refusal:
         answer.error_code = refusal.code
         return answer
@@ -63,8 +72,9 @@ def _answer_group(
                     committed_offset=NO_OFFSET if committed is None else committed.offset,
                     committed_leader_epoch=NO_LEADER_EPOCH if committed is None else committed.leader_epoch,
                     metadata="" if committed is None else committed.metadata,
+                    error_code=code,
                 )
-                for index, committed in partitions
+                for index, committed, code in partitions
             ],
         )
         for topic, partitions in found
@@ -82,7 +92,9 @@ def _answer_single(
     code = ErrorCode.NONE
     found: _Found = []
     try:
-        found = _look_up(shards, request.group_id, None, NO_LEADER_EPOCH, request.topics, joint)
+        found = _look_up(
+            shards, request.group_id, NO_MEMBER, request.topics, joint, must_be_stable=request.require_stable
+        )
     except KafkaError as refusal:
         code = refusal.code
         if version < FIRST_VERSION_WITH_CODE:
@@ -97,9 +109,9 @@ def _answer_single(
                     committed_offset=NO_OFFSET if committed is None else committed.offset,
                     committed_leader_epoch=NO_LEADER_EPOCH if committed is None else committed.leader_epoch,
                     metadata="" if committed is None else committed.metadata,
-                    error_code=code,
+                    error_code=code or own_code,
                 )
-                for index, committed in partitions
+                for index, committed, own_code in partitions
             ],
         )
         for topic, partitions in found
@@ -109,10 +121,11 @@ def _answer_single(
 def _look_up(
     shards: ShardMap[GroupShard],
     group_id: str,
-    member_id: str | None,
-    member_epoch: int,
+    member: tuple[str | None, int],
     topics: _Asked | None,
     joint: JointAnswer[OffsetFetchResponse],
+    *,
+    must_be_stable: bool,
 ) -> _Found:
     """What is asked for, or everything where `topics` is None. Raises KafkaError for the whole group."""
     shard = shards.ready(group_id)
@@ -120,16 +133,34 @@ def _look_up(
     if group is None:
         found = _select(topics, {})
     else:
-        group.check_fetch_offsets(member_id, member_epoch)
+        group.check_fetch_offsets(*member)
         found = _select(topics, shard.offsets.of(group_id))
+        if must_be_stable and shard.offsets.pending:
+            found = _only_stable(found, group_id, shard.offsets)
     joint.rest_on(shard, group_id)
     return found
 
 
 def _select(topics: _Asked | None, committed: dict[str, Partitions]) -> _Found:
+    none = ErrorCode.NONE
     if topics is None:
-        return [(topic, list(partitions.items())) for topic, partitions in committed.items()]
+        return [
+            (topic, [(index, offset, none) for index, offset in partitions.items()])
+            for topic, partitions in committed.items()
+        ]
     return [
-        (topic.name, [(index, committed.get(topic.name, {}).get(index)) for index in topic.partition_indexes])
+        (topic.name, [(index, committed.get(topic.name, {}).get(index), none) for index in topic.partition_indexes])
         for topic in topics
     ]
+
+
+def _only_stable(found: _Found, group_id: str, offsets: Offsets) -> _Found:
+    """What may be said of `found` to a reader that asks for stable offsets."""
+
+    def stable(topic: str, partition: _Partition) -> _Partition:
+        index = partition[0]
+        if offsets.pending.is_open((group_id, topic, index)):
+            return index, None, ErrorCode.UNSTABLE_OFFSET_COMMIT
+        return partition
+
+    return [(topic, [stable(topic, partition) for partition in partitions]) for topic, partitions in found]

@@ -1,6 +1,7 @@
 """The committed offsets of one shard: what may be committed, fetched, deleted, and what is old enough to go.
 
-Offsets change only in `replay`, in life and at a load alike. They belong to a group id, not to a group object: members
+Offsets change only in `replay`, `replay_open` (of a transaction) and `end_transaction`, in life and at a load alike.
+They belong to a group id, not to a group object: members
 and protocols come and go, offsets stay until they are deleted, expire, or their topic is deleted. Kafka's
 `OffsetMetadataManager` and `OffsetExpirationConditionImpl`.
 
@@ -11,16 +12,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
 
+from ottla.broker.groups.pending_offsets import PendingOffsets
 from ottla.protocol.api.offset_commit import OffsetCommitResponse
 from ottla.protocol.api.offset_delete import OffsetDeleteResponse
+from ottla.protocol.api.txn_offset_commit import TxnOffsetCommitResponse
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.stored.group import OffsetCommitKey, OffsetCommitValue
+from ottla.protocol.types import ZERO_UUID
 
 if TYPE_CHECKING:
     from ottla.broker.coordination.effects import CoordinatorRecord
+    from ottla.broker.groups.pending_offsets import OffsetId
     from ottla.protocol.api.offset_commit import OffsetCommitRequest
     from ottla.protocol.api.offset_delete import OffsetDeleteRequest
+    from ottla.protocol.api.txn_offset_commit import TxnOffsetCommitRequest
 
 NO_EXPIRY = -1
 NO_RETENTION_ASKED = -1
@@ -35,7 +42,9 @@ LAST_TIMESTAMP_MS = (1 << 63) - 1
 class CommittedOffset(NamedTuple):
     """One committed offset: the next record to read, and what was said with it. Times in ms since 1970.
 
-    `expire_timestamp_ms` is -1 unless an OffsetCommit 2-4 asked for a retention of its own.
+    `expire_timestamp_ms` is -1 unless an OffsetCommit 2-4 asked for a retention of its own. `topic_id` is that of the
+    topic at the commit, zero where it is not known: Kafka before 4.1 did not write it, nor is it in records with an
+    expiry.
     """
 
     offset: int
@@ -43,9 +52,12 @@ class CommittedOffset(NamedTuple):
     metadata: str
     commit_timestamp_ms: int
     expire_timestamp_ms: int
+    topic_id: UUID = ZERO_UUID
 
 
 Partitions = dict[int, CommittedOffset]
+TopicIdOf = Callable[[str], "UUID | None"]
+"""The id of a topic, None where there is none of that name."""
 
 
 class Offsets:
@@ -55,10 +67,12 @@ class Offsets:
         self._by_group: dict[str, dict[str, Partitions]] = {}
         self.count = 0
         """How many offsets there are."""
+        self.pending: PendingOffsets[CommittedOffset] = PendingOffsets()
+        """Those of open transactions, which do not count yet."""
 
     def groups(self) -> Collection[str]:
-        """The groups that have offsets."""
-        return self._by_group.keys()
+        """The groups that have offsets, or whose first ones are pending."""
+        return self._by_group.keys() if not self.pending else {**self._by_group, **dict.fromkeys(self.pending.groups)}
 
     def of(self, group_id: str) -> dict[str, Partitions]:
         """A group's offsets by topic and partition; to be read only."""
@@ -69,16 +83,30 @@ class Offsets:
         return self._by_group.get(group_id, {}).get(topic, {}).get(partition)
 
     def replay(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
-        """Apply a record; without a value the offset is forgotten."""
+        """Apply a record; without a value the offset is forgotten, and what is pending of it."""
+        offset_id = key.group, key.topic, key.partition
         if value is None:
-            self._remove(key.group, key.topic, key.partition)
+            self._remove(*offset_id)
+            self.pending.forget(offset_id)
             return
-        partitions = self._by_group.setdefault(key.group, {}).setdefault(key.topic, {})
-        if key.partition not in partitions:
+        self._put(*offset_id, _committed(value))
+        if self.pending:
+            self.pending.supersede(offset_id)
+
+    def replay_open(self, producer_id: int, key: OffsetCommitKey, value: OffsetCommitValue) -> None:
+        """Apply a record that the open transaction of a producer has written."""
+        self.pending.write(producer_id, (key.group, key.topic, key.partition), _committed(value))
+
+    def end_transaction(self, producer_id: int, *, is_commit: bool) -> None:
+        """Apply the marker that ends a producer's transaction."""
+        for offset_id, committed in self.pending.end(producer_id, is_commit=is_commit):
+            self._put(*offset_id, committed)
+
+    def _put(self, group_id: str, topic: str, partition: int, committed: CommittedOffset) -> None:
+        partitions = self._by_group.setdefault(group_id, {}).setdefault(topic, {})
+        if partition not in partitions:
             self.count += 1
-        partitions[key.partition] = CommittedOffset(
-            value.offset, value.leader_epoch, value.metadata, value.commit_timestamp, value.expire_timestamp
-        )
+        partitions[partition] = committed
 
     def _remove(self, group_id: str, topic: str, partition: int) -> None:
         topics = self._by_group.get(group_id, {})
@@ -94,7 +122,7 @@ class Offsets:
     # --- requests --------------------------------------------------------------------------------------------------
 
     def plan_commit(
-        self, request: OffsetCommitRequest, *, now_ms: int, metadata_max_bytes: int, exists: Callable[[str], bool]
+        self, request: OffsetCommitRequest, *, now_ms: int, metadata_max_bytes: int, topic_id_of: TopicIdOf
     ) -> tuple[list[CoordinatorRecord], OffsetCommitResponse]:
         """The records of a commit that may be made, and its answer; an offset whose text is too long is left out, and
         so are those of topics that do not exist any more: one may go while the commit waits for `__consumer_offsets`.
@@ -112,15 +140,11 @@ class Offsets:
         )
         for topic in request.topics:
             results = []
-            is_gone = not exists(topic.name)
+            topic_id = topic_id_of(topic.name)
             for asked in topic.partitions:
                 metadata = asked.committed_metadata or ""
-                code = ErrorCode.NONE
-                if is_gone:
-                    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                elif _utf16_length(metadata) > metadata_max_bytes:
-                    code = ErrorCode.OFFSET_METADATA_TOO_LARGE
-                else:
+                code = _code(topic_id, metadata, metadata_max_bytes)
+                if topic_id is not None and code is ErrorCode.NONE:
                     own_ms = asked.commit_timestamp
                     value = OffsetCommitValue(
                         offset=asked.committed_offset,
@@ -128,6 +152,7 @@ class Offsets:
                         metadata=metadata,
                         commit_timestamp=now_ms if own_ms == NO_TIMESTAMP else own_ms,
                         expire_timestamp=expire_timestamp_ms,
+                        topic_id=topic_id,
                     )
                     records.append((offset_key(request.group_id, topic.name, asked.partition_index), value))
                 results.append(
@@ -136,6 +161,38 @@ class Offsets:
                     )
                 )
             response.topics.append(OffsetCommitResponse.OffsetCommitResponseTopic(name=topic.name, partitions=results))
+        return records, response
+
+    @staticmethod
+    def plan_transactional_commit(
+        request: TxnOffsetCommitRequest, *, now_ms: int, metadata_max_bytes: int, topic_id_of: TopicIdOf
+    ) -> tuple[list[CoordinatorRecord], TxnOffsetCommitResponse]:
+        """As `plan_commit`, of a commit in a transaction: `replay_open` applies the records."""
+        records: list[CoordinatorRecord] = []
+        response = TxnOffsetCommitResponse(topics=[])
+        for topic in request.topics:
+            results = []
+            topic_id = topic_id_of(topic.name)
+            for asked in topic.partitions:
+                metadata = asked.committed_metadata or ""
+                code = _code(topic_id, metadata, metadata_max_bytes)
+                if topic_id is not None and code is ErrorCode.NONE:
+                    value = OffsetCommitValue(
+                        offset=asked.committed_offset,
+                        leader_epoch=asked.committed_leader_epoch,
+                        metadata=metadata,
+                        commit_timestamp=now_ms,
+                        topic_id=topic_id,
+                    )
+                    records.append((offset_key(request.group_id, topic.name, asked.partition_index), value))
+                results.append(
+                    TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition(
+                        partition_index=asked.partition_index, error_code=code
+                    )
+                )
+            response.topics.append(
+                TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic(name=topic.name, partitions=results)
+            )
         return records, response
 
     def plan_delete(
@@ -155,7 +212,7 @@ class Offsets:
                 results.append(
                     OffsetDeleteResponse.OffsetDeleteResponsePartition(partition_index=index, error_code=code)
                 )
-                if code is ErrorCode.NONE and self.get(request.group_id, topic.name, index) is not None:
+                if code is ErrorCode.NONE and self._holds(request.group_id, topic.name, index):
                     records.append((offset_key(request.group_id, topic.name, index), None))
             response.topics.append(OffsetDeleteResponse.OffsetDeleteResponseTopic(name=topic.name, partitions=results))
         return records, response
@@ -163,24 +220,42 @@ class Offsets:
     # --- going away --------------------------------------------------------------------------------------------------
 
     def tombstones(self, group_id: str) -> list[CoordinatorRecord]:
-        """The records that remove all offsets of a group."""
-        return [
-            (offset_key(group_id, topic, index), None)
-            for topic, partitions in self.of(group_id).items()
-            for index in partitions
-        ]
+        """The records that remove all offsets of a group, and drop those that are pending."""
+        return self.tombstones_of_topics(group_id, self.topics(group_id))
 
     def tombstones_of_topics(self, group_id: str, topics: Collection[str]) -> list[CoordinatorRecord]:
-        """The records that remove a group's offsets of deleted topics."""
-        of_group = self._by_group.get(group_id)
-        if of_group is None:
-            return []
-        return [
-            (offset_key(group_id, topic, index), None)
-            for topic in topics
-            if topic in of_group
-            for index in of_group[topic]
-        ]
+        """The records that remove a group's offsets of some topics, and drop those that are pending."""
+        of_group = self.of(group_id)
+        held = [(topic, index) for topic in topics if topic in of_group for index in of_group[topic]]
+        for _, topic, index in self.pending.of_group(group_id):
+            if topic in topics and index not in of_group.get(topic, ()):
+                held.append((topic, index))
+        return [(offset_key(group_id, topic, index), None) for topic, index in held]
+
+    def topics(self, group_id: str) -> Collection[str]:
+        """The topics that a group has offsets of, pending ones as well."""
+        topics = dict.fromkeys(self.of(group_id))
+        topics.update((topic, None) for _, topic, _ in self.pending.of_group(group_id))
+        return topics.keys()
+
+    def tombstones_of_others(self, group_id: str, topic_id_of: TopicIdOf) -> list[CoordinatorRecord]:
+        """The records that remove a group's offsets of topics that were deleted since, and made again.
+
+        Such an offset is known by its topic id; one that has none is taken to be the present topic's.
+        """
+        others: dict[OffsetId, None] = {}
+        for topic, partitions in self.of(group_id).items():
+            present = (ZERO_UUID, topic_id_of(topic))
+            for index, committed in partitions.items():
+                if committed.topic_id not in present:
+                    others[group_id, topic, index] = None
+        for offset_id in self.pending.of_group(group_id):
+            if self.pending.newest(offset_id).topic_id not in (ZERO_UUID, topic_id_of(offset_id[1])):
+                others[offset_id] = None
+        return [(offset_key(*offset_id), None) for offset_id in others]
+
+    def _holds(self, group_id: str, topic: str, index: int) -> bool:
+        return self.get(group_id, topic, index) is not None or self.pending.is_open((group_id, topic, index))
 
     def expired(
         self,
@@ -191,9 +266,10 @@ class Offsets:
         now_ms: int,
         retention_ms: int,
     ) -> tuple[list[CoordinatorRecord], bool]:
-        """The tombstones of a group's expired offsets, and whether nothing is left then.
+        """The tombstones of a group's expired offsets, and whether nothing is left then, not even in a transaction.
 
-        Offsets of topics that members use never expire. The others do `retention_ms` after the group began to be idle,
+        Offsets of topics that members use never expire, nor those of partitions for which a transaction has committed
+        another one. The others do `retention_ms` after the group began to be idle,
         or, where `idle_since_ms` is None, after each was committed; one that was committed with a retention of its own
         when that has passed.
         """
@@ -209,16 +285,22 @@ class Offsets:
                 else:
                     since_ms = committed.commit_timestamp_ms if idle_since_ms is None else idle_since_ms
                     due_ms = since_ms + retention_ms
-                if now_ms >= due_ms:
+                if now_ms >= due_ms and not self.pending.is_open((group_id, topic, index)):
                     records.append((offset_key(group_id, topic, index), None))
                 else:
                     kept += 1
-        return records, kept == 0
+        return records, kept == 0 and not self.pending.of_group(group_id)
 
 
 def offset_key(group_id: str, topic: str, partition: int) -> OffsetCommitKey:
     """The key of an offset's record."""
     return OffsetCommitKey(group=group_id, topic=topic, partition=partition)
+
+
+def _committed(value: OffsetCommitValue) -> CommittedOffset:
+    return CommittedOffset(
+        value.offset, value.leader_epoch, value.metadata, value.commit_timestamp, value.expire_timestamp, value.topic_id
+    )
 
 
 def most_bytes(records: Iterable[CoordinatorRecord]) -> int:
@@ -231,6 +313,13 @@ def most_bytes(records: Iterable[CoordinatorRecord]) -> int:
             characters += len(value.metadata)
         size_bytes += 3 * characters + OFFSET_RECORD_BYTES
     return size_bytes
+
+
+def _code(topic_id: UUID | None, metadata: str, metadata_max_bytes: int) -> ErrorCode:
+    """Whether an offset may be committed: its topic may be gone, its text too long."""
+    if topic_id is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.OFFSET_METADATA_TOO_LARGE if _utf16_length(metadata) > metadata_max_bytes else ErrorCode.NONE
 
 
 def _utf16_length(text: str) -> int:

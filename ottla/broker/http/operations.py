@@ -158,7 +158,7 @@ def cleaning(services: Services, cleaner: LogCleaner, asked: Mapping[str, str]) 
     if asked["topic"] not in services.catalog.topics:
         return _refusal(HTTPStatus.NOT_FOUND, f"there is no topic {asked['topic']}")
     found = sorted((one, what) for one, what in cleaner.asked.items() if one.topic == asked["topic"])
-    return _answer({"partitions": [{"partition": str(one)} | asdict(what) for one, what in found]})
+    return _answer({"partitions": [{"partition": str(one)} | what.field_values() for one, what in found]})
 
 
 def explain(services: Services, cleaner: LogCleaner, asked: Mapping[str, str]) -> Page:

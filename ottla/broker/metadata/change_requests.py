@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
 from ottla.config.topic import TopicConfig
+from ottla.plain import Plain
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 ZERO_ID = UUID(int=0)
@@ -27,8 +27,7 @@ class NewTopic(NamedTuple):
     configs: Sequence[tuple[str, str | None]] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class NewPartitions:
+class NewPartitions(Plain, frozen=True):
     """A request to grow a topic to `count` partitions; `assignments` names the brokers of each new one, or is None."""
 
     name: str

@@ -5,7 +5,7 @@ running one: a level that is finalized already is not a change, a lower one must
 metadata version does not go back.
 
 Differences: `metadata.version` can be raised only to what this version writes; features of Kafka that are not served
-here (`transaction.version` and others) are unknown.
+here (`kraft.version` and others) are unknown.
 """
 
 from __future__ import annotations

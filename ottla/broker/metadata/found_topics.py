@@ -28,7 +28,7 @@ from ottla.storage.formats import layout
 from ottla.storage.formats.checkpoint import BrokenFile
 from ottla.storage.formats.layout import OFFSETS_TOPIC
 from ottla.storage.formats.leader_epoch_checkpoint import read_leader_epochs
-from ottla.storage.producers.producer_state import CorruptSnapshot, parse_snapshot
+from ottla.storage.producers.snapshot_format import CorruptSnapshot, parse_snapshot
 
 if TYPE_CHECKING:
     from ottla.broker.metadata.salvaged import SalvagedMetadata

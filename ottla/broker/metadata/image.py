@@ -15,12 +15,12 @@ with one) take effect at its end.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 from uuid import UUID
 
 from ottla.broker.metadata.metadata_version import METADATA_VERSION, METADATA_VERSION_FEATURE, METADATA_VERSION_MIN
 from ottla.broker.metadata.partition_state import PartitionState, changed_state, partition_record, partition_state
+from ottla.plain import Plain, field
 from ottla.protocol.stored.metadata import (
     AbortTransactionRecord,
     BeginTransactionRecord,
@@ -59,37 +59,44 @@ class MetadataError(Exception):
     """The metadata cannot be read or makes no sense; the text is one line for people."""
 
 
-@dataclass(slots=True)
-class TopicState:
+class TopicState(Plain):
     """A topic and its partitions by index."""
 
     name: str
     id: UUID
-    partitions: dict[int, PartitionState] = field(default_factory=dict)
+    partitions: dict[int, PartitionState] = field(factory=dict)
 
 
-@dataclass(slots=True)
-class MetadataImage:
+class MetadataImage(Plain):
     """See the module's text. `end_offset` is the offset after the last replayed record, `epoch` its raft epoch."""
 
     end_offset: int = 0
     epoch: int = 0
-    features: dict[str, int] = field(default_factory=dict)
-    brokers: dict[int, RegisterBrokerRecord] = field(default_factory=dict)
-    topics: dict[str, TopicState] = field(default_factory=dict)
-    topics_by_id: dict[UUID, TopicState] = field(default_factory=dict)
-    configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
-    quotas: dict[QuotaEntity, dict[str, float]] = field(default_factory=dict)
+    features: dict[str, int] = field(factory=dict)
+    brokers: dict[int, RegisterBrokerRecord] = field(factory=dict)
+    topics: dict[str, TopicState] = field(factory=dict)
+    topics_by_id: dict[UUID, TopicState] = field(factory=dict)
+    configs: dict[tuple[int, str], dict[str, str]] = field(factory=dict)
+    quotas: dict[QuotaEntity, dict[str, float]] = field(factory=dict)
     producer_ids: ProducerIdsRecord | None = None
-    controllers: dict[int, RegisterControllerRecord] = field(default_factory=dict)
-    carried: list[MetadataRecord] = field(default_factory=list)
+    controllers: dict[int, RegisterControllerRecord] = field(factory=dict)
+    carried: list[MetadataRecord] = field(factory=list)
     partition_count: int = 0
     transaction: list[MetadataRecord] | None = None
     """Records of a transaction that has begun and not ended; a snapshot is not taken while there is one."""
-    removed_topics: dict[UUID, str] = field(default_factory=dict, compare=False)
+    removed_topics: dict[UUID, str] = field(factory=dict)
     """Names of topics that were removed after the snapshot, by id: a crash may have left their directories. The
     catalog removes them when these are gone. Not part of a snapshot.
     """
+
+    def __eq__(self, other: object) -> bool:
+        """Whether a snapshot of both would hold the same."""
+        if not isinstance(other, MetadataImage):
+            return NotImplemented
+        not_compared: dict[str, object] = {"removed_topics": None}
+        return self.field_values() | not_compared == other.field_values() | not_compared
+
+    __hash__ = None  # mutable
 
     @property
     def next_producer_id(self) -> int:

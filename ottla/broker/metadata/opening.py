@@ -11,7 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from ottla.broker.metadata.features import FIRST_METADATA_VERSION_WITH_GROUP_VERSION, GROUP_VERSION_FEATURE
+from ottla.broker.metadata.features import (
+    FIRST_METADATA_VERSION_WITH_GROUP_VERSION,
+    GROUP_VERSION_FEATURE,
+    TRANSACTION_VERSION_FEATURE,
+)
 from ottla.broker.metadata.image import MetadataError, MetadataImage
 from ottla.broker.metadata.journal import METADATA_TOPIC_ID, Journal, JournalSettings, bootstrap_records
 from ottla.broker.metadata.metadata_version import METADATA_VERSION, METADATA_VERSION_FEATURE
@@ -134,6 +138,8 @@ def known_features(image: MetadataImage, node_id: int) -> set[str]:
     known = set(image.features) | (offered - {METADATA_VERSION_FEATURE})
     if image.features.get(METADATA_VERSION_FEATURE, METADATA_VERSION) < FIRST_METADATA_VERSION_WITH_GROUP_VERSION:
         known.add(GROUP_VERSION_FEATURE)  # the Kafka that the directory comes from refuses it
+    if image.features or image.brokers:
+        known.add(TRANSACTION_VERSION_FEATURE)  # not a new directory: an administrator decides
     return known
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
@@ -22,6 +21,7 @@ from ottla.broker.metadata.partition_state import PartitionState, partition_reco
 from ottla.broker.metadata.placement import ChooseDirectory, Placement
 from ottla.config.errors import ConfigError
 from ottla.config.topic import ALL_TOPIC_KEYS, TopicConfig
+from ottla.plain import Plain, field
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.stored.metadata import ConfigRecord, RemoveTopicRecord, TopicRecord
 from ottla.shown import counted
@@ -34,12 +34,11 @@ if TYPE_CHECKING:
 MAX_CONFIGS_PER_TOPIC = 1_000
 
 
-@dataclass(slots=True)
-class TopicPlan:
+class TopicPlan(Plain):
     """Results in the order of the requests, and the records of those that pass."""
 
-    results: list[TopicResult] = field(default_factory=list)
-    records: list[MetadataRecord] = field(default_factory=list)
+    results: list[TopicResult] = field(factory=list)
+    records: list[MetadataRecord] = field(factory=list)
 
 
 class Rules(NamedTuple):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from ottla.broker.metadata.image import MetadataError, MetadataImage
 from ottla.broker.metadata.quorum_state import load_quorum_state
 from ottla.broker.metadata.scan import ScannedBatch, scan_log, segment_offsets
 from ottla.broker.metadata.snapshot import VOTERS_SNAPSHOT, SnapshotId, decode_snapshot, list_snapshots
+from ottla.plain import Plain, field
 from ottla.storage.formats import layout
 from ottla.storage.formats.checkpoint import BrokenFile, read_offsets
 from ottla.storage.formats.layout import CLUSTER_METADATA_TOPIC, TopicPartition, partition_directory_name
@@ -27,13 +27,12 @@ if TYPE_CHECKING:
 METADATA_DIRECTORY = partition_directory_name(CLUSTER_METADATA_TOPIC, 0)
 
 
-@dataclass(slots=True)
-class MetadataReading:
+class MetadataReading(Plain):
     """What was read. The counts are of the log after the snapshot, `quorum_epoch` is that of `quorum-state`; `torn`
     is the place of a torn end, if there is one.
     """
 
-    image: MetadataImage = field(default_factory=MetadataImage)
+    image: MetadataImage = field(factory=MetadataImage)
     last_timestamp: int = 0
     records_since_snapshot: int = 0
     bytes_since_snapshot: int = 0

@@ -18,6 +18,7 @@ from typing import Final
 from uuid import UUID
 
 from ottla.broker.metadata.batches import single_voter
+from ottla.broker.metadata.features import TRANSACTION_VERSION_FEATURE
 from ottla.broker.metadata.found_topics import reconcile
 from ottla.broker.metadata.image import MetadataError
 from ottla.broker.metadata.journal import METADATA_TOPIC_ID, bootstrap_records
@@ -211,7 +212,7 @@ class MetadataRebuild:
             lines.extend(self._write_identities())
         if image.transaction is not None:
             image.transaction = None
-        for record in bootstrap_records(image.features):
+        for record in bootstrap_records({*image.features, TRANSACTION_VERSION_FEATURE}):
             image.replay(record)
         self._build(max(end_offset, 1), max(epoch, 1))
         lines.extend(self._put_in_place())

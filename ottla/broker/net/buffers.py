@@ -25,6 +25,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ottla.broker.net.buffer_pool import BufferPool
 from ottla.broker.net.held_bytes import FIRST_BYTES, HeldBytes, first_frame_bytes
 
 if TYPE_CHECKING:
@@ -52,8 +53,7 @@ class ReceiveBuffers:
         self.arena_turn = -1
         self.scrap = HeldBytes(1)
         """Where a connection reads bytes that are not used: there was no memory for it, and it ends."""
-        self._pool: list[HeldBytes] = []
-        self._pool_bytes = 0
+        self.pool = BufferPool(POOL_BYTES)
         self._retired: list[HeldBytes] = []
         self._waiting: deque[Callable[[], None]] = deque()
         self._exempt: object | None = None
@@ -71,11 +71,6 @@ class ReceiveBuffers:
             self._arena_position = 0
             return self.first_piece
         return self._arena[position : position + READ_BYTES]
-
-    @property
-    def pool_bytes(self) -> int:
-        """Bytes of the buffers that are kept for the next large frames, at most POOL_BYTES."""
-        return self._pool_bytes
 
     def keep_arena(self, length: int) -> None:
         """The last piece holds `length` bytes that a gathered batch looks at: leave them alone until the turn ends."""
@@ -112,13 +107,11 @@ class ReceiveBuffers:
 
     def take(self, capacity: int) -> HeldBytes:
         """An empty buffer of at least `capacity` bytes, a warm one if there is. Its owner has asked `may_own`."""
-        pool = self._pool
-        held = self._fitting(capacity)
+        held = self.pool.fitting(capacity)
         if held is None:
             held = HeldBytes(capacity)
         else:
-            pool.remove(held)
-            self._pool_bytes -= held.capacity
+            self.pool.remove(held)
         self.owned_bytes += held.capacity
         held.start = held.end = held.due = 0
         return held
@@ -131,35 +124,26 @@ class ReceiveBuffers:
         """
         if capacity > POOL_BYTES // 4 or self.owned_bytes + capacity > self.max_owned_bytes:
             return None
-        held = self._fitting(capacity)
+        pool = self.pool
+        held = pool.fitting(capacity)
         if held is None:
             held = HeldBytes(capacity)
-            while self._pool_bytes + held.capacity > POOL_BYTES:
-                self._pool_bytes -= self._pool.pop(0).capacity
-            self._keep(held)
+            pool.make_room(held.capacity)
+            pool.keep(held)
         return held
 
     def own(self, held: HeldBytes) -> None:
         """What was lent is its reader's now."""
-        self._pool.remove(held)
-        self._pool_bytes -= held.capacity
+        self.pool.remove(held)
         self.owned_bytes += held.capacity
         held.start = held.end = held.due = 0
-
-    def _fitting(self, capacity: int) -> HeldBytes | None:
-        """The newest buffer in the pool, if it fits, else the one that fits best."""
-        pool = self._pool
-        if pool and capacity <= pool[-1].capacity <= 2 * capacity:
-            return pool[-1]
-        fitting = [held for held in pool if capacity <= held.capacity <= 2 * capacity]
-        return min(fitting, key=_capacity) if fitting else None
 
     def hold(self, tail: memoryview, owner: object, max_frame_bytes: int) -> HeldBytes:
         """What is left of a read: with room for more where the frame is longer and memory allows it."""
         length = len(tail)
         total = first_frame_bytes(tail, max_frame_bytes)
         wanted = max(length, min(total, FIRST_BYTES))
-        if total > wanted and self._has_warm(total):
+        if total > wanted and self.pool.fitting(total) is not None:  # a warm one costs no new memory
             wanted = total
         if not self.may_own(wanted, owner):
             wanted = length
@@ -181,10 +165,6 @@ class ReceiveBuffers:
         self.give_back(held)
         return larger
 
-    def _has_warm(self, capacity: int) -> bool:
-        """Whether a warm buffer of about that size is in the pool: taking it costs no new memory."""
-        return any(capacity <= held.capacity <= 2 * capacity for held in self._pool)
-
     def give_back(self, held: HeldBytes) -> None:
         """Its owner is done with it; others get it when the turn has ended, since batches may still look at it."""
         if not self._retired:
@@ -194,8 +174,9 @@ class ReceiveBuffers:
     def give_back_now(self, held: HeldBytes, owner: object) -> None:
         """Its owner is done with it, and nothing of the turn looks at it."""
         self.owned_bytes -= held.capacity
-        self._keep(held)
-        self.release_exemption(owner)
+        self.pool.keep(held)
+        if self._exempt is owner:
+            self._exempt = None
         if self._waiting:
             self._wake()
 
@@ -209,24 +190,14 @@ class ReceiveBuffers:
         retired, self._retired = self._retired, []
         for held in retired:
             self.owned_bytes -= held.capacity
-            self._keep(held)
+            self.pool.keep(held)
         self._wake()
-
-    def _keep(self, held: HeldBytes) -> None:
-        """Into the pool, if that has room."""
-        if self._pool_bytes + held.capacity <= POOL_BYTES:
-            self._pool.append(held)
-            self._pool_bytes += held.capacity
 
     def _wake(self) -> None:
         if self._waiting and (self._exempt is None or self.owned_bytes < self.max_owned_bytes):
             waiting, self._waiting = self._waiting, deque()
             for callback in waiting:
                 callback()
-
-
-def _capacity(held: HeldBytes) -> int:
-    return held.capacity
 
 
 def _pages(size_bytes: int) -> mmap.mmap:

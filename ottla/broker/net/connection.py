@@ -13,6 +13,7 @@ import logging
 import mmap
 import os
 import socket
+import sys
 from typing import TYPE_CHECKING, Protocol, cast
 
 from ottla.address import plain_host
@@ -60,6 +61,21 @@ class Connection(asyncio.BufferedProtocol):
             read costs more than it is worth.)
     """
 
+    __slots__ = (
+        "_buffers",
+        "_in_flight",
+        "_pauses",
+        "_reader",
+        "_registry",
+        "_sender",
+        "_shared",
+        "_turn",
+        "has_received",
+        "last_active_ms",
+        "peer",
+        "pipeline",
+    )
+
     def __init__(self, shared: SharedState, registry: Registry, listener: str) -> None:
         self._shared = shared
         self._registry = registry
@@ -80,10 +96,10 @@ class Connection(asyncio.BufferedProtocol):
         peer = self.peer
         name = transport.get_extra_info("peername")
         if name:
-            peer.host, peer.port = plain_host(str(name[0])), int(name[1])
+            peer.host, peer.port = sys.intern(plain_host(str(name[0]))), int(name[1])
         local = transport.get_extra_info("sockname")
         if local:
-            peer.local_address = (plain_host(str(local[0])), int(local[1]))
+            peer.local_address = self._shared.local_address(plain_host(str(local[0])), int(local[1]))
         # A client that has left only a little of a long answer holds all of its memory, so it goes on when it has all.
         transport.set_write_buffer_limits(high=MOST_LEFT_BYTES, low=0)
         peer.sends_maps = self._shared.sends_maps and transport.get_extra_info("sslcontext") is None
@@ -133,36 +149,46 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """`nbytes` more came."""
-        shared, reader = self._shared, self._reader
+        shared, reader, turn = self._shared, self._reader, self._turn
         shared.metrics.bytes_received += nbytes
         self.has_received = True
         if reader.held is not None or reader.lent is not None:
             self.pipeline.read_into_own(nbytes)
             return
+        piece, hot_path = reader.piece, self.peer.hot_path
+        may_answer = not (self._in_flight or self._pauses.reasons or shared.later.waiting)
+        if may_answer and hot_path is not None and hot_path.fetch is not None and piece is not None:
+            parked = hot_path.try_park(piece, nbytes)
+            if parked is not None:
+                # Who only waits for others to send has nothing to do in a turn, and leaves them alone.
+                self.pipeline.queue.add_parked(parked)
+                return
         if shared.last_reader is not self:
             shared.last_reader = self
             shared.reads_in_a_row = 0
         elif shared.reads_in_a_row < READS_ALONE:
             shared.reads_in_a_row += 1
-        elif not self._turn.has_work:
+        elif not turn.has_work:
             # No other client sends: the turn need not wait for the loop to come around. Requests that can be answered
             # at once need none: without work in the turn nothing is gathered, and no reply waits to be sent.
-            start, piece, hot_path = 0, reader.piece, self.peer.hot_path
-            if (
-                hot_path is not None
-                and piece is not None
-                and not (self._in_flight or self._pauses.reasons or shared.later)
-            ):
-                answered = hot_path.try_answer(piece, nbytes, shared.max_in_flight)
-                if answered is not None:
-                    answer, start = answered
-                    self._sender.send(answer)
-                    if start == nbytes:
-                        return
+            start = 0
+            if may_answer and hot_path is not None and piece is not None:
+                turn.is_alone = True
+                try:
+                    answered = hot_path.try_answer(piece, nbytes, shared.max_in_flight)
+                    if answered is not None:
+                        answer, start = answered
+                        self._sender.send(answer)
+                finally:
+                    turn.is_alone = False
+                    if self._turn.has_work:  # others have waited for what was appended
+                        turn.end()
+                if start == nbytes:
+                    return
             self.pipeline.take_turn(start, nbytes)
             return
         kept = self.pipeline.run_piece(nbytes)
-        if self._turn.has_work:  # a request that only waits keeps nothing of what was received
+        if turn.has_work:  # a request that only waits keeps nothing of what was received
             self._buffers.keep_arena(kept)
 
     def pause_writing(self) -> None:

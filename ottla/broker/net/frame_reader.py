@@ -10,7 +10,7 @@ the calls here says that nothing may start now.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Protocol
 
 from ottla.broker.net.buffers import LARGE_FRAME_BYTES
 from ottla.broker.net.held_bytes import FIRST_BYTES
@@ -28,12 +28,25 @@ _HTTP_METHODS = (b"GET", b"POST", b"HEAD", b"PUT", b"OPTIONS", b"DELETE", b"CONN
 _TLS_HANDSHAKE = b"\x16\x03"
 
 
-def _nothing() -> None:
-    """Memory came for a connection that has ended."""
+class MemoryWaiter(Protocol):
+    """A connection, as its reader sees it."""
+
+    def memory_came(self) -> None:
+        """There may be memory for requests again: it calls `grow_or_wait`."""
+
+
+class _Ended:
+    """What is in place of a connection that has ended."""
+
+    def memory_came(self) -> None:
+        """It needs none."""
+
+
+_ENDED: Final = _Ended()
 
 
 class FrameReader:
-    """See the module. `on_memory` is called when there may be memory for requests again: it calls `grow_or_wait`.
+    """See the module. `owner` is called when there may be memory for requests again.
 
     Attributes:
         piece: of the arena, where the newest read went, if it went there.
@@ -48,7 +61,7 @@ class FrameReader:
         "_buffers",
         "_max_frame_bytes",
         "_now_ms",
-        "_on_memory",
+        "_owner",
         "_pauses",
         "expected_bytes",
         "held",
@@ -64,13 +77,13 @@ class FrameReader:
         max_frame_bytes: int,
         pauses: ReadPauses,
         now_ms: Callable[[], float],
-        on_memory: Callable[[], None],
+        owner: MemoryWaiter,
     ) -> None:
         self._buffers = buffers
         self._max_frame_bytes = max_frame_bytes
         self._pauses = pauses
         self._now_ms = now_ms
-        self._on_memory = on_memory
+        self._owner = owner
         self.piece: memoryview | None = None
         self.held: HeldBytes | None = None
         self.lent: HeldBytes | None = None
@@ -191,7 +204,7 @@ class FrameReader:
         """The connection has ended: hold neither bytes nor the connection."""
         self.drop()
         self.piece = self.lent = None
-        self._on_memory = _nothing
+        self._owner = _ENDED
 
     def _make_room(self, held: HeldBytes, *, is_blocked: bool) -> None:
         """There are bytes that wait: see that the next read has room, or pause until it may have."""
@@ -204,13 +217,13 @@ class FrameReader:
             self._pauses.hold(PARKED)
         elif not self._pauses.reasons & MEMORY and not self._grow(held):
             self._pauses.hold(MEMORY)
-            self._buffers.wait(self._on_memory)
+            self._buffers.wait(self._owner.memory_came)
 
     def grow_or_wait(self) -> bool:
         """Give what is held more room, now that somebody gave bytes back; False, and wait again, if there is none."""
         held = self.held
         if held is not None and held.is_full and not self._grow(held):
-            self._buffers.wait(self._on_memory)
+            self._buffers.wait(self._owner.memory_came)
             return False
         return True
 

@@ -14,7 +14,8 @@ from ottla.protocol.framing import SIZE_BYTES, frame_size_bytes
 
 FIRST_BYTES = 64 << 10
 """How much is made room for where it is not known how much comes."""
-_GRAIN = 4 << 10
+GRAIN_BYTES = 4 << 10
+"""Buffers are so many bytes long, or a multiple of them."""
 
 
 class HeldBytes:
@@ -31,7 +32,7 @@ class HeldBytes:
     __slots__ = ("_buffer", "capacity", "due", "end", "start", "view")
 
     def __init__(self, capacity: int) -> None:
-        self.capacity = -(-capacity // _GRAIN) * _GRAIN
+        self.capacity = -(-capacity // GRAIN_BYTES) * GRAIN_BYTES
         # Pages cost nothing until they are written to.
         self._buffer = mmap.mmap(-1, self.capacity, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self.view = memoryview(self._buffer)

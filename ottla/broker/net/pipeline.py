@@ -60,7 +60,6 @@ class RequestPipeline:
     """
 
     __slots__ = (
-        "_dispatcher",
         "_in_flight",
         "_is_draining",
         "_is_planned",
@@ -80,10 +79,9 @@ class RequestPipeline:
     def __init__(self, shared: SharedState, listener: str, pauses: ReadPauses, sender: Sender) -> None:
         self._shared = shared
         self._turn = shared.turn
-        self._dispatcher = shared.dispatcher
-        self.peer = Peer(listener=listener, close=self.close, received=shared.buffers, hold=self._hold_answer)
+        self.peer = Peer(listener=listener, received=shared.buffers, owner=self)
         self.pauses = pauses
-        self.reader = FrameReader(shared.buffers, shared.max_frame_bytes, self.pauses, shared.now_ms, self._memory_came)
+        self.reader = FrameReader(shared.buffers, shared.max_frame_bytes, self.pauses, shared.now_ms, self)
         self.queue = ReplyQueue(self, shared.max_in_flight, shared.max_pending_bytes)
         self.sender = sender
         self._in_flight = self.queue.in_flight
@@ -186,7 +184,7 @@ class RequestPipeline:
             or self._in_flight
             or self.pauses.reasons & ~READ
             or self.closing
-            or shared.later
+            or shared.later.waiting
             or self._turn.is_long
         ):
             return 0
@@ -194,8 +192,10 @@ class RequestPipeline:
         if answered is None:
             return 0
         answer, following = answered
-        self.queue.out += answer
-        self.plan()
+        if self._is_planned:
+            self.queue.out += answer
+        else:
+            self.sender.send(answer)
         return following
 
     def take_turn(self, start: int, nbytes: int) -> None:
@@ -224,7 +224,7 @@ class RequestPipeline:
 
         `is_due` says that this connection has waited for its turn: others that wait do not come first.
         """
-        peer, turn, later, queue = self.peer, self._turn, self._shared.later, self.queue
+        peer, turn, later, queue = self.peer, self._turn, self._shared.later.waiting, self.queue
         in_flight, pauses, max_frame_bytes = self._in_flight, self.pauses, self._shared.max_frame_bytes
         started = ready_bytes = 0
         while end - start >= SIZE_BYTES and self.closing is None:
@@ -258,7 +258,7 @@ class RequestPipeline:
             if following > end:
                 break
             try:
-                reply = self._dispatcher.start(view[start + SIZE_BYTES : following], peer)
+                reply = self._shared.dispatcher.start(view[start + SIZE_BYTES : following], peer)
             except (CloseConnection, MemoryError) as error:
                 self._end_for(error)
                 break
@@ -304,7 +304,7 @@ class RequestPipeline:
         self.reader.keep(tail, is_blocked=self.is_blocked())
         self._update_pauses()
 
-    def _memory_came(self) -> None:
+    def memory_came(self) -> None:
         """Somebody gave bytes back: try again."""
         if self.closing is None and self.reader.grow_or_wait():
             self._update_pauses()  # it may have been full behind what blocked it, too
@@ -316,6 +316,24 @@ class RequestPipeline:
         """Replies may leave, or requests have been answered that have none."""
         if not self._is_planned:
             self.plan()
+
+    def send_alone(self, reply: list[Buffer]) -> None:
+        """Send the only reply there is, of a request that has waited until the end of this turn or its time was over.
+
+        That is at once, where nothing else of this connection has to be done at the turn's end.
+        """
+        if (
+            self._is_planned
+            or self.pauses.reasons
+            or self.reader.held is not None
+            or self.closing is not None
+            or (self._shared.large_bytes and self._shared.has_sent_enough)
+            or self.sender.transport is None
+        ):
+            self.queue.out += reply
+            self.replies_moved()
+        else:
+            self.sender.send(reply)
 
     def plan(self) -> None:
         """Have `_end_turn` called at the end of this turn."""
@@ -342,7 +360,8 @@ class RequestPipeline:
         ):
             self._end_full_turn(transport)
         elif queue.out:
-            self.sender.send(queue.take())
+            out, queue.out = queue.out, []  # `queue.take()`, without the call
+            self.sender.send(out)
 
     def _end_full_turn(self, transport: asyncio.Transport) -> None:
         """`_end_turn` where there is more to it than replies to send."""
@@ -353,11 +372,8 @@ class RequestPipeline:
         shared, pauses, queue = self._shared, self.pauses, self.queue
         if pauses.reasons & READ:
             pauses.release(READ)
-        if pauses.reasons & LATER:
-            shared.later.discard(self)
-            pauses.release(LATER)
         held = self.reader.held
-        if held is not None and self.closing is None and not self._is_draining:
+        if held is not None and self.closing is None and not (pauses.reasons & (LATER | DRAIN)):
             self._run_held(held, is_due=True)
         # By now: what has just begun counts, too.
         if shared.has_sent_enough and sum(map(len, queue.out)) > LARGE_SEND_BYTES:
@@ -379,7 +395,12 @@ class RequestPipeline:
             self.closing = "drained"
             transport.close()
 
-    def _hold_answer(self, reservation: Reservation) -> None:
+    def take_later_turn(self) -> None:
+        """Start what has waited for a turn, and end it."""
+        self.pauses.release(LATER)
+        self._end_turn()
+
+    def hold_answer(self, reservation: Reservation) -> None:
         """The answer that comes next takes so much memory: nothing more starts until it has left."""
         self._reservation = reservation
         self.pauses.hold(ENOUGH)
@@ -402,12 +423,16 @@ class RequestPipeline:
 
         A connection that has started something in this turn comes after those that have not.
         """
-        self._shared.later.add(self)
         self.pauses.hold(LATER)
         if self._long_turn == self._turn.number:
-            self._turn.last(self.plan)
+            self._turn.last(self._wait_after_others)
         else:
-            self.plan()
+            self._shared.later.add(self)
+
+    def _wait_after_others(self) -> None:
+        """Behind the connections that began to wait in the turn that ends now."""
+        if self.sender.transport is not None:
+            self._shared.later.add(self)
 
     def _update_pauses(self) -> None:
         """After requests started or replies left: read again where nothing stands against it."""

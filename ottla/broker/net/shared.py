@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.broker.net.buffers import ReceiveBuffers
+from ottla.broker.net.later_turns import LaterTurns
 from ottla.broker.runtime.answer_memory import SHARES
 
 if TYPE_CHECKING:
@@ -18,6 +19,9 @@ LARGE_SEND_BYTES = 256 << 10
 TURN_SEND_BYTES = 32 << 20
 """Once so much was sent in large replies in one turn, other large ones wait for the next: the kernel copies them, and
 200 clients that begin to fetch everything at once held the loop for 1.2 s (benchmarks/hostile.py)."""
+
+MOST_LOCAL_ADDRESSES = 1_000
+"""A wildcard listener on IPv6 may have any number."""
 
 
 class Dispatcher(Protocol):
@@ -57,11 +61,19 @@ class SharedState:
             config.ottla_connection_max_pending_bytes, services.answer_memory.max_bytes // SHARES
         )
         self.now_ms = services.clock.monotonic_ms
-        self.later: set[object] = set()
+        self.later = LaterTurns(services.turn)
+        self._local_addresses: dict[tuple[str, int], tuple[str, int]] = {}
         self.last_reader: object = None
         self.reads_in_a_row = 0
         self._large_turn = -1
         self.large_bytes = 0
+
+    def local_address(self, host: str, port: int) -> tuple[str, int]:
+        """An address of this broker; the same object for all connections that came in by it."""
+        address = (host, port)
+        if len(self._local_addresses) >= MOST_LOCAL_ADDRESSES:
+            self._local_addresses.clear()
+        return self._local_addresses.setdefault(address, address)
 
     def note_large_send(self, size_bytes: int) -> None:
         """A reply of more than LARGE_SEND_BYTES was sent in this turn."""

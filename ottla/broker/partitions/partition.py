@@ -17,7 +17,7 @@ from ottla.broker.partitions.visibility import NEVER_MS, VisibilityWaits, Visibl
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.records.batch import CorruptBatch
 from ottla.protocol.records.formats import iter_any
-from ottla.storage.log.append import FIRST_PRODUCE_VERSION_WITH_ZSTD, Appended, AppendResult
+from ottla.storage.log.append import TAKES_ZSTD, Appended, AppendResult
 from ottla.storage.log.leader_epochs import UNDEFINED_EPOCH
 from ottla.storage.log.log_reader import ANY_BYTES
 from ottla.storage.segment.slice import LogSlice
@@ -87,8 +87,7 @@ class PartitionServices(NamedTuple):
 class Partition:
     """One partition that this broker leads. All calls on the broker's one thread.
 
-    `last_stable_offset` is the high watermark, but where Apache Kafka left a
-    transaction open.
+    `last_stable_offset` is the high watermark, but where a transaction is open, or its marker is not visible.
     """
 
     __slots__ = (
@@ -97,7 +96,7 @@ class Partition:
         "_gathered_bytes",
         "_leader_epoch",
         "_services",
-        "_takes_zstd",
+        "_takes",
         "_unsynced_config",
         "_waiters",
         "_waits",
@@ -133,8 +132,8 @@ class Partition:
         """How many of the gathered batches each waits for, in order."""
         self.newest_waiter: RunWaiter | None = None
         """The one that gathered the last of them."""
-        self._takes_zstd = True
-        """Whether the requests that they came with are of a version that may bring zstd."""
+        self._takes = TAKES_ZSTD
+        """What the requests may bring that they came with (`TAKES_ZSTD` ...)."""
         self._gathered_bytes = 0
         self._waits = VisibilityWaits(services.clock, services.timers)
         self._watchers: dict[Watcher, None] = {}
@@ -195,21 +194,20 @@ class Partition:
         `entry.records` must stay valid until the turn's flush. Batches of one idempotent producer may be gathered
         together: the log judges each by what the ones before it in the same call have made of the producer.
         """
-        records, api_version = entry
-        takes_zstd = api_version >= FIRST_PRODUCE_VERSION_WITH_ZSTD
-        self.gather_run([records], len(records), _OneBatch(waiter, index), takes_zstd=takes_zstd)
+        records = entry.records
+        self.gather_run([records], len(records), _OneBatch(waiter, index), entry.takes)
 
     def gather_run(
-        self, batches: list[memoryview], size_bytes: int, waiter: RunWaiter, takes_zstd: bool = True
+        self, batches: list[memoryview], size_bytes: int, waiter: RunWaiter, takes: int = TAKES_ZSTD
     ) -> None:
         """As `gather`, for several batches of `size_bytes` in all; the list is the partition's from now on.
 
-        The `newest_waiter` may gather more: it gets the results of all together. `takes_zstd`: whether the requests are
-        of a version that may bring zstd.
+        The `newest_waiter` may gather more: it gets the results of all together. `takes`: what the requests may bring
+        (`TAKES_ZSTD` ...).
         """
-        if takes_zstd is not self._takes_zstd:
+        if takes != self._takes:
             self.settle()  # one call of the log is for requests of one kind
-            self._takes_zstd = takes_zstd
+            self._takes = takes
         if self.gathered:
             self.gathered += batches
         else:
@@ -240,7 +238,7 @@ class Partition:
             for count, waiter in waiters:
                 waiter.run_appended(Appended.not_stored([AppendResult(code)] * count))
             return
-        appended = self.append(batches, gathered_bytes, now_ms, self._takes_zstd)
+        appended = self.append(batches, gathered_bytes, now_ms, self._takes)
         if len(waiters) == 1:
             waiters[0][1].run_appended(appended)
             return
@@ -267,7 +265,7 @@ class Partition:
         """
         return self.high_watermark >= end_offset or acks == 0 or (acks == 1 and not self.holds_acknowledgements)
 
-    def append(self, batches: list[memoryview], size_bytes: int, now_ms: int, takes_zstd: bool = True) -> Appended:
+    def append(self, batches: list[memoryview], size_bytes: int, now_ms: int, takes: int = TAKES_ZSTD) -> Appended:
         """Append at once, move the high watermark or ask for the sync, and count; what `Log.append_batches` gives.
 
         Called by `flush`, and by a fast path that `visible_on_append` lets answer without the turn.
@@ -275,7 +273,7 @@ class Partition:
         log = self.log
         old_end_offset, old_size_bytes = log.log_end_offset, log.size_bytes
         try:
-            appended = log.append_batches(batches, now_ms, takes_zstd)
+            appended = log.append_batches(batches, now_ms, takes)
         except Exception:
             # A bug must not leave the requests of a whole turn without an answer.
             LOG.exception("bug: append to %s-%d failed", self.topic, self.index)
@@ -297,20 +295,51 @@ class Partition:
             self._count_one_by_one(batches, appended)
         return appended
 
-    def append_internal(self, batch: bytes | bytearray, now_ms: int) -> AppendResult:
-        """Store one batch of the broker itself, such as the marker that ends a transaction, and let it be seen when it
-        may. Raises what `Log.append_internal` raises.
+    def end_transaction(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        is_commit: bool,
+        coordinator_epoch: int,
+        done: VisibleCallback,
+        *,
+        now_ms: int | None = None,
+    ) -> int:
+        """Append the marker that ends a producer's transaction, behind all that was gathered; its offset.
+
+        `done(None)` is called once readers may see it; they get the transaction's records, or the list with it, at the
+        same time. With an error, and -1 returned, where the marker is not appended: KafkaError INVALID_PRODUCER_EPOCH,
+        TRANSACTION_COORDINATOR_FENCED or KAFKA_STORAGE_ERROR (all is as before, and the caller may try again), or what
+        `close` was given. With the error of a failed sync later.
         """
         self.settle()
         log = self.log
-        result = log.append_internal(batch, now_ms)
-        if result.error_code is ErrorCode.NONE:
-            # Before anything else of the marker's visibility: a transaction ends when readers can see that it did.
-            self._waits.add(result.last_offset + 1, self._show_transactions, NEVER_MS)
-            if log.log_end_offset > log.synced_offset:
-                self._ask_for_sync()
-            self._advance()
-        return result
+        if self._closed_error is not None:
+            done(self._closed_error)
+            return -1
+        result = log.append_marker(
+            producer_id,
+            producer_epoch,
+            is_commit=is_commit,
+            coordinator_epoch=coordinator_epoch,
+            now_ms=self._services.clock.wall_ms() if now_ms is None else now_ms,
+        )
+        if result.error_code is not ErrorCode.NONE:
+            done(KafkaError(result.error_code, result.error_message))
+            return -1
+        end_offset = result.last_offset + 1
+        # Before anything else of the marker's visibility: a transaction ends when readers can see that it did.
+        self._waits.add(end_offset, self._show_transactions, NEVER_MS)
+        self._waits.add(end_offset, done, NEVER_MS)
+        if log.log_end_offset > log.synced_offset:
+            self._ask_for_sync()
+        self._advance()
+        return result.base_offset
+
+    def open_transactions(self) -> dict[int, int]:
+        """Producer id → first offset of the transactions whose marker is not in the log, oldest first."""
+        self.settle()
+        return self.log.transactions.open_offsets
 
     def _show_transactions(self, error: BaseException | None) -> None:
         self.log.transactions.show(self.high_watermark)
@@ -490,6 +519,11 @@ class Partition:
 
     def _synced(self, error: BaseException | None) -> None:
         log = self.log
+        if error is None and not self.holds_acknowledgements:
+            visible = log.high_watermark
+            if visible > self.high_watermark:
+                self._show(visible)
+            return
         self.holds_acknowledgements = (
             self.holds_acknowledgements and log.log_end_offset - log.synced_offset >= log.config.flush_messages
         )
@@ -505,8 +539,10 @@ class Partition:
         visible = self.log.high_watermark
         if self.holds_acknowledgements:
             visible = min(visible, self.log.synced_offset)
-        if visible <= self.high_watermark:
-            return
+        if visible > self.high_watermark:
+            self._show(visible)
+
+    def _show(self, visible: int) -> None:
         self.high_watermark = visible
         self._waits.reached(visible)
         if self._watchers:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Callable
-from operator import attrgetter
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -21,7 +21,10 @@ VisibleCallback = Callable[[BaseException | None], None]
 NEVER_MS = (1 << 63) - 1
 """Kafka's "no limit" of times."""
 
-_end_offset = attrgetter("end_offset")
+_end_offset = itemgetter(0)
+
+_Wait = tuple[int, float, VisibleCallback]
+"""For an end offset to be visible, until a time (monotonic, ms). A tuple: a synced Produce has one per partition."""
 
 
 def promise_failure(error: BaseException) -> tuple[ErrorCode, str]:
@@ -29,17 +32,6 @@ def promise_failure(error: BaseException) -> tuple[ErrorCode, str]:
     if isinstance(error, KafkaError):
         return error.code, error.message
     return ErrorCode.KAFKA_STORAGE_ERROR, str(error)
-
-
-class _Wait:
-    """A waiter for `end_offset` to be visible, until `deadline_ms` (monotonic)."""
-
-    __slots__ = ("callback", "deadline_ms", "end_offset")
-
-    def __init__(self, end_offset: int, callback: VisibleCallback, deadline_ms: float) -> None:
-        self.end_offset = end_offset
-        self.callback = callback
-        self.deadline_ms = deadline_ms
 
 
 class VisibilityWaits:
@@ -55,11 +47,12 @@ class VisibilityWaits:
 
     def add(self, end_offset: int, callback: VisibleCallback, deadline_ms: float) -> None:
         """Call back with None once `end_offset` is reached, with an error when that fails or `deadline_ms` is past."""
-        wait = _Wait(end_offset, callback, deadline_ms)
-        if self.waiting and self.waiting[-1].end_offset > end_offset:
-            insort(self.waiting, wait, key=_end_offset)
+        wait = (end_offset, deadline_ms, callback)
+        waits = self.waiting
+        if waits and waits[-1][0] > end_offset:
+            insort(waits, wait, key=_end_offset)
         else:
-            self.waiting.append(wait)
+            waits.append(wait)
         if deadline_ms < NEVER_MS:
             timer = self._timer
             if timer is None or timer.deadline_ms > deadline_ms:
@@ -72,19 +65,19 @@ class VisibilityWaits:
         waits = self.waiting
         if not waits:
             return
-        if waits[-1].end_offset <= offset:
+        if waits[-1][0] <= offset:
             reported, self.waiting = waits, []
         else:
-            count = sum(wait.end_offset <= offset for wait in waits)
+            count = sum(wait[0] <= offset for wait in waits)
             reported, self.waiting = waits[:count], waits[count:]
-        for wait in reported:
-            wait.callback(None)
+        for _, _, callback in reported:
+            callback(None)
 
     def fail(self, error: BaseException) -> None:
         """It will not come: everybody gets `error`."""
         waits, self.waiting = self.waiting, []
-        for wait in waits:
-            wait.callback(error)
+        for _, _, callback in waits:
+            callback(error)
 
     def stop(self) -> None:
         """Nobody waits any more, nor will."""
@@ -96,10 +89,10 @@ class VisibilityWaits:
         """Time out the waits that are due; the next timer is for the earliest of the rest."""
         self._timer = None
         now_ms = self._clock.monotonic_ms()
-        due = [wait for wait in self.waiting if wait.deadline_ms <= now_ms]
-        self.waiting = [wait for wait in self.waiting if wait.deadline_ms > now_ms]
-        next_ms = min((wait.deadline_ms for wait in self.waiting), default=NEVER_MS)
+        due = [wait for wait in self.waiting if wait[1] <= now_ms]
+        self.waiting = [wait for wait in self.waiting if wait[1] > now_ms]
+        next_ms = min((wait[1] for wait in self.waiting), default=NEVER_MS)
         if next_ms < NEVER_MS:
             self._timer = self._timers.at(next_ms, self._expire)
-        for wait in due:
-            wait.callback(KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the disk did not sync in time"))
+        for _, _, callback in due:
+            callback(KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the disk did not sync in time"))

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("ottla.dispatch")
 
-LONG_TURN_MS = 10
+LONG_TURN_MS = 5
 """Once the requests of a turn have taken so long, those that have not begun wait for the next."""
 
 

@@ -157,11 +157,12 @@ class AnswerMemory:
         """Requests of this turn were answered with so many bytes of memory, which are sent at its end. Once that is a
         share of the bound, requests that have not begun wait for the next turn.
         """
-        if self._copied_turn != self._turn.number:
-            self._copied_turn, self._copied_bytes = self._turn.number, 0
+        turn = self._turn
+        if self._copied_turn != turn.number:
+            self._copied_turn, self._copied_bytes = turn.number, 0
         self._copied_bytes += size_bytes
-        if self.is_turn_full:
-            self._turn.is_long = True
+        if self._copied_bytes >= self.max_bytes // SHARES:
+            turn.is_long = True
 
     @property
     def is_turn_full(self) -> bool:

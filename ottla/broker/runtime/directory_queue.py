@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -13,11 +13,16 @@ if TYPE_CHECKING:
     from ottla.storage.log.log import Log
 
 
+FIRST_REST_MS: Final = 500
+MOST_REST_MS: Final = 10_000
+
+
 class DirectoryQueue:
     """The logs of one directory that wait for the next round."""
 
     __slots__ = (
         "error",
+        "is_in_memory",
         "is_planned",
         "is_retry_planned",
         "is_running",
@@ -25,6 +30,7 @@ class DirectoryQueue:
         "mark_offline",
         "overtaken",
         "path",
+        "rest_ms",
         "running",
         "sync_round",
         "volume",
@@ -45,13 +51,28 @@ class DirectoryQueue:
         self.error: BaseException | None = None
         self.volume: Volume | None = None
         """The file system of the directory, where it can be synced as a whole."""
+        self.is_in_memory = False
+        """Whether a sync costs nothing there (tmpfs), so that no other thread is woken for one."""
         self.mark_offline: Callable[[OSError], None] = _ignore
         self.overtaken: SyncRound | None = None
         """The round whose sync of the volume was overtaken and has not ended."""
         self.volume_again_ms = 0.0
         """No volume is synced before (monotonic)."""
+        self.rest_ms = FIRST_REST_MS
+        """How long none is, after the next one that is overtaken."""
         self.is_watched = False
         """Whether a timer looks how long the sync of the volume takes."""
+
+    def rest(self, now_ms: float) -> None:
+        """Sync no volume for a while, after one that was overtaken.
+
+        At first for `FIRST_REST_MS`: what has held it up, a burst of writes by another program, is written with it. On
+        a disk that is busy all the time each rest is twice the one before, up to `MOST_REST_MS`.
+        """
+        if now_ms >= self.volume_again_ms + MOST_REST_MS:
+            self.rest_ms = FIRST_REST_MS
+        self.volume_again_ms = now_ms + self.rest_ms
+        self.rest_ms = min(2 * self.rest_ms, MOST_REST_MS)
 
 
 def _ignore(error: OSError) -> None:

@@ -12,8 +12,8 @@ them.
 
 A round of many files syncs the whole volume, where there is one (`open_volumes`). If that takes longer than
 `OVERTAKEN_AFTER_MS`, probably because of what other programs have written, the files are synced beside it, the round
-ends with them, and no volume is synced for `VOLUME_REST_MS`. The sync that was overtaken still takes the directory
-offline if it fails, whenever it ends.
+ends with them, and no volume is synced for a while (`DirectoryQueue.rest`). The sync that was overtaken still takes the
+directory offline if it fails, whenever it ends.
 
 Every line of this module runs on the broker's thread. `ThreadedSyncer` (`sync_threads.py`) runs rounds in threads.
 `QueuedSyncer` has none: a simulation runs the rounds, and decides which of them find no thread. What else may block
@@ -54,8 +54,6 @@ POSTPONED_MS = 100
 """What could not be synced for want of a descriptor is tried again so much later, or with the next round."""
 OVERTAKEN_AFTER_MS: Final = 20
 """How long a sync of a volume is waited for before the files of its round are synced one by one."""
-VOLUME_REST_MS: Final = 10_000
-"""How long no volume is synced after one that was overtaken."""
 
 
 class DiskOffline(OSError):
@@ -94,19 +92,26 @@ class GroupSyncer(ABC):
             self._queue_of_log[log] = queue
         error = log.error or queue.error
         if error is not None:
+            # Also where another log's sync took the directory offline: what a log appends behind what was refused could
+            # be on the disk after a power cut, and that not.
+            log.fail(error)
             callback(error)
             return
         if log.synced_offset >= log.log_end_offset:
             callback(None)
             return
-        queue.waiting.setdefault(log, []).append(callback)
+        callbacks = queue.waiting.get(log)
+        if callbacks is None:
+            queue.waiting[log] = [callback]
+        else:
+            callbacks.append(callback)
         if not queue.is_running and not queue.is_planned:
             queue.is_planned = True
             self._turn.after_append(lambda: self._start_round(queue))
 
-    def open_volumes(self, files: Files, directories: Iterable[LogDirectory]) -> None:
-        """Hold the file systems of these directories from now on, which are open; where that fails or cannot be, files
-        are synced one by one. A failed sync of the file system takes the directory offline.
+    def open_volumes(self, files: Files, directories: Iterable[LogDirectory], *, may_sync: bool) -> None:
+        """Hold the file systems of these directories from now on, which are open; where that fails or cannot be, or
+        `may_sync` is false, their files are synced. A failed sync of the file system takes the directory offline.
         """
         for directory in directories:
             if directory.is_offline:
@@ -114,9 +119,11 @@ class GroupSyncer(ABC):
             queue = self._queues.setdefault(directory.path, DirectoryQueue(directory.path))
             queue.mark_offline = directory.mark_offline
             try:
-                queue.volume = files.open_volume(directory.path / META_PROPERTIES_FILE)
+                queue.is_in_memory = files.lives_in_memory(directory.path)
+                if may_sync:
+                    queue.volume = files.open_volume(directory.path / META_PROPERTIES_FILE)
             except OSError as error:
-                LOG.info("%s: files are synced one by one: %s", directory.path, error)
+                LOG.info("%s: its file system cannot be synced as a whole, its files are: %s", directory.path, error)
 
     def retire(self, log: Log, quiet: Callable[[], None]) -> None:
         """The log is to be closed for good (topic deleted): nobody syncs it again; who waits for that gets an error.
@@ -178,11 +185,15 @@ class GroupSyncer(ABC):
             return
         waits: list[tuple[Log, SyncTicket, list[SyncCallback]]] = []
         for log, callbacks in waiting.items():
-            ticket = self._begin(log)
+            try:
+                ticket = log.begin_sync()
+            except Exception as error:  # a bug, but the other logs of the round are to be synced
+                _begin_failed(log, error)
+                ticket = None
             if ticket is not None:
                 waits.append((log, ticket, callbacks))
-                continue
-            _tell(callbacks, log.error)
+            else:  # the log has failed, or all of it is on disk
+                _tell(callbacks, log.error)
         if waits:
             queue.is_running = True
             queue.running = {log: callbacks for log, _, callbacks in waits}
@@ -190,18 +201,6 @@ class GroupSyncer(ABC):
             if queue.volume is not None and sync_round.is_on(queue.volume):
                 self._choose_volume(queue, sync_round)
             self._submit(queue, sync_round)
-
-    @staticmethod
-    def _begin(log: Log) -> SyncTicket | None:
-        """None when the log has failed, or all of it is on disk."""
-        try:
-            return log.begin_sync()
-        except (
-            Exception
-        ) as error:  # a bug, but the other logs of the round are to be synced, and the waiters get the error
-            LOG.exception("bug: a sync of %s could not begin", log.name)
-            log.fail(OSError(f"a bug: {error}"))
-            return None
 
     def _finish(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
         queue.is_running = False
@@ -214,16 +213,18 @@ class GroupSyncer(ABC):
         if sync_round.error is not None:
             self._metrics.sync_failures += 1
         has_postponed = False
+        running = queue.running
         for (log, ticket, callbacks), result in zip(sync_round.waits, sync_round.results, strict=True):
-            if isinstance(result, NotOpened):
-                has_postponed = True
-                continue
-            queue.running.pop(log, None)  # not before its turn: a callback may retire one whose ticket is not ended
             if result is None and not is_refused:
+                del running[log]  # not before its turn: a callback may retire one whose ticket is not ended
                 log.end_sync(ticket)
                 # A log that failed in the meantime does not believe the ticket, and nobody will move its offsets.
                 _tell(callbacks, None if log.synced_offset >= ticket.end_offset else log.error)
                 continue
+            if isinstance(result, NotOpened):
+                has_postponed = True
+                continue
+            running.pop(log, None)
             assert error is not None
             log.fail(error)
             _tell(callbacks, error)
@@ -275,7 +276,7 @@ class GroupSyncer(ABC):
             self._timers.at(due_ms, partial(self._watch, queue))
         elif self._can_overtake() and sync_round.claim():
             queue.overtaken = sync_round
-            queue.volume_again_ms = now_ms + VOLUME_REST_MS
+            queue.rest(now_ms)
             self._metrics.sync_overtaken += 1
             self._run_overtaken(queue, sync_round)
 
@@ -316,6 +317,12 @@ class GroupSyncer(ABC):
             self._start_round(queue)
 
 
+def _begin_failed(log: Log, error: Exception) -> None:
+    """Report a bug: the other logs of the round are to be synced, and what waits for this one gets the error."""
+    LOG.exception("bug: a sync of %s could not begin", log.name)
+    log.fail(OSError(f"a bug: {error}"))
+
+
 def _nobody_helps(work: Callable[[], None], threads: int) -> None:
     """Leave a shared round to the thread that runs it: what the others would do is the same."""
 
@@ -351,7 +358,7 @@ class QueuedSyncer(GroupSyncer):
         if sync_round.volume is not None and sync_round.claim():
             sync_round.sync_volume()
             sync_round.finish_volume()
-        elif self.has_threads and len(sync_round.files) >= SHARED_FROM:
+        elif self.has_threads and len(sync_round.files) >= SHARED_FROM and not queue.is_in_memory:
             sync_round.run_shared(_nobody_helps)
         else:
             sync_round.run()

@@ -24,6 +24,9 @@ class InFlightOwner(Protocol):
     def request_finished(self, request: InFlightRequest) -> None:
         """`request` is done; called once."""
 
+    def parked_answered(self, request: InFlightRequest, reply: list[Buffer]) -> None:
+        """As `request_finished`, for one that has waited and whose `reply` may leave now."""
+
 
 class InFlightRequest:
     """A started request. `buffers` is its encoded reply once `is_done`, or None when no reply is sent.
@@ -55,6 +58,13 @@ class InFlightRequest:
         self.owner = None
         if self.pending is not None:
             self.pending.cancel()
+
+    def reply(self, buffers: list[Buffer]) -> None:
+        """Give the encoded reply of a request that has waited until everything else of the turn was done."""
+        self.buffers = buffers
+        self.is_done = True
+        if self.owner is not None:
+            self.owner.parked_answered(self, buffers)
 
     def finish(self, buffers: list[Buffer] | None, *, close_reason: str | None = None) -> None:
         """Give the encoded reply, None for no reply; or the reason to close."""

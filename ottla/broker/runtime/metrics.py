@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from ottla.plain import Plain
 
 REQUEST_BUCKETS_US = (
     100,
@@ -172,6 +173,37 @@ class GroupCounters:
         self.skipped_records = 0
 
 
+class TransactionCounters:
+    """Counts of the transaction coordinator: transactions by how they ended, and what loading brought."""
+
+    __slots__ = (
+        "aborts",
+        "begun",
+        "committed",
+        "expired",
+        "load_us",
+        "loaded_records",
+        "loads",
+        "skipped_records",
+    )
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self.committed = 0
+        self.aborts = dict.fromkeys(("client", "timeout", "fenced"), 0)
+        """By who aborted: the producer itself, its timeout, or another producer with its transactional id."""
+        self.expired = 0
+        """Transactional ids that were forgotten."""
+        self.loads = 0
+        self.load_us = 0
+        self.loaded_records = 0
+        self.skipped_records = 0
+
+    def aborted(self, reason: str) -> None:
+        """A transaction is aborted."""
+        self.aborts[reason] += 1
+
+
 class SyncCounters:
     """Counts of the rounds of syncs that were run one way: rounds, their files, and the time that they took."""
 
@@ -216,6 +248,7 @@ class Metrics:
         stretch, another has one more for its answer. Those that take the fast paths are not looked at."""
         self.chores: dict[str, ChoreCounters] = {}
         self.groups = GroupCounters()
+        self.transactions = TransactionCounters()
 
     def topic(self, name: str) -> TopicCounters:
         """The counters of a topic, made on first use."""
@@ -270,8 +303,7 @@ class Metrics:
         held.observe(elapsed_us)
 
 
-@dataclass(slots=True)
-class CleanerFigures:
+class CleanerFigures(Plain):
     """What the cleaner counts, for metrics; sums since the start, except where it says otherwise."""
 
     cleanings: int = 0

@@ -2,11 +2,12 @@
 
 - One file after the other (`run`): a round of one or two files, and the broker's own thread.
 - The files shared out among a few threads (`run_shared`): where the volume cannot be synced as a whole.
-- One sync of the whole volume (`sync_volume`, then `finish_volume`): `VOLUME_FROM` files and more
+- One sync of the whole volume (`sync_volume`, then `finish_volume`): `VOLUME_FROM` files and steps, and more
   (docs/decisions/one-sync-for-many-logs.md). One that takes long is overtaken: another thread runs the round by one of
   the other ways. `claim` decides between the two who ends the round; it succeeds once.
 
-Whatever the way, a ticket's other steps (names, indexes, leader epochs) follow when its files are on the disk. A ticket
+Whatever the way, a ticket's other steps (names, indexes, leader epochs) follow when its files are on the disk; after a
+sync of the volume, which has brought names and indexes along, most have nothing left to do. A ticket
 counts as failed until its last step has succeeded: whatever ends a round, nothing is taken for synced that may not be.
 """
 
@@ -18,6 +19,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final
 
@@ -34,7 +36,7 @@ LOG = logging.getLogger("ottla.disk")
 SyncCallback = Callable[[BaseException | None], None]
 
 VOLUME_FROM: Final = 3
-"""Files from which on one sync of the volume is used. Two files by `fdatasync` take as long as one `syncfs`."""
+"""Syncs from which on one of the volume is used instead. Two files by `fdatasync` take as long as one `syncfs`."""
 SHARED_FROM: Final = 3
 """Files from which on several threads share them."""
 NOT_ENDED: Final = OSError("the sync did not end")
@@ -89,8 +91,11 @@ class SyncRound:
 
     def is_on(self, volume: Volume) -> bool:
         """Whether one sync of `volume` is worth it, and enough: a partition's directory may be on another disk."""
+        syncs = len(self.files)
+        if syncs < VOLUME_FROM and syncs + sum(ticket.steps for _, ticket, _ in self.waits) < VOLUME_FROM:
+            return False
         device = volume.device
-        return len(self.files) >= VOLUME_FROM and all(file.device == device for _, file in self.files)
+        return all(ticket.files for _, ticket, _ in self.waits) and all(file.device == device for _, file in self.files)
 
     # -- file by file
 
@@ -150,7 +155,7 @@ class SyncRound:
         self.way = "volume"
         error = self.volume_error
         if error is None:
-            self._finish([None] * len(self.waits), time.perf_counter_ns() - self._volume_ns)
+            self._finish([None] * len(self.waits), time.perf_counter_ns() - self._volume_ns, is_covered=True)
             return
         self.error = error
         self.results = [error] * len(self.waits)
@@ -169,17 +174,17 @@ class SyncRound:
                     names.append(str(file.path))
         return names
 
-    def _finish(self, results: list[OSError | None], started_ns: int) -> None:
+    def _finish(self, results: list[OSError | None], started_ns: int, *, is_covered: bool = False) -> None:
         """Do the other steps of each ticket whose files have the result None; stop at the first that fails."""
         error = max(results, key=_severity)
         if isinstance(error, NotOpened):
             error = None
         for index, (_, ticket, _) in enumerate(self.waits):
             result = results[index]
-            if result is None and ticket.has_steps:
+            if result is None and ticket.steps:
                 if error is not None:
                     continue  # the directory goes offline: nothing more is written there
-                result = _result_of(ticket.finish)
+                result = _result_of(partial(ticket.finish, is_covered=is_covered))
                 if result is not None and not isinstance(result, NotOpened):
                     error = result
             self.results[index] = result

@@ -216,7 +216,7 @@ class ThreadedSyncer(GroupSyncer):
         # Whatever leaves a round (no memory for its line in the log, say), it counts as failed then, and this thread
         # continues: another round may be put here at any time.
         with suppress(BaseException):
-            if len(sync_round.files) < SHARED_FROM:
+            if len(sync_round.files) < SHARED_FROM or queue.is_in_memory:
                 sync_round.run()
             else:
                 sync_round.run_shared(self._helpers.help)

@@ -13,7 +13,8 @@ them is arriving while the first are read: the turn looks at the sockets once mo
 appends and two sends one. And a connection that has been the only one to send for a while has nobody to wait for: it
 ends its turn itself, within the read (`has_work`), which has brought nearly always what there was; and requests of its
 that can be answered at once take no turn at all. A large frame is enough for an append of its own: it is not gathered
-with others, but appended within the read that made it whole; its answer leaves with those of the turn.
+with others, but appended within the read that made it whole, and answered there if the connection has nothing else to
+send in the turn.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ class Turn:
         "_senders",
         "began_ms",
         "has_work",
+        "is_alone",
         "is_long",
         "is_pipelined",
         "number",
@@ -62,6 +64,8 @@ class Turn:
         self.has_work = False
         """Whether there is anything to do at its end. Who finds that there is nothing may set it, gather, and call
         `end` itself, without `on_work`."""
+        self.is_alone = False
+        """Whether a connection answers within its read: where that leaves something to do, it calls `end` itself."""
         self.is_pipelined = False
         """Whether a single read of this turn brought more than one request; connections set it."""
         self.was_pipelined = False
@@ -110,7 +114,8 @@ class Turn:
         """Append everything that was gathered, now. Replies still wait for the end of the turn."""
         while self._gathering:
             partitions, self._gathering = self._gathering, []
-            now_ms = self._now_ms()
+            read_clock = self._now_ms  # CPython looks up a slot slowly where it is called at once
+            now_ms = read_clock()
             for partition in partitions:
                 try:
                     partition.flush(now_ms)
@@ -174,9 +179,10 @@ class Turn:
         if self.has_work:
             return
         self.has_work = True
-        if self.on_work is not None:
+        on_work = self.on_work
+        if on_work is not None and not self.is_alone:
             try:
-                self.on_work()
+                on_work()
             except BaseException:
                 self.has_work = False  # no memory to plan the end: whatever comes next plans it, or nothing would
                 raise

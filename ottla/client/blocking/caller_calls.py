@@ -16,13 +16,12 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from ottla.client.blocking.loop_calls import LoopCall
+from ottla.client.blocking.thread_waiter import LOOK_S
 from ottla.client.groups.listeners import RebalanceListener
 from ottla.client.structs import TopicPartition
 
 logger = logging.getLogger(__name__)
-
-LOOK_S = 1.0
-"""No wait is longer without a look: a Ctrl-C that comes just before a lock is waited for does not end that wait."""
 
 T = TypeVar("T")
 _Call = tuple[Callable[[], object], "concurrent.futures.Future[None]"]
@@ -34,13 +33,14 @@ class CallerCalls:
     def __init__(self) -> None:
         self._calls: deque[_Call] = deque()
         self._changed = threading.Condition()
-        self._running_in: set[int] = set()
+        self.running_in: set[int] = set()
+        """The threads that are inside such a callback now."""
         self._is_over = False
 
     @property
     def is_running_here(self) -> bool:
         """Whether this thread is inside such a callback."""
-        return bool(self._running_in) and threading.get_ident() in self._running_in
+        return bool(self.running_in) and threading.get_ident() in self.running_in
 
     def end(self) -> None:
         """Run no callbacks from now on: the program ends, and nobody waits."""
@@ -57,26 +57,26 @@ class CallerCalls:
             self._changed.notify()
         await asyncio.wrap_future(done)
 
-    def serve(self, running: concurrent.futures.Future[T]) -> T:
+    def serve(self, running: LoopCall[T]) -> T:
         """In the thread that waits: run callbacks until `running` is done, and return its result."""
-        running.add_done_callback(self._on_done)
+        running.call_at_end(self._on_done)
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._calls or running.done(), LOOK_S)
+                self._changed.wait_for(lambda: self._calls or running.done, LOOK_S)
                 call = self._calls.popleft() if self._calls else None
             if call is not None:
                 self._run_here(*call)
-            elif running.done():
+            elif running.done:
                 return running.result()
 
-    def _on_done(self, _: concurrent.futures.Future[T]) -> None:
+    def _on_done(self) -> None:
         with self._changed:
             self._changed.notify_all()  # each who waits looks whether it was theirs
 
     def _run_here(self, function: Callable[[], object], done: concurrent.futures.Future[None]) -> None:
         if not done.set_running_or_notify_cancel():
             return
-        self._running_in.add(threading.get_ident())
+        self.running_in.add(threading.get_ident())
         try:
             result = function()
             if inspect.isawaitable(result):
@@ -91,7 +91,7 @@ class CallerCalls:
         else:
             done.set_result(None)
         finally:
-            self._running_in.discard(threading.get_ident())
+            self.running_in.discard(threading.get_ident())
 
 
 class ListenerInCaller(RebalanceListener):

@@ -1,4 +1,5 @@
-"""The blocking Consumer: records that are decoded already are taken without a visit to the loop thread.
+"""The blocking Consumer: records that are decoded already are taken without a visit to the loop thread, and without a
+lock: the iterator over them gives each to one thread.
 
 One reader at a time: `getone`, `getmany` and iteration in several threads share the records among them, each once. The
 rebalance listener is called in the thread that reads, closes or unsubscribes.
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
@@ -97,19 +98,19 @@ class Consumer(ConsumerMethods[K, V]):
         return self
 
     def __next__(self) -> ConsumerRecord[K, V]:
+        if self._thread is LoopThread.current and not self._callbacks.running_in:
+            for record in self._inner._records:  # no step between taking and returning it: no interrupt fits there
+                return record
         return self.getone()
 
     def getone(self) -> ConsumerRecord[K, V]:
         """Return the next record; waits for it. Raises ClientClosed, and what is the matter with a partition."""
-        thread = self._thread
-        if thread is None or thread is not LoopThread.current or self._is_closed:
-            self._running()
+        if self._thread is LoopThread.current and not self._callbacks.running_in:
+            for record in self._inner._records:
+                return record
+        self._running()
         self._refuse_in_listener()
         with self._reading:
-            if not self._inner._is_closed:
-                record = self._inner._take_decoded()
-                if record is not None:
-                    return record
             taken: list[tuple[tuple[str, int], int]] = []
 
             async def take() -> ConsumerRecord[K, V]:
@@ -149,9 +150,10 @@ class Consumer(ConsumerMethods[K, V]):
 
     def getmany(
         self, *partitions: tuple[str, int], timeout_ms: int = 0, max_records: int | None = None
-    ) -> dict[TopicPartition, list[ConsumerRecord[K, V]]]:
+    ) -> dict[TopicPartition, Sequence[ConsumerRecord[K, V]]]:
         """Return records that are there, by partition; waits up to `timeout_ms` for the first ones.
 
+        A `ConsumerRecord` is made when it is taken from its sequence; `list(...)` of a sequence is one to be changed.
         Only of `partitions` when some are named. At most `max_records` (None: `max_poll_records`). An empty dict when
         nothing came, or another thread was reading all the time. Raises what is the matter with a partition once there
         is nothing else to return.
@@ -163,7 +165,7 @@ class Consumer(ConsumerMethods[K, V]):
         try:
             taken: list[tuple[tuple[str, int], int]] = []
 
-            async def take() -> dict[TopicPartition, list[ConsumerRecord[K, V]]]:
+            async def take() -> dict[TopicPartition, Sequence[ConsumerRecord[K, V]]]:
                 found = await self._inner.getmany(*partitions, timeout_ms=timeout_ms, max_records=max_records)
                 taken.extend((partition, records[0].offset) for partition, records in found.items())
                 return found

@@ -5,7 +5,7 @@ A `Delivery` carries its record there, and is then the record's place in a batch
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from ottla.client.accumulator import Batch
@@ -46,7 +46,7 @@ class Delivery:
     It need not be asked: `flush` and `close` raise the error of records whose delivery nobody asked.
     """
 
-    __slots__ = ("_place", "_producer", "_timestamp_ms", "batch", "record")
+    __slots__ = ("_place", "_producer", "_timestamp_ms", "_wakes", "batch", "record")
 
     def __init__(self, producer: Waiting, record: Record, timestamp_ms: int) -> None:
         self._producer = producer
@@ -55,6 +55,8 @@ class Delivery:
         self._timestamp_ms = timestamp_ms
         self.batch: Batch | Refused | None = None
         """What has the record since it was taken from the inbox; then `_place` is its place there."""
+        self._wakes: list[Callable[[], None]] | None = None
+        """Called when it is known what became of the record, for the threads that wait."""
 
     def done(self) -> bool:
         """Whether it is known what became of the record."""
@@ -87,12 +89,37 @@ class Delivery:
         self._place: int = place  # before the batch, by which another thread sees that it is there
         self.batch = batch
         self.record = None
+        if self._wakes is not None:
+            batch.at_end.update(self._wakes)
 
     def refuse(self, error: Exception) -> Refused:
         """Say that no batch has it, and why."""
         refused = self.batch = Refused(error)
         self.record = None
+        for wake in self._wakes or ():
+            wake()
         return refused
+
+    def call_at_end(self, wake: Callable[[], None]) -> None:
+        """Have `wake` called in the loop's thread when it may be known what became of the record.
+
+        Ask `done` after this, and again after each call: a batch may have been split, and then this is to be repeated.
+        """
+        if self._wakes is None:
+            self._wakes = []
+        self._wakes.append(wake)  # before the look at the batch, which the loop's thread may be setting
+        inner = self.inner()
+        if inner is not None:
+            inner.done()  # follows the record into the part of a batch that was split
+            inner._batch.at_end.add(wake)
+
+    def call_no_more(self, wake: Callable[[], None]) -> None:
+        """Undo `call_at_end`."""
+        self._wakes = [other for other in self._wakes or () if other != wake] or None
+        inner = self.inner()
+        if inner is not None:
+            inner.done()
+            inner._batch.at_end.discard(wake)
 
 
 class Deliveries:

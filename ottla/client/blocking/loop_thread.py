@@ -21,7 +21,7 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar
 
-from ottla.client.blocking.caller_calls import LOOK_S
+from ottla.client.blocking.loop_calls import LoopCall
 from ottla.client.errors import ClientClosed
 
 try:
@@ -129,37 +129,37 @@ class LoopThread:
         self.loop.run_forever()
         self.loop.close()
 
-    def wait_for(
-        self, coroutine: Coroutine[Any, Any, T], wait: Callable[[concurrent.futures.Future[T]], T] | None = None
-    ) -> T:
+    def refuse_own(self) -> None:
+        """Raise RuntimeError in the loop's own thread, where waiting would be waiting for oneself."""
+        if threading.get_ident() == self._thread.ident:
+            raise RuntimeError("a blocking client was called from its own thread, by an interceptor or a partitioner")
+
+    def wait_for(self, coroutine: Coroutine[Any, Any, T], wait: Callable[[LoopCall[T]], T] | None = None) -> T:
         """Run a coroutine in the loop and return what it returns; an interrupt of the caller cancels it.
 
         `wait` may wait in a way of its own, to do something meanwhile. Raises RuntimeError in the loop's own thread,
         where waiting would be waiting for oneself.
         """
-        if threading.get_ident() == self._thread.ident:
-            coroutine.close()
-            raise RuntimeError("a blocking client was called from its own thread, by an interceptor or a partitioner")
         try:
-            running = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+            self.refuse_own()
+        except RuntimeError:
+            coroutine.close()
+            raise
+        running = LoopCall(coroutine)
+        try:
+            self.loop.call_soon_threadsafe(running.start)
         except RuntimeError:  # the loop ended
             coroutine.close()
             raise ClientClosed("the program is ending") from None
         try:
-            return _result_of(running) if wait is None else wait(running)
-        except concurrent.futures.CancelledError:
+            return running.wait() if wait is None else wait(running)
+        except asyncio.CancelledError:
             raise ClientClosed("the client was closed") from None
         except BaseException:
-            running.cancel()
+            if not running.done:
+                with contextlib.suppress(RuntimeError):  # the loop ended meanwhile
+                    self.loop.call_soon_threadsafe(running.cancel)
             raise
-
-
-def _result_of(running: concurrent.futures.Future[T]) -> T:
-    """Wait for it, looking up now and then; see `LOOK_S`."""
-    while not running.done():
-        with contextlib.suppress(concurrent.futures.TimeoutError):
-            return running.result(LOOK_S)
-    return running.result()
 
 
 def _end_with_multiprocessing() -> None:
@@ -242,7 +242,7 @@ class Twin(Generic[C]):
     def _end(
         self,
         closing: Coroutine[Any, Any, None],
-        wait: Callable[[concurrent.futures.Future[None]], None] | None = None,
+        wait: Callable[[LoopCall[None]], None] | None = None,
     ) -> None:
         self._may_start = False
         thread = self._thread
@@ -289,9 +289,7 @@ class Twin(Generic[C]):
     def _name(self) -> str:
         return type(self).__name__.lower()
 
-    def _await(
-        self, coroutine: Coroutine[Any, Any, T], wait: Callable[[concurrent.futures.Future[T]], T] | None = None
-    ) -> T:
+    def _await(self, coroutine: Coroutine[Any, Any, T], wait: Callable[[LoopCall[T]], T] | None = None) -> T:
         """Run a coroutine of the asyncio client."""
         try:
             thread = self._running()

@@ -10,17 +10,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Unpack
 
 from ottla.address import host_and_port
-from ottla.client.accumulator import Delivery as AsyncDelivery
 from ottla.client.blocking.deliveries import Deliveries, Delivery, Refused, columns_of
 from ottla.client.blocking.loop_thread import EXIT_LIMIT_MS, LoopThread
+from ottla.client.blocking.thread_waiter import ThreadWaiter
+from ottla.client.blocking.transaction import Transaction
 from ottla.client.blocking.twins import ProducerMethods
 from ottla.client.column_inputs import Column
 from ottla.client.errors import BufferExhausted, ClientClosed, ClientTimeout, KafkaError, RecordTooLarge
@@ -91,6 +93,8 @@ class Producer(ProducerMethods):
         thread = self._thread
         if thread is None or thread is not LoopThread.current or self._is_closed:
             thread = self._running()
+        if not self._inner._takes_records:
+            self._inner._refuse_records()
         if timestamp_ms is None:
             timestamp_ms = int(time.time() * 1000)
         weight = _RECORD_BYTES
@@ -165,12 +169,41 @@ class Producer(ProducerMethods):
         partition: int | None = None,
     ) -> RecordMetadata:
         """Send one record and return where it went; see `send`."""
-        now_ms = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
-        thread = self._running()
-        record = self._prepare(ProducerRecord(topic, value, key, headers, now_ms, partition))
-        place = thread.wait_for(self._send_and_wait(record))
-        self._known.add(record.topic)
-        return place
+        sent = self.send(topic, value, key=key, headers=headers, timestamp_ms=timestamp_ms, partition=partition)
+        return sent.result()
+
+    def transaction(self) -> Transaction:
+        """Return a transaction, as a block: `with producer.transaction() as transaction`.
+
+        It begins with the block and commits at its end. When the block raises it is aborted, and the exception goes
+        on. The end of the block raises what kept the transaction from being committed: AbortableTransactionError (it is
+        aborted then, and the next one may begin), FatalTransactionError (the producer can only be closed), or
+        ClientTimeout after `max_block_ms`, when it is open how the transaction ends: `commit_transaction` waits on.
+        """
+        return Transaction(self, self._inner.transaction())
+
+    def commit_transaction(self) -> None:
+        """Deliver what was sent, and commit it. Raises AbortableTransactionError when it can only be aborted.
+
+        After ClientTimeout it is open how the transaction ends, and another call waits on.
+        """
+        self._await(self.end_transaction(self._inner.commit_transaction))
+
+    def abort_transaction(self) -> None:
+        """Abort the transaction: records that were not sent yet are dropped, the others never become visible."""
+        self._await(self.end_transaction(self._inner.abort_transaction))
+
+    def run_in_transaction(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine of a transaction, and wait for it; `Transaction` calls it."""
+        self._await(work)
+
+    async def end_transaction(self, end: Callable[[], Awaitable[None]]) -> None:
+        """End a transaction, in the loop's thread: one with a refused record that nobody has heard of is aborted."""
+        await self._drained()
+        refused = self._refused.take()
+        if refused is not None:
+            self._inner._fail_transaction(refused.error)
+        await end()
 
     def flush(self) -> None:
         """Wait until everything that was sent is delivered or given up, without lingering.
@@ -207,7 +240,21 @@ class Producer(ProducerMethods):
         thread = self._thread
         if thread is None or thread.pid != os.getpid():
             thread = self._running()
-        thread.wait_for(self._await_delivery(delivery, timeout_ms))
+        thread.refuse_own()
+        deadline = math.inf if timeout_ms is None else time.monotonic() + timeout_ms / 1000
+        waiter = ThreadWaiter()
+        while True:
+            delivery.call_at_end(waiter.wake)
+            try:
+                if delivery.done():
+                    return
+                left_s = deadline - time.monotonic()
+                if left_s <= 0:
+                    raise ClientTimeout(f"it is not known after {timeout_ms} ms what became of the record")
+                if not waiter.wait(left_s) and thread.loop.is_closed():
+                    raise ClientClosed("the program is ending")
+            finally:
+                delivery.call_no_more(waiter.wake)
 
     def await_deliveries(self, deliveries: AsyncDeliveries, timeout_ms: float | None) -> None:
         """Wait until it is known what became of the records of a call; `Deliveries.result` calls it."""
@@ -342,10 +389,6 @@ class Producer(ProducerMethods):
             topic, values, keys=keys, headers=headers, timestamps_ms=timestamps_ms, partition=partition
         )
 
-    async def _send_and_wait(self, record: ProducerRecord) -> RecordMetadata:
-        await self._drained()
-        return await (await self._inner._put_prepared(record))
-
     async def _drained(self) -> None:
         """Wait until all that was sent before is in batches; others may send on."""
         sent = self._handed_over
@@ -357,17 +400,6 @@ class Producer(ProducerMethods):
     async def _flush(self) -> None:
         await self._drained()
         await self._inner.flush()
-
-    async def _await_delivery(self, delivery: Delivery, timeout_ms: float | None) -> None:
-        try:
-            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
-                while delivery.batch is None:
-                    await self._drained()
-                inner = delivery.inner()
-                if inner is not None:
-                    await _end_of(inner)
-        except TimeoutError:
-            raise ClientTimeout(f"it is not known after {timeout_ms} ms what became of the record") from None
 
     async def _await_deliveries(self, deliveries: AsyncDeliveries, timeout_ms: float | None) -> None:
         try:
@@ -395,7 +427,7 @@ def _warn_of_unsent(producer: AsyncProducer, records: int) -> None:
         )
 
 
-async def _end_of(delivery: AsyncDelivery | AsyncDeliveries) -> None:
+async def _end_of(delivery: AsyncDeliveries) -> None:
     """Wait for the end, whichever it is: `result` returns or raises it."""
     with contextlib.suppress(KafkaError):
         await delivery

@@ -14,6 +14,7 @@ from ottla.client.admin_results import (
     ClusterDescription,
     ConfigEntry,
     ConfigResource,
+    FeatureLevels,
     NewTopic,
     ProducerState,
     TopicDescription,
@@ -24,6 +25,7 @@ from ottla.client.admin_settings_results import (
     PartitionReassignment,
     QuotaEntity,
 )
+from ottla.client.admin_transaction_results import HangingTransaction, TransactionDescription, TransactionListing
 from ottla.client.blocking.loop_thread import Twin
 from ottla.client.consumer import Consumer as AsyncConsumer
 from ottla.client.consumer_options import ConsumerKeywords
@@ -38,6 +40,7 @@ from ottla.client.structs import (
     TopicPartition,
     V,
 )
+from ottla.protocol.errors import ErrorCode
 
 
 class ProducerMethods(Twin[AsyncProducer]):
@@ -63,6 +66,23 @@ class ProducerMethods(Twin[AsyncProducer]):
         Times are in ms, sizes in bytes; rates, averages and maxima are of the last half to whole minute.
         """
         return self._call(self._inner.metrics)
+
+    def begin_transaction(self) -> None:
+        """Begin a transaction; what is sent from here on belongs to it.
+
+        Raises RuntimeError when another one has not ended, FatalTransactionError when the producer cannot go on.
+        """
+        return self._await(self._inner.begin_transaction())
+
+    def send_offsets_to_transaction(
+        self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group: GroupMetadata
+    ) -> None:
+        """Commit offsets of a group with the transaction, each that of the next record to read.
+
+        `group` is `consumer.group_metadata()` of the consumer that has read: if the group has given its partitions to
+        others meanwhile, this raises AbortableTransactionError. Waits until the group's coordinator has them.
+        """
+        return self._await(self._inner.send_offsets_to_transaction(offsets, group))
 
 
 class ConsumerMethods(Twin[AsyncConsumer[K, V]], Generic[K, V]):
@@ -96,6 +116,21 @@ class ConsumerMethods(Twin[AsyncConsumer[K, V]], Generic[K, V]):
         """Return who this consumer is in its group; raises KafkaError INVALID_GROUP_ID without a `group_id`."""
         return self._call(self._inner.group_metadata)
 
+    def consumed_for_transaction(self) -> tuple[GroupMetadata, dict[TopicPartition, OffsetAndMetadata]]:
+        """Return who this consumer is in its group and how far it has read, which `Transaction.send_offsets` commits.
+
+        Raises ValueError with `enable_auto_commit`, which would commit what no transaction has, CommitFailed while a
+        subscribed consumer is no member of its group, KafkaError INVALID_GROUP_ID without a `group_id`.
+        """
+        return self._call(self._inner.consumed_for_transaction)
+
+    def hear_refused_transaction(self, group: GroupMetadata, code: ErrorCode) -> None:
+        """Note that offsets which were sent in a transaction for `group` were refused; `Transaction` calls it.
+
+        A member that its group does not know any more joins again with the next poll.
+        """
+        return self._call(self._inner.hear_refused_transaction, group, code)
+
     def commit(
         self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None, *, timeout_ms: int | None = None
     ) -> None:
@@ -111,6 +146,14 @@ class ConsumerMethods(Twin[AsyncConsumer[K, V]], Generic[K, V]):
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Return what the group has committed for partitions (none named: those assigned), None where it has not."""
         return self._await(self._inner.committed(*partitions, timeout_ms=timeout_ms))
+
+    def seek_to_committed(self, *partitions: tuple[str, int]) -> None:
+        """Read on where the group has committed, as a consumer does that begins, of these partitions or of all.
+
+        After an aborted transaction this is where its records are read again. Raises KafkaError INVALID_GROUP_ID
+        without a `group_id`.
+        """
+        return self._call(self._inner.seek_to_committed, *partitions)
 
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Read these partitions from now on and no others. Those that were assigned before keep their position.
@@ -292,12 +335,22 @@ class AdminMethods(Twin[AsyncAdmin]):
         """
         return self._await(self._inner.delete_records(before))
 
-    def describe_producers(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, list[ProducerState]]:
-        """Return what each partition remembers of its producers, open transactions too (KIP-664).
+    def describe_features(self) -> dict[str, FeatureLevels]:
+        """Return the features of the cluster by name: those that it runs with, and those that it could."""
+        return self._await(self._inner.describe_features())
 
-        Raises AdminError by `topic-partition`, UnsupportedByBroker when the broker cannot say (before Kafka 2.8).
+    def upgrade_features(self, levels: Mapping[str, int], *, validate_only: bool = False) -> None:
+        """Raise the levels of features, or (`validate_only`) find out whether they could be: all of them, or none.
+
+        Raises KafkaError INVALID_UPDATE_VERSION with the broker's reason.
         """
-        return self._await(self._inner.describe_producers(partitions))
+        return self._await(self._inner.upgrade_features(levels, validate_only=validate_only))
+
+    def downgrade_features(
+        self, levels: Mapping[str, int], *, unsafe: bool = False, validate_only: bool = False
+    ) -> None:
+        """As `upgrade_features`, to lower levels. `unsafe`: also where what only the higher level has is lost."""
+        return self._await(self._inner.downgrade_features(levels, unsafe=unsafe, validate_only=validate_only))
 
     def alter_configs(
         self, changes: Mapping[ConfigResource, Sequence[ConfigChange]], *, validate_only: bool = False
@@ -335,6 +388,64 @@ class AdminMethods(Twin[AsyncAdmin]):
     def list_partition_reassignments(self) -> dict[TopicPartition, PartitionReassignment]:
         """Return the partitions that are moving between brokers."""
         return self._await(self._inner.list_partition_reassignments())
+
+    def list_transactions(
+        self,
+        *,
+        states: Iterable[str] = (),
+        producer_ids: Iterable[int] = (),
+        open_for_ms: int | None = None,
+        pattern: str | None = None,
+    ) -> list[TransactionListing]:
+        """Return the transactional ids of all brokers, by name; only those that every given filter lets pass.
+
+        `states` are Kafka's words ("Ongoing"), `open_for_ms` chooses transactions that are open for so long or longer,
+        `pattern` is a regular expression (RE2) for the whole id. Raises UnsupportedByBroker when the broker is too old
+        to choose so, ValueError for a state that it does not know.
+        """
+        return self._await(
+            self._inner.list_transactions(
+                states=states, producer_ids=producer_ids, open_for_ms=open_for_ms, pattern=pattern
+            )
+        )
+
+    def describe_transactions(self, transactional_ids: Sequence[str]) -> dict[str, TransactionDescription]:
+        """Return transactional ids in full; raises AdminError by id, TRANSACTIONAL_ID_NOT_FOUND for an unknown one."""
+        return self._await(self._inner.describe_transactions(transactional_ids))
+
+    def fence_producers(self, transactional_ids: Sequence[str]) -> dict[str, tuple[int, int]]:
+        """Abort the open transactions of transactional ids and end their producers (KIP-588).
+
+        Returns the producer id and epoch that each has now. A producer that still runs gets FatalTransactionError; a
+        new one with the id may begin. An id that was never used exists after this. Raises AdminError by id.
+        """
+        return self._await(self._inner.fence_producers(transactional_ids))
+
+    def find_hanging_transactions(
+        self, partitions: Iterable[TopicPartition] | None = None, *, older_than_ms: int = 900000
+    ) -> list[HangingTransaction]:
+        """Return the transactions of partitions (None: of all there are) that no coordinator will end.
+
+        Those are open in the partition, their producer has written nothing for `older_than_ms`, and no coordinator has
+        the partition among those that it still has to end. The default is that of `transaction.max.timeout.ms`, after
+        which a coordinator ends what it knows of.
+        """
+        return self._await(self._inner.find_hanging_transactions(partitions, older_than_ms=older_than_ms))
+
+    def abort_hanging_transaction(self, hanging: HangingTransaction) -> None:
+        """Write the ABORT marker of a transaction into its partition: its records are never read with `read_committed`.
+
+        Only for what `find_hanging_transactions` has found: a marker that does not come from the coordinator of a
+        transaction that is still under way breaks it. Raises KafkaError.
+        """
+        return self._await(self._inner.abort_hanging_transaction(hanging))
+
+    def describe_producers(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, list[ProducerState]]:
+        """Return what each partition remembers of its producers, open transactions too (KIP-664).
+
+        Raises AdminError by `topic-partition`, UnsupportedByBroker when the broker cannot say (before Kafka 2.8).
+        """
+        return self._await(self._inner.describe_producers(partitions))
 
     def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
         """Return all groups of all brokers, by name; only those in one of `states` and of one of `types`, if given.

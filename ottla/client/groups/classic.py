@@ -19,6 +19,7 @@ import asyncio
 import logging
 from collections.abc import Iterable
 
+from ottla.client.coordinator import MEMBERSHIP_LANE, MOVED
 from ottla.client.errors import KafkaError, UnsupportedByBroker, is_worth_retrying
 from ottla.client.groups.assignors import rebalances_cooperatively
 from ottla.client.groups.classic_messages import (
@@ -31,7 +32,6 @@ from ottla.client.groups.classic_messages import (
     sync_request,
 )
 from ottla.client.groups.commits import MemberIdentity
-from ottla.client.groups.coordinator import MEMBERSHIP_LANE, MOVED
 from ottla.client.groups.membership import GroupContext, Membership, PollWatch
 from ottla.client.groups.side_by_side import run_side_by_side
 from ottla.client.structs import TopicPartition
@@ -111,9 +111,9 @@ class ClassicMember(Membership):
             codes = [answer.error_code, *(member.error_code for member in answer.members)]
             refused = next((ErrorCode.of(code) for code in codes if code), None)
             if refused is not None:
-                logger.info("group %s: leaving: %s", self._context.coordinator.group_id, refused.message)
+                logger.info("group %s: leaving: %s", self._context.coordinator.key, refused.message)
         except KafkaError as failed:
-            logger.info("group %s: leaving: %s", self._context.coordinator.group_id, failed)
+            logger.info("group %s: leaving: %s", self._context.coordinator.key, failed)
 
     # Rounds -----------------------------------------------------------------------------------------------------
 
@@ -130,7 +130,7 @@ class ClassicMember(Membership):
             except KafkaError as failed:
                 if failed.code not in _JOIN_AGAIN and not is_worth_retrying(failed):
                     raise
-                logger.info("group %s: %s; joining again", self._context.coordinator.group_id, failed)
+                logger.info("group %s: %s; joining again", self._context.coordinator.key, failed)
                 failures += 1
                 self._reason = self._reason or failed.message
                 if failed.code not in _JOIN_AGAIN or failures > 1:
@@ -272,7 +272,7 @@ class ClassicMember(Membership):
         if asked is None:
             return
         request = HeartbeatRequest(
-            group_id=context.coordinator.group_id,
+            group_id=context.coordinator.key,
             generation_id=asked.generation,
             member_id=asked.member_id,
             group_instance_id=asked.group_instance_id,
@@ -296,7 +296,7 @@ class ClassicMember(Membership):
         context = self._context
         logger.warning(
             "group %s: no records were asked for within max_poll_interval_ms (%d ms); the member leaves until some are",
-            context.coordinator.group_id,
+            context.coordinator.key,
             context.options.max_poll_interval_ms,
         )
         self._join_again("the program asks for records again")
@@ -309,7 +309,7 @@ class ClassicMember(Membership):
         """Raise for a code that is none of success, having drawn the consequences."""
         if code != ErrorCode.NONE:
             self._hear(code)
-            raise KafkaError(code, f"group {self._context.coordinator.group_id}: {what}: {code.message}")
+            raise KafkaError(code, f"group {self._context.coordinator.key}: {what}: {code.message}")
 
     def _hear(self, code: ErrorCode) -> None:
         """Forget what a code says is over."""
@@ -328,7 +328,7 @@ class ClassicMember(Membership):
 
     def _join_again(self, reason: str) -> None:
         if self._reason is None:
-            logger.info("group %s: joining again: %s", self._context.coordinator.group_id, reason)
+            logger.info("group %s: joining again: %s", self._context.coordinator.key, reason)
             self._reason = reason
         self._changed.set()
 

@@ -63,7 +63,7 @@ def join_request(
         for assignor in context.options.partition_assignment_strategy
     ]
     return JoinGroupRequest(
-        group_id=context.coordinator.group_id,
+        group_id=context.coordinator.key,
         session_timeout_ms=context.options.session_timeout_ms,
         rebalance_timeout_ms=context.rebalance_timeout_ms,
         member_id=member_id,
@@ -121,7 +121,7 @@ def sync_request(
     """Return the request; `assignments` are the leader's."""
     member_id, generation, group_instance_id, _ = identity or NOBODY
     return SyncGroupRequest(
-        group_id=context.coordinator.group_id,
+        group_id=context.coordinator.key,
         generation_id=generation,
         member_id=member_id,
         group_instance_id=group_instance_id,
@@ -144,7 +144,7 @@ def assignment_of(answer: SyncGroupResponse) -> list[TopicPartition]:
 
 def leave_request(version: int, context: GroupContext, member_id: str, reason: str) -> LeaveGroupRequest:
     """Return the request, in the form of its version."""
-    group_id = context.coordinator.group_id
+    group_id = context.coordinator.key
     if version < _FIRST_LEAVE_VERSION_WITH_MEMBERS:
         return LeaveGroupRequest(group_id=group_id, member_id=member_id)
     member = LeaveGroupRequest.MemberIdentity(

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from ottla.client.cluster import Cluster
+from ottla.client.coordinator import OFFSETS_LANE, Coordinator
 from ottla.client.errors import CommitFailed, KafkaError
-from ottla.client.groups.coordinator import OFFSETS_LANE, Coordinator
 from ottla.client.structs import OffsetAndMetadata, TopicPartition
 from ottla.protocol.api.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from ottla.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
@@ -23,7 +23,7 @@ _FIRST_FETCH_VERSION_WITH_STABLE = 7
 _FIRST_FETCH_VERSION_WITH_GROUPS = 8
 _FIRST_VERSION_WITH_EPOCHS = 9
 
-_GONE = frozenset(
+GONE = frozenset(
     {
         ErrorCode.UNKNOWN_MEMBER_ID,
         ErrorCode.ILLEGAL_GENERATION,
@@ -68,7 +68,7 @@ async def commit_once(
             )
         )
     request = OffsetCommitRequest(
-        group_id=coordinator.group_id,
+        group_id=coordinator.key,
         generation_id_or_member_epoch=identity.generation,
         member_id=identity.member_id,
         group_instance_id=identity.group_instance_id if version >= _FIRST_COMMIT_VERSION_WITH_INSTANCES else None,
@@ -94,7 +94,7 @@ def _commit_failure(coordinator: Coordinator, refused: list[tuple[str, ErrorCode
     coordinator.hear(code)
     if code == ErrorCode.REQUEST_TIMED_OUT:
         coordinator.lose(code.message)
-    if code in _GONE:
+    if code in GONE:
         return CommitFailed(code, code.message)
     return KafkaError(code, f"commit of {place}: {code.message}")
 
@@ -132,12 +132,12 @@ async def _fetch_once(
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     connection = await coordinator.connection(OFFSETS_LANE)
     version = connection.version_for(OffsetFetchRequest)
-    request = offset_fetch_request(version, {coordinator.group_id: wanted}, identity)
+    request = offset_fetch_request(version, {coordinator.key: wanted}, identity)
     answer = await coordinator.send(connection, request, OffsetFetchResponse, version)
-    code, found, refused = read_offset_fetch(answer, version, coordinator.group_id)
+    code, found, refused = read_offset_fetch(answer, version, coordinator.key)
     if code:
         coordinator.hear(code)
-        raise KafkaError(code, f"committed offsets of group {coordinator.group_id}: {code.message}")
+        raise KafkaError(code, f"committed offsets of group {coordinator.key}: {code.message}")
     for partition, refusal in refused.items():
         raise KafkaError(refusal, f"committed offset of {partition.topic}-{partition.partition}: {refusal.message}")
     return found

@@ -19,9 +19,9 @@ import logging
 from collections.abc import Mapping
 from uuid import UUID, uuid4
 
+from ottla.client.coordinator import MEMBERSHIP_LANE, MOVED
 from ottla.client.errors import KafkaError, UnsupportedByBroker, is_worth_retrying
 from ottla.client.groups.commits import MemberIdentity
-from ottla.client.groups.coordinator import MEMBERSHIP_LANE, MOVED
 from ottla.client.groups.heartbeat_state import JOIN_EPOCH, Facts, HeartbeatState, owned_by_id
 from ottla.client.groups.membership import GroupContext, Membership, PollWatch
 from ottla.client.groups.side_by_side import run_side_by_side
@@ -46,7 +46,7 @@ class ConsumerProtocolMember(Membership):
     def __init__(self, context: GroupContext) -> None:
         self._context = context
         self._server_pattern: str | None = None
-        self._state = HeartbeatState(context.coordinator.group_id, context.options.group_instance_id)
+        self._state = HeartbeatState(context.coordinator.key, context.options.group_instance_id)
         self._member_id = base64.urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
         self._epoch = NO_EPOCH
         self._topics: frozenset[str] = frozenset()
@@ -98,9 +98,9 @@ class ConsumerProtocolMember(Membership):
                 lane=MEMBERSHIP_LANE,
             )
             if answer.error_code:
-                logger.info("group %s: leaving: %s", self._context.coordinator.group_id, answer.error_message)
+                logger.info("group %s: leaving: %s", self._context.coordinator.key, answer.error_message)
         except KafkaError as failed:
-            logger.info("group %s: leaving: %s", self._context.coordinator.group_id, failed)
+            logger.info("group %s: leaving: %s", self._context.coordinator.key, failed)
 
     async def run(self) -> None:
         """Heartbeats and reconciliation."""
@@ -128,7 +128,7 @@ class ConsumerProtocolMember(Membership):
                 self._state.lost()
                 if not is_worth_retrying(failed):
                     raise
-                logger.info("group %s: heartbeat: %s", context.coordinator.group_id, failed)
+                logger.info("group %s: heartbeat: %s", context.coordinator.key, failed)
                 failures += 1
                 await asyncio.sleep(options.retry_pause_s(failures))
                 continue
@@ -164,15 +164,13 @@ class ConsumerProtocolMember(Membership):
             return  # it has been left meanwhile
         code = ErrorCode.of(answer.error_code)
         if code in _FENCED:
-            logger.warning(
-                "group %s: %s; joining again", context.coordinator.group_id, answer.error_message or code.name
-            )
+            logger.warning("group %s: %s; joining again", context.coordinator.key, answer.error_message or code.name)
             self._lose_all()
             return
         if code != ErrorCode.NONE:
             if code in MOVED:
                 context.coordinator.hear(code)
-            raise KafkaError(code, f"group {context.coordinator.group_id}: {answer.error_message or code.message}")
+            raise KafkaError(code, f"group {context.coordinator.key}: {answer.error_message or code.message}")
         self._state.answered()
         self._epoch = answer.member_epoch
         self._member_id = answer.member_id or self._member_id
@@ -204,7 +202,7 @@ class ConsumerProtocolMember(Membership):
         context = self._context
         logger.warning(
             "group %s: no records were asked for within max_poll_interval_ms (%d ms); the member leaves until some are",
-            context.coordinator.group_id,
+            context.coordinator.key,
             context.options.max_poll_interval_ms,
         )
         is_dynamic = context.options.group_instance_id is None

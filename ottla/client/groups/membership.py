@@ -9,8 +9,8 @@ from typing import Protocol
 
 from ottla.client.cluster import Cluster
 from ottla.client.consumer_options import ConsumerOptions
+from ottla.client.coordinator import Coordinator
 from ottla.client.groups.commits import MemberIdentity
-from ottla.client.groups.coordinator import Coordinator
 from ottla.client.groups.listeners import ListenerCalls
 from ottla.client.groups.poll_gate import PollGate
 from ottla.client.metrics import GroupMetrics

@@ -14,11 +14,11 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from ottla.client.assigned import AssignedPartition
 from ottla.client.cluster import Cluster
 from ottla.client.consumer_options import ConsumerOptions
+from ottla.client.coordinator import Coordinator
 from ottla.client.errors import CommitFailed, KafkaError
 from ottla.client.groups.classic import ClassicMember
-from ottla.client.groups.commits import NOBODY, MemberIdentity, commit_once, fetch_committed
+from ottla.client.groups.commits import GONE, NOBODY, MemberIdentity, commit_once, fetch_committed
 from ottla.client.groups.consumer_protocol import ConsumerProtocolMember
-from ottla.client.groups.coordinator import Coordinator
 from ottla.client.groups.listeners import ListenerCalls, RebalanceListener
 from ottla.client.groups.membership import GroupContext, Membership, Partitions
 from ottla.client.groups.poll_gate import PollGate
@@ -159,7 +159,21 @@ class Participation:
     def metadata(self) -> GroupMetadata:
         """Return who this consumer is in the group."""
         member_id, generation, _, _ = self._identity or NOBODY
-        return GroupMetadata(self._coordinator.group_id, generation, member_id, self._options.group_instance_id)
+        return GroupMetadata(self._coordinator.key, generation, member_id, self._options.group_instance_id)
+
+    def require_membership(self) -> None:
+        """Raise CommitFailed where the group is to share out partitions, and does not know this consumer now."""
+        if self._subscription is not None and self._identity is None:
+            reason = "the consumer is no member of the group at the moment; records must be asked for"
+            raise CommitFailed(ErrorCode.UNKNOWN_MEMBER_ID, reason)
+
+    def hear_refusal(self, member_id: str, generation: int, code: ErrorCode) -> None:
+        """Note that a commit in a transaction was refused, as one of this member: it joins again where it is gone."""
+        identity = self._identity
+        if code not in GONE or identity is None or self._membership is None:
+            return
+        if (identity.member_id, identity.generation) == (member_id, generation):
+            self._membership.on_commit_refused(identity, code)
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int) -> None:
         """Commit offsets; retries what passes. Raises KafkaError, CommitFailed when the group goes on without us."""
@@ -172,10 +186,8 @@ class Participation:
             self._refuse_what_is_gone(offsets, held)
             identity = NOBODY
             if self._subscription is not None:
-                if self._identity is None:
-                    reason = "the consumer is no member of the group at the moment; records must be asked for"
-                    raise CommitFailed(ErrorCode.UNKNOWN_MEMBER_ID, reason)
-                identity = self._identity
+                self.require_membership()
+                identity = self._identity or NOBODY
             try:
                 await commit_once(self._coordinator, identity, offsets)
             except CommitFailed as failed:
@@ -236,7 +248,7 @@ class Participation:
         try:
             await self.commit(offsets, timeout_ms)
         except KafkaError as failed:
-            logger.warning("group %s: automatic commit: %s", self._coordinator.group_id, failed)
+            logger.warning("group %s: automatic commit: %s", self._coordinator.key, failed)
 
     # Inside -----------------------------------------------------------------------------------------------------
 
@@ -256,7 +268,7 @@ class Participation:
             await membership.run()
         except Exception as failed:  # a refusal or a bug, perhaps of a program's own assignor: a poll raises it
             is_refusal = isinstance(failed, (KafkaError, MalformedMessage))
-            logger.warning("group %s: %s", self._coordinator.group_id, failed, exc_info=not is_refusal)
+            logger.warning("group %s: %s", self._coordinator.key, failed, exc_info=not is_refusal)
             async with self._gate.section():
                 await self._listener.lost(self._partitions.owned())
                 self._partitions.replace([])
@@ -275,7 +287,7 @@ class Participation:
             async with asyncio.timeout(CLOSE_LIMIT_MS / 1000):
                 await membership.leave(reason, for_good=for_good)
         except TimeoutError:
-            logger.info("group %s: leaving took too long", self._coordinator.group_id)
+            logger.info("group %s: leaving took too long", self._coordinator.key)
 
     async def _end(self, *, is_closing: bool) -> None:
         """End the membership, as within a poll. What was committed stays; `_give_up` says what is committed before."""

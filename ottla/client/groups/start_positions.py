@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable
 
 from ottla.client.assigned import AssignedPartition
 from ottla.client.cluster import Cluster
+from ottla.client.coordinator import Coordinator
 from ottla.client.errors import KafkaError
 from ottla.client.groups.commits import MemberIdentity, fetch_committed
-from ottla.client.groups.coordinator import Coordinator
 
 
 class StartPositions:

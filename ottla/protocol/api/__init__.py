@@ -1,7 +1,7 @@
 """The APIs that Ottla speaks: one module per API, with its request, its response and how it is refused.
 
 `REGISTRY` is what the broker looks requests up in. Which versions are advertised, and to whom, is the broker's affair.
-The module of an API is imported when its messages are first asked for: a broker that starts needs four of forty.
+The module of an API is imported when its messages are first asked for: a broker that starts needs four of fifty.
 
 To add an API: its lines in `ApiKey` and `VERSIONS`, and its module here, named as the line, with
 
@@ -50,6 +50,11 @@ class ApiKey(IntEnum):
     DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
+    ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
+    END_TXN = 26
+    WRITE_TXN_MARKERS = 27
+    TXN_OFFSET_COMMIT = 28
     DESCRIBE_ACLS = 29
     CREATE_ACLS = 30
     DELETE_ACLS = 31
@@ -70,6 +75,8 @@ class ApiKey(IntEnum):
     UPDATE_FEATURES = 57
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
+    DESCRIBE_TRANSACTIONS = 65
+    LIST_TRANSACTIONS = 66
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
     LIST_CONFIG_RESOURCES = 74
@@ -96,6 +103,11 @@ VERSIONS: dict[ApiKey, tuple[str, str]] = {
     ApiKey.DELETE_RECORDS: ("0-2", "2+"),
     ApiKey.INIT_PRODUCER_ID: ("0-5", "2+"),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: ("2-4", "4+"),
+    ApiKey.ADD_PARTITIONS_TO_TXN: ("0-5", "3+"),
+    ApiKey.ADD_OFFSETS_TO_TXN: ("0-4", "3+"),
+    ApiKey.END_TXN: ("0-5", "3+"),
+    ApiKey.WRITE_TXN_MARKERS: ("1", "1+"),
+    ApiKey.TXN_OFFSET_COMMIT: ("0-5", "3+"),
     ApiKey.DESCRIBE_ACLS: ("0-3", "2+"),
     ApiKey.CREATE_ACLS: ("0-3", "2+"),
     ApiKey.DELETE_ACLS: ("0-3", "2+"),
@@ -116,6 +128,8 @@ VERSIONS: dict[ApiKey, tuple[str, str]] = {
     ApiKey.UPDATE_FEATURES: ("0-2", "0+"),
     ApiKey.DESCRIBE_CLUSTER: ("0-2", "0+"),
     ApiKey.DESCRIBE_PRODUCERS: ("0", "0+"),
+    ApiKey.DESCRIBE_TRANSACTIONS: ("0", "0+"),
+    ApiKey.LIST_TRANSACTIONS: ("0-2", "0+"),
     ApiKey.CONSUMER_GROUP_HEARTBEAT: ("0-1", "0+"),
     ApiKey.CONSUMER_GROUP_DESCRIBE: ("0-1", "0+"),
     ApiKey.LIST_CONFIG_RESOURCES: ("0-1", "0+"),

@@ -3,7 +3,17 @@
 The key says which kind it is: `version` int16, `type` int16, big-endian. Worked example: `00 00 00 02` is a
 LeaderChange of version 0. The value of a transaction marker is `version` int16, `coordinator_epoch` int32; the values
 of the others are Kafka messages, declared in `ottla.protocol.stored`. Consumers skip control records, and so skip kinds
-that they do not know. Source: Kafka's ControlRecordType and EndTransactionMarker.
+that they do not know.
+
+The marker that ends a transaction is a batch of one such record, which names the producer and has both bits set,
+transactional and control. COMMIT by coordinator epoch 9 for producer 1000 with epoch 5, at offset 7 and time 1::
+
+    00 00 00 00 00 00 00 07  00 00 00 42  ff ff ff ff  02  75 a5 b2 80  00 30   offset 7, no leader epoch, crc, 0x30
+    00 00 00 00  00 00 00 00 00 00 00 01  00 00 00 00 00 00 00 01              one record, at time 1
+    00 00 00 00 00 00 03 e8  00 05  ff ff ff ff  00 00 00 01                   producer 1000, 5, no sequence
+    20  00 00 00  08  00 00 00 01  0c  00 00 00 00 00 09  00                   key: COMMIT; value: epoch 9
+
+Source: Kafka's ControlRecordType, EndTransactionMarker and MemoryRecords.
 """
 
 from __future__ import annotations
@@ -12,7 +22,10 @@ import struct
 from enum import IntEnum
 from typing import NamedTuple
 
+from ottla.protocol.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, decode_batch, parse_header, seal_batch
 from ottla.protocol.records.errors import CorruptBatch
+from ottla.protocol.records.record import encode_record
+from ottla.protocol.types import Buffer
 
 _KEY = struct.Struct(">hh")
 _MARKER = struct.Struct(">hi")
@@ -33,6 +46,13 @@ class ControlType(IntEnum):
 class EndTransactionMarker(NamedTuple):
     """The value of an ABORT or COMMIT record: the epoch of the transaction coordinator that wrote it."""
 
+    coordinator_epoch: int
+
+
+class TransactionEnd(NamedTuple):
+    """What a marker says of the transaction that it ends; whose it is, the batch's header says."""
+
+    is_commit: bool
     coordinator_epoch: int
 
 
@@ -73,3 +93,45 @@ def decode_end_transaction_marker(value: bytes | None) -> EndTransactionMarker:
     if version < 0:
         raise CorruptBatch(f"a transaction marker has version {version}")
     return EndTransactionMarker(coordinator_epoch)
+
+
+def end_transaction_marker(
+    producer_id: int,
+    producer_epoch: int,
+    *,
+    is_commit: bool,
+    coordinator_epoch: int,
+    timestamp_ms: int,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+) -> bytearray:
+    """The batch that ends a producer's transaction in a partition, byte for byte Kafka's."""
+    kind = ControlType.COMMIT if is_commit else ControlType.ABORT
+    value = encode_end_transaction_marker(EndTransactionMarker(coordinator_epoch))
+    return seal_batch(
+        encode_record(0, 0, encode_control_key(kind), value, ()),
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        attributes=TRANSACTIONAL_BIT | CONTROL_BIT,
+        last_offset_delta=0,
+        base_timestamp=timestamp_ms,
+        max_timestamp=timestamp_ms,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=-1,
+        record_count=1,
+    )
+
+
+def decode_transaction_end(batch: Buffer) -> TransactionEnd | None:
+    """What the marker in a batch says; None for a batch that is none: of records, or of another kind of control record.
+
+    Only the first record of a control batch counts, as in Kafka. Raises CorruptBatch for what is broken.
+    """
+    if not parse_header(batch).is_control:
+        return None
+    records = decode_batch(batch)
+    kind = decode_control_key(records[0].key) if records else None
+    if kind is not ControlType.COMMIT and kind is not ControlType.ABORT:
+        return None
+    return TransactionEnd(kind is ControlType.COMMIT, decode_end_transaction_marker(records[0].value).coordinator_epoch)

@@ -16,14 +16,13 @@ says.
 
 from __future__ import annotations
 
-from array import array
+import itertools
 from collections.abc import Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from ottla.protocol.primitives import encode_unsigned_varint
 from ottla.protocol.records.errors import CorruptBatch
 
-T = TypeVar("T", bound=tuple[object, ...])
 Headers = Sequence[tuple[str, bytes | None]]
 
 SMALLEST_RECORD_BYTES = 7
@@ -48,24 +47,36 @@ class Record(NamedTuple):
 
 def encode_varint(value: int) -> bytes:
     """Return the zigzag varint of a signed number of up to 64 bits."""
-    return _ENCODED[value] if 0 <= value < _TABLED else _encode_varint(value)
+    return _ENCODED[value] if 0 <= value < len(_ENCODED) else _encode_varint(value)
 
 
 def _encode_varint(value: int) -> bytes:
+    if 0 <= value < _TABLED and next(_not_in_table) == _PATIENCE:
+        _ENCODED[:] = _varints(_TABLED)
     return encode_unsigned_varint(value << 1 if value >= 0 else (-value << 1) - 1, _TEN_BYTES)
+
+
+def _varints(count: int) -> list[bytes]:
+    encoded = [bytes((raw,)) for raw in range(0, min(0x80, 2 * count), 2)]
+    return encoded + [bytes((raw & 0x7F | 0x80, raw >> 7)) for raw in range(0x80, 2 * count, 2)]
 
 
 _TEN_BYTES = (1 << 70) - 1
 """The largest number that a varint of ten bytes can hold, which is what 64 bits take."""
 _TABLED = 8192
-_ENCODED = [bytes((raw,)) for raw in range(0, 0x80, 2)]
-_ENCODED += [bytes((raw & 0x7F | 0x80, raw >> 7)) for raw in range(0x80, 2 * _TABLED, 2)]
-"""The varint of every number that is not negative and takes one or two bytes."""
+"""Numbers below this take one or two bytes."""
+_ENCODED = _varints(64)
+"""The varints of the smallest numbers that are not negative: those of one byte, and all of two bytes once so many have
+been encoded that the whole table (1 ms, 0.4 MB) is worth it; a broker encodes few records.
+"""
+_PATIENCE = 1_000
+_not_in_table = itertools.count(1)
 
-_MEANING = array("h", bytes(4 * _TABLED))
-_MEANING[0::2] = array("h", range(_TABLED))
-_MEANING[1::2] = array("h", range(-1, -_TABLED - 1, -1))
-"""What the 14 bits of a varint of one or two bytes mean: 0, -1, 1, -2, ..."""
+_NEGATIVE = -(1 << 40)
+_HALF = [number for half in range(64) for number in (half, ~half)]
+_HALF += [number for half in range(64) for number in (half, _NEGATIVE)]
+"""By the first byte of a varint: what it means if it is the only one. Of two bytes it is added to the second one times
+64, which gives the number where that is not negative, and else one below half of `_NEGATIVE`."""
 
 
 def decode_varint(data: bytes | memoryview, position: int, *, max_bits: int = 32) -> tuple[int, int]:
@@ -99,7 +110,7 @@ def encode_record(
 ) -> bytes:
     """Return one record's bytes, with its length in front. The deltas are against the batch's base values."""
     table = _ENCODED
-    half = _TABLED
+    half = len(table)
     time = table[timestamp_delta] if 0 <= timestamp_delta < half else _encode_varint(timestamp_delta)
     place = table[offset_delta] if offset_delta < half else _encode_varint(offset_delta)
     if key is None:
@@ -136,8 +147,6 @@ def encode_headers(headers: Headers) -> bytes:
 
 
 def decode_records(  # noqa: PLR0915  # one loop in one place: a call per field would cost more than the field
-    record_type: type[T],
-    front: tuple[object, ...],
     data: bytes,
     count: int,
     *,
@@ -145,41 +154,45 @@ def decode_records(  # noqa: PLR0915  # one loop in one place: a call per field 
     base_timestamp: int,
     last_offset_delta: int,
     log_append_time_ms: int | None = None,
-) -> list[T]:
-    """Return the `count` records that fill `data` exactly, as named tuples of `front` and the fields of `Record`.
+    partition: tuple[str, int] | None = None,
+) -> list[tuple[Any, ...]]:
+    """Return the `count` records that fill `data` exactly, each as a plain tuple of the fields of `Record`.
 
-    `log_append_time_ms`, when not None, is the timestamp of them all. Raises CorruptBatch for anything else than sound
-    records whose offset deltas grow and end at `last_offset_delta` at most.
+    With `partition` its topic and number are the first two fields of each. `log_append_time_ms`, when not None, is the
+    timestamp of them all. Raises CorruptBatch for anything else than sound records whose offset deltas grow and end at
+    `last_offset_delta` at most.
     """
     if count * SMALLEST_RECORD_BYTES > len(data):
         raise CorruptBatch(f"{count} records cannot fit in {len(data)} bytes")
-    records: list[T] = []
+    topic, number = partition or (None, None)
+    records: list[tuple[Any, ...]] = []
     append = records.append
-    new = tuple.__new__
-    meaning = _MEANING
+    half = _HALF
+    none: tuple[tuple[str, bytes | None], ...] = ()
     position = 0
-    last_delta = -1
+    last_offset = base_offset - 1
     try:
         for _ in range(count):
             byte = data[position]
             if byte < 0x80:
-                position += 1
-                length = meaning[byte]
+                position += 2  # the attributes, too
+                end = position - 1 + half[byte]
             elif (second := data[position + 1]) < 0x80:
-                position += 2
-                length = meaning[byte & 0x7F | second << 7]
+                position += 3
+                end = position - 1 + half[byte] + (second << 6)
             else:
                 length, position = decode_varint(data, position)
-            end = position + length
+                end = position + length
+                position += 1
 
-            position += 1  # the attributes
             byte = data[position]
             if byte < 0x80:
                 position += 1
-                timestamp = base_timestamp + meaning[byte]
+                timestamp = base_timestamp + half[byte]
             elif (second := data[position + 1]) < 0x80:
                 position += 2
-                timestamp = base_timestamp + meaning[byte & 0x7F | second << 7]
+                raw = byte & 0x7F | second << 7
+                timestamp = base_timestamp + ((raw >> 1) ^ -(raw & 1))
             else:
                 time_delta, position = decode_varint(data, position, max_bits=64)
                 timestamp = base_timestamp + time_delta
@@ -187,67 +200,87 @@ def decode_records(  # noqa: PLR0915  # one loop in one place: a call per field 
             byte = data[position]
             if byte < 0x80:
                 position += 1
-                delta = meaning[byte]
+                offset = base_offset + half[byte]
             elif (second := data[position + 1]) < 0x80:
                 position += 2
-                delta = meaning[byte & 0x7F | second << 7]
+                offset = base_offset + half[byte] + (second << 6)
             else:
                 delta, position = decode_varint(data, position)
-            if delta <= last_delta:
-                raise CorruptBatch(f"an offset delta of {delta} follows {last_delta}")
-            last_delta = delta
+                offset = base_offset + delta
+            if offset <= last_offset:
+                raise CorruptBatch(f"an offset delta that does not grow, in record {len(records)}")
+            last_offset = offset
 
             byte = data[position]
-            if byte < 0x80:
+            if byte == _NULL:
                 position += 1
-                length = meaning[byte]
-            elif (second := data[position + 1]) < 0x80:
-                position += 2
-                length = meaning[byte & 0x7F | second << 7]
-            else:
-                length, position = decode_varint(data, position)
-            if length >= 0:
-                key = data[position : position + length]
-                position += length
-            elif length == -1:
                 key = None
             else:
-                raise CorruptBatch(f"a key of {length} bytes")
+                if byte < 0x80:
+                    position += 1
+                    length = half[byte]
+                elif (second := data[position + 1]) < 0x80:
+                    position += 2
+                    length = half[byte] + (second << 6)
+                else:
+                    length, position = decode_varint(data, position)
+                if length >= 0:
+                    key = data[position : position + length]
+                    position += length
+                else:
+                    _check_null(length, data, position)
+                    key = None
 
             byte = data[position]
             if byte < 0x80:
                 position += 1
-                length = meaning[byte]
+                length = half[byte]
             elif (second := data[position + 1]) < 0x80:
                 position += 2
-                length = meaning[byte & 0x7F | second << 7]
+                length = half[byte] + (second << 6)
             else:
                 length, position = decode_varint(data, position)
             if length >= 0:
                 value = data[position : position + length]
                 position += length
-            elif length == -1:
-                value = None
             else:
-                raise CorruptBatch(f"a value of {length} bytes")
+                _check_null(length, data, position)
+                value = None
 
             if data[position] == 0:
                 position += 1
-                headers: tuple[tuple[str, bytes | None], ...] = ()
+                headers = none
             else:
                 headers, position = _decode_headers(data, position)
             if position != end:
-                raise CorruptBatch(f"a record ends at byte {position} and its length says {end}")
+                raise CorruptBatch(f"record {len(records)} does not end where its length says")
             if log_append_time_ms is not None:
                 timestamp = log_append_time_ms
-            append(new(record_type, front + (base_offset + delta, timestamp, key, value, headers)))  # noqa: RUF005  # half the time of unpacking
+            if topic is not None:
+                append((topic, number, offset, timestamp, key, value, headers))
+            else:
+                append((offset, timestamp, key, value, headers))
     except IndexError:
         raise CorruptBatch(f"record {len(records)} of {count} is cut short") from None
     if position != len(data):
         raise CorruptBatch(f"{len(data) - position} bytes follow the last of {count} records")
-    if last_delta > last_offset_delta:
-        raise CorruptBatch(f"an offset delta of {last_delta} in a batch whose last is {last_offset_delta}")
+    if last_offset > base_offset + last_offset_delta:
+        raise CorruptBatch(
+            f"an offset delta of {last_offset - base_offset} in a batch whose last is {last_offset_delta}"
+        )
     return records
+
+
+_NULL = 1
+"""The varint of -1, the length of what is null."""
+
+
+def _check_null(length: int, data: bytes, position: int) -> None:
+    """Raise CorruptBatch for a length below 0 that is not -1. `position` is the one after it."""
+    if length < _NEGATIVE // 2:
+        length, _ = decode_varint(data, position - 2)
+    if length != -1:
+        raise CorruptBatch(f"a key or a value of {length} bytes")
 
 
 def _decode_headers(data: bytes, position: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:

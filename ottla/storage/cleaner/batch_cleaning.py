@@ -9,10 +9,12 @@ compacted from the start), and when it is a tombstone whose time is over. That t
 What a batch keeps whatever goes out of it: base offset, last offset, producer, base sequence, leader epoch, codec, kind
 of timestamp. Base timestamp and largest timestamp become those of the records that stay. A batch without records goes,
 except that its header alone stays where it is the last of a producer (its sequence would be forgotten) and where it is
-the last of all that is cleaned (the end of the log would be forgotten).
+the last of its segment: what is missing is then always between two batches of a file, and never at its end, where a
+power cut leaves the same (`storage/recovery/missing_offsets.py`).
 
-Batches of transactions and control batches stay as they are, and their keys supersede nothing: which of them were
-aborted is not known here. That keeps more than Kafka does and loses nothing.
+Of an aborted transaction no record stays; markers that nothing needs any more get a horizon, and go behind it, as
+tombstones do (`decided_transactions.py`). The header alone of a marker stays where its producer has no batch in the
+log, for its epoch.
 
 Messages of Kafka before 0.11 (formats v0 and v1) have no such horizon: their tombstones go from segments that were
 written `delete.retention.ms` before the last clean one or earlier, and no empty batch can stand for them. What stays of
@@ -42,6 +44,7 @@ from ottla.protocol.records.batch import (
 from ottla.protocol.records.compression import decompress
 from ottla.protocol.records.formats import any_crc_matches
 from ottla.protocol.records.legacy import decode_message, encode_message_set
+from ottla.storage.cleaner.decided_transactions import DecidedTransactions
 from ottla.storage.cleaner.offset_map import OffsetMap
 from ottla.storage.cleaner.raw_records import RawRecord, raw_records, with_timestamp_delta
 
@@ -60,11 +63,6 @@ def require_sound(batch: bytes, header: BatchHeader) -> None:
         raise CorruptBatch(f"the checksum of the batch at offset {header.base_offset} does not match")
 
 
-def is_left_alone(header: BatchHeader) -> bool:
-    """Whether the cleaner copies the batch as it is."""
-    return header.is_control or header.is_transactional
-
-
 def payload_of(batch: bytes, header: BatchHeader, max_decompressed_bytes: int) -> bytes:
     """The records' bytes. Raises CorruptBatch."""
     codec = header.compression
@@ -73,18 +71,24 @@ def payload_of(batch: bytes, header: BatchHeader, max_decompressed_bytes: int) -
 
 
 def put_keys(
-    offsets: OffsetMap, batch: bytes, header: BatchHeader, start_offset: int, max_decompressed_bytes: int, pause: Pause
+    offsets: OffsetMap,
+    batch: bytes,
+    header: BatchHeader,
+    start_offset: int,
+    max_decompressed_bytes: int,
+    pause: Pause,
+    is_aborted: bool = False,
 ) -> bool:
     """Put the keys of a batch's records from `start_offset` on into the map; False when it became full on the way.
 
-    Raises CorruptBatch.
+    `is_aborted`: it is of an aborted transaction. Raises CorruptBatch.
     """
     require_sound(batch, header)
     if header.magic < MAGIC:
         for old in decode_message(batch, max_decompressed_bytes=max_decompressed_bytes, check_crc=False):
             if old.key is not None and old.offset >= start_offset and not offsets.put(old.key, old.offset):
                 return False
-    elif not is_left_alone(header) and header.record_count:
+    elif header.record_count and not header.is_control and not is_aborted:
         base_offset, put = header.base_offset, offsets.put
         data = payload_of(batch, header, max_decompressed_bytes)
         for number, record in enumerate(raw_records(data, header.record_count)):
@@ -116,10 +120,13 @@ class BatchCleaning:
         max_decompressed_bytes: int,
         pause: Pause,
         deletion_ms: int | None = None,
+        transactions: DecidedTransactions | None = None,
+        epoch_of: Callable[[int], int | None] = lambda _: None,
     ) -> None:
         """Args:
         now_ms: wall time, from which a horizon is set; `deletion_ms`: by which time horizons are over, if another.
-        end_offset: where that ends which may be cleaned now; a batch that ends there is never dropped.
+        end_offset: where the next segment begins; a batch that ends there is never dropped.
+        epoch_of: the epoch of a producer of which no batch is remembered, but a marker is; None for others.
         """
         self.keeps_old_tombstones = True
         """Whether tombstones of formats v0 and v1 stay: to be set for each segment."""
@@ -132,6 +139,8 @@ class BatchCleaning:
         self._last_offset_of = last_offset_of
         self._max_decompressed_bytes = max_decompressed_bytes
         self._pause = pause
+        self._transactions = transactions or DecidedTransactions()
+        self._epoch_of = epoch_of
 
     def apply(self, batch: bytes, header: BatchHeader) -> bytes | bytearray | None:
         """What stays: the batch itself, another one in its place, or None. Raises CorruptBatch."""
@@ -139,11 +148,11 @@ class BatchCleaning:
         if header.magic < MAGIC:
             return self._apply_to_message(batch, header)
         self.records_read += header.record_count
-        if is_left_alone(header):
-            self.records_kept += header.record_count
-            return batch
+        if header.is_control:
+            return self._apply_to_marker(batch, header)
+        self._transactions.note_batch(header)
         data = payload_of(batch, header, self._max_decompressed_bytes) if header.record_count else b""
-        kept = self._kept(data, header)
+        kept = [] if self._transactions.is_aborted(header) else self._kept(data, header)
         self.records_kept += len(kept)
         if not kept:
             return _empty(batch, header) if self._outlives_its_records(header) else None
@@ -166,6 +175,20 @@ class BatchCleaning:
             if not number % RECORDS_PER_PAUSE:
                 self._pause()
         return kept
+
+    def _apply_to_marker(self, batch: bytes, header: BatchHeader) -> bytes | bytearray | None:
+        is_over = header.has_delete_horizon and header.base_timestamp <= self._deletion_ms
+        is_needed = self._transactions.needs_marker(batch, header)
+        if not header.record_count or (is_over and not is_needed):
+            return _empty(batch, header) if self._marker_outlives(header) else None
+        self.records_kept += header.record_count
+        if is_needed or header.has_delete_horizon:
+            return batch
+        data = payload_of(batch, header, self._max_decompressed_bytes)
+        return _repacked(data, list(raw_records(data, header.record_count)), header, self._horizon_ms)
+
+    def _marker_outlives(self, header: BatchHeader) -> bool:
+        return header.next_offset == self._end_offset or self._epoch_of(header.producer_id) == header.producer_epoch
 
     def _apply_to_message(self, message: bytes, header: BatchHeader) -> bytes | bytearray | None:
         offsets = self._offsets

@@ -6,9 +6,8 @@ Its files are named by the base offset of the first of those, and by what became
     00000000000000000042.log.swap       complete and on disk: a start puts it in the place of what it covers
     00000000000000000042.log            in its place
 
-and likewise `.index`, `.timeindex` and, where one of the others had one, `.txnindex` (their entries one behind the
-other: no aborted transaction is removed). `segment_swap.py` has the order. Names change on the log owner's thread;
-writing and syncing is for a worker.
+and likewise `.index`, `.timeindex` and, where one of the others had one, `.txnindex`. `segment_swap.py` has the order.
+Names change on the log owner's thread; writing and syncing is for a worker.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from ottla.protocol.records.formats import parse_any_header
 from ottla.storage.files.files import File, Files, write_all
 from ottla.storage.formats import layout
 from ottla.storage.index.index_cache import IndexCache
+from ottla.storage.producers.transaction_index import AbortedTransaction, encode_transaction_index
 from ottla.storage.segment.segment import UNKNOWN, Segment
 
 MAX_SEGMENT_BYTES: Final = (1 << 31) - 1
@@ -39,6 +39,7 @@ class CleanedSegment:
     Attributes:
         segment: to be put into the log by `segment_swap.begin`.
         changes: whether it differs from what it replaces; for who writes it to say.
+        aborted: the entries of its `.txnindex`, once it is complete.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class CleanedSegment:
         self._files = files
         self._replaces = replaces
         self.changes = False
+        self.aborted: Sequence[AbortedTransaction] = ()
         base_offset = replaces[0].base_offset
         self.segment = Segment.create(
             files,
@@ -70,18 +72,7 @@ class CleanedSegment:
         self._txn_index: File | None = None
         self._waiting: list[bytes | bytearray] = []
         self._waiting_bytes = 0
-        self._txn_sources = [
-            path
-            for path in (layout.txn_index_file(directory, one.base_offset) for one in replaces)
-            if files.exists(path)
-        ]
-        if self._txn_sources:
-            try:
-                path = layout.txn_index_file(directory, base_offset, layout.CLEANED_SUFFIX)
-                self._txn_index = files.open(path, create=True)
-            except OSError:
-                self.discard()
-                raise
+        self._directory = directory
 
     def append(self, batch: bytes | bytearray) -> None:
         """Add a batch after the others. Raises OSError, SegmentTooLarge."""
@@ -99,14 +90,19 @@ class CleanedSegment:
         write_all(self.segment.file, self._waiting, self.segment.size_bytes - self._waiting_bytes)
         self._waiting, self._waiting_bytes = [], 0
 
-    def complete(self) -> None:
-        """Write what waits, the indexes too. Raises OSError."""
+    def complete(self, aborted: Sequence[AbortedTransaction]) -> None:
+        """Write what waits, the indexes too. `aborted`: whose markers are in it, and needed. Raises OSError."""
         self._write()
         self.segment.seal()
         self.segment.first_timestamp_ms = UNKNOWN
-        if self._txn_index is not None:
+        # An empty one, too, takes the place of that which it replaces.
+        replaced = (layout.txn_index_file(self._directory, one.base_offset) for one in self._replaces)
+        if aborted or any(self._files.exists(path) for path in replaced):
+            path = layout.txn_index_file(self._directory, self.segment.base_offset, layout.CLEANED_SUFFIX)
+            self._txn_index = self._files.open(path, create=True)
             self._txn_index.truncate(0)
-            write_all(self._txn_index, [self._files.read_bytes(path) for path in self._txn_sources], 0)
+            write_all(self._txn_index, [encode_transaction_index(aborted)], 0)
+        self.aborted = aborted
         # Where records have no timestamps, retention counts from when the file was written.
         modified_ms = self._files.modified_ms(self._replaces[-1].file.path)
         self._files.set_modified_ms(self.segment.file.path, modified_ms)

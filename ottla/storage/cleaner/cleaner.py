@@ -28,10 +28,11 @@ from ottla.storage.cleaner.batch_cleaning import BatchCleaning, Pause, put_keys
 from ottla.storage.cleaner.cleanable import Assessment, LogToAssess, group_segments
 from ottla.storage.cleaner.cleaned_segment import CleanedSegment, SegmentTooLarge
 from ottla.storage.cleaner.cleaning_reads import Unreadable, batches_of, reading
+from ottla.storage.cleaner.decided_transactions import DecidedTransactions, look_at_all, may_have_transactions
 from ottla.storage.cleaner.offset_map import OffsetMap
 from ottla.storage.files.disk_errors import is_full, is_passing
 from ottla.storage.files.files import NotOpened
-from ottla.storage.formats.layout import SWAP_SUFFIX
+from ottla.storage.formats import layout
 from ottla.storage.log.append_plan import RollLimits
 from ottla.storage.segment.segment import Segment
 
@@ -108,6 +109,7 @@ class LogCleaning:
         self.records_read = self.records_kept = 0
         self.map_utilization = 0.0
         self.end_offset = found.first_dirty_offset
+        self._transactions = DecidedTransactions()
         self._old_horizon_ms = 0
         """Tombstones of formats v0 and v1 go from segments that were last written then or before."""
 
@@ -116,6 +118,9 @@ class LogCleaning:
         found, sealed = self._found, self._state.segments[:-1]
         if found.first_uncleanable_offset <= found.first_dirty_offset:
             return
+        if may_have_transactions(self._log, sealed):
+            end_offset = found.first_uncleanable_offset
+            yield from self._in_pieces(look_at_all(self._transactions, self._log, self._state, end_offset), sealed)
         yield from self._in_pieces(self._fill(sealed), sealed)
         self.map_utilization = self._offsets.utilization
         end_offset = self._offsets.latest_offset + 1
@@ -150,7 +155,13 @@ class LogCleaning:
             for batch, header in batches_of(segment, position):
                 with reading(segment):
                     fits = put_keys(
-                        offsets, batch, header, found.first_dirty_offset, self._max_decompressed_bytes, self._pause
+                        offsets,
+                        batch,
+                        header,
+                        found.first_dirty_offset,
+                        self._max_decompressed_bytes,
+                        self._pause,
+                        self._transactions.is_aborted(header),
                     )
                 if not fits:
                     return
@@ -183,10 +194,12 @@ class LogCleaning:
             now_ms=self._now_ms,
             deletion_ms=self._deletion_ms,
             delete_retention_ms=self._state.config.delete_retention_ms,
-            end_offset=self._found.first_uncleanable_offset,
+            end_offset=self._end_of(group),
             last_offset_of=self._last_offset_of,
             max_decompressed_bytes=self._max_decompressed_bytes,
             pause=self._pause,
+            transactions=self._transactions,
+            epoch_of=self._epoch_of,
         )
         cleaned.changes = len(group) > 1
         modified_ms = self._log.files.modified_ms
@@ -203,14 +216,24 @@ class LogCleaning:
                     self.bytes_written += len(kept)
                 self.bytes_read += len(batch)
                 yield len(batch) + (0 if kept is None else len(kept))
+        aborted = self._transactions.take_entries()
         if cleaned.changes:
-            cleaned.complete()
+            cleaned.complete(aborted)
         self.records_read += decision.records_read
         self.records_kept += decision.records_kept
+
+    def _end_of(self, group: Sequence[Segment]) -> int:
+        """Where the segment after a group begins; the active one is never in a group."""
+        segments = self._state.segments
+        return segments[segments.index(group[-1]) + 1].base_offset
 
     def _last_offset_of(self, producer_id: int) -> int | None:
         entry = self._log.producers.get(producer_id)
         return entry.batches[-1].last_offset if entry is not None and entry.batches else None
+
+    def _epoch_of(self, producer_id: int) -> int | None:
+        entry = self._log.producers.get(producer_id)
+        return entry.epoch if entry is not None and not entry.batches else None
 
     # -- the owner's thread
 
@@ -240,7 +263,7 @@ class LogCleaning:
                 cleaned.discard()
                 return
             yield from self._synced(partial(_none, cleaned.sync), group)
-            self._change_names(partial(cleaned.rename, SWAP_SUFFIX))
+            self._change_names(partial(cleaned.rename, layout.SWAP_SUFFIX))
             yield from self._synced(self._sync_names, group)
             self._require_wanted(group)
         except CleaningAborted:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 def begin(log: Log, old: Sequence[Segment], cleaned: CleanedSegment) -> None:
     """Let `log` continue with the cleaned segment, whose files end in `.swap`; the old ones are to be retired."""
-    log.put_in_place(old, cleaned.segment)
+    log.put_in_place(old, cleaned.segment, cleaned.aborted)
 
 
 def retire(log: Log, segment: Segment, cleaned: CleanedSegment, waits_from_ms: int) -> None:

@@ -2,6 +2,11 @@
 
 A `-delete` directory is dead already: whatever is still there at the next start is removed at once. So the list here
 may be lost, and the removal may stop at any point.
+
+The directory itself goes last. As long as it is there, it says that checkpoint rows of its partition may be of the
+deleted topic. So it stays until these rows are gone from the disk:
+
+    files of the partition unlinked  ->  its rows dropped  ->  the `-delete` directory removed
 """
 
 from __future__ import annotations
@@ -9,16 +14,21 @@ from __future__ import annotations
 import heapq
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import NamedTuple
 
 from ottla.storage.files.files import Files
+from ottla.storage.formats.layout import TopicPartition
 
 logger = logging.getLogger(__name__)
 
+ForgetRows = Callable[[Path, Collection[TopicPartition]], None]
+"""Durably drops the checkpoint rows of deleted partitions of a log directory. Raises OSError."""
 
-def remove_tree(files: Files, directory: Path) -> None:
-    """Unlink all that is in a directory, then the directory. What is gone already is no error. Raises OSError."""
+
+def empty_tree(files: Files, directory: Path) -> None:
+    """Unlink all that is in a directory. What is gone already is no error. Raises OSError."""
     try:
         names = files.list_directory(directory)
     except FileNotFoundError:
@@ -32,7 +42,23 @@ def remove_tree(files: Files, directory: Path) -> None:
                 files.unlink(path)
             except FileNotFoundError:
                 continue
-    files.remove_directory(directory)
+
+
+def remove_tree(files: Files, directory: Path) -> None:
+    """Unlink all that is in a directory, then the directory. What is gone already is no error. Raises OSError."""
+    empty_tree(files, directory)
+    try:
+        files.remove_directory(directory)
+    except FileNotFoundError:
+        return
+
+
+class _Removal(NamedTuple):
+    """A directory to be removed, and whose it was."""
+
+    due_ms: int
+    directory: Path
+    partition: TopicPartition
 
 
 class DelayedRemovals:
@@ -43,36 +69,54 @@ class DelayedRemovals:
 
     def __init__(self, files: Files) -> None:
         self._files = files
-        self._due: list[tuple[int, Path]] = []
+        self._due: list[_Removal] = []
         self._guard = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._due)
 
-    def add(self, directory: Path, due_ms: int) -> None:
-        """Remove `directory` from `due_ms` on."""
+    def add(self, directory: Path, due_ms: int, partition: TopicPartition) -> None:
+        """Remove `directory`, in which `partition` was, from `due_ms` on."""
         with self._guard:
-            heapq.heappush(self._due, (due_ms, directory))
+            heapq.heappush(self._due, _Removal(due_ms, directory, partition))
 
     def next_due_ms(self) -> int | None:
         """When `remove_due` has something to do again, None if nothing waits."""
         with self._guard:
-            return self._due[0][0] if self._due else None
+            return self._due[0].due_ms if self._due else None
 
-    def remove_due(self, now_ms: int, may_remove: Callable[[Path], bool] = lambda _: True) -> int:
+    def remove_due(self, now_ms: int, forget_rows: ForgetRows, may_remove: Callable[[Path], bool]) -> int:
         """Remove what is due; returns how many directories went. One that cannot be removed is logged and left to the
         next start, as are those that must not be: `may_remove(directory)` says so, of a disk that has failed.
         """
-        removed = 0
-        while True:
-            with self._guard:
-                if not self._due or self._due[0][0] > now_ms:
-                    return removed
-                _, directory = heapq.heappop(self._due)
-            if not may_remove(directory):
+        emptied: dict[Path, list[_Removal]] = {}
+        while (one := self._pop_due(now_ms)) is not None:
+            if not may_remove(one.directory):
                 continue
             try:
-                remove_tree(self._files, directory)
-                removed += 1
+                empty_tree(self._files, one.directory)
+                emptied.setdefault(one.directory.parent, []).append(one)
             except OSError as error:
-                logger.warning("cannot remove %s now, the next start will: %s", directory, error)
+                _report(one.directory, error)
+        return sum(self._remove_emptied(root, removals, forget_rows) for root, removals in emptied.items())
+
+    def _pop_due(self, now_ms: int) -> _Removal | None:
+        with self._guard:
+            return heapq.heappop(self._due) if self._due and self._due[0].due_ms <= now_ms else None
+
+    def _remove_emptied(self, root: Path, removals: list[_Removal], forget_rows: ForgetRows) -> int:
+        removed = 0
+        path = root
+        try:
+            forget_rows(root, {one.partition for one in removals})
+            for one in removals:
+                path = one.directory
+                remove_tree(self._files, path)
+                removed += 1
+        except OSError as error:
+            _report(path, error)
+        return removed
+
+
+def _report(directory: Path, error: OSError) -> None:
+    logger.warning("cannot remove %s now, the next start will: %s", directory, error)

@@ -30,6 +30,7 @@ from typing import Final
 from ottla.storage.directories.blank_checkpoints import CONSEQUENCES, STARTS_LOST, Blank, meaning_of
 from ottla.storage.directories.directory_status import DirectoryStatus
 from ottla.storage.errors import StorageError
+from ottla.storage.files.disk_errors import is_full
 from ottla.storage.files.files import Files, write_all
 from ottla.storage.formats.checkpoint import BlankFile, BrokenFile, encode_offsets, read_offsets, write_offsets
 from ottla.storage.formats.layout import (
@@ -41,6 +42,7 @@ from ottla.storage.formats.layout import (
     REPLICATION_OFFSET_CHECKPOINT_FILE,
     TEMPORARY_SUFFIX,
     TopicPartition,
+    name_when_deleted,
 )
 from ottla.storage.formats.log_start_copy import BentRow, LogStartCopy, bent_row, encode_copy, read_copy
 from ottla.storage.formats.lost_starts import freed_starts, has_lost_starts
@@ -73,6 +75,8 @@ class DirectoryCheckpoints:
         """Whether the log starts are those that were once written here, as their copy says."""
         self.bent_start: BentRow | None = None
         """The row of `log-start-offset-checkpoint` in which a bit has flipped, until `believe_copy`."""
+        self.of_deleted: Set[TopicPartition] = frozenset()
+        """Partitions of deleted topics whose rows a start could not drop, for want of room."""
         self.guard = threading.RLock()
         """Held while rows are made and replaced, which waits for the disk."""
         self._never_written: set[str] = set()
@@ -114,14 +118,21 @@ class DirectoryCheckpoints:
             self.has_certain_starts = self._copy.rows == self.rows[LOG_START_OFFSET_CHECKPOINT_FILE]
 
     def believe_copy(self) -> None:
-        """Where a bit of the log starts has flipped, write them as they were; durable when this returns. Raises
+        """Where a bit of the log starts has flipped, use them as they were, and write them so if there is room. Raises
         OSError.
         """
         if self.bent_start is None or self._copy is None:
             return
         path = self._path / LOG_START_OFFSET_CHECKPOINT_FILE
         logger.error("%s: %s, by %s: it is rewritten", path, self.bent_start, LOG_START_COPY_FILE)
-        self._replace(LOG_START_OFFSET_CHECKPOINT_FILE, self._copy.rows)
+        try:
+            self._replace(LOG_START_OFFSET_CHECKPOINT_FILE, self._copy.rows, is_copied=True)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            # A broker without room must start, or nobody could make some. Both files stay as they are until then.
+            logger.warning("%s is rewritten later: %s", path, error.strerror)
+            self.rows[LOG_START_OFFSET_CHECKPOINT_FILE] = dict(self._copy.rows)
         self.bent_start, self.has_certain_starts = None, True
 
     def _take_blank(self, name: str, blank: BlankFile, *, is_ours: bool) -> None:
@@ -153,8 +164,12 @@ class DirectoryCheckpoints:
         """Whether a row of any file is about it."""
         return any(topic_partition in rows for rows in self.rows.values())
 
-    def gaps_before(self, topic_partition: TopicPartition, *, is_compacted: bool, keeps_order: bool) -> int:
-        """Below which offset missing ones are no loss, by what the last owner has left (`missing_offsets.py`)."""
+    def gaps_before(
+        self, topic_partition: TopicPartition, *, is_compacted: bool, keeps_order: bool, shows_synced: bool = False
+    ) -> int:
+        """Below which offset missing ones are no loss, by what the last owner has left (`missing_offsets.py`).
+        `shows_synced` says that the log's records are shown when they are on disk.
+        """
         clean_offset = self.rows[CLEANER_OFFSET_CHECKPOINT_FILE].get(topic_partition)
         if clean_offset is None and self.has_lost_cleaned:
             clean_offset = 0
@@ -163,6 +178,7 @@ class DirectoryCheckpoints:
             clean_offset=clean_offset,
             recovery_point=self.rows[RECOVERY_POINT_CHECKPOINT_FILE].get(topic_partition),
             keeps_order=keeps_order,
+            synced_offset=self.offset_of(REPLICATION_OFFSET_CHECKPOINT_FILE, topic_partition) if shows_synced else 0,
         )
 
     # -- writing
@@ -190,6 +206,21 @@ class DirectoryCheckpoints:
         if any(self.knows(one) for one in partitions):
             with self.guard:
                 self._drop(frozenset(partitions))
+
+    def forget_unless(self, partitions: Collection[TopicPartition], lives: Callable[[TopicPartition], bool]) -> None:
+        """As `forget`, of those that do not live again. That is asked under the guard: before a partition lives, it has
+        no rows of its own, and gets none as long as the guard is held. Raises OSError.
+        """
+        with self.guard:
+            self._drop(frozenset(one for one in partitions if not lives(one)))
+
+    def forget_leftovers(self, deleted: Collection[TopicPartition], present: Collection[TopicPartition]) -> None:
+        """At a start: durably drop the rows of partitions of which a `-delete` directory is there (`deleted`, by the
+        names that these have) and no other one. Raises OSError, also of a full disk; `of_deleted` holds then, too.
+        """
+        known = set().union(*self.rows.values())
+        self.of_deleted = frozenset(one for one in known - set(present) if name_when_deleted(one) in deleted)
+        self.forget(self.of_deleted)
 
     def settle(self) -> None:
         """Wait for whatever is being written: it may have a row of a log that was deleted since its rows were made."""
@@ -252,9 +283,12 @@ class DirectoryCheckpoints:
             else:
                 self.has_certain_starts = True
 
-    def _replace(self, name: str, rows: Mapping[TopicPartition, int]) -> None:
+    def _replace(self, name: str, rows: Mapping[TopicPartition, int], *, is_copied: bool = False) -> None:
+        """`is_copied` says that the copy of the log starts has these rows. It is not written again then: until the
+        checkpoint is, the times of both files are evidence, and the clock may be wrong just now.
+        """
         try:
-            if name == LOG_START_OFFSET_CHECKPOINT_FILE:
+            if name == LOG_START_OFFSET_CHECKPOINT_FILE and not is_copied:
                 self._put(LOG_START_COPY_FILE, encode_copy(rows))
             self._put(name, encode_offsets(rows))
         except OSError as error:

@@ -21,6 +21,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla.storage.directories.index_syncs import IndexSyncs
@@ -215,8 +216,21 @@ class LogCheckpoints:
         self._index_syncs.closed(topic_partition, log)
 
     def log_deleted(self, topic_partition: TopicPartition) -> None:
-        """A log is gone. Its rows go with the next writing, or before its name lives again."""
+        """A log is gone. Its rows go with the next writing, or before its name lives again, or its directory goes."""
         self._index_syncs.forget(topic_partition)
+
+    def forget_deleted(self, root: Path, partitions: Collection[TopicPartition]) -> None:
+        """Durably drop the rows of deleted partitions of the log directory at `root`, except of those that live there
+        again: theirs are of their new life. Any thread. Raises OSError.
+        """
+
+        def lives(one: TopicPartition) -> bool:
+            directory = self._directory_by_log.get(one)
+            return directory is not None and directory.path == root
+
+        for directory in self._not_offline():
+            if directory.path == root:
+                directory.checkpoints.forget_unless(partitions, lives)
 
     def write_last(self) -> None:
         """Write everything once more, after the logs were closed and before the stop is marked as clean."""

@@ -1,11 +1,14 @@
-"""Closing many logs at a stop: in several threads, in a bounded time, with a line from time to time that says how far
-it is.
+"""Closing many logs at a stop: in a bounded time, with a line from time to time that says how far it is.
 
-Each log is synced before its files are closed, two or three syncs of some milliseconds on a disk that is busy; several
-threads at once share what the file system does for all of them. A stop that takes longer than it may is given up: logs
-that are left are closed as they are, the directory is not marked clean, and the next start recovers them. Nothing is
-lost by that: what was acknowledged is where it was promised to be before its acknowledgement. Called by `manager.py`
-only.
+Each log has files that are not on the disk yet, and one that gets its name when they are. Where the volume can be
+synced as a whole (docs/decisions/one-sync-for-many-logs.md) all logs write first, the volume is synced, all names are
+given, and it is synced again: two syncs for `LOGS_OF_A_ROUND` logs. Elsewhere each log is synced alone, two or three
+syncs of some milliseconds on a disk that is busy; several threads at once share what the file system does for all of
+them.
+
+A stop that takes longer than it may is given up: logs that are left are closed as they are, the directory is not marked
+clean, and the next start recovers them. Nothing is lost by that: what was acknowledged is where it was promised to be
+before its acknowledgement. Called by `manager.py` only.
 """
 
 from __future__ import annotations
@@ -13,11 +16,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from ottla.storage.files.clock import Clock
+    from ottla.storage.files.files import Volume
     from ottla.storage.formats.layout import TopicPartition
     from ottla.storage.log.log import Log
 
@@ -28,6 +33,10 @@ LOGS_FOR_A_THREAD: Final = 16
 """With fewer, another thread would start too late to help."""
 LINE_EVERY_MS: Final = 5_000
 FOR_EVER_MS: Final = 1 << 62
+VOLUME_FROM: Final = 3
+"""With fewer logs, a sync of the volume would take as long as theirs."""
+LOGS_OF_A_ROUND: Final = 1_000
+"""Closed by two syncs of the volume; in between the stop looks at the clock."""
 
 Closed = tuple["TopicPartition", "Log", "OSError | None"]
 
@@ -78,6 +87,80 @@ class CloseProgress:
             return done
         elapsed_s = (self._clock.monotonic_ms() - self._began_ms) / 1_000
         return f"{done}, about {elapsed_s * (self.logs - self.logs_done) / self.logs_done:.0f} s left"
+
+
+def close_logs(
+    logs: Mapping[TopicPartition, Log], volume_of: Callable[[TopicPartition], Volume | None], progress: CloseProgress
+) -> list[Closed]:
+    """`close_all`, with those together that are on one volume. `volume_of`: of the directory of a log."""
+    alone = dict(logs)
+    together: dict[Volume, dict[TopicPartition, Log]] = {}
+    for one, log in logs.items():
+        volume = volume_of(one)
+        # A partition's directory may be a link to another disk.
+        if volume is not None and all(segment.file.device == volume.device for segment in log.segment_list):
+            together.setdefault(volume, {})[one] = log
+    closed: list[Closed] = []
+    for volume, its in together.items():
+        if len(its) >= VOLUME_FROM:
+            for one in its:
+                del alone[one]
+            closed += _close_by_volume(its, volume, progress)
+    return closed + close_all(alone, progress)
+
+
+def _close_by_volume(logs: Mapping[TopicPartition, Log], volume: Volume, progress: CloseProgress) -> list[Closed]:
+    waiting = iter(logs.items())
+    closed: list[Closed] = []
+    while not progress.is_over:
+        logs_of_round = list(islice(waiting, LOGS_OF_A_ROUND))
+        if not logs_of_round:
+            break
+        closed += _close_round(logs_of_round, volume, progress)
+    for _, log in waiting:
+        log.abandon()
+    return closed
+
+
+def _close_round(
+    logs: Sequence[tuple[TopicPartition, Log]], volume: Volume, progress: CloseProgress
+) -> Iterator[Closed]:
+    """Close some logs by two syncs of their volume."""
+    open_logs = [(one, log, log.close_by_volume()) for one, log in logs]
+    error: OSError | None = None
+    while True:
+        still_open = []
+        for one, log, steps in open_logs:
+            try:
+                if error is None:
+                    next(steps)
+                else:
+                    steps.throw(error)
+            except StopIteration:
+                yield one, log, None
+            except OSError as failure:
+                yield one, log, failure
+            else:
+                still_open.append((one, log, steps))
+                continue
+            progress.log_done()
+        open_logs = still_open
+        if not open_logs:
+            return
+        if progress.is_over:
+            for _, _, steps in open_logs:
+                steps.close()
+            return
+        error = _error_of(volume)
+
+
+def _error_of(volume: Volume) -> OSError | None:
+    """Sync it; what that ended with."""
+    try:
+        volume.sync()
+    except OSError as error:
+        return error
+    return None
 
 
 def close_all(logs: Mapping[TopicPartition, Log], progress: CloseProgress) -> list[Closed]:

@@ -32,11 +32,12 @@ from ottla.storage.formats.directory_format import (
     write_format,
 )
 from ottla.storage.formats.kafka_uuid import random_uuid
-from ottla.storage.formats.layout import FORMAT_FILE, LOCK_FILE, TEMPORARY_SUFFIX
+from ottla.storage.formats.layout import FORMAT_FILE, LOCK_FILE, META_PROPERTIES_FILE, TEMPORARY_SUFFIX
 from ottla.storage.formats.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 
 if TYPE_CHECKING:
     from ottla.storage.files.clock_trust import KnownTime
+    from ottla.storage.files.files import Volume
 
 
 class LogDirectory(DirectoryStatus):
@@ -65,6 +66,8 @@ class LogDirectory(DirectoryStatus):
         """The newest time that it knew of before this start wrote to it."""
         self.has_clock_file = False
         """Whether a sound `ottla.clock` says so."""
+        self.volume: Volume | None = None
+        """Its file system, where that can be synced as a whole: for the stop."""
         self.checkpoints = DirectoryCheckpoints(files, path, self)
         self._lock: Lock | None = None
         self._names_guard = threading.Lock()
@@ -165,6 +168,12 @@ class LogDirectory(DirectoryStatus):
         elif self.is_ours and self.checkpoints.has_lost_starts:
             self.checkpoints.write_missing()  # it was notified, and is not notified again
 
+    def open_volume(self) -> None:
+        """Hold its file system from now on, where that can be synced as a whole."""
+        if not self.is_offline:
+            with contextlib.suppress(OSError):
+                self.volume = self._files.open_volume(self.path / META_PROPERTIES_FILE)
+
     def take_over(self) -> None:
         """Say that it is ours from now on, once what its logs hold is recovered and the recovery points say so; a new
         one, which holds none, at once. Raises OSError.
@@ -183,6 +192,9 @@ class LogDirectory(DirectoryStatus):
 
     def release(self) -> None:
         """Give the lock back."""
+        if self.volume is not None:
+            self.volume.close()
+            self.volume = None
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -195,14 +207,17 @@ class LogDirectory(DirectoryStatus):
             self._names_made += 1
             return self._names_made
 
-    def sync_names(self, upto: int) -> None:
-        """Have that name on disk; one sync serves all that were made before it. Raises OSError, and from then on: a
-        second sync would not report what the first one lost.
+    def sync_names(self, upto: int, *, is_covered: bool = False) -> None:
+        """Have that name on disk; one sync serves all that were made before it, and `is_covered` says that one of the
+        volume has done so. Raises OSError, and from then on: a second sync would not report what the first one lost.
         """
         with self._names_guard:
             if self._names_synced < upto:
                 if self._names_error is not None:
                     raise OSError(self._names_error.errno, self._names_error.strerror, str(self.path))
+                if is_covered:
+                    self._names_synced = upto
+                    return
                 made = self._names_made
                 try:
                     self._files.sync_directory(self.path)

@@ -19,13 +19,15 @@ from ottla.storage.files.disk_errors import is_full
 from ottla.storage.formats.layout import (
     CLUSTER_METADATA_TOPIC,
     INDEX_OFFSET_CHECKPOINT_FILE,
+    LEADER_EPOCH_CHECKPOINT_FILE,
     LOG_START_OFFSET_CHECKPOINT_FILE,
     PARTITION_METADATA_FILE,
     RECOVERY_POINT_CHECKPOINT_FILE,
     REPLICATION_OFFSET_CHECKPOINT_FILE,
     partition_directory_name,
 )
-from ottla.storage.formats.partition_metadata import found_partition, sync_founded, write_partition_metadata
+from ottla.storage.formats.leader_epoch_checkpoint import begin_leader_epochs
+from ottla.storage.formats.partition_metadata import found_partition, write_partition_metadata
 from ottla.storage.index.index_cache import IndexCache
 from ottla.storage.recovery.recovery import open_log
 
@@ -50,7 +52,7 @@ class LogOpening:
         self._progress = progress
         self._index_cache = IndexCache()
 
-    def open(self, wanted: WantedLog, directory: LogDirectory, *, is_marked: bool) -> Log:
+    def open(self, wanted: WantedLog, directory: LogDirectory, *, is_marked: bool, is_new: bool = False) -> Log:
         """Open a log that is in `directory`, recovering what the checkpoints there do not vouch for.
 
         `is_marked`: its `partition.metadata` says already whose it is. Raises StorageError, BrokenFile, OSError after
@@ -70,6 +72,7 @@ class LogOpening:
                 config=wanted.config,
                 now_ms=self._now_ms(),
                 was_clean=directory.was_clean,
+                is_new=is_new,
                 recovery_point=directory.checkpoints.offset_of(RECOVERY_POINT_CHECKPOINT_FILE, topic_partition),
                 log_start_offset=directory.checkpoints.offset_of(LOG_START_OFFSET_CHECKPOINT_FILE, topic_partition),
                 high_watermark=directory.checkpoints.offset_of(REPLICATION_OFFSET_CHECKPOINT_FILE, topic_partition),
@@ -78,6 +81,7 @@ class LogOpening:
                     topic_partition,
                     is_compacted="compact" in wanted.config.cleanup_policy,
                     keeps_order=directory.keeps_order,
+                    shows_synced=wanted.config.ottla_acks_all == "sync",
                 ),
                 knows_log_starts=directory.is_ours and wanted.topic != CLUSTER_METADATA_TOPIC,
                 is_log_start_certain=directory.checkpoints.has_certain_starts,
@@ -120,8 +124,8 @@ class LogOpening:
             if not self._files.is_directory(path):
                 self._files.make_directory(path)
             name = directory.name_made()
-            found_partition(self._files, path, wanted.topic_id)
-            log = self.open(wanted, directory, is_marked=True)
+            founding = self._found(path, wanted)
+            log = self.open(wanted, directory, is_marked=True, is_new=True)
         except OSError as error:
             directory.mark_failed(error)
             if not directory.is_offline and wanted.topic != CLUSTER_METADATA_TOPIC:
@@ -130,10 +134,27 @@ class LogOpening:
                     remove_tree(self._files, path)
             raise
 
-        def found() -> None:
-            sync_founded(self._files, path)
-            directory.sync_names(name)
+        def sync_founding(is_covered: bool) -> None:
+            if not is_covered:
+                for file in founding:
+                    self._sync(file)
+            directory.sync_names(name, is_covered=is_covered)
 
-        log.unsynced.founding = found
+        log.unsynced.founding = sync_founding
         log.unsynced.was_on_disk = True  # it has nothing that was not written by this process
         return log
+
+    def _found(self, path: Path, wanted: WantedLog) -> list[Path]:
+        """Write the small files of a new partition; they are durable with the first sync of its log. Raises OSError."""
+        found_partition(self._files, path, wanted.topic_id)
+        if wanted.topic == CLUSTER_METADATA_TOPIC:  # its first epoch is that of the node
+            return [path / PARTITION_METADATA_FILE]
+        begin_leader_epochs(self._files, path)
+        return [path / PARTITION_METADATA_FILE, path / LEADER_EPOCH_CHECKPOINT_FILE]
+
+    def _sync(self, path: Path) -> None:
+        file = self._files.open(path, writable=True)
+        try:
+            file.fdatasync()
+        finally:
+            file.close()

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from ottla.storage.directories.delayed_removal import remove_tree
+from ottla.storage.directories.delayed_removal import empty_tree, remove_tree
 from ottla.storage.directories.directory_status import DirectoryState
 from ottla.storage.directories.log_directory import LogDirectory
 from ottla.storage.errors import StorageError
+from ottla.storage.files.disk_errors import is_full
 from ottla.storage.formats.layout import (
     CLUSTER_METADATA_TOPIC,
-    DELETE_DIRECTORY_SUFFIX,
     LOG_SUFFIX,
     DirectoryKind,
     TopicPartition,
@@ -53,11 +53,27 @@ class WantedLog(NamedTuple):
 
 
 def remove_leftovers(files: Files, directory: LogDirectory) -> None:
-    """Remove the `-delete` directories of an earlier run. Raises OSError."""
-    for name in files.list_directory(directory.path):
-        parsed = parse_partition_directory(name) if name.endswith(DELETE_DIRECTORY_SUFFIX) else None
-        if parsed is not None and parsed.kind is DirectoryKind.DELETED:
-            remove_tree(files, directory.path / name)
+    """Remove the `-delete` directories of an earlier run, and after a crash the checkpoint rows that may be theirs.
+
+    Raises OSError.
+    """
+    found = [(name, parse_partition_directory(name)) for name in files.list_directory(directory.path)]
+    known = [(directory.path / name, parsed) for name, parsed in found if parsed is not None]
+    deleted = {path: parsed.topic_partition for path, parsed in known if parsed.kind is DirectoryKind.DELETED}
+    for path in deleted:
+        empty_tree(files, path)
+    if not directory.was_clean:  # a clean stop has left rows of logs that are there only
+        present = {parsed.topic_partition for _, parsed in known if parsed.kind is DirectoryKind.PARTITION}
+        try:
+            directory.checkpoints.forget_leftovers(set(deleted.values()), present)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            # The directories stay, empty, so that the next start knows it, too.
+            logger.warning("%s: rows of deleted topics are dropped later: %s", directory.path, error)
+            return
+    for path in deleted:
+        remove_tree(files, path)
 
 
 def scan(files: Files, directories: Iterable[LogDirectory]) -> dict[TopicPartition, list[LogDirectory]]:

@@ -12,7 +12,7 @@ What holds on disk (docs/decisions/metadata-is-kafkas-log.md):
   the disk too. A crash before that leaves something, or nothing, that `open_logs` completes: creating waits for no
   disk.
 - Checkpoint rows of a log that could not be opened are kept; those of a deleted one are gone before its name lives
-  again.
+  again, and before its `-delete` directory goes, by which a start knows whose they are.
 - The mark of a clean stop is written last, and only where every log was opened and closed without an error.
 
 One thread owns the manager. `checkpoints`, `probe_full`, `look_at_room` and `unlink_due` wait for the disk and may be
@@ -24,19 +24,19 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from ottla.plain import Plain, field
 from ottla.storage.directories.delayed_removal import DelayedRemovals
 from ottla.storage.directories.directory_opening import Look, claim_directories, release_directories, take_directories
 from ottla.storage.directories.directory_shapes import refuse_partitions_without_metadata
 from ottla.storage.directories.directory_status import DirectoryState
 from ottla.storage.directories.load_progress import LoadInterrupted, LoadProgress
 from ottla.storage.directories.log_checkpoints import LogCheckpoints
-from ottla.storage.directories.log_closing import FOR_EVER_MS, CloseProgress, close_all
+from ottla.storage.directories.log_closing import FOR_EVER_MS, CloseProgress, close_logs
 from ottla.storage.directories.log_directory import LogDirectory
 from ottla.storage.directories.log_loading import Jobs, Opened, open_all
 from ottla.storage.directories.log_opening import LogOpening
@@ -71,17 +71,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class LoadedLogs:
+class LoadedLogs(Plain):
     """What `open_logs` did: open logs, partitions that are unavailable and why, partitions that were created, strays,
     and partitions of deleted topics that are being removed.
     """
 
-    logs: dict[TopicPartition, Log] = field(default_factory=dict)
-    failed: dict[TopicPartition, Exception] = field(default_factory=dict)
-    made: list[TopicPartition] = field(default_factory=list)
-    strays: list[Path] = field(default_factory=list)
-    deleted: list[TopicPartition] = field(default_factory=list)
+    logs: dict[TopicPartition, Log] = field(factory=dict)
+    failed: dict[TopicPartition, Exception] = field(factory=dict)
+    made: list[TopicPartition] = field(factory=list)
+    strays: list[Path] = field(factory=list)
+    deleted: list[TopicPartition] = field(factory=list)
 
 
 class LogManager:
@@ -139,6 +138,10 @@ class LogManager:
         claimed, self._claimed = self._claimed or claim_directories(self._files, self._config), []
         taken = take_directories(self._files, self._config, claimed, cluster_id, look)
         self.directories[:] = taken.directories
+        if self._config.ottla_syncfs_enable:
+            # Before the first log is written: whatever fails from now on is reported to the descriptors that they hold.
+            for directory in self.directories:
+                directory.open_volume()
         self.cluster_id = taken.cluster_id
 
     @property
@@ -333,7 +336,7 @@ class LogManager:
         for directory in self._not_offline():
             names = (RECOVERY_POINT_CHECKPOINT_FILE, REPLICATION_OFFSET_CHECKPOINT_FILE)
             reached = max(directory.checkpoints.offset_of(name, one) for name in names)
-            if reached:
+            if reached and one not in directory.checkpoints.of_deleted:
                 path = directory.path / partition_directory_name(*one)
                 logger.error("%s is gone: its log had reached offset %d, and is created again, empty", path, reached)
 
@@ -392,7 +395,8 @@ class LogManager:
             self.deletions.are_settled = False
             directory.mark_offline(error)
             raise
-        self._removals.add(doomed, self._clock.monotonic_ms() + log.config.file_delete_delay_ms)
+        due_ms = self._clock.monotonic_ms() + log.config.file_delete_delay_ms
+        self._removals.add(doomed, due_ms, topic_partition)
         return partial(_settle_deletion, directory, directory.name_made())
 
     def delete_unopened(self, topic: str, topic_id: UUID, partitions: Collection[int]) -> None:
@@ -406,7 +410,9 @@ class LogManager:
     def unlink_due(self, now_ms: int) -> int:
         """Remove deleted partitions whose delay is over; returns how many. `now_ms` is monotonic."""
         offline = {directory.path for directory in self.directories if directory.is_offline}
-        return self._removals.remove_due(now_ms, lambda directory: directory.parent not in offline)
+        return self._removals.remove_due(
+            now_ms, self.checkpoints.forget_deleted, lambda directory: directory.parent not in offline
+        )
 
     def next_unlink_ms(self) -> int | None:
         """When `unlink_due` has something to do (monotonic), None if nothing waits."""
@@ -428,7 +434,7 @@ class LogManager:
             else:
                 wanted[topic_partition] = log
         self.closing.begin(len(wanted), timeout_ms)
-        closed = close_all(wanted, self.closing)
+        closed = close_logs(wanted, lambda one: self._directory_by_log[one].volume, self.closing)
         for topic_partition, log, error in closed:
             if error is not None:
                 self._directory_by_log[topic_partition].mark_offline(error)

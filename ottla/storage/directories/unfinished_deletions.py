@@ -119,7 +119,7 @@ class UnfinishedDeletions:
     def _rename(self, directory: LogDirectory, one: TopicPartition) -> None:
         doomed = directory.path / delete_directory_name(*one)
         self._files.rename(directory.path / str(one), doomed)
-        self._removals.add(doomed, self._clock.monotonic_ms() + self._config.log_segment_delete_delay_ms)
+        self._removals.add(doomed, self._clock.monotonic_ms() + self._config.log_segment_delete_delay_ms, one)
 
     def _settle(self, directory: LogDirectory, renamed: list[Unwanted]) -> list[TopicPartition]:
         """Bring the new names to the disk, and say so; which."""

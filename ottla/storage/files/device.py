@@ -23,7 +23,12 @@ class Device:
         self.number = device
         """Its `st_dev`."""
         self.takes_nowait = bool(NOWAIT)
-        self.lives_in_memory = file_system_type(device) in _MEMORY_FILE_SYSTEMS
+        self.lives_in_memory = lives_in_memory(device)
+
+
+def lives_in_memory(device: int) -> bool:
+    """Whether the mounted file system with this `st_dev` has no disk."""
+    return file_system_type(device) in _MEMORY_FILE_SYSTEMS
 
 
 def file_system_type(device: int) -> str:

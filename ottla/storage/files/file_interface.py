@@ -132,8 +132,8 @@ class Volume(ABC):
 
     @abstractmethod
     def sync(self) -> None:
-        """Bring content and length of all files on it to the disk, those of other programs, too; waits for the disk.
-        May run in any thread. A new name is durable after `sync_directory` only, as with `fdatasync`.
+        """Bring content and length of all files on it to the disk, and all names, those of other programs, too; waits
+        for the disk. May run in any thread.
 
         Raises OSError if anything that was to be written since the volume was opened did not reach the disk: by this
         call or before it, and whosever it was. Such an error is reported once, so nothing can be said about what was
@@ -163,6 +163,15 @@ class Files(ABC):
         """Replace a small file so that after a crash it is either the old or the new one, and after the return the new
         one.
         """
+
+    def write_new(self, path: Path, data: bytes) -> None:
+        """Write a small file that is not read yet; what it held is gone. A crash may leave it blank."""
+        file = self.open(path, create=True)
+        try:
+            file.truncate(0)
+            write_all(file, [data], 0)
+        finally:
+            file.close()
 
     @abstractmethod
     def rename(self, old: Path, new: Path) -> None:
@@ -227,6 +236,10 @@ class Files(ABC):
         than `fdatasync`. Raises OSError.
         """
         return None
+
+    @abstractmethod
+    def lives_in_memory(self, path: Path) -> bool:
+        """Whether the file system of `path` has no disk (tmpfs): a sync costs nothing there. Raises OSError."""
 
     @abstractmethod
     def lock(self, path: Path) -> Lock:

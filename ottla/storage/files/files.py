@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ottla.storage.files.descriptor_shortage import DescriptorShortage
-from ottla.storage.files.device import Device
+from ottla.storage.files.device import Device, lives_in_memory
 from ottla.storage.files.directory_lock import lock_file
 from ottla.storage.files.file_interface import (
     IOV_MAX,
@@ -83,19 +83,26 @@ class OsFiles(Files):
 
     def write_atomically(self, path: Path, data: bytes) -> None:
         temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
-        fd = self.open_descriptor(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC)
+        self._write_whole(temporary, data, is_synced=True)
+        os.replace(temporary, path)
+        self.sync_directory(path.parent)
+
+    def write_new(self, path: Path, data: bytes) -> None:
+        self._write_whole(path, data, is_synced=False)
+
+    def _write_whole(self, path: Path, data: bytes, *, is_synced: bool) -> None:
+        fd = self.open_descriptor(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC)
         try:
             left = memoryview(data)
             while left:
                 left = left[os.write(fd, left) :]
-            os.fsync(fd)
+            if is_synced:
+                os.fsync(fd)
         except OSError as error:
-            error.filename = str(temporary)
+            error.filename = str(path)
             raise
         finally:
             os.close(fd)
-        os.replace(temporary, path)
-        self.sync_directory(path.parent)
 
     def rename(self, old: Path, new: Path) -> None:
         # Name and paths change together for `open_by_path`.
@@ -201,6 +208,9 @@ class OsFiles(Files):
 
     def open_volume(self, path: Path) -> OsVolume | None:
         return self._with_descriptor(path, lambda: open_volume(path))
+
+    def lives_in_memory(self, path: Path) -> bool:
+        return lives_in_memory(os.stat(path).st_dev)
 
     def lock(self, path: Path) -> Lock:
         return lock_file(path)

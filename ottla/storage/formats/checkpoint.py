@@ -85,10 +85,11 @@ def _parse_rows(path: Path, text: str) -> list[tuple[int, list[str]]]:
 
 def write_rows(files: Files, path: Path, rows: Sequence[str]) -> None:
     """Replace a checkpoint; durable when this returns. Raises OSError."""
-    files.write_atomically(path, _encode(rows))
+    files.write_atomically(path, encode_rows(rows))
 
 
-def _encode(rows: Sequence[str]) -> bytes:
+def encode_rows(rows: Sequence[str]) -> bytes:
+    """The bytes of a checkpoint."""
     return "\n".join([str(VERSION), str(len(rows)), *rows, ""]).encode("utf-8")
 
 
@@ -131,7 +132,7 @@ def write_offsets(files: Files, path: Path, offsets: Mapping[TopicPartition, int
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
     """The bytes of a checkpoint with these rows, sorted."""
-    return _encode([f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items())])
+    return encode_rows([f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items())])
 
 
 def _shown(text: str) -> str:

@@ -64,7 +64,9 @@ PARTITION_METADATA_FILE = "partition.metadata"
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 OFFSETS_TOPIC = "__consumer_offsets"
 """Where groups and committed offsets are kept (Kafka's `Topic.GROUP_METADATA_TOPIC_NAME`)."""
-INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state", "__share_group_state"})
+TRANSACTIONS_TOPIC = "__transaction_state"
+"""Where transactional ids are kept (Kafka's `Topic.TRANSACTION_STATE_TOPIC_NAME`)."""
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, "__share_group_state"})
 """Topics that coordinators write and clients do not."""
 
 MAX_TOPIC_NAME_CHARACTERS = 249
@@ -162,6 +164,12 @@ def delete_directory_name(topic: str, partition: int, unique_id: uuid.UUID | Non
     unique id distinguishes two partitions cut to the same name, and two lives of one topic.
     """
     return _marked_name(topic, partition, DELETE_DIRECTORY_SUFFIX, unique_id)
+
+
+def name_when_deleted(one: TopicPartition) -> TopicPartition:
+    """What `parse_partition_directory` makes of the name of its `-delete` directory."""
+    length = MAX_FILE_NAME_BYTES - len(delete_directory_name("", one.partition))
+    return TopicPartition(one.topic[:length], one.partition)
 
 
 def stray_directory_name(topic: str, partition: int, unique_id: uuid.UUID | None = None) -> str:

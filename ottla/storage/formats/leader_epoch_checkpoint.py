@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ottla.storage.files.files import Files
-from ottla.storage.formats.checkpoint import BrokenFile, parse_int, read_rows, write_rows
+from ottla.storage.formats.checkpoint import BrokenFile, encode_rows, parse_int, read_rows, write_rows
 from ottla.storage.formats.layout import LEADER_EPOCH_CHECKPOINT_FILE, MAX_OFFSET
 
 MAX_EPOCH = (1 << 31) - 1
@@ -49,3 +49,8 @@ def write_leader_epochs(files: Files, directory: Path, entries: Iterable[EpochEn
     """Replace the partition's epochs; durable when this returns. Raises OSError."""
     rows = [f"{entry.epoch} {entry.start_offset}" for entry in entries]
     write_rows(files, directory / LEADER_EPOCH_CHECKPOINT_FILE, rows)
+
+
+def begin_leader_epochs(files: Files, directory: Path) -> None:
+    """Write the file of a new partition, with epoch 0 at offset 0; not durable yet. Raises OSError."""
+    files.write_new(directory / LEADER_EPOCH_CHECKPOINT_FILE, encode_rows(["0 0"]))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from ottla.storage.files.files import Files, write_all
+from ottla.storage.files.files import Files
 from ottla.storage.formats.checkpoint import BlankFile, BrokenFile, read_text
 from ottla.storage.formats.kafka_uuid import ZERO_UUID, uuid_from_text, uuid_to_text
 from ottla.storage.formats.layout import PARTITION_METADATA_FILE
@@ -75,24 +75,8 @@ def write_partition_metadata(files: Files, directory: Path, topic_id: UUID) -> N
 
 
 def found_partition(files: Files, directory: Path, topic_id: UUID) -> None:
-    """The same in a new directory, not durable yet: a crash may leave it blank. `sync_founded` sees to that. Raises
-    OSError.
-    """
-    file = files.open(directory / PARTITION_METADATA_FILE, create=True)
-    try:
-        file.truncate(0)
-        write_all(file, [_encode(topic_id)], 0)
-    finally:
-        file.close()
-
-
-def sync_founded(files: Files, directory: Path) -> None:
-    """Bring what `found_partition` wrote to the disk; its name is the directory's matter. Raises OSError."""
-    file = files.open(directory / PARTITION_METADATA_FILE, writable=True)
-    try:
-        file.fdatasync()
-    finally:
-        file.close()
+    """The same in a new directory, not durable yet: a crash may leave it blank. Raises OSError."""
+    files.write_new(directory / PARTITION_METADATA_FILE, _encode(topic_id))
 
 
 def _encode(topic_id: UUID) -> bytes:

@@ -14,8 +14,10 @@ from typing import Final, NamedTuple, overload
 from ottla.config.topic import TopicConfig
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records.batch import (
+    CONTROL_BIT,
     HEADER_BYTES,
     LENGTH_PREFIX_BYTES,
+    TRANSACTIONAL_BIT,
     CorruptBatch,
     header_fields,
 )
@@ -23,6 +25,9 @@ from ottla.protocol.records.compression import Compression
 
 NO_TIMESTAMP: Final = -1
 FIRST_PRODUCE_VERSION_WITH_ZSTD: Final = 7
+TAKES_ZSTD: Final = 1
+TAKES_TRANSACTIONS: Final = 2
+"""What the requests of a call may bring: by their version, and because they are part of a transaction."""
 _MAGIC_POSITION: Final = 16
 _MIN_INT64: Final = -(1 << 63)
 _MAX_INT64: Final = (1 << 63) - 1
@@ -32,8 +37,6 @@ BOUNDS_HOLD_MS: Final = 1_000
 """How long `set_bounds` is good for: they are so much narrower than what is allowed, and what is outside is checked
 again by itself."""
 _LOG_APPEND_TIME_BIT: Final = 0x08
-_TRANSACTIONAL_BIT: Final = 0x10
-_CONTROL_BIT: Final = 0x20
 
 
 class AppendEntry(NamedTuple):
@@ -43,10 +46,18 @@ class AppendEntry(NamedTuple):
         records: exactly the bytes that the client sent for the partition; writable, because base offset and leader
             epoch are patched in place, and valid until `Log.append` returns.
         api_version: of the Produce request: zstd is refused below 7.
+        is_transactional: the batch may be of a transaction, which is open in its coordinator and has the partition.
     """
 
     records: memoryview
     api_version: int
+    is_transactional: bool = False
+
+    @property
+    def takes(self) -> int:
+        """`TAKES_ZSTD`, `TAKES_TRANSACTIONS`."""
+        takes = TAKES_ZSTD if self.api_version >= FIRST_PRODUCE_VERSION_WITH_ZSTD else 0
+        return takes | TAKES_TRANSACTIONS if self.is_transactional else takes
 
 
 class RecordError(NamedTuple):
@@ -167,6 +178,7 @@ class BatchRules:
         "earliest_ms",
         "is_compacted",
         "is_log_append_time",
+        "is_of_clients",
         "is_plain",
         "latest_ms",
         "level",
@@ -178,14 +190,18 @@ class BatchRules:
         "validates_records",
     )
 
-    def __init__(self, config: TopicConfig) -> None:
+    def __init__(self, config: TopicConfig, *, is_of_clients: bool = True) -> None:
+        """`is_of_clients`: clients write to the topic. In an internal one the broker's own records all have keys, and
+        no time is spent on decoding them again; those that a producer's transaction brings have no sequences.
+        """
+        self.is_of_clients = is_of_clients
         self.max_message_bytes = config.max_message_bytes
         self.segment_bytes = config.segment_bytes
         self.max_batch_bytes = min(self.max_message_bytes, self.segment_bytes)
         self.before_max_ms = config.message_timestamp_before_max_ms
         self.after_max_ms = config.message_timestamp_after_max_ms
         self.is_log_append_time = config.message_timestamp_type == "LogAppendTime"
-        self.is_compacted = "compact" in config.cleanup_policy
+        self.is_compacted = is_of_clients and "compact" in config.cleanup_policy
         self.validates_records = config.ottla_validate_records
         self.max_decompressed_bytes = config.ottla_batch_max_decompressed_bytes
         self.target, self.level = _target_compression(config)
@@ -273,19 +289,23 @@ def timestamp_out_of_range(base_ms: int, max_ms: int, rules: BatchRules, now_ms:
     )
 
 
-def check_attributes(attributes: int, takes_zstd: bool) -> None:
+def check_attributes(attributes: int, takes: int, producer_id: int) -> None:
     """Refuse a codec that does not exist, or not in that version of Produce, and what clients may not say."""
     codec = attributes & 0x07
     if codec > Compression.ZSTD:
         raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"there is no compression {codec}")
-    if codec == Compression.ZSTD and not takes_zstd:
+    if codec == Compression.ZSTD and not takes & TAKES_ZSTD:
         raise Refused(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce {FIRST_PRODUCE_VERSION_WITH_ZSTD} or later"
         )
-    if attributes & _CONTROL_BIT:
+    if attributes & CONTROL_BIT:
         raise Refused(ErrorCode.INVALID_RECORD, "clients may not write control records")
-    if attributes & _TRANSACTIONAL_BIT:
-        raise Refused(ErrorCode.INVALID_TXN_STATE, "transactions are not supported")
+    if attributes & TRANSACTIONAL_BIT:
+        if not takes & TAKES_TRANSACTIONS:
+            text = "the batch is of a transaction, and the request names no transactional id"
+            raise Refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, text)  # as Kafka
+        if producer_id < 0:
+            raise Refused(ErrorCode.INVALID_RECORD, "the batch is of a transaction, and names no producer")
     if attributes & _LOG_APPEND_TIME_BIT:
         raise Refused(ErrorCode.INVALID_TIMESTAMP, "a producer may not set the timestamp type to LogAppendTime")
 

@@ -12,7 +12,8 @@ from typing import Final
 from ottla.config.topic import TopicConfig
 from ottla.protocol.records.batch import parse_header
 from ottla.storage.index.sparse_index import MAX_RELATIVE_OFFSET, CorruptIndex
-from ottla.storage.producers.producer_state import ProducerEntry, ProducerStates, advance
+from ottla.storage.producers.producer_entry import ProducerEntry
+from ottla.storage.producers.producer_state import ProducerStates, advance
 from ottla.storage.segment.segment import INDEX_ENTRIES_BEHIND, Segment
 
 NO_TIMESTAMP: Final = -1

@@ -10,14 +10,13 @@ checkpoint lists the epochs: an epoch is in it before any batch of the epoch is 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
+from ottla.plain import Plain
 from ottla.protocol.records.batch import BatchHeader
 from ottla.storage.formats.leader_epoch_checkpoint import EpochEntry
 
 
-@dataclass(slots=True)
-class _Run:
+class _Run(Plain):
     epoch: int
     start_offset: int
     batches: int = 1

@@ -15,17 +15,22 @@ passed in. Created by `recovery.open_log`. Follows Kafka's UnifiedLog and LocalL
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property, partial
 
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.records.batch import parse_header
+from ottla.protocol.records.batch import BatchHeader, parse_header, set_log_append_time
 from ottla.protocol.records.checksum import crc32c
+from ottla.protocol.records.control import end_transaction_marker
 from ottla.storage.log.append import AppendResult
 from ottla.storage.log.append_plan import SegmentRun, plan_runs
 from ottla.storage.log.log_append import LogAppend
 from ottla.storage.log.log_reader import ANY_BYTES, End
 from ottla.storage.log.log_retention import LogRetention
+from ottla.storage.producers.producer_entry import ProducerEntry
+from ottla.storage.producers.producer_state import after_marker, check_marker
+from ottla.storage.producers.transaction_index import AbortedTransaction
 from ottla.storage.segment import timestamp_lookup
 from ottla.storage.segment.segment import Segment
 from ottla.storage.segment.slice import EMPTY_SLICE, LogSlice
@@ -55,17 +60,61 @@ class Log(LogAppend):
         if header.base_offset != self.log_end_offset:
             raise ValueError(f"{self.name}: a batch at {header.base_offset} does not follow {self.log_end_offset}")
         self.leader_epoch = max(self.leader_epoch, header.partition_leader_epoch)
+        return self._store(batch, header, (), now_ms)
+
+    def append_marker(
+        self, producer_id: int, producer_epoch: int, *, is_commit: bool, coordinator_epoch: int, now_ms: int
+    ) -> AppendResult:
+        """Store the control batch that ends a producer's transaction, also where none is open, as Kafka does.
+
+        Refusals are INVALID_PRODUCER_EPOCH and TRANSACTION_COORDINATOR_FENCED. After them, and after a failed write
+        (KAFKA_STORAGE_ERROR), all is as before.
+        """
+        known = self.producers.get(producer_id)
+        refusal = check_marker(known, producer_id, producer_epoch, coordinator_epoch)
+        if refusal is not None:
+            return AppendResult(
+                refusal.error_code, log_start_offset=self.log_start_offset, error_message=refusal.message
+            )
+        batch = end_transaction_marker(
+            producer_id,
+            producer_epoch,
+            is_commit=is_commit,
+            coordinator_epoch=coordinator_epoch,
+            timestamp_ms=now_ms,
+            base_offset=self.log_end_offset,
+            leader_epoch=self.leader_epoch,
+        )
+        if self._rules.is_log_append_time:
+            set_log_append_time(batch, now_ms)
+        entry = after_marker(known, producer_id, producer_epoch, coordinator_epoch, now_ms, now_ms)
+        result = self._store(batch, parse_header(batch), (entry,), now_ms)
+        if result.error_code is ErrorCode.NONE:
+            aborted = self.transactions.end(producer_id, result.base_offset, is_aborted=not is_commit)
+            if aborted is not None:
+                self._note_aborted(aborted)
+        return result
+
+    def _store(
+        self, batch: bytes | bytearray, header: BatchHeader, producers: Sequence[ProducerEntry], now_ms: int
+    ) -> AppendResult:
+        """Write one batch of the broker itself, which makes `producers` of those that were."""
         problem = self._begin_write()
         if problem is not None:
             return self._storage_refusal(problem)
-        run = self._run_of_active(now_ms)
         planned = (batch, len(batch), header.base_offset, header.last_offset, header.max_timestamp)
-        runs = plan_runs(run, [planned], now_ms)
+        runs = plan_runs(self._run_of_active(now_ms), [planned], now_ms)
+        runs[-1].producers = producers
         error = self._write(runs, header.next_offset, now_ms)
         if error is not None:
             return self._storage_refusal(error)
-        self.transactions.note(header, lambda: bytes(batch))
         return AppendResult(ErrorCode.NONE, header.base_offset, header.last_offset, -1, self.log_start_offset)
+
+    def _note_aborted(self, aborted: AbortedTransaction) -> None:
+        """Have the index of aborted transactions written some time (transaction_index.py)."""
+        base_offset = self.segment_list.active.base_offset
+        if self.unsynced.transaction_indexes.add(base_offset, aborted):
+            self._write_transaction_indexes(base_offset)
 
     def roll(self, now_ms: int) -> None:
         """Start a new segment at the log end; nothing happens when the active one is empty.
@@ -195,6 +244,51 @@ class Log(LogAppend):
             RuntimeError: a sync is running, or a producer snapshot is being written.
             OSError: something is not on disk: no clean-shutdown marker may be written. The files are closed.
         """
+        with self._closing() as active:
+            ticket = self.begin_sync()
+            if ticket is not None:
+                ticket.run()
+                self.end_sync(ticket)
+            if self.unsynced.was_on_disk:
+                active.sync_changes()
+            else:
+                active.sync()
+            indexes = self.unsynced.transaction_indexes.begin_sync(self.log_end_offset)
+            if indexes is not None:
+                indexes.run()
+                self.unsynced.transaction_indexes.end_sync(indexes)
+            self.unsynced.sync_last_names()
+            self._require_all_synced()
+            snapshot = self._begin_last_snapshot()
+            if snapshot is not None:
+                snapshot.run()
+                self._end_last_snapshot(snapshot)
+
+    def close_by_volume(self) -> Generator[None, None, None]:
+        """`close` of a log among many: at each of two `yield`s the caller syncs the volume, for all at once, and
+        throws an OSError of that into each. If it is closed before its end, files stay as they are. Raises as `close`.
+        """
+        with self._closing() as active:
+            ticket = self.begin_sync()
+            active.flush_indexes()
+            snapshot = self._begin_last_snapshot()
+            if snapshot is not None:
+                snapshot.fill(is_synced=False)
+            yield
+            if ticket is not None:
+                ticket.finish(is_covered=True)
+                self.end_sync(ticket)
+            self.unsynced.sync_names(is_covered=True)
+            self._require_all_synced()
+            if snapshot is not None:
+                snapshot.give_name()
+            yield
+            if snapshot is not None:
+                self._end_last_snapshot(snapshot)
+
+    @contextmanager
+    def _closing(self) -> Iterator[Segment]:
+        """What both ways of closing begin and end with; the active segment."""
         if self.unsynced.ticket is not None:
             raise RuntimeError(f"{self.name}: a sync is running")
         if self.producer_snapshots.writing is not None and not self.producer_snapshots.writing.is_over:
@@ -202,24 +296,19 @@ class Log(LogAppend):
         try:
             if self.error is not None:
                 raise OSError(f"{self.name} had failed: {self.error}")
-            self.segment_list.active.complete_time_index()
-            ticket = self.begin_sync()
-            if ticket is not None:
-                ticket.run()
-                self.end_sync(ticket)
-            if self.unsynced.was_on_disk:
-                self.segment_list.active.sync_changes()
-            else:
-                self.segment_list.active.sync()
-            self.unsynced.sync_last_names()
-            if self.recovery_point != self.log_end_offset:
-                raise OSError(f"{self.name}: indexes could not be completed")
-            self._write_last_snapshot()
+            active = self.segment_list.active
+            active.complete_time_index()
+            self.unsynced.transaction_indexes.write()
+            yield active
         except OSError as error:
             self.fail(error)
             raise
         finally:
             self.abandon()
+
+    def _require_all_synced(self) -> None:
+        if self.recovery_point != self.log_end_offset:
+            raise OSError(f"{self.name}: indexes could not be completed")
 
     def call_when_quiet(self, callback: Callable[[], None]) -> None:
         """Call back when no thread works for this log, except for syncs; at once if none does. Until then files may be

@@ -21,6 +21,7 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records.batch import (
     LENGTH_PREFIX_BYTES,
     MAGIC,
+    TRANSACTIONAL_BIT,
     BatchHeader,
     HeaderFields,
     place_batch,
@@ -29,8 +30,8 @@ from ottla.protocol.records.batch import (
 from ottla.protocol.records.checksum import crc32c
 from ottla.storage.files.files import IOV_MAX
 from ottla.storage.log.append import (
-    FIRST_PRODUCE_VERSION_WITH_ZSTD,
     LAST_PLAIN_CODEC,
+    TAKES_ZSTD,
     Appended,
     AppendEntry,
     AppendResult,
@@ -44,13 +45,18 @@ from ottla.storage.log.append_plan import PlannedBatch, SegmentRun, plan_produce
 from ottla.storage.log.log_state import LogState
 from ottla.storage.log.log_writer import MAX_WRITE_BYTES, short_write, undo_write, write_run
 from ottla.storage.log.rewrite import rewrite
-from ottla.storage.producers.producer_state import (
+from ottla.storage.producers.producer_entry import (
+    IN_TRANSACTION,
     MAX_SEQUENCE,
+    NO_TRANSACTION,
+    WITHOUT_SEQUENCE,
     BatchFields,
     ProducerEntry,
+)
+from ottla.storage.producers.producer_state import (
     ProducerStates,
     advance_by,
-    check_sequence,
+    check_batch,
     due_sequence,
     find_duplicate,
 )
@@ -72,16 +78,15 @@ class LogAppend(LogState):
     def append(self, entries: Sequence[AppendEntry], now_ms: int) -> Sequence[AppendResult]:
         """Store the batches of requests of any version; one result per entry, in order."""
         results: list[AppendResult] = []
-        for takes_zstd, group in groupby(entries, _takes_zstd):
-            results += self.append_batches([entry.records for entry in group], now_ms, takes_zstd=takes_zstd)
+        for takes, group in groupby(entries, _takes):
+            results += self.append_batches([entry.records for entry in group], now_ms, takes)
         return results
 
-    def append_batches(self, entries: list[memoryview], now_ms: int, takes_zstd: bool = True) -> Appended:
+    def append_batches(self, entries: list[memoryview], now_ms: int, takes: int = TAKES_ZSTD) -> Appended:
         """Store a turn's batches; one result each, in order. An OSError becomes KAFKA_STORAGE_ERROR in each result.
 
         Base offset and leader epoch are written into the batches' own bytes. A refused one does not affect the others.
-        `takes_zstd`: whether the requests are of a version that may bring zstd. What is returned is good until the next
-        call.
+        `takes`: what the requests may bring (`TAKES_ZSTD` ...). What is returned is good until the next call.
         """
         health = self._health
         if (
@@ -108,7 +113,7 @@ class LogAppend(LogState):
             self.leader_epoch,
             self.log_start_offset,
             now_ms,
-            takes_zstd,
+            takes,
         )
         if batches:
             if run.add_all(batches, added_bytes, newest_ms, now_ms):
@@ -194,8 +199,13 @@ class LogAppend(LogState):
             self.fail(undo_error)
 
     def _publish_producers(self, run: SegmentRun) -> None:
+        opened: list[ProducerEntry] = []
         for entry in run.producers:
             self.producers.publish(entry)
+            if entry[3] is not NO_TRANSACTION and entry.current_txn_first_offset >= 0:
+                opened.append(entry)
+        if opened:
+            self.transactions.begin(opened)
         run.producers = ()
 
     def _publish(self, runs: Sequence[SegmentRun], next_offset: int) -> None:
@@ -239,7 +249,7 @@ def validate_and_assign(  # noqa: PLR0915  (one loop without calls: what it says
     leader_epoch: int,
     log_start_offset: int,
     now_ms: int,
-    takes_zstd: bool,
+    takes: int,
 ) -> tuple[list[PlannedBatch], int, int, int, Sequence[ProducerEntry]]:
     """Look at each entry and give its batch the next offsets, or say why not.
 
@@ -288,15 +298,19 @@ def validate_and_assign(  # noqa: PLR0915  (one loop without calls: what it says
                 raise Refused(ErrorCode.CORRUPT_MESSAGE, "the batch's checksum does not match its bytes")
             # Nothing to ask of the common case: a known codec other than zstd, and none of the bits that are refused.
             if attributes and not 0 < attributes <= LAST_PLAIN_CODEC:
-                check_attributes(attributes, takes_zstd)
+                check_attributes(attributes, takes, producer_id)
+                if attributes & TRANSACTIONAL_BIT and epoch >= 0:
+                    epoch += IN_TRANSACTION
             if base_ms < earliest_ms or max_ms > latest_ms or max_ms < base_ms:
                 check_timestamps(base_ms, max_ms, rules, now_ms)
             if producer_id >= 0 or not is_plain:
                 if producer_id >= 0 and (sequence < 0 or epoch < 0):
-                    raise Refused(
-                        ErrorCode.INVALID_RECORD,
-                        f"sequence {sequence} and epoch {epoch} cannot be those of producer {producer_id}",
-                    )
+                    if rules.is_of_clients or epoch < 0:
+                        raise Refused(
+                            ErrorCode.INVALID_RECORD,
+                            f"sequence {sequence} and epoch {epoch} cannot be those of producer {producer_id}",
+                        )
+                    epoch += WITHOUT_SEQUENCE
                 if not is_plain:
                     records, fields = rewrite(  # noqa: PLW2901  (a name of its own is time on the hot path)
                         records, BatchHeader._make(fields), rules, now_ms
@@ -349,8 +363,8 @@ def validate_and_assign(  # noqa: PLR0915  (one loop without calls: what it says
     return batches, added_bytes, newest_ms, next_offset, changed
 
 
-def _takes_zstd(entry: AppendEntry) -> bool:
-    return entry.api_version >= FIRST_PRODUCE_VERSION_WITH_ZSTD
+def _takes(entry: AppendEntry) -> int:
+    return entry.takes
 
 
 def _in_order(stored: Appended, not_stored: dict[int, AppendResult]) -> list[AppendResult]:
@@ -389,6 +403,6 @@ def _require_sequence(producers: ProducerStates, producer: ProducerEntry | None,
                 f"sequence {header.base_sequence} of producer {header.producer_id} is behind {earlier}, "
                 "which found no room and has to be stored first",
             )
-    refusal = check_sequence(producer, header)
+    refusal = check_batch(producer, header)
     if refusal is not None:
         raise Refused(refusal.error_code, refusal.message)

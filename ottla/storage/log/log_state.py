@@ -22,9 +22,10 @@ from ottla.storage.log.append_plan import RollLimits, SegmentRun
 from ottla.storage.log.leader_epochs import LeaderEpochs
 from ottla.storage.log.log_reader import End, LogReader
 from ottla.storage.log.recovery_report import RecoveryReport
-from ottla.storage.log.sync import SyncTicket, UnsyncedState
+from ottla.storage.log.sync import Place, SyncTicket, UnsyncedState
 from ottla.storage.producers.producer_snapshots import Pause, ProducerSnapshots, SnapshotWrite, no_pause
 from ottla.storage.producers.producer_state import ProducerStates
+from ottla.storage.producers.transaction_index import AbortedTransaction
 from ottla.storage.producers.transactions import LogTransactions
 from ottla.storage.segment.segment import Segment
 from ottla.storage.segment.segment_list import SegmentList
@@ -48,7 +49,7 @@ class LogState:
         size_bytes: of all `.log` files.
         recovery: what opening found.
         producer_snapshots: those that are being written.
-        transactions: those that Apache Kafka aborted, or left open, in this directory.
+        transactions: those that are open or were aborted, as far as that is visible.
         on_roll: called in the middle of an append that begins a new segment; its owner may sync the old one.
         error: why the log no longer writes, or None.
     """
@@ -102,8 +103,14 @@ class LogState:
         self.unsynced = UnsyncedState(
             files, directory, epochs, has_unsynced_names=report.has_unsynced_names, was_on_disk=report.was_on_disk
         )
+        for base_offset, aborted in report.unwritten_indexes.items():
+            self.unsynced.transaction_indexes.rewrite(base_offset, aborted)
         self.producer_snapshots = ProducerSnapshots(
-            files, directory, self.unsynced.sync_names, synced_offset=snapshot_offset
+            files,
+            directory,
+            self.unsynced.sync_names,
+            synced_offset=snapshot_offset,
+            transaction_indexes=self.unsynced.transaction_indexes,
         )
         self._active_run: SegmentRun | None = None
         self._appended = Appended([], [], NO_TIMESTAMP, -1)
@@ -112,7 +119,7 @@ class LogState:
     def configure(self, config: TopicConfig) -> None:
         """Give the log a new configuration; it takes effect with the next call."""
         self.config = config
-        self._rules = BatchRules(config)
+        self._rules = BatchRules(config, is_of_clients=self._is_of_clients)
         self._limits = RollLimits(config)
         self._active_run = None
         self._is_synced_before_shown = config.ottla_acks_all == "sync"
@@ -190,10 +197,25 @@ class LogState:
                 segment.seal()
             except OSError as error:
                 self._derived_file_failed(error)
+        if self.unsynced.transaction_indexes.has_unwritten(segment.base_offset):
+            self._write_transaction_indexes(segment.base_offset)
+
+    def _write_transaction_indexes(self, base_offset: int | None = None) -> bool:
+        """Write what waits for the `.txnindex` of a segment, or of all; False after a failure, which the log notes."""
+        try:
+            self.unsynced.transaction_indexes.write(base_offset)
+        except OSError as error:
+            self._derived_file_failed(error)
+            return False
+        return True
 
     def begin_snapshot(self, pause: Pause = no_pause) -> SnapshotWrite | None:
         """A producer snapshot that is to be written, None when there is none; `end_snapshot` when it ran."""
-        return self.producer_snapshots.begin(self.synced_offset, pause) if self.takes_writes else None
+        if not self.takes_writes or not self.producer_snapshots.is_due(self.synced_offset):
+            return None
+        if not self._write_transaction_indexes():
+            return None
+        return self.producer_snapshots.begin(self.synced_offset, pause)
 
     def end_snapshot(self, write: SnapshotWrite) -> None:
         """Record that a producer snapshot was written, or was not: then a start has more to replay."""
@@ -201,18 +223,20 @@ class LogState:
         if write.error is not None and not write.is_abandoned:
             self._derived_file_failed(write.error)
 
-    def _write_last_snapshot(self) -> None:
-        """Write a producer snapshot of the log end, when the whole log is on disk. Raises OSError unless the disk is
-        full.
+    def _begin_last_snapshot(self) -> SnapshotWrite | None:
+        """The producer snapshot of the log end, which is named when the whole log is on disk; None when it is there.
+
+        Raises OSError when the one before it has failed.
         """
         snapshots = self.producer_snapshots
         if snapshots.writing is not None:
-            self.end_snapshot(snapshots.writing)  # the broker stops: its end was not reported any more
+            self._end_last_snapshot(snapshots.writing)  # the broker stops: its end was not reported any more
         snapshots.take(self.log_end_offset, self.producers)
-        write = self.begin_snapshot()
-        if write is not None:
-            write.run()
-            self.end_snapshot(write)
+        return snapshots.begin(self.log_end_offset) if self.takes_writes else None
+
+    def _end_last_snapshot(self, write: SnapshotWrite) -> None:
+        """Record that it was written, or was not for want of room. Raises OSError for any other reason."""
+        self.end_snapshot(write)
         if self.error is not None:
             raise OSError(f"{self.name} has failed: {self.error}")
 
@@ -245,7 +269,7 @@ class LogState:
             return None
         active = self.segment_list.active
         return self.unsynced.begin(
-            self.segment_list, End(self.log_end_offset, active.base_offset, active.size_bytes), self._seal
+            self.segment_list, (self.log_end_offset, active.base_offset, active.size_bytes), self._seal
         )
 
     def end_sync(self, ticket: SyncTicket) -> None:
@@ -255,7 +279,7 @@ class LogState:
         # It never goes back to the base of a segment that was rolled meanwhile: a start looks at that one's indexes
         # from anywhere inside it, and offsets that the cleaner found below the recovery point stay below it.
         self.recovery_point = max(self.recovery_point, self.unsynced.end(ticket))
-        self.synced_offset = ticket.end.offset
+        self.synced_offset = ticket.end_offset
         if self._is_synced_before_shown:
             self._raise_high_watermark(ticket.end)
 
@@ -275,9 +299,9 @@ class LogState:
         logger.error("%s: accepts no more writes until a restart: %s", self.name, error)
         self._health.mark_offline(error if isinstance(error, OSError) else OSError(str(error)))
 
-    def _raise_high_watermark(self, place: End) -> None:
-        if place.offset > self.high_watermark:
-            self.high_watermark = place.offset
+    def _raise_high_watermark(self, place: Place) -> None:
+        if place[0] > self.high_watermark:
+            self.high_watermark = place[0]
             self.reader.high_watermark = place
 
     # -- leader epochs
@@ -297,9 +321,13 @@ class LogState:
 
     # -- segments change
 
-    def put_in_place(self, old: Sequence[Segment], new: Segment) -> None:
-        """Replace neighbouring segments below the high watermark by the cleaner's `new` (segment_swap.py)."""
+    def put_in_place(self, old: Sequence[Segment], new: Segment, aborted: Sequence[AbortedTransaction] = ()) -> None:
+        """Replace neighbouring segments below the high watermark by the cleaner's `new` (segment_swap.py), whose
+        `.txnindex` has `aborted`.
+        """
         self.segment_list.replace(old, new)
+        following = self.segment_list.slot_for(new.base_offset) + 1
+        self.transactions.replace_aborted(new.base_offset, self.segment_list[following].base_offset, aborted)
         for segment in old:
             segment.is_deleted = True
             self.forget_segment(segment)
@@ -322,4 +350,5 @@ class LogState:
         """Update the state after a segment was removed from the list."""
         self._active_run = None
         self.unsynced.segment_gone(segment)
+        self.unsynced.transaction_indexes.forget(segment.base_offset)
         self.reader.forget_hints()

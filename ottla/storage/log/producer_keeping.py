@@ -40,18 +40,26 @@ def keep_producers(log: LogState, offset: int, pause: Pause) -> Generator[Callab
         # None was taken, or it could not be written. The log that it covers must be on disk, too.
         limit = log.log_end_offset
         snapshots.take(limit, log.producers)
+    try:
+        log.unsynced.transaction_indexes.write()
+    except OSError as failure:
+        return _without_snapshot(log, offset, failure)
     write = snapshots.begin(limit, pause)
     if write is not None:
         try:
             yield write.run
         finally:
             snapshots.end(write)
-        error = write.error
-        if error is not None and not write.is_abandoned:
-            if is_full(error):
-                logger.warning("%s: no room for a producer snapshot: %s", log.name, error)
-                return offset
-            if not is_passing(error):
-                log.fail(error)
-            raise error
+        if write.error is not None and not write.is_abandoned:
+            return _without_snapshot(log, offset, write.error)
     return min(offset, snapshots.synced_offset)
+
+
+def _without_snapshot(log: LogState, offset: int, error: OSError) -> int:
+    """What `keep_producers` gives, or raises, where it met this error."""
+    if is_full(error):
+        logger.warning("%s: no room for a producer snapshot: %s", log.name, error)
+        return offset
+    if not is_passing(error):
+        log.fail(error)
+    raise error

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ottla.plain import Plain, field
+
+if TYPE_CHECKING:
+    from ottla.storage.producers.transaction_index import AbortedTransaction
 
 
-@dataclass(slots=True)
-class RecoveryReport:
+class RecoveryReport(Plain):
     """One log's opening.
 
     Attributes:
@@ -18,6 +23,7 @@ class RecoveryReport:
         quarantined: names of `.corrupt-<ms>` files.
         has_unsynced_names: names of files may not be durable yet; the log's first sync covers them.
         lost_below_high_watermark: acknowledged records are lost.
+        unwritten_indexes: entries of `.txnindex` files for which there was no room, by base offset.
         gap: the offset where the log ended early, and the one where it continues, in a new leader epoch.
     """
 
@@ -27,7 +33,8 @@ class RecoveryReport:
     scanned_segments: int = 0
     rebuilt_indexes: int = 0
     truncated_bytes: int = 0
-    quarantined: list[str] = field(default_factory=list)
+    quarantined: list[str] = field(factory=list)
     has_unsynced_names: bool = False
     lost_below_high_watermark: bool = False
+    unwritten_indexes: dict[int, Sequence[AbortedTransaction]] = field(factory=dict)
     gap: tuple[int, int] | None = None

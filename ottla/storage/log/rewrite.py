@@ -41,11 +41,11 @@ def rewrite(records: memoryview, header: BatchHeader, rules: BatchRules, now_ms:
     repacks = rules.target is not None and rules.target != header.codec
     if rules.is_compacted or rules.validates_records or repacks:
         decoded = _decode(records, rules)
-        _check_records(decoded, rules, now_ms)
+        newest_ms = _check_records(decoded, rules, now_ms)
         if repacks:
             records = _repack(decoded, header, rules)
         elif not rules.is_log_append_time:
-            _correct_max_timestamp(records, header, max(record.timestamp for record in decoded))
+            _correct_max_timestamp(records, header, newest_ms)
         header = parse_header(records)
     if rules.is_log_append_time:
         set_log_append_time(records, now_ms)
@@ -62,24 +62,39 @@ def _decode(records: memoryview, rules: BatchRules) -> list[Record]:
         raise Refused(ErrorCode.INVALID_RECORD, str(error)) from None
 
 
-def _check_records(decoded: Sequence[Record], rules: BatchRules, now_ms: int) -> None:
+def _check_records(decoded: Sequence[Record], rules: BatchRules, now_ms: int) -> int:
+    """The largest timestamp of the records. Raises Refused for those that may not be stored.
+
+    Column by column: where nothing is wrong, nothing is asked of each record by itself.
+    """
+    offsets = [record.offset for record in decoded]
+    if offsets != list(range(len(offsets))):
+        number, offset = next((number, offset) for number, offset in enumerate(offsets) if offset != number)
+        raise Refused(ErrorCode.INVALID_RECORD, f"record {number} of the batch has the offset delta {offset}")
+    timestamps = [record.timestamp for record in decoded] or [0]
+    oldest_ms, newest_ms = min(timestamps), max(timestamps)
+    if oldest_ms < -MAX_TIMESTAMP_MS - 1 or newest_ms > MAX_TIMESTAMP_MS or newest_ms - oldest_ms > MAX_TIMESTAMP_MS:
+        # Deltas can express it; the new batch for the records cannot.
+        raise Refused(ErrorCode.INVALID_TIMESTAMP, f"the records' timestamps reach from {oldest_ms} to {newest_ms}")
+    has_all_keys = not rules.is_compacted or None not in [record.key for record in decoded]
+    is_in_range = rules.is_log_append_time or not (
+        now_ms - oldest_ms > rules.before_max_ms or newest_ms - now_ms > rules.after_max_ms
+    )
+    if not (has_all_keys and is_in_range):
+        _check_each(decoded, rules, now_ms)
+    return newest_ms
+
+
+def _check_each(decoded: Sequence[Record], rules: BatchRules, now_ms: int) -> None:
+    """Raise Refused with the records that lack a key or have a timestamp out of range, if there are any."""
     errors: list[RecordError] = []
     stamps = 0
     for number, record in enumerate(decoded):
-        if record.offset != number:
-            raise Refused(
-                ErrorCode.INVALID_RECORD, f"record {number} of the batch has the offset delta {record.offset}"
-            )
         if rules.is_compacted and record.key is None:
             errors.append(RecordError(number, "a compacted topic takes no record without a key"))
         elif not rules.is_log_append_time and _is_out_of_range(record.timestamp, rules, now_ms):
             stamps += 1
             errors.append(RecordError(number, f"timestamp {record.timestamp} is out of range"))
-    oldest_ms = min((record.timestamp for record in decoded), default=0)
-    newest_ms = max((record.timestamp for record in decoded), default=0)
-    if oldest_ms < -MAX_TIMESTAMP_MS - 1 or newest_ms > MAX_TIMESTAMP_MS or newest_ms - oldest_ms > MAX_TIMESTAMP_MS:
-        # Deltas can express it; the new batch for the records cannot.
-        raise Refused(ErrorCode.INVALID_TIMESTAMP, f"the records' timestamps reach from {oldest_ms} to {newest_ms}")
     if errors:
         code = ErrorCode.INVALID_TIMESTAMP if stamps else ErrorCode.INVALID_RECORD
         message = f"{len(errors)} of {len(decoded)} records were refused, the first: {errors[0].message}"

@@ -13,16 +13,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from ottla.storage.files.disk_errors import is_full
 from ottla.storage.files.files import File, Files, NotOpened
 from ottla.storage.log.leader_epochs import LeaderEpochs
-from ottla.storage.log.log_reader import End
+from ottla.storage.producers.transaction_index import IndexSync, TransactionIndexes
 from ottla.storage.segment.segment import Segment
 from ottla.storage.segment.segment_list import SegmentList
 
 logger = logging.getLogger(__name__)
+
+Place = tuple[int, int, int]
+"""The fields of an `End`; a plain tuple, since each sync of each log makes one."""
+
+Step = Callable[[bool], None]
+"""A part of a sync beside the `.log` files; it is given whether a sync of the volume has covered it."""
 
 
 class SyncTicket:
@@ -34,31 +41,32 @@ class SyncTicket:
             their volume. `finish` does the rest.
     """
 
-    __slots__ = ("_steps", "directory_changes", "dirty", "end", "files", "finished", "is_abandoned")
+    __slots__ = (
+        *("_steps", "directory_changes", "dirty", "end", "end_offset", "files", "finished", "is_abandoned"),
+        "transaction_indexes",
+    )
 
     def __init__(
         self,
-        end: End,
-        *,
+        end: Place,
         dirty: Sequence[tuple[Segment, int, int]],
         finished: Sequence[Segment],
         directory_changes: int,
         files: Sequence[File],
-        steps: Sequence[Callable[[], None]],
+        steps: Sequence[Step],
+        transaction_indexes: IndexSync | None = None,
     ) -> None:
         self.end = end
+        self.end_offset = end[0]
+        """The offset below which everything is covered."""
         self.files = files
         self.dirty = dirty
         self.finished = finished
         self.directory_changes = directory_changes
+        self.transaction_indexes = transaction_indexes
         self.is_abandoned = False
         """Cancel: the topic was deleted, so neither the remaining work nor its result matters."""
         self._steps = steps
-
-    @property
-    def end_offset(self) -> int:
-        """The offset below which everything is covered."""
-        return self.end.offset
 
     def segments(self) -> set[Segment]:
         """The segments whose files it uses."""
@@ -80,15 +88,18 @@ class SyncTicket:
         """Block until one of `files` is on disk. Raises as `run`."""
         self._do(file.fdatasync)
 
-    def finish(self) -> None:
-        """Do what follows when all `files` are on disk: names, indexes, leader epochs. Raises as `run`."""
+    def finish(self, *, is_covered: bool = False) -> None:
+        """Do what follows when all `files` are on disk: names, indexes, leader epochs. Raises as `run`.
+
+        `is_covered`: a sync of their volume that began after the ticket has brought names and other files along.
+        """
         for step in self._steps:
-            self._do(step)
+            self._do(partial(step, is_covered))
 
     @property
-    def has_steps(self) -> bool:
-        """Whether `finish` does anything."""
-        return bool(self._steps)
+    def steps(self) -> int:
+        """How many steps `finish` has."""
+        return len(self._steps)
 
     def _do(self, step: Callable[[], None]) -> None:
         if self.is_abandoned:
@@ -115,6 +126,7 @@ class UnsyncedState:
         "_unfinished",
         "founding",
         "ticket",
+        "transaction_indexes",
         "was_on_disk",
     )
 
@@ -132,7 +144,8 @@ class UnsyncedState:
         self.was_on_disk = was_on_disk
         """Whether all files were on disk when the log was opened: a clean stop of ours said so, or it is new."""
         self._unfinished: list[Segment] = []
-        self.founding: Callable[[], None] | None = None
+        self.transaction_indexes = TransactionIndexes(files, directory, self.name_changed)
+        self.founding: Step | None = None
         """Syncs the existence of the partition itself; part of the first ticket."""
         self.ticket: SyncTicket | None = None
 
@@ -150,12 +163,15 @@ class UnsyncedState:
         if not is_sure or self._directory_changes != self._directory_synced:
             self.sync_names()
 
-    def sync_names(self) -> None:
-        """Sync the names in the log's directory; any thread may call. Raises OSError, and again in every later call: a
-        second sync, in another thread, would not report what the first one lost.
+    def sync_names(self, is_covered: bool = False) -> None:
+        """Sync the names in the log's directory; any thread may call. `is_covered`: a sync of the volume has done so.
+
+        Raises OSError, and again in every later call: a second sync would not report what the first one lost.
         """
         if self._names_error is not None:
             raise OSError(self._names_error.errno, self._names_error.strerror, str(self._directory))
+        if is_covered:
+            return
         try:
             self._files.sync_directory(self._directory)
         except OSError as error:
@@ -181,7 +197,7 @@ class UnsyncedState:
         if segment in self._unfinished:
             self._unfinished.remove(segment)
 
-    def begin(self, segments: SegmentList, end: End, seal: Callable[[Segment], None]) -> SyncTicket | None:
+    def begin(self, segments: SegmentList, end: Place, seal: Callable[[Segment], None]) -> SyncTicket | None:
         """A ticket for everything that is not on disk, None when there is nothing. `seal` retries to complete the
         indexes.
 
@@ -190,43 +206,51 @@ class UnsyncedState:
         """
         if self.ticket is not None:
             raise RuntimeError(f"{self._directory}: a sync is running already")
-        dirty: list[tuple[Segment, int, int]] = []
-        files: list[File] = []
+        dirty: tuple[tuple[Segment, int, int], ...] = ()
+        files: tuple[File, ...] = ()
         # Those with unsynced bytes are all at the end of the list, where the active one may still be empty.
         for segment in reversed(segments):
             size_bytes = segment.size_bytes
             if segment.synced_bytes < size_bytes:
-                dirty.append((segment, size_bytes, segment.cuts))
-                files.append(segment.file)
+                dirty = ((segment, size_bytes, segment.cuts), *dirty)  # oldest first
+                files = (segment.file, *files)
             elif size_bytes:
                 break
-        if len(dirty) > 1:  # oldest first
-            dirty.reverse()
-            files.reverse()
-        steps: list[Callable[[], None]] = []
-        finished = []
+        finished: Sequence[Segment] = ()
+        steps: Sequence[Step] = ()
+        indexes: IndexSync | None = None
+        if (
+            self._directory_changes != self._directory_synced
+            or self._unfinished
+            or self.founding is not None
+            or self._epochs.first_unwritten_offset is not None
+        ):
+            finished, indexes, steps = self._other_steps(seal)
+        if not files and not steps:
+            return None
+        if self.founding is not None:
+            steps = [*steps, self.founding]
+        # By position: names cost a quarter more, and each log of a round has one.
+        ticket = self.ticket = SyncTicket(end, dirty, finished, self._directory_changes, files, steps, indexes)
+        return ticket
+
+    def _other_steps(self, seal: Callable[[Segment], None]) -> tuple[list[Segment], IndexSync | None, list[Step]]:
+        """Segments that a roll has finished, and what is to be done besides the `.log` files; rarely anything."""
+        steps: list[Step] = []
+        finished: list[Segment] = []
         for segment in self._unfinished:
             seal(segment)
-            if segment.is_sealed:
+            if segment.is_sealed and not self.transaction_indexes.has_unwritten(segment.base_offset):
                 finished.append(segment)
-                steps += [segment.offset_index.sync, segment.time_index.sync]
+                steps.append(partial(_sync_indexes, segment))
+        indexes = self.transaction_indexes.begin_sync(finished[-1].base_offset + 1) if finished else None
+        if indexes is not None:
+            steps.append(partial(_sync_transaction_indexes, indexes))
         if self._directory_changes != self._directory_synced:
             steps.append(self.sync_names)
         if self._epochs.first_unwritten_offset is not None:
             steps.append(self._write_epochs)
-        if not files and not steps:
-            return None
-        if self.founding is not None:
-            steps.append(self.founding)
-        self.ticket = SyncTicket(
-            end,
-            dirty=dirty,
-            finished=finished,
-            directory_changes=self._directory_changes,
-            files=files,
-            steps=steps,
-        )
-        return self.ticket
+        return finished, indexes, steps
 
     def end(self, ticket: SyncTicket) -> int:
         """Record a ticket that ran; returns the new recovery point."""
@@ -237,18 +261,20 @@ class UnsyncedState:
                 segment.synced_bytes = size_bytes
         for segment in ticket.finished:
             self.segment_gone(segment)
+        if ticket.transaction_indexes is not None:
+            self.transaction_indexes.end_sync(ticket.transaction_indexes)
         self._directory_synced = ticket.directory_changes
         unwritten = self._epochs.first_unwritten_offset
         if unwritten is None and not self._unfinished:
-            return ticket.end.offset
+            return ticket.end_offset
         holding = [segment.base_offset for segment in self._unfinished] + ([] if unwritten is None else [unwritten])
-        return min([ticket.end.offset, *holding])
+        return min([ticket.end_offset, *holding])
 
     def postpone(self, ticket: SyncTicket) -> None:
         """Withdraw a ticket that met NotOpened. The next ticket syncs all of it again."""
         self.ticket = None
 
-    def _write_epochs(self) -> None:
+    def _write_epochs(self, is_covered: bool) -> None:
         """Write the leader epochs. The records are on disk already, and a start finds their epoch in them: on a full
         disk the file stays unchanged, and the recovery point before them, until the next ticket.
         """
@@ -264,3 +290,15 @@ class UnsyncedState:
         if self.ticket is not None:
             self.ticket.is_abandoned = True
             self.ticket = None
+
+
+def _sync_indexes(segment: Segment, is_covered: bool) -> None:
+    """Of a sealed segment: all entries are in the files."""
+    if not is_covered:
+        segment.offset_index.sync()
+        segment.time_index.sync()
+
+
+def _sync_transaction_indexes(indexes: IndexSync, is_covered: bool) -> None:
+    if not is_covered:
+        indexes.run()

@@ -11,10 +11,12 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from ottla.protocol.records.batch import BatchHeader, CorruptBatch, decode_batch
+from ottla.protocol.records.batch import BatchHeader, CorruptBatch
+from ottla.protocol.records.control import decode_transaction_end
 from ottla.storage.files.files import Files
 from ottla.storage.formats import layout
-from ottla.storage.producers.producer_state import CorruptSnapshot, ProducerStates
+from ottla.storage.producers.producer_state import ProducerStates
+from ottla.storage.producers.snapshot_format import CorruptSnapshot
 from ottla.storage.producers.transactions import TransactionReplay
 from ottla.storage.segment.damage import sound_batch_behind
 from ottla.storage.segment.scan import SEQUENTIAL_CHUNK_BYTES, walk
@@ -112,8 +114,8 @@ def _replay(
         position = segment.floor(start_offset)
         for at, header in _batches(segment, position):
             if header.producer_id >= 0 and header.last_offset >= start_offset:
-                marker = _marker(segment, at, header) if header.is_control else None
-                states.replay(header, now_ms, marker)
+                coordinator_epoch = _coordinator_epoch(segment, at, header) if header.is_control else -1
+                states.replay(header, now_ms, coordinator_epoch)
                 transactions.note(header, partial(segment.file.pread, header.size_bytes, at))
 
 
@@ -138,10 +140,10 @@ def _batches(segment: Segment, position: int) -> Iterator[tuple[int, BatchHeader
             position = behind
 
 
-def _marker(segment: Segment, position: int, header: BatchHeader) -> bytes | None:
-    """The value of a control batch's record, which names the coordinator's epoch."""
+def _coordinator_epoch(segment: Segment, position: int, header: BatchHeader) -> int:
+    """What a control batch's record says, -1 for one that says nothing."""
     try:
-        records = decode_batch(segment.file.pread(header.size_bytes, position))
+        end = decode_transaction_end(segment.file.pread(header.size_bytes, position))
     except CorruptBatch:
-        return None
-    return records[0].value if records else None
+        return -1
+    return -1 if end is None else end.coordinator_epoch

@@ -4,8 +4,8 @@ The owner of the log takes the producers' entries at the roll. Those never chang
 what is appended later does not show in them, and taking 50,000 of them is a list of 50,000 pointers: 0.3 ms. To encode
 them takes 20 to 90 ms and to sync them a disk's time, so all of that is a worker's, piece by piece (`SnapshotWrite`).
 
-- What a snapshot speaks of is on disk before it: only then is it written. After a power cut none is there that speaks
-  of records which are not, and one that retention has relied on is believed.
+- What a snapshot speaks of is on disk before it, and what the `.txnindex` files say of that: only then is it written.
+  After a power cut none is there that speaks of records which are not, and retention may rely on the one it has seen.
 - A file has its name when it is whole and synced (`.tmp`, then renamed, then the name synced): whatever a stop in
   between leaves is no `.snapshot`, and a start removes it.
 - No promise rests on when it is written: a start reads the batches after the newest one. Only retention waits
@@ -22,20 +22,22 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ottla.storage.files.files import Files, write_all
 from ottla.storage.formats import layout
-from ottla.storage.producers.producer_state import encode_snapshot
+from ottla.storage.producers.snapshot_format import encode_snapshot
+from ottla.storage.producers.transaction_index import IndexSync, TransactionIndexes
 
 if TYPE_CHECKING:
-    from ottla.storage.producers.producer_state import ProducerEntry
+    from ottla.storage.producers.producer_entry import ProducerEntry
 
 logger = logging.getLogger(__name__)
 
 MOST_WAITING: Final = 2
-"""Each holds the entries as they were then: 0.4 to 1.2 KB for each producer that has written since (measured)."""
+"""Each holds the entries as they were then: 0.3 to 0.9 KB for each producer that has written since (measured)."""
 
 Pause = Callable[[], object]
 """Called between two pieces of work, in the thread that does it."""
@@ -57,6 +59,7 @@ class SnapshotWrite:
     __slots__ = (
         "_entries",
         "_files",
+        "_indexes",
         "_path",
         "_pause",
         "_sync_names",
@@ -74,7 +77,9 @@ class SnapshotWrite:
         entries: Sequence[ProducerEntry],
         sync_names: Callable[[], None],
         pause: Pause,
+        indexes: IndexSync | None = None,
     ) -> None:
+        """`indexes`: what has to be on disk before the snapshot has its name."""
         self.offset = offset
         self.error: OSError | None = None
         self.is_abandoned = False
@@ -84,27 +89,56 @@ class SnapshotWrite:
         self._entries = entries
         self._sync_names = sync_names
         self._pause = pause
+        self._indexes = indexes
 
     def run(self) -> None:
         """Block until the snapshot is on disk, or `error` says why it is not. In any thread."""
-        temporary = self._path.with_name(self._path.name + layout.TEMPORARY_SUFFIX)
         try:
-            self._fill(temporary)
-            if not self.is_abandoned:
-                self._files.rename(temporary, self._path)
-                self._sync_names()
-        except OSError as error:
-            self.error = error
-            with suppress(OSError):  # else a start removes it
-                self._files.unlink(temporary)
-        except Exception as error:  # a bug, but who waits for the end of it must hear of it
-            logger.exception("bug: a producer snapshot failed")
-            self.error = OSError(f"a bug: {error}")
+            if self._indexes is not None:
+                self._noting_errors(partial(self._sync_indexes, self._indexes))
+            self.fill(is_synced=True)
+            self.give_name(self._sync_names)
         finally:
             self.is_over = True
 
-    def _fill(self, temporary: Path) -> None:
-        file = self._files.open(temporary, create=True)
+    def fill(self, *, is_synced: bool) -> None:
+        """Write the temporary file; one that is not synced has to be on disk before `give_name`."""
+        if self.error is None:
+            self._noting_errors(partial(self._fill, is_synced=is_synced))
+
+    def give_name(self, sync_names: Callable[[], None] | None = None) -> None:
+        """Rename the temporary file. Without `sync_names` it is the caller who makes the name durable."""
+        if self.error is None and not self.is_abandoned:
+            self._noting_errors(partial(self._rename, sync_names))
+        self.is_over = True
+
+    @property
+    def _temporary(self) -> Path:
+        return self._path.with_name(self._path.name + layout.TEMPORARY_SUFFIX)
+
+    def _noting_errors(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except OSError as error:
+            self.error = error
+            with suppress(OSError):  # else a start removes it
+                self._files.unlink(self._temporary)
+        except Exception as error:  # a bug, but who waits for the end of it must hear of it
+            logger.exception("bug: a producer snapshot failed")
+            self.error = OSError(f"a bug: {error}")
+
+    def _sync_indexes(self, indexes: IndexSync) -> None:
+        if not self.is_abandoned:
+            indexes.run()
+            self._sync_names()
+
+    def _rename(self, sync_names: Callable[[], None] | None) -> None:
+        self._files.rename(self._temporary, self._path)
+        if sync_names is not None:
+            sync_names()
+
+    def _fill(self, *, is_synced: bool) -> None:
+        file = self._files.open(self._temporary, create=True)
         try:
             if file.size():
                 file.truncate(0)
@@ -113,7 +147,8 @@ class SnapshotWrite:
                     return
                 write_all(file, [piece], position)
                 self._pause()
-            file.fdatasync()
+            if is_synced:
+                file.fdatasync()
         finally:
             file.close()
 
@@ -126,11 +161,24 @@ class ProducerSnapshots:
         writing: the one that a thread has in hand.
     """
 
-    __slots__ = ("_after", "_directory", "_files", "_sync_names", "_waiting", "synced_offset", "writing")
+    __slots__ = (
+        *("_after", "_directory", "_files", "_indexes", "_indexes_of_writing", "_sync_names", "_waiting"),
+        "synced_offset",
+        "writing",
+    )
 
     def __init__(
-        self, files: Files, directory: Path, sync_names: Callable[[], None], *, synced_offset: int = -1
+        self,
+        files: Files,
+        directory: Path,
+        sync_names: Callable[[], None],
+        *,
+        synced_offset: int = -1,
+        transaction_indexes: TransactionIndexes | None = None,
     ) -> None:
+        """`transaction_indexes` of the log: a snapshot gets its name when they are on disk up to there."""
+        self._indexes = transaction_indexes
+        self._indexes_of_writing: IndexSync | None = None
         self._files = files
         self._directory = directory
         self._sync_names = sync_names
@@ -151,19 +199,25 @@ class ProducerSnapshots:
         del self._waiting[MOST_WAITING - 1 :]
         self._waiting.append((offset, list(producers)))
 
+    def is_due(self, synced_offset: int) -> bool:
+        """Whether `begin` finds one."""
+        return self.writing is None and bool(self._waiting) and self._waiting[0][0] <= synced_offset
+
     def begin(self, synced_offset: int, pause: Pause = no_pause) -> SnapshotWrite | None:
         """The newest one that waits and speaks of nothing beyond `synced_offset`, up to which the log is on disk. None
         where there is none, or another one is being written.
 
-        The caller has it run, in any thread, and hands it to `end`.
+        The caller has written what waits for the indexes of aborted transactions before; it has the snapshot run, in
+        any thread, and hands it to `end`.
         """
-        if self.writing is not None or not self._waiting or self._waiting[0][0] > synced_offset:
+        if not self.is_due(synced_offset):
             return None
         while len(self._waiting) > 1 and self._waiting[1][0] <= synced_offset:
             del self._waiting[0]
         offset, entries = self._waiting.pop(0)
         path = layout.snapshot_file(self._directory, offset)
-        self.writing = SnapshotWrite(self._files, path, offset, entries, self._sync_names, pause)
+        indexes = self._indexes_of_writing = self._indexes.begin_sync(offset) if self._indexes is not None else None
+        self.writing = SnapshotWrite(self._files, path, offset, entries, self._sync_names, pause, indexes)
         return self.writing
 
     def end(self, write: SnapshotWrite) -> None:
@@ -174,6 +228,8 @@ class ProducerSnapshots:
         if write.error is None and not write.is_abandoned:
             self.synced_offset = max(self.synced_offset, write.offset)
             self._waiting = [one for one in self._waiting if one[0] > self.synced_offset]
+            if self._indexes is not None and self._indexes_of_writing is not None:
+                self._indexes.end_sync(self._indexes_of_writing)
         waiting, self._after = self._after, []
         for callback in waiting:
             callback()

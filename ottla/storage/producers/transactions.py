@@ -1,20 +1,11 @@
 """What readers of committed records (`isolation.level=read_committed`) may not see of a log: transactions that were
-aborted, and those that nobody has ended.
+aborted, and those whose end is not visible.
 
-Transactions are written by Apache Kafka only, in a directory that it had before; here they are read. (Of those that the
-broker itself appends, `LogTransactions.note` knows in memory only: what writes markers has to write their index, too.)
-They are in two places, both Kafka's: the producers' state, where an open one began, and `.txnindex` beside the segment
-in which an ABORT marker lies, 34 bytes big-endian for each aborted transaction, in the order of the markers:
+On disk they are in two places, both Kafka's: the producers' state, where an open one began (`.snapshot`), and the
+`.txnindex` beside the segment in which an ABORT marker is (transaction_index.py).
 
-    0  version int16 = 0 · 2  producer_id int64 · 10  first_offset int64 · 18  last_offset int64 (the marker's)
-    26 last_stable_offset int64, as it was after the marker
-
-Producer 1000 wrote from offset 5 on, and its marker is at 9:
-
-    0000 00000000000003e8 0000000000000005 0000000000000009 000000000000000a
-
-Markers behind the newest snapshot of producers are checked by each start after a crash, as other batches are; what
-an index does not say of them is added to it. One that cannot be read is made again from all batches of the log, as
+Markers after the newest snapshot of producers are read by each start after a crash, as other batches are; what
+an index does not say of them is added to it. One that cannot be read is rebuilt from all batches of the log, as
 Kafka does. The readers get the list with what they read (`between`) and leave out those records themselves; nothing
 from the first open transaction on is given to them.
 """
@@ -22,56 +13,51 @@ from the first open transaction on is given to them.
 from __future__ import annotations
 
 import logging
-import struct
 from array import array
 from bisect import bisect_left
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from ottla.protocol.records.batch import BatchHeader, CorruptBatch, decode_batch
 from ottla.protocol.records.control import ControlType, decode_control_key
+from ottla.storage.files.disk_errors import is_full
 from ottla.storage.files.files import Files
 from ottla.storage.formats import layout
 from ottla.storage.formats.layout import MAX_OFFSET
+from ottla.storage.producers.producer_entry import ProducerEntry
+from ottla.storage.producers.transaction_index import (
+    AbortedTransaction,
+    CorruptTransactionIndex,
+    encode_transaction_index,
+    parse_transaction_index,
+)
 
 logger = logging.getLogger(__name__)
 
 NONE_OPEN: Final = MAX_OFFSET
 """Where the first open transaction begins when there is none."""
-ENTRY: Final = struct.Struct(">hqqqq")
-VERSION: Final = 0
-
-
-class CorruptTransactionIndex(ValueError):
-    """A `.txnindex` that is not one: what is wrong with it, in a line."""
-
-
-class AbortedTransaction(NamedTuple):
-    """An entry of a `.txnindex`. `last_offset` is the ABORT marker's."""
-
-    producer_id: int
-    first_offset: int
-    last_offset: int
-    last_stable_offset: int
 
 
 class _Ending(NamedTuple):
     """A transaction whose marker is in the log and may not be visible yet."""
 
     marker_offset: int
-    producer_id: int
     first_offset: int
-    is_aborted: bool
+    aborted: AbortedTransaction | None
 
 
 class LogTransactions:
-    """The transactions of one log, as far as their markers are visible: `note` for each batch of one that is appended,
-    `show` when the high watermark moves, `forget_before` when the log start does.
+    """The transactions of one log, as far as their markers are visible: `begin` and `end` when their batches were
+    appended, `show` when the high watermark moves, `forget_before` when the log start does.
 
     A marker counts once it is visible and not when it is appended: in between its transaction is still the first open
     one, or readers would get records of which they cannot learn that they were aborted.
+
+    Transactions begin in the order of their first offsets, so the first open one is the oldest that is kept: no
+    operation takes longer for many open transactions.
 
     Attributes:
         first_open_offset: where the first one begins whose end is not visible, NONE_OPEN without one.
@@ -82,9 +68,10 @@ class LogTransactions:
         "_ending",
         "_first_offsets",
         "_last_offsets",
-        "_least_from",
-        "_open_offsets",
+        "_open",
         "_producer_ids",
+        "_stable_offsets",
+        "_unstable",
         "first_open_offset",
         "last_aborted_offset",
     )
@@ -93,36 +80,57 @@ class LogTransactions:
         self, aborted: Sequence[AbortedTransaction] = (), open_offsets: Mapping[int, int] | None = None
     ) -> None:
         """`open_offsets`: producer id → where its transaction began."""
-        self._open_offsets = dict(open_offsets or {})
+        self._open = in_order(open_offsets or {})
+        self._unstable: OrderedDict[int, None] = OrderedDict.fromkeys(self._open.values())
+        """The first offsets of those whose end is not visible, ascending."""
         self._ending: deque[_Ending] = deque()
-        self.first_open_offset = min(self._open_offsets.values(), default=NONE_OPEN)
+        self.first_open_offset = next(iter(self._unstable), NONE_OPEN)
         self.last_aborted_offset = -1
         self._producer_ids = array("q")
         self._first_offsets = array("q")
         self._last_offsets = array("q")
-        self._least_from = array("q")
-        """The least first offset from each entry on: where a look may end."""
-        for one in sorted(aborted, key=lambda one: one.last_offset):
-            self._add_aborted(one.producer_id, one.first_offset, one.last_offset)
+        self._stable_offsets = array("q")
+        """The last stable offset after each marker; never more than that of a later one, nor than where it begins."""
+        for one in _with_sound_stable_offsets(aborted):
+            self._add_aborted(one)
 
     @property
     def has_aborted(self) -> bool:
         """Whether any of the aborted ones is still in the log."""
         return self.last_aborted_offset >= 0
 
-    def note(self, header: BatchHeader, read: Callable[[], bytes]) -> None:
-        """A batch was appended; `read` gives its bytes, and is called for control batches."""
-        producer_id = header.producer_id
-        if producer_id < 0:
-            return
-        if header.is_control:
-            first_offset = self._open_offsets.pop(producer_id, -1)
-            if first_offset >= 0:
-                is_aborted = _kind(read()) is ControlType.ABORT
-                self._ending.append(_Ending(header.last_offset, producer_id, first_offset, is_aborted))
-        elif header.is_transactional:
-            self._open_offsets.setdefault(producer_id, header.base_offset)
-            self.first_open_offset = min(self.first_open_offset, header.base_offset)
+    @property
+    def open_offsets(self) -> dict[int, int]:
+        """Producer id → first offset of those without a marker in the log, oldest first."""
+        return dict(self._open)
+
+    @property
+    def open_count(self) -> int:
+        """How many have no marker in the log."""
+        return len(self._open)
+
+    def begin(self, producers: Iterable[ProducerEntry]) -> None:
+        """Producers with an open transaction have written: those that were not open are now."""
+        for entry in sorted(producers, key=attrgetter("current_txn_first_offset")):
+            if entry.producer_id not in self._open:
+                first_offset = entry.current_txn_first_offset
+                self._open[entry.producer_id] = first_offset
+                self._unstable[first_offset] = None
+                if self.first_open_offset == NONE_OPEN:
+                    self.first_open_offset = first_offset
+
+    def end(self, producer_id: int, marker_offset: int, *, is_aborted: bool) -> AbortedTransaction | None:
+        """A producer's marker was appended; the entry of the index that it makes, if it does."""
+        first_offset = self._open.pop(producer_id, -1)
+        if first_offset < 0:
+            return None
+        aborted = None
+        if is_aborted:
+            aborted = AbortedTransaction(
+                producer_id, first_offset, marker_offset, next(iter(self._open.values()), marker_offset + 1)
+            )
+        self._ending.append(_Ending(marker_offset, first_offset, aborted))
+        return aborted
 
     def show(self, high_watermark: int) -> None:
         """All below `high_watermark` is visible: markers among it end their transactions."""
@@ -131,44 +139,78 @@ class LogTransactions:
             return
         while ending and ending[0].marker_offset < high_watermark:
             one = ending.popleft()
-            if one.is_aborted:
-                self._add_aborted(one.producer_id, one.first_offset, one.marker_offset)
-        open_offset = min(self._open_offsets.values(), default=NONE_OPEN)
-        self.first_open_offset = min((one.first_offset for one in ending), default=open_offset)
-        self.first_open_offset = min(self.first_open_offset, open_offset)
+            self._unstable.pop(one.first_offset, None)
+            if one.aborted is not None:
+                self._add_aborted(one.aborted)
+        self.first_open_offset = next(iter(self._unstable), NONE_OPEN)
 
     def forget_before(self, log_start_offset: int) -> None:
         """The log begins there now: nobody reads what was aborted before."""
         count = bisect_left(self._last_offsets, log_start_offset)
         if count:
-            for column in (self._producer_ids, self._first_offsets, self._last_offsets, self._least_from):
+            for column in (self._producer_ids, self._first_offsets, self._last_offsets, self._stable_offsets):
                 del column[:count]
             if not self._last_offsets:
                 self.last_aborted_offset = -1
+
+    def aborted_from(self, offset: int) -> list[AbortedTransaction]:
+        """The entries of the markers at `offset` and after it."""
+        slot = bisect_left(self._last_offsets, offset)
+        columns = (self._producer_ids, self._first_offsets, self._last_offsets, self._stable_offsets)
+        return list(map(AbortedTransaction._make, zip(*(column[slot:] for column in columns), strict=True)))
+
+    def replace_aborted(self, base_offset: int, end_offset: int, kept: Sequence[AbortedTransaction]) -> None:
+        """The cleaner has removed the entries of markers from `base_offset` up to `end_offset` that are not `kept`: of
+        these no batch is left, and a reader that heard of them would leave out later transactions of the producers.
+        """
+        first, end = bisect_left(self._last_offsets, base_offset), bisect_left(self._last_offsets, end_offset)
+        last_offsets = {one.last_offset for one in kept}
+        stays = [slot for slot in range(first, end) if self._last_offsets[slot] in last_offsets]
+        if len(stays) == end - first:
+            return
+        for column in (self._producer_ids, self._first_offsets, self._last_offsets, self._stable_offsets):
+            column[first:end] = array("q", [column[slot] for slot in stays])
+        self.last_aborted_offset = self._last_offsets[-1] if self._last_offsets else -1
 
     def between(self, first_offset: int, end_offset: int) -> list[tuple[int, int]]:
         """(producer id, first offset) of the aborted ones that have to do with offsets from `first_offset` up to
         `end_offset`, which is not among them.
         """
-        found: list[tuple[int, int]] = []
-        for slot in range(bisect_left(self._last_offsets, first_offset), len(self._last_offsets)):
-            if self._least_from[slot] >= end_offset:
-                break
-            if self._first_offsets[slot] < end_offset:
-                found.append((self._producer_ids[slot], self._first_offsets[slot]))
-        return found
+        firsts, slot = self._first_offsets, bisect_left(self._last_offsets, first_offset)
+        # Those that ended after the last stable offset had passed the end began after it.
+        stop = bisect_left(self._stable_offsets, end_offset, slot) + 1
+        producer_ids = self._producer_ids
+        return [
+            (producer_ids[slot], firsts[slot])
+            for slot in range(slot, min(stop, len(firsts)))
+            if firsts[slot] < end_offset
+        ]
 
-    def _add_aborted(self, producer_id: int, first_offset: int, last_offset: int) -> None:
+    def _add_aborted(self, one: AbortedTransaction) -> None:
         """One more, the newest by its marker."""
-        self.last_aborted_offset = last_offset
-        self._producer_ids.append(producer_id)
-        self._first_offsets.append(first_offset)
-        self._last_offsets.append(last_offset)
-        self._least_from.append(first_offset)
-        slot = len(self._least_from) - 2
-        while slot >= 0 and self._least_from[slot] > first_offset:
-            self._least_from[slot] = first_offset
-            slot -= 1
+        self.last_aborted_offset = one.last_offset
+        self._producer_ids.append(one.producer_id)
+        self._first_offsets.append(one.first_offset)
+        self._last_offsets.append(one.last_offset)
+        self._stable_offsets.append(one.last_stable_offset)
+
+
+def in_order(open_offsets: Mapping[int, int]) -> OrderedDict[int, int]:
+    """Open transactions by their producers, the one that began first in front."""
+    return OrderedDict(sorted(open_offsets.items(), key=lambda one: one[1]))
+
+
+def _with_sound_stable_offsets(aborted: Sequence[AbortedTransaction]) -> list[AbortedTransaction]:
+    """The entries in the order of their markers, with last stable offsets that no later entry contradicts: a wrong one
+    would hide an aborted transaction from a reader.
+    """
+    entries = sorted(aborted, key=lambda one: one.last_offset, reverse=True)
+    least = NONE_OPEN
+    for slot, one in enumerate(entries):
+        stable_offset = min(one.last_stable_offset, least)
+        entries[slot] = one._replace(last_stable_offset=stable_offset)
+        least = min(stable_offset, one.first_offset)
+    return entries[::-1]
 
 
 class TransactionReplay:
@@ -176,7 +218,7 @@ class TransactionReplay:
 
     def __init__(self, open_offsets: Mapping[int, int] | None = None) -> None:
         """`open_offsets`: producer id → where its transaction began that was open before."""
-        self.open_offsets = dict(open_offsets or {})
+        self.open_offsets = in_order(open_offsets or {})
         self.aborted: list[AbortedTransaction] = []
 
     def note(self, header: BatchHeader, read: Callable[[], bytes]) -> None:
@@ -184,16 +226,16 @@ class TransactionReplay:
         if header.producer_id < 0:
             return
         if header.is_control:
-            first_offset = self.open_offsets.pop(header.producer_id, -1)
-            if first_offset >= 0 and _kind(read()) is ControlType.ABORT:
-                stable = min(self.open_offsets.values(), default=header.next_offset)
-                self.aborted.append(
-                    AbortedTransaction(
-                        header.producer_id, first_offset, header.last_offset, min(stable, header.next_offset)
-                    )
-                )
+            if header.record_count:  # Kafka's cleaner leaves the headers of some, which say nothing any more
+                self._end(header, read)
         elif header.is_transactional:
             self.open_offsets.setdefault(header.producer_id, header.base_offset)
+
+    def _end(self, header: BatchHeader, read: Callable[[], bytes]) -> None:
+        first_offset = self.open_offsets.pop(header.producer_id, -1)
+        if first_offset >= 0 and _kind(read()) is ControlType.ABORT:
+            stable_offset = next(iter(self.open_offsets.values()), header.next_offset)
+            self.aborted.append(AbortedTransaction(header.producer_id, first_offset, header.last_offset, stable_offset))
 
 
 def _kind(batch: bytes) -> ControlType | None:
@@ -202,32 +244,6 @@ def _kind(batch: bytes) -> ControlType | None:
         return decode_control_key(records[0].key) if records else None
     except CorruptBatch:
         return None
-
-
-def parse_transaction_index(data: bytes, base_offset: int, end_offset: int) -> list[AbortedTransaction]:
-    """The entries of the `.txnindex` of a segment that holds the offsets from `base_offset` up to `end_offset`.
-
-    Raises CorruptTransactionIndex, for entries that lie elsewhere, too: a bit has flipped, or the log became shorter.
-    """
-    if len(data) % ENTRY.size:
-        raise CorruptTransactionIndex(f"{len(data)} bytes are no multiple of an entry's {ENTRY.size}")
-    entries: list[AbortedTransaction] = []
-    for number, (version, *values) in enumerate(ENTRY.iter_unpack(data)):
-        entry = AbortedTransaction(*values)
-        if version != VERSION:
-            raise CorruptTransactionIndex(f"entry {number} has version {version}, not {VERSION}")
-        is_inside = base_offset <= entry.last_offset < end_offset
-        if entry.producer_id < 0 or not 0 <= entry.first_offset <= entry.last_offset or not is_inside:
-            words = f"producer {entry.producer_id}, offsets {entry.first_offset} to {entry.last_offset}"
-            place = f"in a segment of offsets {base_offset} to {end_offset - 1}"
-            raise CorruptTransactionIndex(f"entry {number} is none: {words}, {place}")
-        entries.append(entry)
-    return entries
-
-
-def encode_transaction_index(entries: Sequence[AbortedTransaction]) -> bytes:
-    """The bytes of a `.txnindex`."""
-    return b"".join(ENTRY.pack(VERSION, *entry) for entry in entries)
 
 
 def load_transactions(
@@ -239,6 +255,7 @@ def load_transactions(
     log_end_offset: int,
     replayed: TransactionReplay,
     scan: Callable[[], TransactionReplay],
+    unwritten: Callable[[int, Sequence[AbortedTransaction]], None],
 ) -> LogTransactions:
     """The transactions of a log at its start; `.txnindex` files that do not say what its batches say are rewritten.
 
@@ -246,6 +263,7 @@ def load_transactions(
         bases: base offsets of the segments, `indexes`: those with a `.txnindex`; both ascending.
         replayed: of the batches after the newest snapshot, with what that says is open.
         scan: of all batches of the log.
+        unwritten: called for a segment for whose `.txnindex` there is no room, with its entries.
 
     Raises OSError, and CorruptBatch where all batches have to be checked.
     """
@@ -265,7 +283,7 @@ def load_transactions(
         aborted.setdefault((one.producer_id, one.last_offset), one)
     entries = sorted(aborted.values(), key=lambda one: one.last_offset)
     if entries or any(stored.values()):
-        write_transaction_indexes(files, directory, bases, log_end_offset, entries, stored)
+        write_transaction_indexes(files, directory, bases, log_end_offset, entries, stored, unwritten)
     return LogTransactions(entries, replayed.open_offsets)
 
 
@@ -276,18 +294,41 @@ def write_transaction_indexes(
     log_end_offset: int,
     entries: Sequence[AbortedTransaction],
     stored: Mapping[int, bytes],
+    unwritten: Callable[[int, Sequence[AbortedTransaction]], None] | None = None,
 ) -> list[Path]:
     """Write each segment's `.txnindex` that does not hold its `entries` already (`stored`, by base offset), synced;
-    those that were written. Raises OSError.
+    those that were written. Raises OSError; for want of room only without `unwritten`, which takes them otherwise.
     """
     written = []
     for base_offset, end_offset in _with_ends(bases, log_end_offset):
-        data = encode_transaction_index([one for one in entries if base_offset <= one.last_offset < end_offset])
+        of_segment = [one for one in entries if base_offset <= one.last_offset < end_offset]
+        data = encode_transaction_index(of_segment)
         if data != stored.get(base_offset, b""):
             path = layout.txn_index_file(directory, base_offset)
-            files.write_atomically(path, data)
-            written.append(path)
+            try:
+                files.write_atomically(path, data)
+                written.append(path)
+            except OSError as error:
+                if unwritten is None or not is_full(error):
+                    raise
+                logger.warning("%s is written later: %s", path, error)
+                unwritten(base_offset, of_segment)
     return written
+
+
+def sync_transaction_indexes(files: Files, directory: Path, bases: Iterable[int]) -> bool:
+    """Have the `.txnindex` files of these segments on disk, as far as they are there; whether one is. The caller syncs
+    their names. Raises OSError.
+    """
+    paths = [layout.txn_index_file(directory, base_offset) for base_offset in sorted(bases)]
+    found = [path for path in paths if files.exists(path)]
+    for path in found:
+        file = files.open(path, writable=True)
+        try:
+            file.fdatasync()
+        finally:
+            file.close()
+    return bool(found)
 
 
 def _with_ends(bases: Sequence[int], log_end_offset: int) -> Iterator[tuple[int, int]]:

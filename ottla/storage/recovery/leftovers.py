@@ -10,9 +10,9 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
 from pathlib import Path
 
+from ottla.plain import Plain, field
 from ottla.protocol.records.batch import CorruptBatch
 from ottla.storage.files.files import Files
 from ottla.storage.formats import layout
@@ -24,17 +24,16 @@ _SEGMENT_SUFFIXES = (layout.LOG_SUFFIX, layout.INDEX_SUFFIX, layout.TIME_INDEX_S
 _UNDER_WAY = (layout.DELETED_SUFFIX, layout.CLEANED_SUFFIX, layout.SWAP_SUFFIX, layout.TEMPORARY_SUFFIX)
 
 
-@dataclass(slots=True)
-class Contents:
+class Contents(Plain):
     """What is in a partition's directory: base offsets of its segments and of those with a `.txnindex`, offsets of
     its snapshots, ascending.
 
     `has_changed`: names were changed by the tidying and are not durable yet.
     """
 
-    bases: list[int] = field(default_factory=list)
-    snapshots: list[int] = field(default_factory=list)
-    transaction_indexes: list[int] = field(default_factory=list)
+    bases: list[int] = field(factory=list)
+    snapshots: list[int] = field(factory=list)
+    transaction_indexes: list[int] = field(factory=list)
     has_changed: bool = False
 
 

@@ -29,7 +29,7 @@ from ottla.storage.files.disk_errors import is_full
 from ottla.storage.files.files import Files
 from ottla.storage.files.health import DirectoryHealth, IndependentDirectory
 from ottla.storage.formats import layout
-from ottla.storage.formats.checkpoint import BrokenFile
+from ottla.storage.formats.checkpoint import BlankFile, BrokenFile
 from ottla.storage.formats.leader_epoch_checkpoint import EpochEntry, read_leader_epochs
 from ottla.storage.formats.lost_starts import begins_late
 from ottla.storage.index.index_cache import IndexCache
@@ -39,7 +39,13 @@ from ottla.storage.log.leader_epochs import LeaderEpochs
 from ottla.storage.log.log import Log
 from ottla.storage.log.recovery_report import RecoveryReport
 from ottla.storage.producers.producer_recovery import load_producers, remove_stray_snapshots, scan_transactions
-from ottla.storage.producers.transactions import NONE_OPEN, LogTransactions, TransactionReplay, load_transactions
+from ottla.storage.producers.transactions import (
+    NONE_OPEN,
+    LogTransactions,
+    TransactionReplay,
+    load_transactions,
+    sync_transaction_indexes,
+)
 from ottla.storage.recovery import leftovers
 from ottla.storage.recovery.lost_end import is_possible, leave_gap, require_possible
 from ottla.storage.recovery.recovery_scan import Progress, RecoveryScan, first_unsure
@@ -61,6 +67,7 @@ def open_log(
     config: TopicConfig,
     now_ms: int,
     was_clean: bool = True,
+    is_new: bool = False,
     recovery_point: int = 0,
     log_start_offset: int = 0,
     high_watermark: int = 0,
@@ -79,6 +86,7 @@ def open_log(
     Args:
         directory: `<log.dirs entry>/<topic>-<partition>`.
         was_clean: the clean-shutdown marker was there: nothing is scanned.
+        is_new: this process has made the directory, and its first sync covers the files in it.
         recovery_point, log_start_offset, high_watermark: from the checkpoints, 0 where they name nothing.
         reached: the offset that the log had come to, which a repair knows better than the checkpoints; they say it
             where it is None. It is dropped where it is no log's, for which a start refuses.
@@ -138,7 +146,8 @@ def open_log(
         raise
     _report_late_beginning(opening, segments[0].base_offset, log_start_offset, is_known=knows_log_starts)
     log_start_offset = max(log_start_offset, segments[0].base_offset)
-    epochs = _load_epochs(opening, segments, end_offset)
+    is_founded = is_new or was_clean or recovery_point > 0
+    epochs = _load_epochs(opening, segments, log_start_offset, end_offset, is_founded=is_founded)
     expiration_ms = (
         config.broker.producer_id_expiration_ms if producer_id_expiration_ms is None else producer_id_expiration_ms
     )
@@ -152,7 +161,7 @@ def open_log(
         now_ms=now_ms,
         snapshots=contents.snapshots,
     )
-    transactions = _load_transactions(opening, segments, contents.transaction_indexes, end_offset, replayed)
+    transactions = _load_transactions(opening, segments, contents, end_offset, replayed, scanned)
     if end_offset < next_offset:
         _report_lost_end(opening, end_offset, next_offset, log_start_offset, recovery_point)
         if was_clean:
@@ -326,18 +335,32 @@ def _report_lost_end(
     )
 
 
-def _load_epochs(opening: _Opening, segments: list[Segment], end_offset: int) -> LeaderEpochs:
-    """The checkpoint's epochs, those found in scanned batches, nothing beyond the log end."""
+def _load_epochs(
+    opening: _Opening, segments: list[Segment], log_start_offset: int, end_offset: int, *, is_founded: bool
+) -> LeaderEpochs:
+    """The checkpoint's epochs, those found in scanned batches, nothing beyond the log end.
+
+    `is_founded`: the partition was once synced. Else its first checkpoint may be in the page cache only, from where it
+    was read: it is written again.
+    """
     try:
         entries = read_leader_epochs(opening.files, opening.directory)
     except BrokenFile as error:
-        logger.warning("%s; the epochs are taken from the batches", error)
+        if not isinstance(error, BlankFile) or any(segment.size_bytes for segment in segments):
+            logger.warning("%s; the epochs are taken from the batches", error)
         entries = []
         opening.scanned_epochs = _epochs_of_batches(segments)
-    epochs = LeaderEpochs(opening.files, opening.directory, entries)
+    epochs = LeaderEpochs(opening.files, opening.directory, entries if is_founded else [])
+    for entry in () if is_founded else entries:
+        epochs.note(entry.epoch, entry.start_offset)
     epochs.forget_from(end_offset + 1)
     for entry in opening.scanned_epochs:
         epochs.note(entry.epoch, entry.start_offset)
+    # As when the log start moved: an epoch that could not be written yet counts from there, and not from the segment's
+    # first batch, so that the recovery point need not be lowered, for which there may be no room, either.
+    epochs.truncate_from_start(log_start_offset)
+    if not is_founded and not end_offset:
+        return epochs  # written with its first records
     try:
         epochs.write()
     except OSError as error:
@@ -359,9 +382,15 @@ def _epochs_of_batches(segments: list[Segment]) -> list[EpochEntry]:
 
 
 def _load_transactions(
-    opening: _Opening, segments: list[Segment], indexes: list[int], end_offset: int, replayed: TransactionReplay
+    opening: _Opening,
+    segments: list[Segment],
+    contents: leftovers.Contents,
+    end_offset: int,
+    replayed: TransactionReplay,
+    scanned: Sequence[int],
 ) -> LogTransactions:
-    bases = [segment.base_offset for segment in segments]
+    """`scanned`: base offsets of the segments that were not known to be on disk."""
+    bases, indexes = [segment.base_offset for segment in segments], contents.transaction_indexes
     for base_offset in indexes:
         if base_offset not in bases:  # its segment ends the log no more; another one may begin there
             opening.files.unlink(layout.txn_index_file(opening.directory, base_offset))
@@ -373,14 +402,17 @@ def _load_transactions(
         log_end_offset=end_offset,
         replayed=replayed,
         scan=partial(scan_transactions, segments),
+        unwritten=opening.report.unwritten_indexes.__setitem__,
     )
+    # A snapshot that is written in this life relies on what these files say, and no page of theirs may be on disk.
+    unsure = set(indexes).intersection(scanned)
+    contents.has_changed |= sync_transaction_indexes(opening.files, opening.directory, unsure)
     if transactions.first_open_offset < NONE_OPEN:
-        producer_id = min(replayed.open_offsets, key=lambda one: replayed.open_offsets[one])
-        logger.warning(
+        logger.info(
             "%s: a transaction of producer %d is open since offset %d: readers of committed records get nothing from"
-            " there on, until Apache Kafka is started on this directory and ends it",
+            " there on until it is ended",
             opening.directory,
-            producer_id,
+            next(iter(replayed.open_offsets)),
             transactions.first_open_offset,
         )
     return transactions

@@ -27,7 +27,7 @@ from ottla.storage.log.epoch_runs import EpochRuns
 from ottla.storage.log.recovery_report import RecoveryReport
 from ottla.storage.recovery.missing_offsets import ANYWHERE, cleaned_before
 from ottla.storage.segment.damage import Soundness, examine, sound_batch_behind
-from ottla.storage.segment.segment import Segment
+from ottla.storage.segment.segment import LENGTH_UNSYNCED, Segment
 from ottla.storage.segment.soundness import ENDLESS
 
 logger = logging.getLogger(__name__)
@@ -279,16 +279,19 @@ class RecoveryScan:
     def _write_again(self, segment: Segment, found: Soundness) -> None:
         """Make the pages of the unsure region dirty again, with the same bytes, and sync them."""
         self._count(found.checked_from - found.start)
-        is_cut = segment.synced_bytes != segment.size_bytes
+        # A process that died may have cut a file after a write that failed. With a power cut the old length comes back,
+        # with junk in front of the next segment, if nothing has synced the file since.
+        is_unsure = segment.synced_bytes != segment.size_bytes or segment is not self._segments[-1]
+        segment.synced_bytes = LENGTH_UNSYNCED  # of the last one: until the first sync of what is appended
         for first in range(found.checked_from, found.end, SYNC_BYTES):
             end = min(first + SYNC_BYTES, found.end)
             for position in range(first, end, COPY_BYTES):
                 data = segment.file.pread(min(COPY_BYTES, end - position), position)
                 write_all(segment.file, [data], position)
             segment.file.fdatasync()
-            is_cut = False
+            segment.synced_bytes, is_unsure = segment.size_bytes, False
             self._count(end - first)
-        if is_cut:
+        if is_unsure:
             segment.file.fdatasync()
-        segment.synced_bytes = segment.size_bytes
+            segment.synced_bytes = segment.size_bytes
         segment.sound.add(found.checked_from, ENDLESS)

@@ -11,9 +11,9 @@ import re
 import struct
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, Protocol
 
+from ottla.plain import Plain
 from ottla.protocol.records.batch import HEADER_BYTES, MAGIC, BatchHeader, CorruptBatch
 from ottla.protocol.records.checksum import crc32c
 from ottla.protocol.records.legacy import LEGACY_MAGICS, SMALLEST_SIZE
@@ -29,8 +29,7 @@ _LEGACY_CRC_FROM: Final = 16
 _LEGACY_LOOK_BYTES: Final = 18
 
 
-@dataclass(slots=True)
-class Soundness:
+class Soundness(Plain):
     """What a walk over a segment found.
 
     Attributes:

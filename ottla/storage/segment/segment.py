@@ -31,6 +31,8 @@ from ottla.storage.segment.soundness import ENDLESS, SoundRanges
 
 INDEX_ENTRIES_BEHIND: Final = 256
 """Entries of an index that may wait in memory for being written (docs/decisions/index-files-are-written-behind.md)."""
+LENGTH_UNSYNCED: Final = -1
+"""In place of how many bytes are on the disk: also the file's length may not be."""
 UNKNOWN: Final = -2
 """A timestamp that was not looked up yet."""
 
@@ -410,7 +412,7 @@ class Segment:
 
     def cut(self, position: int) -> None:
         """Shorten the file. The new length is not on the disk before a sync. Raises OSError."""
-        self.synced_bytes = -1
+        self.synced_bytes = LENGTH_UNSYNCED
         self.cuts += 1
         self.file.truncate(position)
 

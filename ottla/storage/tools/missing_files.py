@@ -75,14 +75,19 @@ def missing(
     directory: Path,
     present: Collection[TopicPartition],
     checkpoints: Mapping[str, Mapping[TopicPartition, int]],
+    *,
+    was_clean: bool,
 ) -> Iterator[tuple[TopicPartition, Finding]]:
-    """Partitions that the metadata has here and that have no folder: damage where a checkpoint knows of records."""
+    """Partitions that the metadata has here and that have no folder: damage where a checkpoint knows of records, unless
+    these may be of a deleted topic of that name, whose `-delete` folder a crash has left.
+    """
     try:
         owner = read_meta_properties(files, directory)
     except BrokenFile:
         owner = None
     if owner is None:
         return
+    deleted = set() if was_clean else _deleted(files, directory)
     for topic, topic_id in sorted(metadata.ids.items()):
         for partition, place in sorted(metadata.partitions.get(topic_id, {}).items()):
             one = layout.TopicPartition(topic, partition)
@@ -95,7 +100,7 @@ def missing(
                 continue
             rows = (layout.RECOVERY_POINT_CHECKPOINT_FILE, layout.REPLICATION_OFFSET_CHECKPOINT_FILE)
             reached = max(checkpoints[name].get(one, 0) for name in rows)
-            if reached:
+            if reached and layout.name_when_deleted(one) not in deleted:
                 words = (
                     f"its folder is not here, and the log had reached offset {reached}: put it back before the broker"
                     " is started, which would create it again, empty"
@@ -106,3 +111,9 @@ def missing(
                     "its folder is not here, and no checkpoint knows of records in it: the next start makes it, empty"
                 )
                 yield one, Finding(Severity.NOTE, directory / str(one), words)
+
+
+def _deleted(files: Files, directory: Path) -> set[TopicPartition]:
+    """Partitions whose `-delete` folders are here, by the names that these have."""
+    parsed = map(layout.parse_partition_directory, files.list_directory(directory))
+    return {one.topic_partition for one in parsed if one is not None and one.kind is layout.DirectoryKind.DELETED}

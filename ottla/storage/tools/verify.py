@@ -176,7 +176,12 @@ class Verification:
             absent: set[TopicPartition] = set()
             if reported is not None:
                 for one, finding in missing(
-                    self._files, reported, self._directory, self._partitions.keys(), checkpoints
+                    self._files,
+                    reported,
+                    self._directory,
+                    self._partitions.keys(),
+                    checkpoints,
+                    was_clean=was_clean,
                 ):
                     absent.add(one)
                     yield finding

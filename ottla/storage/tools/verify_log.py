@@ -19,7 +19,8 @@ from ottla.storage.files.files import File, Files
 from ottla.storage.formats import layout
 from ottla.storage.formats.checkpoint import BrokenFile
 from ottla.storage.formats.leader_epoch_checkpoint import EpochEntry, read_leader_epochs
-from ottla.storage.producers.producer_state import CorruptSnapshot, ProducerEntry, parse_snapshot
+from ottla.storage.producers.producer_entry import ProducerEntry
+from ottla.storage.producers.snapshot_format import CorruptSnapshot, parse_snapshot
 from ottla.storage.recovery.lost_end import is_gap
 from ottla.storage.recovery.missing_offsets import cleaned_before
 from ottla.storage.segment.damage import checksum_matches, sound_batch_behind

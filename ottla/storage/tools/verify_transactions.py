@@ -1,8 +1,8 @@
 """`.txnindex` files against the markers in the batches: does each say which transactions were aborted?
 
 One that does not say so lets readers of committed records see what was aborted. An index may know more than the
-batches: Kafka's cleaner removes aborted records and their markers, retention the beginning of a transaction. Where
-batches cannot be read nothing is compared.
+batches: a cleaner removes aborted records and their markers, retention the beginning of a transaction. Where batches
+cannot be read nothing is compared, nor what is below the log start: nobody reads it, and the index may be gone before.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Final
 from ottla.protocol.records.batch import BatchHeader
 from ottla.storage.files.files import Files
 from ottla.storage.formats import layout
-from ottla.storage.producers.transactions import (
+from ottla.storage.producers.transaction_index import (
     AbortedTransaction,
     CorruptTransactionIndex,
-    TransactionReplay,
     parse_transaction_index,
 )
-from ottla.storage.tools.verify_findings import Finding, Promises
+from ottla.storage.producers.transactions import TransactionReplay
+from ottla.storage.tools.verify_findings import Finding, Promises, Severity
 
 MAX_REPORTED: Final = 5
 """Transactions of one index that are indexed one by one."""
@@ -56,16 +56,22 @@ class TransactionCheck:
             expected = {
                 (one.producer_id, one.last_offset): one
                 for one in self._replay.aborted
-                if base_offset <= one.last_offset < end_offset
+                if max(base_offset, self._promises.log_start_offset) <= one.last_offset < end_offset
             }
             if base_offset in self._indexes or (expected and not self._is_blind):
-                yield from self._index(base_offset, end_offset, expected)
+                # That of the active segment is written behind, and a start after a crash adds what it lacks.
+                is_behind = slot + 1 == len(self._bases) and self._promises.was_clean is not True
+                severity = Severity.UNSURE if is_behind else self._promises.severity_at(end_offset - 1)
+                yield from self._index(base_offset, end_offset, expected, severity)
 
     def _index(
-        self, base_offset: int, end_offset: int, expected: dict[tuple[int, int], AbortedTransaction]
+        self,
+        base_offset: int,
+        end_offset: int,
+        expected: dict[tuple[int, int], AbortedTransaction],
+        severity: Severity,
     ) -> Iterator[Finding]:
         path = layout.txn_index_file(self._directory, base_offset)
-        severity = self._promises.severity_at(end_offset - 1)
         try:
             data = self._files.read_bytes(path) if base_offset in self._indexes else b""
             indexed = {
@@ -105,7 +111,7 @@ class TransactionCheck:
         if self._promises.allows_gaps is not False or first_offset is None:
             return
         for key, one in indexed.items():
-            if one.first_offset >= first_offset and (
+            if one.first_offset >= max(first_offset, self._promises.log_start_offset) and (
                 key not in expected or expected[key].first_offset != one.first_offset
             ):
                 yield one.first_offset, f"it says that {_name(one)} was aborted, the log says otherwise"

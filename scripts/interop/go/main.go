@@ -41,7 +41,7 @@ func main() {
 		only = os.Args[2]
 	}
 	var steps []step
-	for _, some := range [][]step{franzSteps(), franzAdminSteps(), saramaSteps(), saramaAdminSteps(), kafkaGoSteps()} {
+	for _, some := range [][]step{franzSteps(), franzAdminSteps(), saramaSteps(), saramaAdminSteps(), kafkaGoSteps(), transactionSteps()} {
 		steps = append(steps, some...)
 	}
 	run, good := 0, 0

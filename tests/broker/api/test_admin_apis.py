@@ -35,7 +35,7 @@ from ottla.protocol.api.list_partition_reassignments import (
 )
 from ottla.protocol.api.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.storage.producers.producer_state import ProducerEntry
+from ottla.storage.producers.producer_entry import ProducerEntry
 
 EXACT, DEFAULT, SPECIFIED = range(3)
 INVALID, NONE = ErrorCode.INVALID_REQUEST, ErrorCode.NONE
@@ -221,12 +221,12 @@ def test_many_producers_are_described_some_in_a_turn_and_all_in_the_answer(node:
     log = partition_of(node, "t", 0).log
     most = describe_producers.PRODUCERS_PER_STEP
     for number in range(2 * most + 1):
-        log.producers.publish(ProducerEntry(number, 0, ((3, number, 3, 5),) if number else (), 0))
+        log.producers.publish(ProducerEntry.of(number, 0, ((3, number, 3, 5),) if number else (), 0))
     asked = DescribeProducersRequest.TopicRequest(name="t", partition_indexes=[1, 0, 9])
     context = Context(node.services, ApiKey.DESCRIBE_PRODUCERS, 0, connection=Peer())
     answer = describe_producers.handle(DescribeProducersRequest(topics=[asked]), context)
     assert isinstance(answer, Pending)
-    log.producers.publish(ProducerEntry(0, 1, ((9, 9, 0, 5),), 0))  # it was told as it was
+    log.producers.publish(ProducerEntry.of(0, 1, ((9, 9, 0, 5),), 0))  # it was answered as it was
     turns = 0
     while not answer.done:
         node.run_due()
@@ -243,7 +243,7 @@ def test_many_producers_are_described_some_in_a_turn_and_all_in_the_answer(node:
 def test_no_producers_are_described_when_the_connection_has_ended(node: Node) -> None:
     log = partition_of(node, "t", 0).log
     for number in range(2 * describe_producers.PRODUCERS_PER_STEP):
-        log.producers.publish(ProducerEntry(number, 0, ((3, number, 3, 5),), 0))
+        log.producers.publish(ProducerEntry.of(number, 0, ((3, number, 3, 5),), 0))
     asked = DescribeProducersRequest.TopicRequest(name="t", partition_indexes=[0])
     context = Context(node.services, ApiKey.DESCRIBE_PRODUCERS, 0, connection=Peer())
     answer = describe_producers.handle(DescribeProducersRequest(topics=[asked]), context)
@@ -447,6 +447,11 @@ def update(
         (("metadata.version", 20, 2), "Invalid metadata.version 20. Refusing to perform the requested downgrade"),
         (("metadata.version", 20, 3), "Invalid metadata.version 20. Unsafe metadata downgrade is not supported"),
         (("group.version", 5, 1), "Invalid update version 5 for feature group.version. Local controller only supports"),
+        (("transaction.version", 3, 1), "Invalid update version 3 for feature transaction.version. Local controller"),
+        (
+            ("transaction.version", 1, 1),
+            "Invalid update version 1 for feature transaction.version. Can't downgrade the version of this feature",
+        ),
         (("group.version", -1, 1), "Invalid update version -1 for feature group.version. A feature version cannot be"),
         (
             ("group.version", 1, 9),
@@ -473,7 +478,7 @@ def test_a_feature_ends_and_stays_ended_after_a_restart() -> None:
         ("metadata.version", 0),
     ]
     again, _, _ = start_node(files.crash(random.Random(5)), clock)
-    assert again.services.catalog.finalized_features()[1] == {"metadata.version": 27}
+    assert "group.version" not in again.services.catalog.finalized_features()[1]
     assert update(again, ("group.version", 1, 1), version=2).results == []
     assert again.services.catalog.finalized_features()[1]["group.version"] == 1
 

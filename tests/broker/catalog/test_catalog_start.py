@@ -19,6 +19,7 @@ from ottla.protocol.api.update_features import UpdateFeaturesRequest, UpdateFeat
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.stored.metadata import (
     BeginTransactionRecord,
+    FeatureLevelRecord,
     PartitionChangeRecord,
     TopicRecord,
 )
@@ -41,15 +42,16 @@ def test_a_new_directory_is_founded_as_kafka_formats_one() -> None:
     assert b"topic_id: AAAAAAAAAAAAAAAAAAAAAQ" in files.read_bytes(METADATA / "partition.metadata")
     assert record_names(files) == [
         [],
-        ["FeatureLevelRecord"] * 2 + ["RegisterBrokerRecord", "BrokerRegistrationChangeRecord"],
+        ["FeatureLevelRecord"] * 3 + ["RegisterBrokerRecord", "BrokerRegistrationChangeRecord"],
     ]
-    assert node.services.catalog.finalized_features() == (4, {"metadata.version": 27, "group.version": 1})
+    assert node.services.catalog.finalized_features() == (5, INITIAL_LEVELS)
+    assert INITIAL_LEVELS == {"metadata.version": 27, "group.version": 1, "transaction.version": 2}
 
 
 def test_the_broker_epoch_is_the_offset_of_the_registration() -> None:
     node, files, clock = start_node()
-    assert node.services.catalog.node_epoch == 3
-    assert node.services.catalog.image.brokers[1].broker_epoch == 3
+    assert node.services.catalog.node_epoch == 4
+    assert node.services.catalog.image.brokers[1].broker_epoch == 4
     node.stop()
     end_offset = node.services.catalog.image.end_offset
     again, _, _ = start_node(files, clock)
@@ -161,10 +163,44 @@ def test_a_directory_of_an_earlier_version_gets_the_features_that_this_one_has(m
         earlier.delitem(INITIAL_LEVELS, "group.version")
         earlier.delitem(SUPPORTED_FEATURES, "group.version")
         node, files, clock = start_node()
-        assert node.services.catalog.finalized_features()[1] == {"metadata.version": 27}
+        assert "group.version" not in node.services.catalog.finalized_features()[1]
         node.stop()
     again, _, _ = start_node(files, clock)
-    assert again.services.catalog.finalized_features()[1] == {"metadata.version": 27, "group.version": 1}
+    assert again.services.catalog.finalized_features()[1] == INITIAL_LEVELS
+
+
+def test_a_directory_of_an_earlier_version_keeps_its_transactions_until_somebody_raises_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with monkeypatch.context() as earlier:
+        earlier.delitem(INITIAL_LEVELS, "transaction.version")
+        earlier.delitem(SUPPORTED_FEATURES, "transaction.version")
+        node, files, clock = start_node()
+        node.stop()
+    for _ in range(2):
+        node, files, clock = start_node(files, clock)
+        assert node.services.catalog.transaction_version == 0
+        assert "transaction.version" not in node.services.catalog.finalized_features()[1]
+        node.stop()
+    node, files, clock = start_node(files, clock)
+    wanted = UpdateFeaturesRequest.FeatureUpdateKey(feature="transaction.version", max_version_level=2)
+    answer = ask(node, UpdateFeaturesRequest(feature_updates=[wanted]), 1)
+    assert isinstance(answer, UpdateFeaturesResponse)
+    assert answer.error_code == ErrorCode.NONE
+    assert node.services.catalog.transaction_version == 2
+    node.stop()
+    again, _, _ = start_node(files, clock)
+    assert again.services.catalog.finalized_features()[1] == INITIAL_LEVELS
+
+
+def test_a_lowered_transaction_version_stays_so() -> None:
+    node, files, clock = start_node()
+    wanted = UpdateFeaturesRequest.FeatureUpdateKey(feature="transaction.version", max_version_level=1, upgrade_type=2)
+    ask(node, UpdateFeaturesRequest(feature_updates=[wanted]), 1)
+    assert node.services.catalog.transaction_version == 1
+    node.stop()
+    again, _, _ = start_node(files, clock)
+    assert again.services.catalog.transaction_version == 1
 
 
 def test_a_feature_that_was_taken_back_stays_so() -> None:
@@ -175,4 +211,11 @@ def test_a_feature_that_was_taken_back_stays_so() -> None:
     assert answer.error_code == ErrorCode.NONE
     node.stop()
     again, _, _ = start_node(files, clock)
-    assert again.services.catalog.finalized_features()[1] == {"metadata.version": 27}
+    assert "group.version" not in again.services.catalog.finalized_features()[1]
+
+
+@pytest.mark.parametrize(("finalized", "served"), [(0, 0), (1, 1), (2, 2), (3, 2)])
+def test_the_transaction_version_is_the_finalized_one_as_far_as_it_is_known(finalized: int, served: int) -> None:
+    node, _, _ = start_node()
+    node.services.catalog.image.replay(FeatureLevelRecord(name="transaction.version", feature_level=finalized))
+    assert node.services.catalog.transaction_version == served

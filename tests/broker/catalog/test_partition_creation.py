@@ -20,6 +20,15 @@ from ottla.protocol.errors import ErrorCode
 from ottla.storage.formats.layout import TopicPartition
 
 
+def test_a_new_partition_begins_with_its_first_leader_epoch_and_a_stop_syncs_it() -> None:
+    node, files, _ = start_node()
+    create(node, NewTopic("t"))
+    path = str(DATA / "t-0" / "leader-epoch-checkpoint")
+    assert files.written_state()[path] == b"0\n1\n0 0\n"
+    node.stop()
+    assert files.synced_state()[path] == b"0\n1\n0 0\n"
+
+
 def test_partitions_go_to_the_directory_that_holds_the_fewest() -> None:
     node, files, _ = start_node(log_dirs="/one,/two")
     create(node, NewTopic("a", partitions=4))

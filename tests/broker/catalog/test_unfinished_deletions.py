@@ -24,6 +24,7 @@ from ottla.broker.catalog.catalog import NewTopic
 from ottla.broker.node import Node
 from ottla.storage.formats.kafka_uuid import uuid_to_text
 from ottla.storage.formats.partition_metadata import write_partition_metadata
+from ottla.storage.tools.verify import Verification
 
 PARTITIONS = 4
 SNAPSHOT_KEYS: dict[str, object] = {"metadata_log_max_snapshot_interval_ms": 1}
@@ -111,6 +112,54 @@ def test_a_crash_at_any_call_of_the_start_that_finishes_a_deletion_leaves_no_str
         assert strays(files) == [], f"call {call}"
         assert "old" not in node.services.catalog.topics
         assert_settled(node, files, clock)
+
+
+def delete_and_create_again(node: Node, clock: ManualClock) -> None:
+    """`old` without its records, until the directories of its first life are gone, too."""
+    delete(node)
+    node.services.catalog.create_topics([NewTopic("old", partitions=PARTITIONS)], lambda _: None)
+    node.settle()
+    clock.advance(1_100)
+    node.run_due()
+    node.settle()
+
+
+def with_rows_of_old(**keys: object) -> tuple[Node, SimulatedFiles, ManualClock]:
+    """As `prepared`; the checkpoints speak of `old`, and nobody writes them in the next seconds."""
+    node, files, clock = prepared(log_segment_delete_delay_ms=1_000, **keys)
+    pass_time(node, clock, 61_000, step_ms=10_000)
+    assert b"old 0 1" in files.read_bytes(DATA / "replication-offset-checkpoint")
+    return node, files, clock
+
+
+@pytest.mark.parametrize("is_killed", [True, False], ids=["kill", "power cut"])
+def test_a_crash_at_any_call_while_a_topic_is_deleted_and_created_again_leaves_no_row_of_its_first_life(
+    is_killed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such a row would look like a partition that was lost."""
+    node, files, clock = with_rows_of_old()
+    before = files.calls
+    delete_and_create_again(node, clock)
+    calls = files.calls - before
+    with_rows = 0
+    for call in range(1, calls + 2):
+        node, files, clock = with_rows_of_old()
+        files.crash_at = files.calls + call
+        with contextlib.suppress(CrashPoint):
+            delete_and_create_again(node, clock)
+        files = files.kill() if is_killed else files.crash(random.Random(call))
+        is_missing = "old-0" not in names_of(files)
+        with_rows += is_missing and b"old 0 1" in files.read_bytes(DATA / "replication-offset-checkpoint")
+        assert [one for one in Verification(files, DATA).run() if "had reached" in one.problem] == [], call
+        # The next start is cut short as well, anywhere.
+        files.crash_at = files.calls + 1 + call % 40
+        with contextlib.suppress(CrashPoint):
+            start(files, clock)
+        files = files.kill()
+        node = start(files, clock)
+        assert [line for line in caplog.messages if "gone" in line] == [], call
+        assert_settled(node, files, clock)
+    assert with_rows, "no crash came between the deletion and the dropping of the rows"
 
 
 def test_no_snapshot_forgets_a_deletion_whose_directories_may_be_there() -> None:

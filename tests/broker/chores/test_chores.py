@@ -25,7 +25,8 @@ from ottla.storage.formats.layout import TopicPartition
 from ottla.storage.log.append import AppendEntry
 from ottla.storage.log.log import Log
 from ottla.storage.log.log_retention import LogRetention
-from ottla.storage.producers.producer_state import ProducerEntry, parse_snapshot
+from ottla.storage.producers.producer_entry import ProducerEntry
+from ottla.storage.producers.snapshot_format import parse_snapshot
 
 T = TypeVar("T")
 
@@ -193,7 +194,7 @@ def test_producers_that_are_forgotten_go_some_at_a_time() -> None:
     create(node, "few", partitions=60)
     producers = partition_of(node, "many").log.producers
     for number in range(2 * chores.PRODUCERS_PER_STEP + 1):
-        producers.publish(ProducerEntry(number, 0, ((0, number, 0, 5),), clock.wall_ms()))
+        producers.publish(ProducerEntry.of(number, 0, ((0, number, 0, 5),), clock.wall_ms()))
     counts = [len(producers)]
     clock.advance(10_000)
     node.run_due()
@@ -214,7 +215,7 @@ def test_expiry_begins_again_after_its_interval() -> None:
     for index in (0, 59):
         producers = partition_of(node, "t", index).log.producers
         for _ in range(2):
-            producers.publish(ProducerEntry(7, 0, ((0, 0, 0, 5),), clock.wall_ms()))
+            producers.publish(ProducerEntry.of(7, 0, ((0, 0, 0, 5),), clock.wall_ms()))
             pass_time(node, clock, 10_500)
             assert len(producers) == 0
 

@@ -16,6 +16,7 @@ from ottla.broker.catalog.catalog import TopicResult
 from ottla.broker.fast.parked_templates import ParkedPlainFetch, ParkedSessionFetch
 from ottla.broker.fetch.delayed_fetch import DelayedFetch
 from ottla.broker.fetch.parked_fetches import ParkedFetch, Tail
+from ottla.broker.net.connection import READS_ALONE
 from ottla.broker.node import Node
 from ottla.broker.partitions.partition import Partition
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
@@ -83,19 +84,42 @@ def test_those_that_wait_for_the_same_share_one_read_and_one_answer() -> None:
     broker = Broker()
     clients = [broker.reader() for _ in range(3)]
     parked = [park(broker.node, client, 0) for client in clients]
-    original, reads = Partition.read, []
+    original, reads = Partition.read_on, []
 
     def read(self: Partition, *arguments: Any) -> Any:
         reads.append(arguments)
         return original(self, *arguments)
 
-    with patch.object(Partition, "read", read):
+    with patch.object(Partition, "read_on", read):
         broker.put()
-    assert len(reads) == 1
+    assert len(reads) == 2  # on from where a read ended, which none did; then from anywhere
     assert parked[0].buffers is not None
     assert len({id(each.buffers[2]) for each in parked if each.buffers is not None}) == 1
     assert {records_of(client.reply()) for client in clients} != {b""}
     assert not broker.tail().waiting
+
+
+def test_a_producer_that_is_alone_with_those_that_wait_needs_no_turn_of_the_loop() -> None:
+    broker = Broker()
+    client = broker.reader()
+    consumer = SessionConsumer(broker.node, 18, broker.producer)
+    consumer.positions = {(TOPIC, 0): 0}
+    turn = broker.node.services.turn
+    asked: list[None] = []
+    for number in range(3 * READS_ALONE):
+        consumer.fetch()
+        park(broker.node, client, number)
+        turn.on_work = lambda: asked.append(None)
+        broker.producer.send(produce_request(TOPIC, batch()), 9)
+        turn.on_work = None
+        if number < 2 * READS_ALONE:
+            broker.node.settle()
+            asked.clear()
+        assert broker.producer.reply()
+        assert records_of(client.reply())
+        consumer.take()
+        assert consumer.positions == {(TOPIC, 0): number + 1}
+    assert not asked
 
 
 def test_those_that_read_elsewhere_or_have_other_limits_get_their_own() -> None:
@@ -188,8 +212,8 @@ def test_a_client_that_goes_leaves_nothing_behind(is_on_slow_path: bool) -> None
     client.connection.connection_lost(None)
     assert not broker.tail().waiting
     assert not len(deadlines)
-    assert not partition_of(broker.node, TOPIC)._watchers
-    broker.put()
+    broker.put()  # which finds that nothing waits any more
+    assert not partition_of(broker.node, TOPIC).is_watched
 
 
 def test_when_the_broker_stops_it_is_cut_short() -> None:
@@ -273,13 +297,13 @@ def test_in_a_session_only_what_has_changed_is_looked_at_again() -> None:
         consumer.take()
     consumer.fetch()
     assert isinstance(in_flight(consumer.exchange), ParkedSessionFetch)
-    original, reads = Partition.read, []
+    original, reads = Partition.read_on, []
 
     def read(self: Partition, *arguments: Any) -> Any:
         reads.append(self.index)
         return original(self, *arguments)
 
-    with patch.object(Partition, "read", read), patch.object(DelayedFetch, "park") as slow:
+    with patch.object(Partition, "read_on", read), patch.object(DelayedFetch, "park") as slow:
         broker.put(1)
         consumer.take()
         assert consumer.positions == {(TOPIC, 0): 0, (TOPIC, 1): 3}
@@ -287,6 +311,32 @@ def test_in_a_session_only_what_has_changed_is_looked_at_again() -> None:
     assert not slow.called
     assert not broker.tail(0).waiting
     assert not broker.tail(1).waiting
+
+
+def test_in_a_session_a_fetch_waits_for_its_minimum_over_all_partitions() -> None:
+    broker = Broker()
+    consumer = SessionConsumer(broker.node, 18)
+    consumer.positions = {(TOPIC, 0): 0, (TOPIC, 1): 0}
+    consumer.limits["min_bytes"] = 500
+    for _ in range(2):
+        consumer.fetch()
+        broker.put(size=500)
+        consumer.take()
+    consumer.fetch()
+    assert isinstance(in_flight(consumer.exchange), ParkedSessionFetch)
+    with patch.object(DelayedFetch, "park") as slow:
+        broker.put(1, size=200)
+        consumer.take()
+        assert consumer.is_waiting
+        broker.put(size=300)
+        consumer.take()
+        assert consumer.positions == {(TOPIC, 0): 3, (TOPIC, 1): 1}
+        consumer.fetch()
+        broker.put(1, size=200)
+        pass_time(broker.node, broker.clock, WAIT_MS)
+        consumer.take()
+        assert consumer.positions == {(TOPIC, 0): 3, (TOPIC, 1): 2}
+    assert not slow.called
 
 
 def test_those_in_a_session_and_those_without_one_share_what_is_read() -> None:
@@ -303,13 +353,13 @@ def test_those_in_a_session_and_those_without_one_share_what_is_read() -> None:
     park(broker.node, client, 2)
     consumer.fetch()
     assert isinstance(in_flight(consumer.exchange), ParkedSessionFetch)
-    original, reads = Partition.read, []
+    original, reads = Partition.read_on, []
 
     def read(self: Partition, *arguments: Any) -> Any:
         reads.append(arguments)
         return original(self, *arguments)
 
-    with patch.object(Partition, "read", read):
+    with patch.object(Partition, "read_on", read):
         broker.put()
     consumer.take()
     assert consumer.positions == {(TOPIC, 0): 3}

@@ -17,14 +17,14 @@ from kit.nodes import partition_of, pass_time, start_node
 from kit.session_consumer import MAX_WAIT_MS, SessionConsumer
 
 from ottla.broker.catalog.catalog import NewTopic, TopicResult
-from ottla.broker.fast.session_template import SessionTemplate
-from ottla.broker.fetch.delayed_fetch import PARTITIONS_PER_STEP
+from ottla.broker.fast.session_template import MOST_PARTITIONS, SessionTemplate
 from ottla.broker.fetch.fetch_sessions import EVICTABLE_AFTER_MS, FetchTarget
 from ottla.broker.node import Node
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
 from ottla.protocol.headers import encode_request_header
 from ottla.protocol.message import encode
-from ottla.storage.producers.transactions import AbortedTransaction, LogTransactions
+from ottla.storage.producers.transaction_index import AbortedTransaction
+from ottla.storage.producers.transactions import LogTransactions
 from ottla.storage.segment.slice import LogSlice
 
 TOPIC, OTHER = "orders", "others"
@@ -61,7 +61,7 @@ def state_of(node: Node) -> list[Any]:
 
 
 class Play:
-    """A story of two consumers and a broker, told from a list of numbers: the same for the same numbers and answers."""
+    """A story of two consumers and a broker, made from a list of numbers: the same for the same numbers and answers."""
 
     def __init__(self, seed: int, version: int) -> None:
         self.random = random.Random(seed)
@@ -163,6 +163,9 @@ class Play:
             "isolation_level": self.random.choice((0, 1)),
         }
         consumer.partition_max_bytes = self.random.choice((0, 1, 200, 1000, 1 << 20, 1 << 20))
+        if consumer.limits["min_bytes"] > 1 and consumer.limits["max_wait_ms"]:
+            # Where a read is truncated depends on the reads before; the slow path keeps those that wait for more.
+            consumer.limits["max_bytes"], consumer.partition_max_bytes = 50 << 20, 1 << 20
 
     def do_name_the_leader_epoch(self) -> None:
         self._consumer().leader_epoch = self.random.choice((-2, -1, 0, 0, 1))
@@ -334,22 +337,20 @@ def test_where_one_partition_has_records_the_others_need_not_be_named(node: Node
     assert ways == [True, True, True]  # the first names both, those behind it the one
 
 
-def test_what_names_topics_by_name_or_wants_much_at_once_is_not_remembered(node: Node) -> None:
-    for version, min_bytes in ((12, 1), (18, 2)):
-        consumer = reader(node, (TOPIC, 0), version=version)
-        consumer.limits["min_bytes"] = min_bytes
-        consumer.fetch()
-        assert fetch_templates(consumer.exchange) is None
+def test_what_names_topics_by_name_is_not_remembered(node: Node) -> None:
+    consumer = reader(node, (TOPIC, 0), version=12)
+    consumer.fetch()
+    assert fetch_templates(consumer.exchange) is None
 
 
 def test_a_session_of_many_partitions_takes_the_slow_path(node: Node, ways: list[bool]) -> None:
-    count = PARTITIONS_PER_STEP + 1
+    count = MOST_PARTITIONS + 1
     make_topic(node, "wide", count)
     consumer = reader(node, ("wide", 0))
     consumer.positions |= {("wide", index): 0 for index in range(1, count)}
     for _ in range(4):
         consumer.fetch()
-        for _ in range(2):
+        for _ in range(4):
             node.run_due()
             node.settle()
         consumer.take()
@@ -367,7 +368,7 @@ def test_a_session_that_another_connection_uses_or_changes_is_seen_as_it_is(node
     other.fetch()
     assert ways == [True]
     consumer.epoch = other.epoch
-    consumer.positions[TOPIC, 1] = consumer.named[TOPIC, 1] = 0  # it is told of what the other has added
+    consumer.positions[TOPIC, 1] = consumer.named[TOPIC, 1] = 0  # it receives what the other has added
     consumer.fetch()
     assert consumer.positions == {(TOPIC, 0): 8, (TOPIC, 1): 1}
     assert ways == [True, True]

@@ -72,6 +72,7 @@ class History:
         self.consumers = [SessionConsumer(self.node, version) for version in (13, 18)]
         for consumer in self.consumers:
             consumer.limits["max_wait_ms"] = self.random.choice(WAITS_MS)
+            consumer.limits["min_bytes"] = self.random.choice((1, 1, 300))
             consumer.positions = {(TOPIC, index): 0 for index in range(PARTITIONS)}
         # A client repeats itself: so its requests have templates.
         self.produces = [(self.random.randint(3, 13), self.random.choice((-1, 1))) for _ in self.clients]
@@ -371,6 +372,12 @@ def parked_fetches_without_a_minimum() -> Iterator[None]:
 
 
 @contextmanager
+def sessions_without_a_minimum() -> Iterator[None]:
+    with patch.object(SessionTemplate, "min_bytes", property(lambda self: 1, lambda self, value: None)):
+        yield
+
+
+@contextmanager
 def reads_shared_beyond_their_limits() -> Iterator[None]:
     """As if all that wait at one partition had asked for the same."""
     read = ParkedFetches.read
@@ -425,6 +432,7 @@ def no_time_is_left_on_the_slow_path() -> Iterator[None]:
         parked_fetches_answered_at_another_stamp,
         parked_fetches_not_expired,
         parked_fetches_without_a_minimum,
+        sessions_without_a_minimum,
         reads_shared_beyond_their_limits,
         session_not_moved_on_when_it_parks,
         session_news_not_counted_as_sent,

@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227): epochs, what is told, and who gets a slot."""
+"""Fetch sessions (KIP-227): epochs, what an answer has, and which client gets a place in the cache."""
 
 from __future__ import annotations
 

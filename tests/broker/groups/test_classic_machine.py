@@ -67,7 +67,7 @@ def encode_owned(partitions: frozenset[int]) -> bytes:
 
 
 def spread(members: tuple[str, ...]) -> dict[str, bytes]:
-    """What a leader makes of the members that it is told."""
+    """What a leader makes of the members that it receives."""
     return {
         member_id: encode_owned(frozenset(p for p in PARTITIONS if p % len(members) == index))
         for index, member_id in enumerate(members)

@@ -1,4 +1,4 @@
-"""Committed offsets by the rules of Kafka: who may commit what, what is told, what is deleted, what expires."""
+"""Committed offsets by the rules of Kafka: who may commit what, what is answered, what is deleted, what expires."""
 
 from __future__ import annotations
 

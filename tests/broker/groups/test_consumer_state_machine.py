@@ -55,19 +55,19 @@ subscriptions = st.one_of(
 
 
 class Client(Member):
-    """A member that can lose answers and be told that it is gone."""
+    """A member that can lose answers and be fenced."""
 
     is_alive = True
     missed_an_answer = False
 
     @property
     def holding(self) -> set[tuple[UUID, int]]:
-        """What it may be working on: what it has not given up, and what it was told to take."""
+        """What it may be working on: what it has not given up, and what it was assigned."""
         both = (self.owned, self.assigned)
         return {(topic, partition) for owned in both for topic, indexes in owned.items() for partition in indexes}
 
     def say(self, **fields: object) -> None:
-        """A heartbeat; a client that is told that it is gone gives up everything."""
+        """A heartbeat; a client that is fenced gives up everything."""
         if self.missed_an_answer:
             fields = {**self._all_fields(), **fields, "topic_partitions": owned_structs(self.owned)}
         response = self.group.ask(heartbeat(self.member_id, self.epoch, **fields))
@@ -85,7 +85,7 @@ class Client(Member):
     def say_into_the_void(self) -> None:
         """A heartbeat that arrives, and whose answer is lost.
 
-        It said that it does not own what it was told and has not taken over yet, so that may be somebody else's by
+        It said that it does not own what it was assigned and has not taken over yet, so that may be somebody else's by
         now (as in Kafka, where the epoch fences what it does all the same): it does not hold it any more.
         """
         self.group.ask(heartbeat(self.member_id, self.epoch, topic_partitions=owned_structs(self.owned)))
@@ -130,7 +130,7 @@ class ClassicClient(Client):
             self.die()
 
     def report(self) -> None:
-        """Join again if it was told to, telling what it owns, and fetch the assignment."""
+        """Join again if it was asked to, naming what it owns, and fetch the assignment."""
         self.say()
         if self.is_alive and self.has_to_join:
             self._join()
@@ -193,7 +193,7 @@ class ClassicClient(Client):
 
 
 class ConsumerGroups(RuleBasedStateMachine):
-    """The rules; `clients` are those that were not told that they are gone."""
+    """The rules; `clients` are those that were not fenced."""
 
     clients = Bundle("clients")
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 from pathlib import Path
+from random import Random
+from uuid import UUID
 
 import pytest
 from kit.cleaning import clean
@@ -29,14 +31,16 @@ from kit.group_requests import (
     settled,
     sync,
 )
-from kit.nodes import DATA, pass_time, start_node
+from kit.nodes import DATA, ask, pass_time, start_node
 from kit.simulated_files import SimulatedFiles
+from kit.transactional_offsets import UNSTABLE, end, stable_offset
 
 from ottla.broker.coordination.definition import java_hash
 from ottla.broker.coordination.loader import STEP_BYTES
 from ottla.broker.coordination.runtime import LOAD_AT_START_BYTES
 from ottla.broker.coordination.shard_map import RELOAD_INTERVAL_MS
 from ottla.broker.node import Node
+from ottla.protocol.api.delete_topics import DeleteTopicsRequest
 from ottla.protocol.api.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.protocol.api.list_groups import ListGroupsRequest
 from ottla.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
@@ -136,6 +140,7 @@ def test_the_groups_that_kafka_wrote_are_there_with_their_members(kafkas: Node) 
         "simple",
         "deleted-topic",
         "tx-commit",
+        "tx-open",
     }
     assert group_ids(kafkas, types_filter=["Consumer"]) == {"modern"}
     classic = describe(kafkas, "classic")
@@ -150,6 +155,16 @@ def test_a_member_of_kafkas_group_goes_on_here(kafkas: Node) -> None:
         group_id="classic", generation_id=1, member_id=member.member_id, group_instance_id=member.group_instance_id
     )
     assert settled(kafkas, begin(kafkas, beat, HEARTBEAT_VERSION), HeartbeatResponse).error_code == ErrorCode.NONE
+
+
+def test_a_transaction_that_kafka_left_open_is_held_back_and_ends_here() -> None:
+    node, files, clock = node_on(KAFKAS_LOG.read_bytes())
+    assert stable_offset(node, "tx-open", 2, topic="orders") == UNSTABLE
+    assert end(node, 2) is None
+    assert committed(node, "tx-open", 2, topic="orders") == 17
+    node.stop()
+    node, _, _ = start_node(files, clock)
+    assert stable_offset(node, "tx-open", 2, topic="orders") == 17
 
 
 # Transactions --------------------------------------------------------------------------------------------------------
@@ -175,6 +190,33 @@ def test_offsets_of_a_transaction_count_from_its_commit_and_not_over_newer_ones(
         )
     )
     assert (committed(node, "g", 0), committed(node, "g", 1)) == (3, 20)
+
+
+def test_of_two_committed_transactions_the_newer_record_counts_whichever_ends_first() -> None:
+    for first, second in ((1, 2), (2, 1)):
+        node, _, _ = node_on(
+            log_of(
+                [
+                    ([offset_record("g", 10)], in_transaction(1)),
+                    ([offset_record("g", 20)], in_transaction(2)),
+                    (marker(ControlType.COMMIT), ended(first)),
+                    (marker(ControlType.COMMIT), ended(second)),
+                ]
+            )
+        )
+        assert committed(node, "g") == 20
+
+
+def test_a_tombstone_drops_what_an_open_transaction_has_written_before_it() -> None:
+    node, _, _ = node_on(
+        log_of(
+            [
+                ([offset_record("g", 10), offset_record("g", 11, partition=1)], in_transaction()),
+                ([offset_record("g", 0, tombstone=True)], {}),
+            ]
+        )
+    )
+    assert (stable_offset(node, "g", 0), stable_offset(node, "g", 1)) == (-1, UNSTABLE)
 
 
 def test_offsets_of_an_aborted_or_open_transaction_do_not_count() -> None:
@@ -397,3 +439,48 @@ def test_a_log_that_was_compacted_holds_the_same_groups_and_offsets() -> None:
     assert {f"g{group}": committed(node, f"g{group}") for group in range(7)} == expected
     assert group_ids(node) == {"members", *(f"g{group}" for group in range(6))}
     assert [member.member_id for member in describe(node, "members").members] == [joined.member_id]
+
+
+# Topics that were made again -----------------------------------------------------------------------------------------
+
+
+def with_topic_id(record: Record, topic_id: UUID) -> Record:
+    value = OffsetCommitValue(offset=7, metadata="", commit_timestamp=1, topic_id=topic_id)
+    return record._replace(value=encode_group_value(value))
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_offsets_of_a_topic_that_was_made_again_do_not_count_at_a_load(is_open: bool) -> None:
+    of_another = with_topic_id(offset_record("g", 7), UUID(int=99))
+    node, files, clock = node_on(log_of([([of_another], in_transaction() if is_open else {})]))
+    assert (committed(node, "g"), stable_offset(node, "g")) == (-1, -1)
+    assert end(node, 9) is None
+    assert committed(node, "g") == -1
+    node.stop()
+    node, _, _ = start_node(files, clock)
+    assert committed(node, "g") == -1
+
+
+def test_offsets_with_the_present_topics_id_or_none_count_at_a_load() -> None:
+    node, files, clock = start_node()
+    make_topic(node, "t", 4)
+    assert commit(node, "g", {0: 5}) == ErrorCode.NONE
+    assert commit(node, "g", {1: 6}, version=3, retention_ms=1_000_000) == ErrorCode.NONE  # its record has no topic id
+    node.stop()
+    node, _, _ = start_node(files, clock)
+    assert (committed(node, "g", 0), committed(node, "g", 1)) == (5, 6)
+
+
+def test_a_topic_that_is_made_again_during_a_load_is_read_from_its_beginning_after_a_power_cut() -> None:
+    node, files, clock = start_node(ottla_acks_all="sync")
+    make_topic(node, "t", 4)
+    for number in range(LOAD_AT_START_BYTES // 4_000 + 10):
+        assert commit(node, "g", {0: number}, metadata="x" * 4_000) == ErrorCode.NONE
+    node.stop()
+    node, _, _ = start_node(files, clock, ottla_acks_all="sync")
+    ask(node, DeleteTopicsRequest(topic_names=["t"], timeout_ms=1_000), 5)
+    make_topic(node, "t", 4)
+    assert node.services.groups.get().shards.is_loading("g")
+    node, _, _ = start_node(files.crash(Random(1)), clock, ottla_acks_all="sync")
+    pass_time(node, clock, 1_000, step_ms=10)
+    assert committed(node, "g") == -1

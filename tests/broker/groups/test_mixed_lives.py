@@ -48,7 +48,7 @@ def code_of(pending: Pending[object]) -> int:
 
 
 class ConsumerMember:
-    """A member of the consumer protocol that owns whatever it was last told."""
+    """A member of the consumer protocol that owns whatever it was last assigned."""
 
     def __init__(self, member_id: str, instance_id: str | None) -> None:
         self.member_id, self.instance_id = member_id, instance_id

@@ -145,16 +145,18 @@ def _bytes_outside_of_checksums(content: bytearray) -> set[int]:
     return {position + byte for position, _ in iter_batches(content) for byte in (*range(8), *range(12, 16))}
 
 
-def test_bootstrap_names_the_metadata_version_of_kafka_4_1_and_then_the_consumer_protocol() -> None:
+def test_bootstrap_names_the_metadata_version_of_kafka_4_1_and_then_the_other_features() -> None:
     assert METADATA_VERSION == 27
     assert bootstrap_records() == [
         FeatureLevelRecord(name="metadata.version", feature_level=27),
         FeatureLevelRecord(name="group.version", feature_level=1),
+        FeatureLevelRecord(name="transaction.version", feature_level=2),
     ]
 
 
 def test_a_log_that_is_not_empty_gets_the_features_that_it_lacks() -> None:
-    assert bootstrap_records(known={"metadata.version"}) == [FeatureLevelRecord(name="group.version", feature_level=1)]
+    known = {"metadata.version", "transaction.version"}
+    assert bootstrap_records(known) == [FeatureLevelRecord(name="group.version", feature_level=1)]
 
 
 @pytest.mark.parametrize(("level", "is_given"), [(17, False), (21, False), (22, True), (27, True)])

@@ -7,6 +7,7 @@ import gc
 import mmap
 import socket
 import struct
+import tracemalloc
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -50,7 +51,7 @@ class Echo:
         self.seen.append(body)
         self.views.append(data)
         if body.startswith(b"!"):
-            raise CloseConnection("told so")
+            raise CloseConnection("refused")
         if body.startswith(b"n"):
             return None
         if body.startswith((b"p", b"w")):
@@ -128,6 +129,21 @@ def test_a_connection_that_has_ended_leaves_no_circle_to_the_garbage_collector(s
         gc.set_debug(0)
         gc.garbage.clear()
         gc.enable()
+
+
+def test_a_connection_takes_less_than_a_kilobyte_beside_its_transport(shell: Shell) -> None:
+    """Idle ones are many. `scripts/bench-startup many` measures it with the transport, in a broker."""
+    shared = shell.connections.shared
+    count = 200
+    tracemalloc.start()
+    try:
+        before_bytes, _ = tracemalloc.get_traced_memory()
+        connections = [Connection(shared, shell.connections, "PLAINTEXT") for _ in range(count)]
+        after_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(connections) == count
+    assert after_bytes - before_bytes < 1000 * count
 
 
 def test_frames_split_at_every_byte_give_the_same_replies() -> None:

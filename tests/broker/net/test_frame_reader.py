@@ -25,13 +25,13 @@ class Reading:
         self.buffers = ReceiveBuffers(self.turn, max_owned_bytes) if buffers is None else buffers
         self.pauses = ReadPauses()
         self.now_ms = 1_000.0
-        self.memory_came = 0
-        self.reader = FrameReader(self.buffers, MAX_FRAME_BYTES, self.pauses, lambda: self.now_ms, self._on_memory)
+        self.wakes = 0
+        self.reader = FrameReader(self.buffers, MAX_FRAME_BYTES, self.pauses, lambda: self.now_ms, self)
         self.is_blocked = False
         self.frames: list[bytes] = []
 
-    def _on_memory(self) -> None:
-        self.memory_came += 1
+    def memory_came(self) -> None:
+        self.wakes += 1
         if self.reader.grow_or_wait():
             self.pauses.release(MEMORY)
 
@@ -186,7 +186,7 @@ def test_without_memory_for_requests_reading_pauses_until_others_give_some_back(
     assert first.frames == [data[4:]]
     assert not first.pauses.reasons
     first.end_turn()
-    assert second.memory_came
+    assert second.wakes
     while others_left:
         assert not second.pauses.reasons
         others_left = others_left[second.read(others_left) :]

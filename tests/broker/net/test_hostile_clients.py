@@ -158,7 +158,7 @@ def test_partial_requests_end_after_their_time_and_give_their_memory_back() -> N
         connection.connection_lost(None)
     shell.end_turns()
     assert shell.connections.shared.buffers.owned_bytes == 0
-    assert shell.connections.shared.buffers.pool_bytes <= POOL_BYTES
+    assert shell.connections.shared.buffers.pool.size_bytes <= POOL_BYTES
 
 
 def test_a_request_sent_byte_by_byte_does_not_live_longer_by_each_byte() -> None:
@@ -332,7 +332,7 @@ def test_requests_that_take_long_let_everybody_have_a_turn(shell: Shell, monkeyp
     shell.end_turns()
     assert order == [b"a0", b"b0", b"c0", b"a1", b"b1", b"a2", b"a3", b"a4"]
     assert bytes(transport.written) == frame(b"c0")
-    assert not shell.connections.shared.later
+    assert not shell.connections.shared.later.waiting
 
 
 def test_who_waits_for_a_turn_and_goes_away_is_not_waited_for(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -349,5 +349,5 @@ def test_who_waits_for_a_turn_and_goes_away_is_not_waited_for(shell: Shell, monk
     one.connection_lost(None)
     shell.end_turns()
     assert bytes(transport.written) == frame(b"b0")
-    assert not shell.connections.shared.later
+    assert not shell.connections.shared.later.waiting
     assert shell.is_served()

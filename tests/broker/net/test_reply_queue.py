@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from ottla.broker.net.reply_queue import ReplyQueue
 from ottla.broker.runtime.in_flight_request import InFlightRequest
 from ottla.broker.runtime.pending import Pending
+from ottla.protocol.types import Buffer
 
 
 @dataclass
@@ -20,9 +21,13 @@ class Sender:
 
     moved: int = 0
     closed: list[str] = field(default_factory=list)
+    sent: list[bytes] = field(default_factory=list)
 
     def replies_moved(self) -> None:
         self.moved += 1
+
+    def send_alone(self, reply: list[Buffer]) -> None:
+        self.sent += map(bytes, reply)
 
     def close(self, reason: str) -> None:
         self.closed.append(reason)
@@ -62,6 +67,29 @@ def test_a_reply_waits_behind_a_request_in_flight(queue: ReplyQueue, sender: Sen
     assert queue.take() == [b"first", b"second"]
     assert (queue.requests, queue.size_bytes, len(queue.in_flight)) == (0, 0, 0)
     assert sender.moved == 1
+
+
+def test_the_answer_of_the_only_request_which_has_waited_leaves_at_once(queue: ReplyQueue, sender: Sender) -> None:
+    request = waiting(parks=True)
+    queue.add_parked(request)
+    assert queue.blocks
+    request.reply([b"answer"])
+    assert sender.sent == [b"answer"]
+    assert queue.take() == []
+    assert (queue.requests, len(queue.in_flight), sender.moved) == (0, 0, 0)
+
+
+def test_the_answer_of_a_request_that_has_waited_overtakes_no_other(queue: ReplyQueue, sender: Sender) -> None:
+    first, second = waiting(), waiting(parks=True)
+    queue.add(first)
+    queue.add_parked(second)
+    second.reply([b"second"])
+    assert (queue.take(), queue.size_bytes) == ([], 6)
+    first.finish([b"first"])
+    queue.add_parked(third := waiting(parks=True))
+    third.reply([b"third"])
+    assert queue.take() == [b"first", b"second", b"third"]
+    assert (queue.requests, queue.size_bytes, sender.sent) == (0, 0, [])
 
 
 @given(st.data())

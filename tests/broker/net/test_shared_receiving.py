@@ -66,7 +66,7 @@ class Client:
 
 
 class Clients:
-    """Some clients of one node, what they have sent, and what they were told."""
+    """Some clients of one node, what they have sent, and what they were answered."""
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
@@ -123,9 +123,9 @@ class Clients:
     def check_the_pool(self) -> None:
         """It knows how much it keeps, keeps nothing twice, and nothing that somebody has."""
         buffers = self.shared.connections.shared.buffers
-        pool = {id(held) for held in buffers._pool}
-        assert len(pool) == len(buffers._pool)
-        assert buffers.pool_bytes == sum(held.capacity for held in buffers._pool) <= POOL_BYTES
+        pool = {id(held) for held in buffers.pool}
+        assert len(pool) == len(list(buffers.pool))
+        assert buffers.pool.size_bytes == sum(held.capacity for held in buffers.pool) <= POOL_BYTES
         owned = [client.exchange.connection.pipeline.reader.held for client in self.clients]
         with_owner = [held for held in (*owned, *buffers._retired) if held is not None]
         assert buffers.owned_bytes == sum(held.capacity for held in with_owner)

@@ -166,5 +166,15 @@ def test_the_metadata_version_is_that_of_the_release(name: str, level: int) -> N
 
 def test_a_feature_that_the_release_lacks_is_neither_supported_nor_finalized() -> None:
     profile = profile_named("kafka-3.9")
-    assert profile.supported_features({"group.version": (0, 1)}) == {}
-    assert profile.finalized_features(7, {"group.version": 1, "metadata.version": 27}) == (7, {"metadata.version": 21})
+    assert profile.supported_features({"group.version": (0, 1), "transaction.version": (0, 2)}) == {}
+    levels = {"group.version": 1, "metadata.version": 27, "transaction.version": 2}
+    assert profile.finalized_features(7, levels) == (7, {"metadata.version": 21})
+
+
+@pytest.mark.parametrize("name", PROFILE_NAMES)
+def test_the_transaction_version_is_shown_from_kafka_4_on(name: str) -> None:
+    supported, finalized, _ = features(node_of(name))
+    if name in ("kafka-3.9", "kafka-2.8"):
+        assert "transaction.version" not in supported | finalized
+    else:
+        assert (supported["transaction.version"], finalized["transaction.version"]) == ((0, 2), 2)

@@ -53,8 +53,8 @@ class Disk:
         sync_round.volume = self.volume
         return sync_round
 
-    def _step(self, number: int) -> Callable[[], None]:
-        def step() -> None:
+    def _step(self, number: int) -> Callable[[bool], None]:
+        def step(is_covered: bool) -> None:
             if number in self.steps:
                 raise self.steps[number]
             self.finished.append(number)

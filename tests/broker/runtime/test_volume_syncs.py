@@ -14,12 +14,13 @@ from queue import Empty, SimpleQueue
 import pytest
 from kit.clock import ManualClock
 from kit.exchange import Exchange, batch, make_topic, produce_request
-from kit.nodes import DATA, start_node
+from kit.nodes import DATA, partition_of, start_node
 from kit.simulated_files import SimulatedFiles
 
 from ottla.broker.metadata.change_requests import NewTopic
 from ottla.broker.node import Node
-from ottla.broker.runtime.disk import OVERTAKEN_AFTER_MS, VOLUME_REST_MS, QueuedSyncer
+from ottla.broker.runtime.directory_queue import FIRST_REST_MS, MOST_REST_MS, DirectoryQueue
+from ottla.broker.runtime.disk import OVERTAKEN_AFTER_MS, QueuedSyncer
 from ottla.broker.runtime.sync_threads import ThreadedSyncer
 from ottla.config.broker import BrokerConfig
 from ottla.protocol.api.produce import ProduceResponse
@@ -145,21 +146,38 @@ def test_what_a_sync_of_the_volume_acknowledged_survives_a_power_cut(broker: Bro
         )
 
 
-def test_the_names_of_new_logs_are_synced_as_ever() -> None:
-    """The simulated volume brings content only, and a power cut takes names that were not synced."""
+@pytest.mark.parametrize("partitions", [1, PARTITIONS])
+def test_the_first_records_of_new_partitions_are_one_sync_of_the_volume(partitions: int) -> None:
+    """It brings names and small files along: four syncs more for each, else."""
+    broker = Broker()
+    make_topic(broker.node, "u", partitions)
+    broker.files.history.clear()
+    clients = [Exchange(broker.node) for _ in range(partitions)]
+    for partition, client in enumerate(clients):
+        client.send(produce_request("u", batch(), partition=partition), 9)
+    broker.node.settle()
+    assert [len(client.replies()) for client in clients] == [1] * partitions
+    assert [len(broker.calls(kind)) for kind in ("sync_volume", "fdatasync", "sync_directory")] == [1, 0, 0]
+    for seed in range(10):
+        after, _, _ = start_node(broker.files.crash(random.Random(seed)))
+        assert [one.log.log_end_offset for one in after.services.catalog.topics["u"].partitions if one] == (
+            [1] * partitions
+        )
+
+
+def test_a_name_whose_sync_has_failed_is_not_taken_for_durable_by_a_sync_of_the_volume() -> None:
     broker = Broker()
     make_topic(broker.node, "u", PARTITIONS)
+    broker.files.fail("sync_directory", str(DATA / "u-1"))
+    with pytest.raises(OSError, match=r"u-1"):
+        partition_of(broker.node, "u", 1).log.unsynced.sync_names()
     clients = [Exchange(broker.node) for _ in range(PARTITIONS)]
     for partition, client in enumerate(clients):
         client.send(produce_request("u", batch(), partition=partition), 9)
     broker.node.settle()
-    assert [len(client.replies()) for client in clients] == [1] * PARTITIONS
-    assert len(broker.calls("sync_volume")) == 1
-    for seed in range(10):
-        after, _, _ = start_node(broker.files.crash(random.Random(seed)))
-        assert [one.log.log_end_offset for one in after.services.catalog.topics["u"].partitions if one] == (
-            [1] * PARTITIONS
-        )
+    (_, reply), *_ = clients[1].replies()
+    assert isinstance(reply, ProduceResponse)
+    assert reply.responses[0].partition_responses[0].error_code == REFUSED
 
 
 # -- errors
@@ -177,7 +195,7 @@ def test_a_failed_sync_of_the_volume_refuses_the_round_and_takes_the_directory_o
     broker.produce(range(PARTITIONS))
     broker.node.settle()
     assert broker.answers() == [REFUSED] * PARTITIONS
-    broker.pass_time(10 * VOLUME_REST_MS)
+    broker.pass_time(10 * MOST_REST_MS)
     broker.node.settle()
     assert broker.calls("sync_volume") == []
 
@@ -248,12 +266,12 @@ def test_one_that_runs_for_20_ms_is_overtaken_by_fdatasync_of_the_files(broker: 
 
 
 @pytest.mark.parametrize("ended", [True, False])
-def test_none_is_tried_for_10_s_after_that_nor_while_it_runs(broker: Broker, ended: bool) -> None:
+def test_none_is_tried_for_half_a_second_after_that_nor_while_it_runs(broker: Broker, ended: bool) -> None:
     overtake(broker)
     if ended:
         broker.syncer.run_late()
     broker.files.history.clear()
-    broker.pass_time(VOLUME_REST_MS - 1)
+    broker.pass_time(FIRST_REST_MS - 1)
     broker.produce(range(3))
     broker.syncer.run_one()
     assert broker.answers() == [0] * 3
@@ -263,6 +281,51 @@ def test_none_is_tried_for_10_s_after_that_nor_while_it_runs(broker: Broker, end
     broker.syncer.run_one()
     assert broker.answers() == [0] * 3
     assert len(broker.calls("sync_volume")) == (1 if ended else 0)
+
+
+def test_the_rest_doubles_up_to_10_s_while_each_one_is_overtaken() -> None:
+    queue, now_ms, rests = DirectoryQueue(DATA), 5.0, []
+    for _ in range(7):
+        queue.rest(now_ms)
+        rests.append(queue.volume_again_ms - now_ms)
+        now_ms = queue.volume_again_ms + OVERTAKEN_AFTER_MS
+    assert rests == [500, 1000, 2000, 4000, 8000, 10_000, 10_000]
+
+
+@pytest.mark.parametrize(("passed_ms", "rest_ms"), [(MOST_REST_MS - 1, 1000), (MOST_REST_MS, FIRST_REST_MS)])
+def test_after_10_s_in_which_none_was_overtaken_the_rest_is_short_again(passed_ms: int, rest_ms: int) -> None:
+    queue = DirectoryQueue(DATA)
+    queue.rest(5.0)
+    now_ms = queue.volume_again_ms + passed_ms
+    queue.rest(now_ms)
+    assert queue.volume_again_ms - now_ms == rest_ms
+
+
+def test_where_the_key_says_so_no_volume_is_synced() -> None:
+    broker = Broker(SimulatedFiles(), ottla_syncfs_enable=False)
+    make_topic(broker.node, "t", PARTITIONS)
+    broker.files.history.clear()
+    broker.produce(range(3))
+    broker.node.settle()
+    assert broker.answers() == [0] * 3
+    assert (broker.calls("open_volume"), broker.calls("sync_volume")) == ([], [])
+    assert sum(path.endswith(".log") for path in broker.calls("fdatasync")) == 3
+
+
+@pytest.mark.parametrize(("in_memory", "way"), [(True, "files"), (False, "threads")])
+def test_in_memory_no_other_thread_is_woken_for_the_files_of_a_round(in_memory: bool, way: str) -> None:
+    files = SimulatedFiles()
+    files.is_in_memory = in_memory
+    node, _, _ = start_node(files, ottla_acks_all="sync")
+    make_topic(node, "t", PARTITIONS)
+    rounds = node.services.metrics.sync_rounds
+    before = {each: rounds[each].files for each in rounds}
+    clients = [Exchange(node) for _ in range(3)]
+    for partition, client in enumerate(clients):
+        client.send(produce_request("t", batch(), partition=partition), 9)
+    node.settle()
+    assert [len(client.replies()) for client in clients] == [1] * 3
+    assert rounds[way].files == before[way] + 3
 
 
 def test_when_an_fdatasync_fails_that_overtakes_the_round_is_refused_whatever_the_volume_says(broker: Broker) -> None:

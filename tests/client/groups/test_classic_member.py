@@ -282,9 +282,9 @@ async def test_a_listener_may_not_read_nor_close(group, consumer_of):
     class Reader(RebalanceListener):
         async def on_assigned(self, partitions):
             for attempt in (consumer.getmany, consumer.getone, consumer.close, consumer.unsubscribe):
-                with pytest.raises(RuntimeError) as told:
+                with pytest.raises(RuntimeError) as caught:
                     await attempt()
-                refused.append(str(told.value))
+                refused.append(str(caught.value))
 
     async with consumer_of() as consumer, reading(consumer):
         consumer.subscribe(["t"], listener=Reader())

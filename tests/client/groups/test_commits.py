@@ -51,6 +51,33 @@ async def test_reading_begins_at_what_is_committed_else_by_the_reset(group, cons
     assert group.cluster.seen(FETCH)[0].require_stable
 
 
+async def test_seeking_to_what_is_committed_reads_the_same_again(group, consumer_of):
+    group.committed = {("t", 0): (7, "", -1)}
+    async with consumer_of(**BY_HAND) as consumer:
+        consumer.assign([T0, T1])
+        assert [(await consumer.getone()).offset for _ in range(13)] != []
+        assert (await consumer.position(T0), await consumer.position(T1)) == (10, 10)
+        consumer.seek_to_committed(T0)
+        assert (await consumer.position(T0), await consumer.position(T1)) == (7, 10)
+        group.committed = {("t", 0): (8, "", -1)}
+        consumer.seek_to_committed()
+        assert (await consumer.position(T0), await consumer.position(T1)) == (8, 0)  # nothing is committed: the reset
+        with pytest.raises(ValueError, match="u-0 is not assigned"):
+            consumer.seek_to_committed(("u", 0))
+
+
+async def test_a_position_that_is_being_sought_is_not_committed(group, consumer_of):
+    group.committed = {("t", 0): (7, "", -1)}
+    async with consumer_of(**BY_HAND) as consumer:
+        consumer.assign([T0])
+        assert (await consumer.getone()).offset == 7
+        group.silent.add(FETCH)
+        consumer.seek_to_committed()
+        assert consumer.consumed_for_transaction()[1] == {}
+        await consumer.commit()
+    assert group.count(COMMIT) == 0
+
+
 async def test_partitions_assigned_by_hand_begin_there_too(group, consumer_of):
     group.committed = {("t", 0): (7, "", -1)}
     async with consumer_of(**BY_HAND) as consumer:

@@ -1,4 +1,4 @@
-"""Rounds of one audited directory: load, a death, damage, a start, and what was told held against what is there.
+"""Rounds of one audited directory: load, a death, damage, a start, and what was answered held against what is there.
 
 Each choice comes from the seed; when exactly a kill falls does not, so that a seed that failed is run again, and again.
 """

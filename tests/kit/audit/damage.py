@@ -1,7 +1,7 @@
 """What a death may do to a broker's files, done on purpose while it is down.
 
 `PowerCut` takes from the ends of logs what was never promised to be on disk: bytes behind `must_reach`, the offset
-below which somebody was told, or shown, that records are kept. `lose_end` takes what *was* promised: only the audit
+below which a client was answered, or shown, that records are kept. `lose_end` takes what *was* promised: only the audit
 itself may have done that, and it holds the start to what docs/durability.md says of it. `SmallFiles` spoils what a
 start can make again: indexes, producer snapshots, leader epochs, checkpoints (missing, empty, zeros, garbage, an older
 version), and leaves what interrupted writes leave. `.kafka_cleanshutdown` is never made: no crash writes it, and where

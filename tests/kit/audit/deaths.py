@@ -6,6 +6,7 @@ import os
 import random
 import re
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from kit.audit.greedy import BOUND_BYTES
@@ -42,12 +43,14 @@ _READY = re.compile(r"ready after (\d+) ms")
 class Victim:
     """A broker that is killed again and again, always on the same directory and port."""
 
-    def __init__(self, directory: Path, chance: random.Random) -> None:
+    def __init__(self, directory: Path, chance: random.Random, settings: Mapping[str, str] | None = None) -> None:
+        """`settings` are added to `SETTINGS`."""
         self.clock = WrongClock(directory.parent / f"{directory.name}-clock")
         """The wall clock of its lives."""
         self.threads = ThreadShortage(directory.parent / f"{directory.name}-clock")
         """Whether its lives are given threads."""
-        self.process = BrokerProcess(directory, SETTINGS, {**self.clock.environment, **self.threads.environment})
+        all_settings = {**SETTINGS, **(settings or {})}
+        self.process = BrokerProcess(directory, all_settings, {**self.clock.environment, **self.threads.environment})
         self.ready_ms: list[int] = []
         """How long each start took, by its own words: recovery and loading, without the interpreter's."""
         self.start_s: list[float] = []

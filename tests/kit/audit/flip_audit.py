@@ -111,7 +111,7 @@ class FlipAudit:
         files = Counter(row["file"] for row in found if row.get("type") == "finding" and row["severity"] != "note")
         for flip in self._flips:
             path = self._directory / flip.path
-            # A flip in one file may be told of the other that contradicts it: an epoch, an index, an identity.
+            # A flip in one file may be reported of the other that contradicts it: an epoch, an index, an identity.
             if files[str(path)] or any(Path(name).parent == path.parent for name in files):
                 self._note(flip, "found by verify")
             elif flip.kind in MAY_BE_UNNOTICED or self._is_compacted_gap(flip) or _is_offset_of_a_time(flip):
@@ -232,7 +232,9 @@ class FlipAudit:
             self._note(flip, "detected at the start: kept aside")  # headers of the segment that holds the point
             return
         if rows != before or error is None or "Invalid message" not in error:
-            self._breach(flip, f"a client was shown {len(rows)} records, {len(before)} lie before it, and told {error}")
+            self._breach(
+                flip, f"a client was shown {len(rows)} records, {len(before)} lie before it, and received {error}"
+            )
             return
         if not any(f"{name}: damaged: " in line for line in lines):
             self._breach(flip, "no line says that a read was answered CORRUPT_MESSAGE")
@@ -295,7 +297,7 @@ class FlipAudit:
     def _mended(self, flip: Flip | None, place: Place, rows: Rows, error: str | None) -> None:
         expected = self._specimen.rows[place]
         if error is not None:
-            self._breach(flip, f"{place}: after a repair a client is told {error}")
+            self._breach(flip, f"{place}: after a repair a client receives {error}")
         if flip is None or flip.batch is None or flip.kind == "epoch":
             if rows != expected:
                 self._breach(flip, f"{place}: {len(rows)} of {len(expected)} records after a repair")
@@ -306,7 +308,7 @@ class FlipAudit:
         if rows == before:
             self._note(flip, "mended: the log ends before it, the rest is kept aside")
         elif self._is_compacted_gap(flip) and rows[: len(before)] == before and _sent(rows, expected):
-            self._note(flip, "mended, as far as can be told which offset is wrong")
+            self._note(flip, "mended, as far as it is known which offset is wrong")
         else:
             self._breach(flip, f"after a repair {len(rows)} records are served, {len(before)} lie before it")
 

@@ -1,4 +1,4 @@
-"""Real consumers on damaged logs: they continue behind what they refuse, where they do, and say what they were told."""
+"""Real consumers on damaged logs: they continue behind what they refuse, where they do, and say what they received."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kit.audit.reading import Rows
 QUIET_S = 1.5
 """A client that was handed nothing for so long, and has not come to the end, does not get past the damage."""
 SLOW_S = 5
-"""So much longer for one that was not told why: the machine may be busy."""
+"""So much longer for one that received no reason: the machine may be busy."""
 PIECE_S = 0.05
 MOST_RECORDS = 2_000
 CHECKING = {
@@ -35,7 +35,7 @@ CHECKING = {
 
 
 class Patient(NamedTuple):
-    """What a client was handed of a partition, and the first error that it was told."""
+    """What a client was handed of a partition, and the first error that it received."""
 
     rows: Rows
     error: str | None

@@ -63,7 +63,7 @@ def committed(bootstrap: str, group: str) -> dict[Place, int]:
 
 
 class ShortRead(AssertionError):
-    """A consumer was shown less than the end that it was told of, or an error. The message says where."""
+    """A consumer was shown less than the end that it received, or an error. The message says where."""
 
 
 def read_with_confluent(bootstrap: str, places: Sequence[Place]) -> dict[Place, tuple[int, int, Rows]]:

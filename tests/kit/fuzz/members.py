@@ -1,6 +1,6 @@
 """Members that know how to behave: requests that get far into the coordinator, for hostile ones to meet.
 
-A few members of a few groups, of both protocols. What an answer told a member (id, generation or epoch, assignment) it
+A few members of a few groups, of both protocols. What an answer gave a member (id, generation or epoch, assignment) it
 says the next time; sometimes it says something else.
 """
 

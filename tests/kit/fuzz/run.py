@@ -1,7 +1,7 @@
 """One case after another, and what they add up to.
 
 A case is a kind and whatever makes the choices. `execute` lives it and answers what happened; a finding is made
-smaller by leaving out steps (or edits) as long as the same kind of finding stays, and told as the text of a corpus
+smaller by leaving out steps (or edits) as long as the same kind of finding stays, and written as the text of a corpus
 file.
 """
 

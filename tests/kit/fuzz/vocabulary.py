@@ -95,7 +95,7 @@ SANE: dict[str, tuple[Any, ...]] = {
     "entity_name": ("alice", None, "127.0.0.1"),
     "match_type": (0, 1, 2),
     "upgrade_type": (1, 2, 3),
-    "feature": ("metadata.version", "group.version"),
+    "feature": ("metadata.version", "group.version", "transaction.version"),
     "max_version_level": (1, 27),
     "remove": (False, True),
     "session_id": (0,),
@@ -156,6 +156,6 @@ class Vocabulary:
                 known.append(value)
 
     def one(self, name: str, chance: random.Random) -> Any:
-        """Something that was told under this name, or None."""
+        """Something that an answer gave under this name, or None."""
         known = self._values.get(name)
         return chance.choice(list(known)) if known else None

@@ -136,7 +136,7 @@ class Administrator:
         known = topic.partitions[index]
         if known.start_asked > known.start:
             return  # one is under way
-        known.start_asked = (1 << 63) - 1  # it may delete up to a high watermark that nobody has been told yet
+        known.start_asked = (1 << 63) - 1  # it may delete up to a high watermark that no client has received yet
 
         def answered(response: Response) -> None:
             assert isinstance(response, DeleteRecordsResponse)

@@ -11,10 +11,11 @@ from uuid import UUID
 from kit.simulator.admin import ALTERED_KEY, KINDS
 from kit.simulator.members import ask_for_offsets
 from kit.simulator.model import Loss, Model, Shown, Stored, Violation
-from kit.simulator.readers import FETCH_VERSION, fetch_request, stored_records
+from kit.simulator.readers import FETCH_VERSION, end_of, fetch_request, stored_records
+from kit.simulator.transaction_audit import LogContent, audit_committed
 
 from ottla.protocol.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
-from ottla.protocol.api.fetch import FetchResponse
+from ottla.protocol.api.fetch import FetchRequest, FetchResponse
 from ottla.protocol.api.metadata import MetadataRequest, MetadataResponse
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response
@@ -23,6 +24,7 @@ from ottla.storage.formats.layout import PARTITION_METADATA_FILE, STRAY_DIRECTOR
 
 if TYPE_CHECKING:
     from kit.simulator.clients import Line
+    from kit.simulator.transactions import Transactions
 
     from ottla.broker.node import Node
 
@@ -35,8 +37,9 @@ R = TypeVar("R", bound=Response)
 class Auditor:
     """One look at everything; raises Violation."""
 
-    def __init__(self, node: Node, model: Model, line: Line) -> None:
+    def __init__(self, node: Node, model: Model, line: Line, transactions: Transactions | None = None) -> None:
         self._node = node
+        self._transactions = transactions
         self._model = model
         self._line = line
 
@@ -48,7 +51,7 @@ class Auditor:
         found = self._topics()
         settings = self._settings(found)
         self._model.audit_topics({name: (topic_id, count, settings[name]) for name, (topic_id, count) in found.items()})
-        shown = self._shown()
+        shown = self._shown(loss)
         for topic in self._model.topics.values():
             for index in range(len(topic.partitions)):
                 self._model.audit_partition(topic, index, shown[topic.name, index], loss, now_ms)
@@ -101,7 +104,7 @@ class Auditor:
         found = {}
         for answer in self._ask(DescribeConfigsRequest(resources=resources), 4, DescribeConfigsResponse).results:
             if answer.error_code != ErrorCode.NONE:
-                raise Violation(f"the settings of {answer.resource_name} cannot be told: {answer.error_message}")
+                raise Violation(f"the settings of {answer.resource_name} cannot be described: {answer.error_message}")
             found[answer.resource_name] = {
                 config.name: config.value or ""
                 for config in answer.configs
@@ -109,7 +112,10 @@ class Auditor:
             }
         return found
 
-    def _shown(self) -> dict[tuple[str, int], Shown]:
+    def _fetched(self, request: FetchRequest) -> FetchResponse:
+        return self._ask(request, FETCH_VERSION, FetchResponse)
+
+    def _shown(self, loss: Loss) -> dict[tuple[str, int], Shown]:
         """Everything that partitions show, by topic and partition; one fetch asks all of them for more."""
         readings = {
             (topic.name, index): Reading(f"{topic.name}-{index}", topic.is_compacted)
@@ -117,11 +123,21 @@ class Auditor:
             for index in range(len(topic.partitions))
         }
         while wanted := {place: reading.position for place, reading in readings.items() if not reading.is_over}:
-            for answer in self._ask(fetch_request(wanted), FETCH_VERSION, FetchResponse).responses:
+            for answer in self._fetched(fetch_request(wanted)).responses:
                 for partition in answer.partitions:
                     readings[answer.topic, partition.partition_index].take(partition)
+        if self._transactions is not None:
+            logs = {place: reading.log for place, reading in readings.items()}
+            audit_committed(self._fetched, self._transactions, logs, loss)
         return {
-            place: Shown(reading.start, reading.end, reading.records, self._epochs.get(place, 0), reading.size_bytes)
+            place: Shown(
+                reading.start,
+                reading.end,
+                reading.records,
+                self._epochs.get(place, 0),
+                reading.size_bytes,
+                frozenset(reading.markers),
+            )
             for place, reading in readings.items()
         }
 
@@ -135,6 +151,8 @@ class Reading:
         self.position = 0
         self.start = self.end = -1
         self.records: dict[int, Stored] = {}
+        self.log = LogContent()
+        self.markers: set[int] = set()
         self.is_over = False
         self.size_bytes = 0
 
@@ -164,13 +182,10 @@ class Reading:
         except CorruptBatch as error:
             raise Violation(f"{self._place} at {self.position}: {error}") from error
         self.records |= {offset: record for offset, record in got.items() if self.start <= offset < self.end}
-        following = _end_of(content)
+        following = end_of(content)
+        self.log.add(content)
+        self.markers |= {header.base_offset for _, header in iter_batches(content) if header.is_control}
         if following <= self.position:
             raise Violation(f"{self._place}: a fetch at {self.position} answers what ends at {following}")
         self.position = following
         self.is_over = following >= self.end
-
-
-def _end_of(content: bytes) -> int:
-    """The offset after the last whole batch."""
-    return max((header.next_offset for _, header in iter_batches(content)), default=-1)

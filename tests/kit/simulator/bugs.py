@@ -7,12 +7,13 @@ pass before it shows, and that is what the number of seeds in `scripts/simulate 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 from unittest import mock
 
 from kit.simulated_files import SimulatedFiles, SimulatedVolume
+from kit.simulator.planting import before, bug, no, nothing, yes
 
 from ottla.broker.catalog import catalog
 from ottla.broker.coordination import writes
@@ -28,7 +29,7 @@ from ottla.broker.runtime.threads import NoThread
 from ottla.protocol.records.batch import BatchHeader
 from ottla.storage.cleaner.cleaned_segment import CleanedSegment
 from ottla.storage.cleaner.offset_map import OffsetMap
-from ottla.storage.directories import directory_checkpoints, log_directory, log_opening
+from ottla.storage.directories import directory_checkpoints, log_closing, log_directory, log_opening
 from ottla.storage.directories.directory_checkpoints import DirectoryCheckpoints
 from ottla.storage.directories.log_checkpoints import LogCheckpoints
 from ottla.storage.files.clock_trust import ClockTrust
@@ -38,71 +39,17 @@ from ottla.storage.log.log import Log
 from ottla.storage.log.log_reader import End
 from ottla.storage.log.log_retention import LogRetention
 from ottla.storage.producers import producer_recovery, producer_snapshots
+from ottla.storage.producers.producer_entry import ProducerEntry
 from ottla.storage.producers.producer_snapshots import ProducerSnapshots
-from ottla.storage.producers.producer_state import ProducerEntry
 from ottla.storage.recovery import recovery, recovery_scan
 from ottla.storage.recovery.missing_offsets import ANYWHERE
 from ottla.storage.segment import sound_reading
 
-Patch = Callable[[], Any]
-"""Makes a context in which the bug is there. Any: mock's patchers have no common type."""
-
 CURRENT_ASSIGNMENT_KEY = 8
 """The version in the key of a ConsumerGroupCurrentMemberAssignment record."""
 
-_BUGS: dict[str, tuple[str, Patch]] = {}
-_THEMES: dict[str, str] = {}
 
-
-def _bug(name: str, story: str, *, theme: str | None = None) -> Callable[[Patch], Patch]:
-    """Register a bug; one that shows in worlds of one `theme` only is looked for in these."""
-
-    def register(patch: Patch) -> Patch:
-        _BUGS[name] = (story, patch)
-        if theme is not None:
-            _THEMES[name] = theme
-        return patch
-
-    return register
-
-
-def _nothing(*_: object, **__: object) -> None:
-    """In the place of a step that is forgotten."""
-
-
-def _yes(*_: object) -> bool:
-    """In the place of a check."""
-    return True
-
-
-def _no(*_: object) -> bool:
-    """In the place of a check that finds nothing."""
-    return False
-
-
-def _before(owner: object, name: str, replace: Callable[[Any], Any]) -> Any:
-    """Replace `owner.name` by what `replace` makes of it."""
-    return mock.patch.object(owner, name, replace(getattr(owner, name)))
-
-
-@contextmanager
-def planted(name: str) -> Iterator[None]:
-    """The broker has the bug."""
-    with _BUGS[name][1]():
-        yield
-
-
-def theme_of(name: str) -> str | None:
-    """The theme of the worlds in which a bug is looked for; None: any."""
-    return _THEMES.get(name)
-
-
-def stories() -> Mapping[str, str]:
-    """What each bug does, by its name."""
-    return {name: story for name, (story, _) in _BUGS.items()}
-
-
-@_bug("acknowledge before sync", "acks=all is answered, and the records are shown, when they are written")
+@bug("acknowledge before sync", "acks=all is answered, and the records are shown, when they are written")
 def _acknowledge_before_sync() -> Any:
     def replace(append: Any) -> Any:
         def patched(self: Log, batches: Any, now_ms: int, *more: Any) -> Any:
@@ -113,10 +60,10 @@ def _acknowledge_before_sync() -> Any:
 
         return patched
 
-    return _before(Log, "append_batches", replace)
+    return before(Log, "append_batches", replace)
 
 
-@_bug("high watermark ahead of the sync", "readers see what is written before it is synced; acknowledgements wait")
+@bug("high watermark ahead of the sync", "readers see what is written before it is synced; acknowledgements wait")
 @contextmanager
 def _high_watermark_ahead() -> Iterator[None]:
     def read(self: Partition, offset: int, max_bytes: int, at_least_one: bool, *_: Any, **__: Any) -> Any:
@@ -124,16 +71,16 @@ def _high_watermark_ahead() -> Iterator[None]:
         end_offset = self.log.log_end_offset
         return self.log.read(offset, max_bytes, end_offset=end_offset, at_least_one=at_least_one, allow_map=False)
 
-    with mock.patch.object(Partition, "read", read), mock.patch.object(dispatch, "learn", _nothing):
+    with mock.patch.object(Partition, "read", read), mock.patch.object(dispatch, "learn", nothing):
         yield
 
 
-@_bug("no directory sync", "the name of a new segment is not synced with its records")
+@bug("no directory sync", "the name of a new segment is not synced with its records")
 def _no_directory_sync() -> Any:
-    return mock.patch.object(sync.UnsyncedState, "name_changed", _nothing)
+    return mock.patch.object(sync.UnsyncedState, "name_changed", nothing)
 
 
-@_bug("only the active segment is synced", "a roll inside a group sync leaves the older file's pages behind")
+@bug("only the active segment is synced", "a roll inside a group sync leaves the older file's pages behind")
 def _only_active_synced() -> Any:
     def replace(begin: Any) -> Any:
         def patched(*given: Any) -> sync.SyncTicket | None:
@@ -144,10 +91,10 @@ def _only_active_synced() -> Any:
 
         return patched
 
-    return _before(sync.UnsyncedState, "begin", replace)
+    return before(sync.UnsyncedState, "begin", replace)
 
 
-@_bug("duplicate answered early", "a repeated batch is acknowledged though the original is not synced yet")
+@bug("duplicate answered early", "a repeated batch is acknowledged though the original is not synced yet")
 def _duplicate_early() -> Any:
     def replace(duplicate: Any) -> Any:
         def patched(producer: ProducerEntry | None, header: BatchHeader, *given: Any) -> AppendResult | None:
@@ -156,20 +103,20 @@ def _duplicate_early() -> Any:
 
         return patched
 
-    return _before(log_append, "_duplicate", replace)
+    return before(log_append, "_duplicate", replace)
 
 
-@_bug(
+@bug(
     "recovery does not write again", "what recovery found sound but unsynced is served and may be lost at the next cut"
 )
 def _recovery_not_synced() -> Any:
     scan = next(
         value for value in vars(recovery).values() if isinstance(value, type) and hasattr(value, "_write_again")
     )
-    return mock.patch.object(scan, "_write_again", _nothing)
+    return mock.patch.object(scan, "_write_again", nothing)
 
 
-@_bug("recovery point beyond the sync", "the checkpoint vouches for what is only written, so recovery does not look")
+@bug("recovery point beyond the sync", "the checkpoint vouches for what is only written, so recovery does not look")
 def _recovery_point_ahead() -> Any:
     def replace(checkpoint: Any) -> Any:
         def patched(self: LogCheckpoints, name: str, offset_of: Any) -> None:
@@ -180,29 +127,27 @@ def _recovery_point_ahead() -> Any:
 
         return patched
 
-    return _before(LogCheckpoints, "_write_all", replace)
+    return before(LogCheckpoints, "_write_all", replace)
 
 
-@_bug("leader epoch kept", "an unclean start goes on in the old leader epoch")
+@bug("leader epoch kept", "an unclean start goes on in the old leader epoch")
 def _leader_epoch_kept() -> Any:
-    return mock.patch.object(catalog, "write_partition_changes", _nothing)
+    return mock.patch.object(catalog, "write_partition_changes", nothing)
 
 
-@_bug("snapshot of last batches only", "a producer's earlier batches in flight are forgotten at a clean stop")
+@bug("snapshot of last batches only", "a producer's earlier batches in flight are forgotten at a clean stop")
 def _snapshot_of_last_batches() -> Any:
     def replace(encode: Any) -> Any:
         def patched(entries: Sequence[ProducerEntry]) -> Iterator[tuple[int, bytes]]:
-            pieces: Iterator[tuple[int, bytes]] = encode(
-                [entry._replace(remembered=entry.remembered[-1:]) for entry in entries]
-            )
+            pieces: Iterator[tuple[int, bytes]] = encode([entry._replace(earlier=()) for entry in entries])
             return pieces
 
         return patched
 
-    return _before(producer_snapshots, "encode_snapshot", replace)
+    return before(producer_snapshots, "encode_snapshot", replace)
 
 
-@_bug("snapshot of a later state", "a producer snapshot tells of batches behind the offset in its name")
+@bug("snapshot of a later state", "a producer snapshot has batches from beyond the offset in its name")
 def _snapshot_of_later_state() -> Any:
     def replace(take: Any) -> Any:
         def patched(self: ProducerSnapshots, offset: int, producers: Any) -> None:
@@ -212,7 +157,7 @@ def _snapshot_of_later_state() -> Any:
 
         return patched
 
-    return _before(ProducerSnapshots, "take", replace)
+    return before(ProducerSnapshots, "take", replace)
 
 
 class _AsItIsWhenEncoded(Sequence[ProducerEntry]):
@@ -228,12 +173,12 @@ class _AsItIsWhenEncoded(Sequence[ProducerEntry]):
         return list(self._producers)[index]
 
 
-@_bug("producers not replayed", "after a start producers are known up to the last snapshot only")
+@bug("producers not replayed", "after a start producers are known up to the last snapshot only")
 def _producers_not_replayed() -> Any:
-    return mock.patch.object(producer_recovery, "_replay", _nothing)
+    return mock.patch.object(producer_recovery, "_replay", nothing)
 
 
-@_bug("metadata answered before sync", "topics, settings and producer ids are acknowledged when they are written")
+@bug("metadata answered before sync", "topics, settings and producer ids are acknowledged when they are written")
 def _metadata_before_sync() -> Any:
     class AtOnce:
         def request(self, log: Log, callback: Callable[[BaseException | None], None]) -> None:
@@ -245,20 +190,20 @@ def _metadata_before_sync() -> Any:
 
         return patched
 
-    return _before(changes.ChangeQueue, "__init__", replace)
+    return before(changes.ChangeQueue, "__init__", replace)
 
 
-@_bug("deletions not finished", "a start does not ask which topics were deleted: what a crash left is for ever -stray")
+@bug("deletions not finished", "a start does not ask which topics were deleted: what a crash left is for ever -stray")
 def _deletions_not_finished() -> Any:
     return mock.patch.object(Journal, "removed_topics", return_value={})
 
 
-@_bug("log start not checkpointed", "DeleteRecords is answered before its checkpoint is written")
+@bug("log start not checkpointed", "DeleteRecords is answered before its checkpoint is written")
 def _log_start_not_checkpointed() -> Any:
     return mock.patch.object(LogCheckpoints, "write_log_start_offsets_of", return_value=set())
 
 
-@_bug("checkpoint renamed before it is synced", "an atomic write renames a file whose content is not on disk")
+@bug("checkpoint renamed before it is synced", "an atomic write renames a file whose content is not on disk")
 def _rename_before_sync() -> Any:
     def write_atomically(self: SimulatedFiles, path: Any, data: bytes) -> None:
         temporary = path.with_name(path.name + ".tmp")
@@ -272,7 +217,7 @@ def _rename_before_sync() -> Any:
     return mock.patch.object(SimulatedFiles, "write_atomically", write_atomically)
 
 
-@_bug("failed sync tried again", "after a failed fdatasync the next one succeeds and is believed")
+@bug("failed sync tried again", "after a failed fdatasync the next one succeeds and is believed")
 def _failed_sync_retried() -> Any:
     def replace(run: Any) -> Any:
         def patched(self: sync.SyncTicket) -> None:
@@ -283,10 +228,10 @@ def _failed_sync_retried() -> Any:
 
         return patched
 
-    return _before(sync.SyncTicket, "run", replace)
+    return before(sync.SyncTicket, "run", replace)
 
 
-@_bug(
+@bug(
     "synced by another descriptor",
     "a file is opened again for its sync: what the kernel lost before is not reported",
     theme="failing disk",
@@ -300,10 +245,10 @@ def _synced_by_another_descriptor() -> Any:
 
         return patched
 
-    return _before(sync.SyncTicket, "run", replace)
+    return before(sync.SyncTicket, "run", replace)
 
 
-@_bug(
+@bug(
     "a volume's failed sync believed",
     "a round is acknowledged though the sync of its volume has failed",
     theme="failing disk",
@@ -316,10 +261,10 @@ def _volume_sync_believed() -> Any:
 
         return patched
 
-    return _before(SimulatedVolume, "sync", replace)
+    return before(SimulatedVolume, "sync", replace)
 
 
-@_bug("fdatasync after a volume's failed sync", "it succeeds, and makes the round good", theme="failing disk")
+@bug("fdatasync after a volume's failed sync", "it succeeds, and makes the round good", theme="failing disk")
 def _fdatasync_after_a_volumes_sync() -> Any:
     def replace(run: Any) -> Any:
         def patched(self: SimulatedVolume) -> None:
@@ -330,10 +275,10 @@ def _fdatasync_after_a_volumes_sync() -> Any:
 
         return patched
 
-    return _before(SimulatedVolume, "sync", replace)
+    return before(SimulatedVolume, "sync", replace)
 
 
-@_bug(
+@bug(
     "a volume opened for each sync",
     "what the kernel lost before is not reported to a descriptor that is so new",
     theme="failing disk",
@@ -346,10 +291,26 @@ def _volume_opened_for_each_sync() -> Any:
 
         return patched
 
-    return _before(SimulatedVolume, "sync", replace)
+    return before(SimulatedVolume, "sync", replace)
 
 
-@_bug(
+@bug(
+    "an overtaken sync's error ignored",
+    "a sync of the volume that was overtaken fails, and its directory is written on",
+    theme="failing disk",
+)
+def _overtaken_error_ignored() -> Any:
+    def replace(ended: Any) -> Any:
+        def patched(self: GroupSyncer, queue: Any, sync_round: Any) -> None:
+            sync_round.volume_error = None
+            ended(self, queue, sync_round)
+
+        return patched
+
+    return before(GroupSyncer, "_volume_ended", replace)
+
+
+@bug(
     "a result of parallel syncs dropped",
     "of the files that threads share, every second counts as synced",
     theme="failing disk",
@@ -362,10 +323,10 @@ def _parallel_result_dropped() -> Any:
 
         return patched
 
-    return _before(sync_round._Share, "wait", replace)
+    return before(sync_round._Share, "wait", replace)
 
 
-@_bug("a round without a thread counts as synced", "where the system gives no thread, those who wait are let go")
+@bug("a round without a thread counts as synced", "where the system gives no thread, those who wait are let go")
 def _no_thread_no_sync() -> Any:
     def submit(self: QueuedSyncer, queue: Any, sync_round: Any) -> None:
         try:
@@ -378,7 +339,7 @@ def _no_thread_no_sync() -> Any:
     return mock.patch.object(GroupSyncer, "_submit", submit)
 
 
-@_bug("commit answered before sync", "groups answer when their records are written")
+@bug("commit answered before sync", "groups answer when their records are written")
 def _commit_before_sync() -> Any:
     def replace(appended: Any) -> Any:
         def patched(self: writes.Write, index: int, result: AppendResult) -> None:
@@ -387,17 +348,17 @@ def _commit_before_sync() -> Any:
 
         return patched
 
-    return _before(writes.Write, "appended", replace)
+    return before(writes.Write, "appended", replace)
 
 
-@_bug("checksums not checked", "recovery takes a torn batch for a sound one when its length fits")
+@bug("checksums not checked", "recovery takes a torn batch for a sound one when its length fits")
 def _no_checksums() -> Any:
     from ottla.storage.segment import damage
 
-    return mock.patch.object(damage, "checksum_matches", _yes)
+    return mock.patch.object(damage, "checksum_matches", yes)
 
 
-@_bug("stored batches not looked at", "what the disk has lost since the last life reaches readers as it is")
+@bug("stored batches not looked at", "what the disk has lost since the last life reaches readers as it is")
 def _stored_not_looked_at() -> Any:
     def everything(data: bytes, least_offset: int, *_: object) -> tuple[int, int, int, None]:
         return len(data), 1, least_offset, None
@@ -405,17 +366,17 @@ def _stored_not_looked_at() -> Any:
     return mock.patch.object(sound_reading, "sound_batches", everything)
 
 
-@_bug("failed append not taken back", "a short write on a full disk leaves its bytes in the segment")
+@bug("failed append not taken back", "a short write on a full disk leaves its bytes in the segment")
 def _failed_append_stays() -> Any:
-    return mock.patch.object(log_append, "undo_write", _nothing)
+    return mock.patch.object(log_append, "undo_write", nothing)
 
 
-@_bug("cleaner swaps before it syncs", "a cleaned segment takes the place of the old ones before its pages are on disk")
+@bug("cleaner swaps before it syncs", "a cleaned segment takes the place of the old ones before its pages are on disk")
 def _cleaner_not_synced() -> Any:
-    return mock.patch.object(CleanedSegment, "sync", _nothing)
+    return mock.patch.object(CleanedSegment, "sync", nothing)
 
 
-@_bug("cleaner takes the newest value", "the map of newest offsets is one too far: the newest value of a key goes, too")
+@bug("cleaner takes the newest value", "the map of newest offsets is one too far: the newest value of a key goes, too")
 def _cleaner_takes_newest() -> Any:
     def replace(put: Any) -> Any:
         def patched(self: OffsetMap, key: bytes, offset: int) -> bool:
@@ -424,81 +385,109 @@ def _cleaner_takes_newest() -> Any:
 
         return patched
 
-    return _before(OffsetMap, "put", replace)
+    return before(OffsetMap, "put", replace)
 
 
-@_bug("a lost end taken for a cleaned one", "what a power cut took from the end of a compacted segment is not missed")
+@bug(
+    "a lost end taken for a cleaned one",
+    "what a power cut took from the end of a compacted segment is not missed",
+    theme="compacted ends",
+)
 def _lost_end_not_missed() -> Any:
-    def patched(self: DirectoryCheckpoints, topic_partition: object, *, is_compacted: bool, keeps_order: bool) -> int:
+    def patched(self: DirectoryCheckpoints, topic_partition: object, *, is_compacted: bool, **_: bool) -> int:
         return ANYWHERE if is_compacted else 0
 
     return mock.patch.object(DirectoryCheckpoints, "gaps_before", patched)
 
 
-@_bug(
+@bug(
     "cleaner leaves the recovery point behind",
     "it takes records beyond it, which a start that does not look what batches show takes for lost ones",
 )
 @contextmanager
 def _cleaner_not_covered() -> Iterator[None]:
     with (
-        mock.patch.object(LogCheckpoints, "cover", _nothing),
+        mock.patch.object(LogCheckpoints, "cover", nothing),
         mock.patch.object(recovery_scan, "cleaned_before", return_value=0),
     ):
         yield
 
 
-@_bug("clean marker without sync", "a stop in good order marks the directory clean though its logs are not synced")
+@bug("clean marker without sync", "a stop in good order marks the directory clean though its logs are not synced")
 def _clean_without_sync() -> Any:
     def close(self: Log) -> None:
         self.synced_offset = self.log_end_offset
-        self._write_last_snapshot()
+        snapshot = self._begin_last_snapshot()
+        if snapshot is not None:
+            snapshot.run()
         self.recovery_point = self.log_end_offset
         self.abandon()
 
-    return mock.patch.object(Log, "close", close)
+    def close_by_volume(self: Log) -> Iterator[None]:
+        yield from ()
+        close(self)
+
+    return mock.patch.multiple(Log, close=close, close_by_volume=close_by_volume)
 
 
-@_bug("sequence gaps accepted", "a batch is taken though the one before it is missing")
+@bug(
+    "clean marker without a sync of the volume",
+    "a stop of many logs leaves out what is to sync all of them",
+    theme="failing disk",
+)
+def _clean_without_volume_sync() -> Any:
+    return mock.patch.object(log_closing, "_error_of", return_value=None)
+
+
+@bug(
+    "a volume's sync without names",
+    "what a new partition holds is acknowledged before its directory is on disk",
+    theme="failing disk",
+)
+def _volume_sync_without_names() -> Any:
+    return mock.patch.object(SimulatedVolume, "sync_names", nothing)
+
+
+@bug("sequence gaps accepted", "a batch is taken though the one before it is missing", theme="full disk")
 def _gaps_accepted() -> Any:
-    return mock.patch.object(log_append, "_require_sequence", _nothing)
+    return mock.patch.object(log_append, "_require_sequence", nothing)
 
 
-@_bug("producer repeats accepted", "a repeated batch is stored again")
+@bug("producer repeats accepted", "a repeated batch is stored again")
 def _repeats_accepted() -> Any:
-    return mock.patch.multiple(log_append, _require_sequence=_nothing, find_duplicate=_nothing)
+    return mock.patch.multiple(log_append, _require_sequence=nothing, find_duplicate=nothing)
 
 
-@_bug("deleted offsets come back", "a load takes no notice of the tombstones of committed offsets")
+@bug("deleted offsets come back", "a load takes no notice of the tombstones of committed offsets")
 def _offsets_come_back() -> Any:
     def replace(note: Any) -> Any:
-        def patched(self: LogReplay, key: bytes, value: bytes | None, pending: Any) -> None:
+        def patched(self: LogReplay, key: bytes, value: bytes | None, producer_id: int) -> None:
             if value is not None:
-                note(self, key, value, pending)
+                note(self, key, value, producer_id)
 
         return patched
 
-    return _before(LogReplay, "_note_newest", replace)
+    return before(LogReplay, "_note_newest", replace)
 
 
-@_bug("owners forgotten", "a load takes no notice of what members of the consumer protocol were given")
+@bug("owners forgotten", "a load takes no notice of what members of the consumer protocol were given")
 def _owners_forgotten() -> Any:
     def replace(replay: Any) -> Any:
-        def patched(self: LogReplay, key: bytes, value: bytes | None) -> None:
+        def patched(self: LogReplay, key: bytes, *value: Any) -> None:
             if int.from_bytes(key[:2]) != CURRENT_ASSIGNMENT_KEY:
-                replay(self, key, value)
+                replay(self, key, *value)
 
         return patched
 
-    return _before(LogReplay, "_replay_record", replace)
+    return before(LogReplay, "_replay_record", replace)
 
 
-@_bug("revocation not awaited", "a partition is given on before its owner has said that it gave it up")
+@bug("revocation not awaited", "a partition is given on before its owner has said that it gave it up")
 def _revocation_not_awaited() -> Any:
-    return mock.patch.object(reconciliation, "_still_owns", _no)
+    return mock.patch.object(reconciliation, "_still_owns", no)
 
 
-@_bug(
+@bug(
     "segments go before what stays is on disk", "retention waits for neither the names nor the producers of what stays"
 )
 @contextmanager
@@ -517,17 +506,17 @@ def _segments_before_what_stays() -> Iterator[None]:
         yield
 
 
-@_bug("retention believes the clock", "what is old by a wall clock that jumped for seconds is deleted")
+@bug("retention believes the clock", "what is old by a wall clock that jumped for seconds is deleted")
 def _clock_believed() -> Any:
     return mock.patch.object(ClockTrust, "deletion_ms", lambda self: self._clock.wall_ms())
 
 
-@_bug("a start believes the clock", "a jump that was under way at a stop is forgotten by the next start")
+@bug("a start believes the clock", "a jump that was under way at a stop is forgotten by the next start")
 def _clock_believed_by_a_start() -> Any:
-    return mock.patch.object(ClockTrust, "begin", _nothing)
+    return mock.patch.object(ClockTrust, "begin", nothing)
 
 
-@_bug("retention takes one too many", "the segment that retention.bytes and retention.ms keep goes, too")
+@bug("retention takes one too many", "the segment that retention.bytes and retention.ms keep goes, too")
 def _one_too_many() -> Any:
     def replace(deletable: Any) -> Any:
         def patched(segments: Sequence[Any], *given: Any, **more: Any) -> int:
@@ -536,15 +525,15 @@ def _one_too_many() -> Any:
 
         return patched
 
-    return _before(log_retention, "deletable", replace)
+    return before(log_retention, "deletable", replace)
 
 
-@_bug("a start needs an inode", "with none left the start is refused, and nobody can delete topics to make room")
+@bug("a start needs an inode", "with none left the start is refused, and nobody can delete topics to make room")
 def _start_needs_an_inode() -> Any:
-    return mock.patch.object(journal, "is_full", _no)
+    return mock.patch.object(journal, "is_full", no)
 
 
-@_bug("a lost end not missed", "after a clean stop a log that became shorter gives its last offsets out again")
+@bug("a lost end not missed", "after a clean stop a log that became shorter gives its last offsets out again")
 def _lost_end_of_a_stop_not_missed() -> Any:
     def replace(open_log: Any) -> Any:
         def patched(*given: Any, **more: Any) -> Log:
@@ -555,15 +544,15 @@ def _lost_end_of_a_stop_not_missed() -> Any:
 
         return patched
 
-    return _before(log_opening, "open_log", replace)
+    return before(log_opening, "open_log", replace)
 
 
-@_bug("a bent log start believed", "a flipped bit in the file of log starts hides records, or shows deleted ones again")
+@bug("a bent log start believed", "a flipped bit in the file of log starts hides records, or shows deleted ones again")
 @contextmanager
 def _bent_log_start_believed() -> Iterator[None]:
     with (
         mock.patch.object(directory_checkpoints, "bent_row", return_value=None),
-        mock.patch.object(log_directory, "refuse_wrong_log_starts", _nothing),
-        mock.patch.object(recovery, "_require_sense", _nothing),
+        mock.patch.object(log_directory, "refuse_wrong_log_starts", nothing),
+        mock.patch.object(recovery, "_require_sense", nothing),
     ):
         yield

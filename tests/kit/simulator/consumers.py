@@ -24,7 +24,7 @@ LEAVING = 0.04
 
 
 class ConsumerMember:
-    """A member that owns what it was last told, tells so in each heartbeat, and leaves from time to time."""
+    """A member that owns what it was last assigned, names that in each heartbeat, and leaves from time to time."""
 
     def __init__(self, group: str, others: list[ConsumerMember], chance: random.Random) -> None:
         self._group = group
@@ -102,7 +102,7 @@ class ConsumerMember:
                 raise Violation(f"group {self._group} has forgotten a member that it had taken in, in epoch {epoch}")
         elif code == ErrorCode.FENCED_MEMBER_EPOCH:
             if not self._has_lost_an_answer:
-                raise Violation(f"group {self._group} fences a member for epoch {epoch}, the last that it was told")
+                raise Violation(f"group {self._group} fences a member for epoch {epoch}, the last that it received")
             self._forget()
             self._is_fenced = True
         else:  # what it asked for may be done all the same

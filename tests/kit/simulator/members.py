@@ -117,7 +117,7 @@ class Committer:
         return self._group, topic.name, self._chance.randrange(len(topic.partitions))
 
 
-def ask_for_offsets(line: Line, model: Model, group: str, places: list[Place]) -> None:
+def ask_for_offsets(line: Line, model: Model, group: str, places: list[Place], *, is_stable: bool = False) -> None:
     """OffsetFetch of places of one group; each answer is held against what was promised when it was asked."""
     asked = {place[1:]: (place, model.commits.get(place)) for place in places}
 
@@ -139,7 +139,8 @@ def ask_for_offsets(line: Line, model: Model, group: str, places: list[Place]) -
         OffsetFetchRequest.OffsetFetchRequestTopic(name=name, partition_indexes=[index for _, _, index in of_topic])
         for name, of_topic in groupby(places, itemgetter(1))
     ]
-    line.send(OffsetFetchRequest(group_id=group, topics=topics), FETCH_VERSION, answered)
+    request = OffsetFetchRequest(group_id=group, topics=topics, require_stable=is_stable)
+    line.send(request, FETCH_VERSION, answered)
 
 
 def _assignment(generation: int, member_id: str) -> bytes:

@@ -1,6 +1,6 @@
-"""What the clients of a simulated broker were told, and what therefore must be true of it.
+"""What the clients of a simulated broker were answered, and what therefore must be true of it.
 
-The model knows nothing of logs or files. Two kinds of loss are told apart: the *death of the process* keeps what was
+The model knows nothing of logs or files. Two kinds of loss are distinguished: the *death of the process* keeps what was
 written, a *power cut* keeps what was synced. Per partition it remembers what survives which, and after every restart
 an audit holds that against everything that the broker shows. What is there after a restart is durable from then on,
 because recovery writes and syncs what it keeps.
@@ -9,6 +9,7 @@ because recovery writes and syncs what it keeps.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -42,6 +43,8 @@ class Shown(NamedTuple):
     records: dict[int, Stored]
     leader_epoch: int
     size_bytes: int
+    markers: frozenset[int] = frozenset()
+    """Offsets of the ends of transactions."""
 
 
 @dataclass
@@ -62,9 +65,9 @@ class PartitionModel:
     stamps_ms: dict[int, int] = field(default_factory=dict)
     """When records that were acknowledged say that they were made."""
     promised_end: int = 0
-    """A high watermark that somebody was told, in `sync`."""
+    """A high watermark that a client has received, in `sync`."""
     start: int = 0
-    """Records below were deleted by somebody who was told so."""
+    """Records below were deleted by a client, and the broker acknowledged that."""
     start_asked: int = 0
     """The largest offset up to which a deletion was asked for."""
     leader_epoch: int = 0
@@ -187,7 +190,13 @@ class Model:
         self.generations: dict[tuple[str, str], int] = {}
         """(group, member) -> generation whose assignment the member was given."""
         self.newest_generation: dict[str, int] = {}
-        """Group -> the newest generation that a member was told of."""
+        """Group -> the newest generation that a member has received."""
+        self.is_uncommitted: Callable[[Stored], bool] = lambda _: False
+        """Whether a record is of a transaction that nobody knows to be committed."""
+        self.on_offset_shown: Callable[[Place, int], None] = lambda *_: None
+        """Called with each committed offset that a client is shown."""
+        self.has_flipped_bit = False
+        """Whether a bit of a checkpoint has flipped since the last audit."""
         self.was_unclean = False
         """Whether the last life that served somebody ended without a stop in good order: leader epochs must grow."""
 
@@ -198,7 +207,7 @@ class Model:
         self.producer_ids.add(producer_id)
 
     def note_generation(self, group: str, generation: int) -> None:
-        """A member was told of a generation."""
+        """A member has received a generation."""
         self.newest_generation[group] = max(generation, self.newest_generation.get(group, -1))
 
     def note_topic_gone(self, name: str) -> None:
@@ -223,7 +232,7 @@ class Model:
                 raise Violation(f"topic {name} has another id")
             if not len(topic.partitions) <= count <= max(len(topic.partitions), topic.counts_asked):
                 raise Violation(f"topic {name} has {count} partitions, {len(topic.partitions)} were acknowledged")
-            topic.partitions.extend(PartitionModel() for _ in range(count - len(topic.partitions)))
+            topic.partitions.extend(self._found_partition() for _ in range(count - len(topic.partitions)))
             if settings != topic.settings and settings not in topic.settings_asked:
                 raise Violation(f"topic {name} has {settings}, acknowledged was {topic.settings}")
             topic.settings, topic.settings_asked, topic.counts_asked = settings, [], count
@@ -232,9 +241,16 @@ class Model:
                 continue
             if name not in self.creating:
                 raise Violation(f"topic {name} is there, and nobody created it (or it was deleted)")
-            self.topics[name] = TopicModel(name, topic_id, settings, [PartitionModel() for _ in range(count)], count)
+            self.topics[name] = TopicModel(
+                name, topic_id, settings, [self._found_partition() for _ in range(count)], count
+            )
         self.creating.clear()
         self.deleting.clear()
+        self.has_flipped_bit = False
+
+    def _found_partition(self) -> PartitionModel:
+        """One whose creation was not answered, and which is there: a row of it may have lost a bit, too."""
+        return PartitionModel(may_have_gap=self.has_flipped_bit)
 
     def audit_partition(self, topic: TopicModel, index: int, shown: Shown, loss: Loss | None, now_ms: int) -> None:
         """Hold what a partition shows against what is known; `loss` is None in the middle of a life."""
@@ -277,10 +293,13 @@ class Model:
         if shown.leader_epoch < least_epoch:
             raise Violation(f"{place} has leader epoch {shown.leader_epoch}, not {least_epoch} or more")
         if not topic.is_compacted:
-            missing = set(range(shown.start, shown.end)) - shown.records.keys() - known.gone
+            missing = set(range(shown.start, shown.end)) - shown.records.keys() - shown.markers - known.gone
             # What was shown in `page-cache` may be gone with the power; its offsets are not given out again.
             may_be = known.may_have_gap or (loss is Loss.POWER and not topic.syncs)
-            if missing and (not may_be or missing != set(range(min(missing), shown.end))):
+            end = shown.end
+            while end - 1 in shown.markers:  # of transactions that the start has ended
+                end -= 1
+            if missing and (not may_be or missing != set(range(min(missing), end))):
                 raise Violation(f"{place}: offsets have gaps between {shown.start} and {shown.end}")
             known.gone |= missing
         elif known.gone & shown.records.keys():
@@ -305,11 +324,14 @@ class Model:
             if known.start <= offset < shown.start and stamp_ms > oldest_ms:
                 raise Violation(f"{place}: retention took offset {offset}, {now_ms - stamp_ms} ms old")
 
-    @staticmethod
     def _audit_contents(
-        topic: TopicModel, known: PartitionModel, shown: Shown, must: dict[int, Stored], place: str
+        self, topic: TopicModel, known: PartitionModel, shown: Shown, must: dict[int, Stored], place: str
     ) -> None:
-        newest = {record.key: offset for offset, record in sorted((shown.records | must).items())}
+        newest = {
+            record.key: offset
+            for offset, record in sorted((shown.records | must).items())
+            if not self.is_uncommitted(record)
+        }
         for offset, record in must.items():
             if offset < shown.start:
                 continue
@@ -318,7 +340,10 @@ class Model:
                 continue
             # A later record of the key may stand for it, or its tombstone has served its time.
             may_be_cleaned = topic.is_compacted and (
-                newest[record.key] > offset or record.value is None or known.may_be_deleted(offset, record.key)
+                self.is_uncommitted(record)
+                or newest[record.key] > offset
+                or record.value is None
+                or known.may_be_deleted(offset, record.key)
             )
             if found is None and may_be_cleaned:
                 continue
@@ -343,6 +368,7 @@ class Model:
 
     def note_fetched_offset(self, place: Place, offset: int) -> None:
         """OffsetFetch has shown `offset` (-1: none) for a (group, topic, partition)."""
+        self.on_offset_shown(place, offset)
         known = self.commits.get(place)
         if known is None:
             return

@@ -22,7 +22,7 @@ FETCH_VERSION = 12
 MOST_BYTES = 1 << 20
 
 
-def fetch_request(wanted: Mapping[tuple[str, int], int]) -> FetchRequest:
+def fetch_request(wanted: Mapping[tuple[str, int], int], *, isolation_level: int = 0) -> FetchRequest:
     """Partitions from these offsets on, by (topic, partition) in the order of topics; answered at once."""
     topics = [
         FetchRequest.FetchTopic(
@@ -34,17 +34,24 @@ def fetch_request(wanted: Mapping[tuple[str, int], int]) -> FetchRequest:
         )
         for topic, places in groupby(wanted.items(), lambda item: item[0][0])
     ]
-    return FetchRequest(max_wait_ms=0, min_bytes=0, session_epoch=-1, topics=topics)
+    return FetchRequest(max_wait_ms=0, min_bytes=0, session_epoch=-1, isolation_level=isolation_level, topics=topics)
 
 
 def stored_records(content: bytes | memoryview) -> dict[int, Stored]:
-    """The records of fetched batches by offset."""
+    """The records of fetched batches by offset, without the markers of transactions."""
     view = memoryview(content)
     found = {}
     for position, header in iter_batches(view):
+        if header.is_control:
+            continue
         for record in decode_batch(view[position : position + header.size_bytes]):
             found[record.offset] = Stored(record.key, record.value)
     return found
+
+
+def end_of(content: bytes) -> int:
+    """The offset after the last whole batch, -1 without one."""
+    return max((header.next_offset for _, header in iter_batches(content)), default=-1)
 
 
 class Reader:
@@ -55,7 +62,7 @@ class Reader:
         self._chance = chance
         self._positions: dict[tuple[UUID, int], int] = {}
         self._starts: dict[tuple[UUID, int], int] = {}
-        """Log starts that this life of the broker has told."""
+        """Log starts that this life of the broker has reported."""
 
     def reconnect(self) -> None:
         """Go on where it was. What retention took and a crash gave back may be there again."""
@@ -92,12 +99,14 @@ class Reader:
             known = topic.partitions[index]
             if topic.syncs:
                 known.promised_end = max(known.promised_end, answer.high_watermark)
-            for offset, record in stored_records(bytes(answer.records or b"")).items():
+            content = bytes(answer.records or b"")
+            for offset, record in stored_records(content).items():
                 if offset >= answer.high_watermark:
                     raise Violation(f"{topic.name}-{index}: offset {offset} is shown, the high watermark is lower")
                 if record.value is not None and record.value not in known.sent:
                     raise Violation(f"{topic.name}-{index} offset {offset}: something that was never sent")
                 known.note(offset, record, survives_power=topic.syncs)
                 self._positions[place] = offset + 1
+            self._positions[place] = max(self._positions.get(place, 0), end_of(content))
 
         line.send(fetch_request({(topic.name, index): position}), FETCH_VERSION, answered)

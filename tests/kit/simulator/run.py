@@ -11,9 +11,12 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 
-from kit.simulator.bugs import planted, theme_of
+from kit.simulator import bugs, transaction_bugs  # noqa: F401  # they register what is planted
+from kit.simulator.planting import bug_of, planted, stories
 from kit.simulator.sites import OTHER, SITES
 from kit.simulator.world import Outcome, World
+
+__all__ = ["REPLAY", "Summary", "run_many", "run_seeds", "seeds_to_find", "stories", "summarise"]
 
 SEEDS_PER_TASK = 40
 REPLAY = "scripts/simulate --replay {seed}"
@@ -65,9 +68,15 @@ def run_seeds(seeds: Iterable[int], bug: str | None = None, *, stop_at_first: bo
 
 
 def _world(seed: int, bug: str | None) -> World:
-    """Bugs that are not of disks are looked for where a file system does nothing new."""
-    theme = None if bug is None else theme_of(bug)
-    return World(seed) if bug is None else World(seed, theme=theme, volume_syncs=0.5 if theme else 0)
+    """Bugs that are not of disks are looked for where a file system does nothing new, and those that are not of
+    transactions where there are none.
+    """
+    if bug is None:
+        return World(seed)
+    one = bug_of(bug)
+    return World(
+        seed, theme=one.theme, volume_syncs=0.5 if one.theme else 0, transactions=1 if one.has_transactions else 0
+    )
 
 
 def run_many(first: int, count: int, processes: int | None = None) -> Iterator[list[Outcome]]:

@@ -1,7 +1,7 @@
 """What happens to files while no broker runs: a log loses its end, a bit of a checkpoint flips.
 
 Only after a stop in good order, or a death of the process: what a power cut leaves is torn as it is, and two faults at
-once are promised to nobody. What was lost is told to the model, as a person who did it would know.
+once are promised to nobody. What was lost is reported to the model, as a person who did it would know.
 """
 
 from __future__ import annotations
@@ -84,6 +84,7 @@ def flip_a_bit(files: SimulatedFiles, model: Model, chance: random.Random) -> bo
     file.fdatasync()
     file.close()
     files.set_modified_ms(path, modified_ms)
+    model.has_flipped_bit = True
     for topic in model.topics.values():
         for partition in topic.partitions:
             partition.may_have_gap = True

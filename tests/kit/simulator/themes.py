@@ -16,6 +16,7 @@ from kit.simulated_files import SimulatedFiles
 from kit.simulator.admin import COMPACTED, KINDS, RETAINED
 from kit.simulator.members import SESSION_TIMEOUT_MS
 from kit.simulator.sites import SITES
+from kit.simulator.transactional_clients import ABORT_INTERVAL_MS
 
 from ottla.config.broker import BrokerConfig
 
@@ -33,6 +34,8 @@ _SETTINGS: dict[str, object] = {
     "group.consumer.session.timeout.ms": SESSION_TIMEOUT_MS,
     "group.consumer.max.session.timeout.ms": SESSION_TIMEOUT_MS,
     "metadata.log.max.record.bytes.between.snapshots": 2000,
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": ABORT_INTERVAL_MS,
+    "transaction.state.log.segment.bytes": 1024,
     # A batch that is sent again has the stamp of a clock that may have been ahead then.
     "log.message.timestamp.after.max.ms": (1 << 63) - 1,
 }
@@ -143,6 +146,15 @@ THEMES: list[tuple[float, Theme]] = [
             sites=["log: append", "log: sync", "index", "checkpoint: recovery point", "checkpoint: high watermark"],
             start_sites=["log: damage kept aside"],
             stops_in_starts=0.7,
+        ),
+    ),
+    (
+        4,
+        Theme(
+            "compacted ends",
+            kinds=COMPACTED[:2],
+            more={"produce": 3, "sync": 0.2, "pass time": 0.3, "background": 0.3},
+            sites=["log: roll", "log: append", "index", "producer snapshot"],
         ),
     ),
     (6, Theme("full disk", more={"disk trouble": 8, "produce": 1.5}, bad_disk=1)),

@@ -34,6 +34,7 @@ from kit.simulator.rot import read_rot
 from kit.simulator.sites import site_of
 from kit.simulator.spoilt_files import FLIPS, LOST_ENDS, flip_a_bit, lose_an_end
 from kit.simulator.themes import draw_theme, sites_ahead, theme_named
+from kit.simulator.transactional_clients import LINES, TransactionalClients
 
 from ottla.broker.metadata.rebuild import MetadataRebuild
 from ottla.broker.net.connections import Connections
@@ -57,7 +58,7 @@ CRASHES = 3
 """Deaths of the process and power cuts while the broker serves or stops; those while it starts come on top."""
 OPERATIONS = 200
 OPERATIONS_TO_A_CRASH = 30
-"""How long a life may continue until the machine stops where it was told to."""
+"""How long a life may continue until the machine stops at the planned place."""
 CHANGES_TO_A_CRASH = 40
 """Calls that change the disk, counted from the moment when the end of a life is decided."""
 CHANGES_AFTER_A_LOSS = 12
@@ -65,6 +66,11 @@ STOPS_IN_STOPPING = 0.12
 """How often the end of a life falls into a stop in good order."""
 CLEAN_STOPS = 0.5
 """How many worlds have a life that ends in good order."""
+TRANSACTIONS = 0.35
+"""How many worlds have transactional clients."""
+WAITS = 1
+"""How often all are silent for as long as a transaction may be open, beside the weights of other operations."""
+TRANSACTION_SITES = ("transactions: append", "transactions: sync", "transactions: index", "groups: append", "log: sync")
 VOLUME_SYNCS = 0.5
 """How many worlds have a file system that can be synced as a whole."""
 STARTS_WITHOUT_INODES = 0.2
@@ -107,7 +113,14 @@ class _Bugs(logging.Handler):
 class World:
     """See the module. `run` is the whole life of a seed."""
 
-    def __init__(self, seed: int, *, theme: str | None = None, volume_syncs: float = VOLUME_SYNCS) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        theme: str | None = None,
+        volume_syncs: float = VOLUME_SYNCS,
+        transactions: float = TRANSACTIONS,
+    ) -> None:
         self.chance = random.Random(seed)
         self.theme = draw_theme(self.chance) if theme is None else theme_named(theme)
         self.outcome = Outcome(seed)
@@ -161,6 +174,13 @@ class World:
         ]
         self._operations = [operation for _, _, operation in operations]
         weights = [weight * self.theme.more.get(name, 1) for name, weight, _ in operations]
+        self._transactional: TransactionalClients | None = None
+        # Of its own, as `_spoiling`.
+        if random.Random(f"the transactions of {seed}").random() < transactions:
+            self._transactional = TransactionalClients(self.model, self._values, self.chance, self.clock)
+            for weight, operation in (*self._transactional.operations(), (WAITS, self._wait_out)):
+                self._operations.append(operation)
+                weights.append(weight)
         self._weights = list(accumulate(weights))
 
     # -- a whole life -----------------------------------------------------------------------------------------------
@@ -225,6 +245,8 @@ class World:
             self._stop_at(self.chance.choice(self.theme.sites))
 
     def _stop_at(self, wanted: str) -> None:
+        if self._transactional is not None and self.chance.random() < 0.4:
+            wanted = self.chance.choice(TRANSACTION_SITES)
         self.files.crash_when = lambda call, path: site_of(call, path) == wanted
 
     def _stop_soon(self, most_changes: int = CHANGES_TO_A_CRASH) -> None:
@@ -268,6 +290,8 @@ class World:
             self.outcome.losses["lost end"] += 1
             # A producer whose acknowledged batches are gone has to begin again.
             self._idempotent = [one for one in self._idempotent if one.place != lost]
+            if lost is not None and self._transactional is not None:
+                self._transactional.known.spoilt.add((self.model.topics[lost[0]].id, lost[1]))
 
     def _stop(self) -> bool:
         """Stop in good order; whether it came to an end."""
@@ -362,10 +386,16 @@ class World:
         self._lines = [Line(self.node, self._connections) for _ in range(FIRST_MEMBER_LINE + len(self._members))]
         for client in (*self._idempotent, *self._members, self._reader):
             client.reconnect()
+        transactions = None
+        if self._transactional is not None:
+            self._transactional.lines = [Line(self.node, self._connections) for _ in range(LINES)]
+            self._transactional.reconnect()
+            transactions = self._transactional.known
         if loss is not None:
             self.node.settle()
             read_rot(self.node, random.Random(f"{self.outcome.seed} {self.outcome.operations}"))
-            Auditor(self.node, self.model, self._lines[0]).audit(loss, self.clock.wall_ms() - self._jump_ms)
+            auditor = Auditor(self.node, self.model, self._lines[0], transactions)
+            auditor.audit(loss, self.clock.wall_ms() - self._jump_ms)
         self._complain()
 
     # -- operations -------------------------------------------------------------------------------------------------
@@ -444,7 +474,14 @@ class World:
         wall_ms = self.clock.wall_ms() - self._jump_ms
         self._jump_ms = 0 if self._jump_ms else self.chance.choice(JUMPS_MS)
         self.clock.set_wall(wall_ms + self._jump_ms)
+        if self._transactional is not None:
+            self._transactional.clock_jumped()
         self._pass_time()
+
+    def _wait_out(self) -> None:
+        if self._failure is None and self._transactional is not None and not self._has_bad_disk and not self._jump_ms:
+            self.node.services.syncer.has_threads = True  # type: ignore[attr-defined]  # as in `_sync`
+            self._transactional.wait_out(self.node)
 
     def _run_background(self) -> None:
         """Turns of the loop in which nobody asks anything: chores continue, step by step."""
@@ -499,6 +536,11 @@ class World:
             if number != UNTOLD_LINE:
                 raise Violation("the broker closed a connection that did nothing wrong")
             self._lines[number] = Line(self.node, self._connections)
+        for line in () if self._transactional is None else self._transactional.lines:
+            if line.written:
+                line.take()
+            if line.is_closed:
+                raise Violation("the broker closed a connection that did nothing wrong")
 
     def _complain(self) -> None:
         if self._bugs.found:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.protocol.records.errors import CorruptBatch
-from ottla.protocol.records.record import Record, decode_records, decode_varint, encode_record, encode_varint
+from ottla.protocol.records.record import decode_records, decode_varint, encode_record, encode_varint
 
 
 @given(st.integers(-(2**63), 2**63 - 1))
@@ -22,6 +22,14 @@ def test_varints_come_back_around_every_edge_of_width(edge):
     for value in (edge - 1, -edge, -edge - 1 if edge < 2**31 else -edge):
         if -(2**31) <= value < 2**31:
             assert decode_varint(encode_varint(value), 0) == (value, len(encode_varint(value)))
+
+
+def test_every_varint_of_up_to_two_bytes_is_the_same_before_and_after_the_table_is_made():
+    fresh = [encode_varint(value) for value in range(8_192)]  # the table is made on the way
+    assert [decode_varint(encoded, 0) for encoded in fresh] == [
+        (value, 1 if value < 64 else 2) for value in range(8_192)
+    ]
+    assert [encode_varint(value) for value in range(8_192)] == fresh
 
 
 @pytest.mark.parametrize(
@@ -40,7 +48,7 @@ def test_a_varlong_of_more_than_64_bits_is_corrupt():
 
 
 def decode_one(data: bytes):
-    return decode_records(Record, (), data, 1, base_offset=0, base_timestamp=0, last_offset_delta=0)
+    return decode_records(data, 1, base_offset=0, base_timestamp=0, last_offset_delta=0)
 
 
 @pytest.mark.parametrize(
@@ -51,6 +59,9 @@ def decode_one(data: bytes):
         ("negative length", "01000000010100"),
         ("key of -2 bytes", "0c000000030100"),
         ("value of -2 bytes", "0c000000010300"),
+        ("key of -2 bytes in a wide varint", "0e00000083000100"),
+        ("key of -65 bytes", "0e00000081010100"),
+        ("value of -65 bytes", "0e00000001810100"),
         ("key beyond the record", "0c0000007e0100"),
         ("-1 headers", "0c000000010101"),
         ("more headers than bytes", "0c00000001017e"),
@@ -62,13 +73,26 @@ def decode_one(data: bytes):
     ],
 )
 def test_a_record_that_is_not_sound_is_corrupt(name, data):
-    assert decode_one(bytes.fromhex("0c000000010100"))[0].value is None
+    assert decode_one(bytes.fromhex("0c000000010100"))[0][3] is None
     with pytest.raises(CorruptBatch):
         decode_one(bytes.fromhex(data))
+
+
+def test_null_in_a_varint_that_is_wider_than_it_need_be_is_null():
+    (record,) = decode_one(bytes.fromhex("10000000810081000000"[:-2]))
+    assert record == (0, 0, None, None, ())
+
+
+def test_records_of_a_partition_begin_with_its_name_and_number():
+    data = bytes.fromhex("0c000000010100")
+    (record,) = decode_records(
+        data, 1, base_offset=3, base_timestamp=5, last_offset_delta=0, partition=("t", 1), log_append_time_ms=9
+    )
+    assert record == ("t", 1, 3, 9, None, None, ())
 
 
 @given(st.integers(0, 40_000), st.integers(0, 40_000), st.integers(-(2**40), 2**40))
 def test_lengths_and_deltas_of_every_width_come_back(key_bytes, value_bytes, timestamp):
     data = encode_record(timestamp, 7, bytes(key_bytes), bytes(value_bytes))
-    (record,) = decode_records(Record, (), data, 1, base_offset=10, base_timestamp=5, last_offset_delta=7)
+    (record,) = decode_records(data, 1, base_offset=10, base_timestamp=5, last_offset_delta=7)
     assert record == (17, timestamp + 5, bytes(key_bytes), bytes(value_bytes), ())

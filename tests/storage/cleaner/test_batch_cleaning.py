@@ -15,6 +15,7 @@ from ottla.protocol.records.batch import (
     set_log_append_time,
     set_offset_and_epoch,
 )
+from ottla.protocol.records.control import ControlType, encode_control_key
 from ottla.protocol.records.record import Record
 from ottla.storage.cleaner.batch_cleaning import BatchCleaning, put_keys
 from ottla.storage.cleaner.offset_map import OffsetMap
@@ -150,13 +151,24 @@ def test_the_last_batch_of_a_producer_and_of_a_cleaning_outlive_their_records(
         assert apply(again, newest(), last=500) is None
 
 
-@pytest.mark.parametrize("bits", [{"is_control": True}, {"is_transactional": True}])
-def test_transactions_and_markers_are_kept_and_supersede_nothing(bits: dict[str, bool]) -> None:
-    batch = bytes(batch_of((b"a", b"1"), **bits))
-    assert apply(batch, newest(a=500)) == batch
-    offsets = newest()
-    assert put_keys(offsets, batch, parse_header(batch), 0, 1 << 20, lambda: None)
-    assert len(offsets) == 0
+def test_keys_of_aborted_batches_and_of_control_batches_supersede_nothing() -> None:
+    for bits, is_aborted in (({"is_transactional": True}, True), ({"is_control": True}, False)):
+        batch = bytes(batch_of((b"a", b"1"), **bits))
+        offsets = newest()
+        assert put_keys(offsets, batch, parse_header(batch), 0, 1 << 20, lambda: None, is_aborted)
+        assert len(offsets) == 0
+
+
+def test_committed_records_are_cleaned_as_others_are() -> None:
+    batch = bytes(batch_of((b"a", b"1"), is_transactional=True))
+    assert apply(batch, newest(a=100)) == batch
+    assert apply(batch, newest(a=500)) is None
+
+
+def test_a_control_batch_of_another_kind_stays() -> None:
+    control = Record(0, NOW_MS, encode_control_key(ControlType.LEADER_CHANGE), b"", ())
+    batch = bytes(encode_batch([control], is_control=True))
+    assert apply(batch, newest()) == batch
 
 
 @pytest.mark.parametrize("bits", [{}, {"is_control": True}])

@@ -188,16 +188,6 @@ def test_files_of_a_clean_segment_count_as_last_written_when_the_old_ones_were()
     assert files.modified_ms(log.segments[0].file.path) == 111_000
 
 
-def test_entries_of_aborted_transactions_are_kept() -> None:
-    files = disk()
-    log = compacted([(A, b"1")], [(B, b"1")], [(A, b"2")], files=files)
-    for base_offset, content in ((0, b"x" * 34), (2, b"y" * 34)):
-        files.open(layout.txn_index_file(DIRECTORY, base_offset), create=True).pwritev([content], 0)
-    clean(log)
-    assert files.read_bytes(layout.txn_index_file(DIRECTORY, 0)) == b"x" * 34 + b"y" * 34
-    assert [name for name in files.list_directory(DIRECTORY) if name.endswith(".txnindex")] == [f"{0:020d}.txnindex"]
-
-
 def test_producer_snapshots_of_segments_that_are_gone_go_with_them() -> None:
     files = disk()
     log = compacted([(A, b"1")], [(A, b"2")], [(A, b"3")], files=files)

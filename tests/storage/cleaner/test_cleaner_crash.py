@@ -103,6 +103,23 @@ def test_a_crash_at_any_call_of_a_cleaning_leaves_the_old_or_the_new() -> None:
     assert point > 80
 
 
+def test_a_crash_at_any_call_of_a_cleaning_is_distinguished_from_a_loss_without_the_recovery_point() -> None:
+    """It is older than the cleaning, and so is the checkpoint of the cleaner: the batches show what was cleaned."""
+    point = 0
+    is_over = False
+    while not is_over:
+        files = disk()
+        log = filled(files)
+        before = records_of(log)
+        is_over = run_until(files, point, partial(clean, log))
+        after = reopened(files.kill() if point % 2 else files.crash(random.Random(point)), recovery_point=0)
+        check(after, before)
+        assert not after.recovery.quarantined
+        after.close()
+        point += 1
+    assert point > 80
+
+
 def with_a_swap_under_way() -> list[tuple[int, int]]:
     """Points and seeds after which a start finds a `.swap` that covers segments which are still there."""
     found = []

@@ -246,7 +246,7 @@ def test_a_log_that_was_deleted_while_its_index_files_were_synced_is_not_kept_fo
 def test_an_index_that_cannot_be_synced_takes_the_directory_offline_though_its_segment_was_rolled_meanwhile(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A second sync, by the next ticket, would not be told: the index would be trusted for good."""
+    """A second sync, by the next ticket, would report no error: the index would be trusted for good."""
     manager, log = with_due_indexes(world, monkeypatch)
 
     def roll_and_fail(_: Segment) -> int:

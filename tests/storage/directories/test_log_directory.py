@@ -89,7 +89,7 @@ def test_a_clean_mark_never_survives_beside_unsynced_work() -> None:
 
 
 def test_a_sync_of_names_that_failed_is_not_tried_again_by_another_thread(world: World) -> None:
-    """The second would report success, because Linux has told of the error already; the directory is told later."""
+    """The second would report success, because Linux has reported the error already, and the directory later."""
     assert isinstance(world.files, SimulatedFiles)
     manager = world.manager()
     log = world.create(manager, 0)

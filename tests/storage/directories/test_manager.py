@@ -14,6 +14,7 @@ from kit.simulated_files import CrashPoint, SimulatedFiles
 
 from ottla.storage.directories.delayed_removal import remove_tree
 from ottla.storage.directories.directory_status import DirectoryState
+from ottla.storage.directories.log_placement import WantedLog
 from ottla.storage.directories.manager import LogManager
 from ottla.storage.errors import StorageError
 from ottla.storage.files.files import OsFiles
@@ -439,6 +440,74 @@ def test_a_deleted_log_waits_for_its_delay_and_goes(world: World) -> None:
     assert manager.unlink_due(due) == 1
     assert partition_names(world.files, ONE) == []
     assert manager.next_unlink_ms() is None
+
+
+def deleted_with_rows(world: World) -> LogManager:
+    """A log that was deleted since the checkpoints were written; its `-delete` directory is there."""
+    manager = world.manager()
+    manager.open_logs([])
+    world.append(world.create(manager))
+    manager.checkpoints.write_recovery_points()
+    manager.checkpoints.write_high_watermarks()
+    manager.delete_log("orders", 0)()
+    return manager
+
+
+def test_the_directory_of_a_deleted_log_goes_after_its_rows(world: World) -> None:
+    assert isinstance(world.files, SimulatedFiles)
+    manager = deleted_with_rows(world)
+    world.files.fail("open", "/one/replication-offset-checkpoint.tmp", errno.ENOSPC)
+    due = manager.next_unlink_ms()
+    assert due is not None
+    assert manager.unlink_due(due) == 0
+    (name,) = partition_names(world.files, ONE)
+    assert world.files.list_directory(ONE / name) == []
+    manager.close(clean=False)
+    later = World(world.files.kill())
+    later.manager()
+    assert partition_names(later.files, ONE) == []
+    assert not any("orders" in name for name in rows_on_disk(later))
+
+
+def test_rows_of_a_new_log_stay_when_the_directory_of_its_namesake_goes(world: World) -> None:
+    manager = deleted_with_rows(world)
+    log = world.create(manager, topic_id=OTHER_ID)
+    world.append(log, 3)
+    log.delete_records(2)
+    manager.checkpoints.write_log_start_offsets()
+    due = manager.next_unlink_ms()
+    assert due is not None
+    assert manager.unlink_due(due) == 1
+    assert read_offsets(world.files, ONE / "log-start-offset-checkpoint") == {TopicPartition("orders", 0): 2}
+
+
+@pytest.mark.parametrize("topic", ["orders", "o" * 249])
+def test_a_start_without_room_remembers_that_rows_are_of_a_deleted_log(
+    topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The name of the `-delete` directory has a part of a long topic's name only."""
+    files = SimulatedFiles()
+    world = World(files)
+    manager = world.manager()
+    manager.open_logs([])
+    world.append(manager.create_log(topic, 0, ORDERS_ID, world.topic_config()))
+    manager.checkpoints.write_high_watermarks()
+    manager.delete_log(topic, 0)()
+    wanted = WantedLog(topic, 0, OTHER_ID, world.topic_config())
+    for has_room in (False, True):
+        files = files.kill()
+        if not has_room:
+            files.fail("pwritev", "/one/*checkpoint.tmp", errno.ENOSPC, times=None)
+        world = World(files)
+        loaded = world.manager().open_logs([wanted])
+        assert list(loaded.logs) == ([wanted.topic_partition] if has_room else [])
+        assert [line for line in caplog.messages if "is gone" in line] == []
+    assert loaded.logs[wanted.topic_partition].log_end_offset == 0
+
+
+def rows_on_disk(world: World) -> set[str]:
+    names = ("recovery-point-offset-checkpoint", "replication-offset-checkpoint")
+    return {str(one) for name in names for one in read_offsets(world.files, ONE / name)}
 
 
 def test_a_deletion_does_not_come_back_after_a_crash(world: World) -> None:

@@ -34,6 +34,14 @@ def test_what_is_written_is_read(files: Files, root: Path) -> None:
     assert bytes(file.resident_view(2, 3) or b"") == b"cde"
 
 
+def test_a_small_file_is_written_anew(files: Files, root: Path) -> None:
+    files.write_new(root / "a", b"abcdef")
+    files.write_new(root / "a", b"xy")
+    assert files.read_bytes(root / "a") == b"xy"
+    with pytest.raises(OSError, match="missing"):
+        files.write_new(root / "missing" / "a", b"x")
+
+
 def test_a_hole_reads_as_zeros(files: Files, root: Path) -> None:
     file = files.open(root / "a", create=True)
     file.pwritev([b"x"], 5)

@@ -10,6 +10,7 @@ import pytest
 from kit.logs import snapshot_of
 
 from ottla.protocol.records.batch import encode_batch, parse_header
+from ottla.protocol.records.control import end_transaction_marker
 from ottla.protocol.records.legacy import encode_message
 from ottla.protocol.records.record import Record
 from ottla.protocol.stored.group import (
@@ -21,6 +22,13 @@ from ottla.protocol.stored.group import (
     encode_group_value,
 )
 from ottla.protocol.stored.metadata import TopicRecord, encode_metadata_record
+from ottla.protocol.stored.transaction import (
+    TransactionLogKey,
+    TransactionLogValue,
+    TransactionStatus,
+    encode_transaction_key,
+    encode_transaction_value,
+)
 from ottla.storage.cleaner.batch_cleaning import BatchCleaning
 from ottla.storage.cleaner.offset_map import OffsetMap
 from ottla.storage.files.clock_trust import KnownTime
@@ -36,7 +44,7 @@ from ottla.storage.formats.partition_metadata import write_partition_metadata
 from ottla.storage.index.offset_index import OffsetIndex
 from ottla.storage.index.time_index import TimeIndex
 from ottla.storage.producers.producer_state import ProducerStates, advance
-from ottla.storage.producers.transactions import AbortedTransaction, encode_transaction_index
+from ottla.storage.producers.transaction_index import AbortedTransaction, encode_transaction_index
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGES = "".join((DOCS / name).read_text() for name in ("storage-format.md", "internal-topics.md"))
@@ -161,3 +169,43 @@ def test_a_group_without_members() -> None:
     )
     key = GroupMetadataKey(group="billing")
     assert (encode_group_key(key), encode_group_value(value)) == (shown("group-key"), shown("group-value"))
+
+
+def test_a_transactional_id_with_an_open_transaction() -> None:
+    value = TransactionLogValue(
+        producer_id=1000,
+        producer_epoch=5,
+        transaction_timeout_ms=60_000,
+        transaction_status=TransactionStatus.ONGOING,
+        transaction_partitions=[TransactionLogValue.PartitionsSchema(topic="orders", partition_ids=[3])],
+        transaction_last_update_timestamp_ms=1_700_000_000_500,
+        transaction_start_timestamp_ms=1_700_000_000_000,
+        client_transaction_version=2,
+    )
+    key = TransactionLogKey(transactional_id="billing")
+    assert encode_transaction_key(key) == shown("transaction-key")
+    assert encode_transaction_value(value, 1) == shown("transaction-value")
+
+
+def test_the_states_of_transactions() -> None:
+    rows = re.findall(r"^\| ([A-Z][A-Za-z]+(?:, [A-Z][A-Za-z]+)?) \| (\d(?:, \d)?) \|", PAGES, re.MULTILINE)
+    shown_states = {
+        name: int(number)
+        for names, numbers in rows
+        for name, number in zip(names.split(", "), numbers.split(", "), strict=True)
+    }
+    states = {status.name.title().replace("_", ""): status.value for status in TransactionStatus}
+    assert shown_states.items() >= states.items()
+
+
+def test_a_marker() -> None:
+    marker = end_transaction_marker(
+        1000,
+        5,
+        is_commit=True,
+        coordinator_epoch=0,
+        timestamp_ms=1_700_000_001_000,
+        base_offset=42,
+        leader_epoch=0,
+    )
+    assert marker == shown("marker")

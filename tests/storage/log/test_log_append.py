@@ -63,7 +63,7 @@ REFUSED: dict[str, tuple[Callable[[], bytearray], ErrorCode]] = {
     "base offset not 0": (lambda: patched(GOOD, 0, ">q", 3), ErrorCode.INVALID_RECORD),
     "codec 5": (lambda: patched(GOOD, 21, ">h", 5), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
     "control batch": (lambda: patched(GOOD, 21, ">h", 0x20), ErrorCode.INVALID_RECORD),
-    "transactional batch": (lambda: patched(GOOD, 21, ">h", 0x10), ErrorCode.INVALID_TXN_STATE),
+    "transactional batch": (lambda: patched(GOOD, 21, ">h", 0x10), ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
     "log append time": (lambda: patched(GOOD, 21, ">h", 0x08), ErrorCode.INVALID_TIMESTAMP),
     "producer without sequence": (lambda: patched(GOOD, 43, ">q", 5), ErrorCode.INVALID_RECORD),
     "too far ahead": (lambda: batch(b"a", stamps=[NOW_MS + 3_600_001]), ErrorCode.INVALID_TIMESTAMP),

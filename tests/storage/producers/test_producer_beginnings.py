@@ -37,7 +37,7 @@ class ReservedDirectory(IndependentDirectory):
 
 
 class Volume:
-    """A log whose volume is full when it is told so, in one of the two ways in which an append notices."""
+    """A log whose volume is full when a test says so, in one of the two ways in which an append notices."""
 
     def __init__(self, way: str) -> None:
         self._files: SimulatedFiles = disk()

@@ -21,8 +21,9 @@ from kit.simulated_files import CrashPoint, SimulatedFiles
 from ottla.protocol.errors import ErrorCode
 from ottla.storage.formats import layout
 from ottla.storage.log.log import Log
+from ottla.storage.producers.producer_entry import ProducerEntry
 from ottla.storage.producers.producer_snapshots import SnapshotWrite
-from ottla.storage.producers.producer_state import PRODUCERS_PER_PIECE, ProducerEntry, encode_snapshot, parse_snapshot
+from ottla.storage.producers.snapshot_format import PRODUCERS_PER_PIECE, encode_snapshot, parse_snapshot
 
 
 def write(log: Log, producer_id: int, sequence: int, size: int = 10) -> None:
@@ -77,7 +78,7 @@ def test_a_snapshot_has_the_producers_at_the_roll_though_they_continued_before_i
 
 def test_it_is_encoded_in_pieces_of_so_many_producers_and_pauses_between_them() -> None:
     producers = 2 * PRODUCERS_PER_PIECE + 1
-    entries = [ProducerEntry(number, 0, ((0, number, 0, 5),), 5) for number in range(producers)]
+    entries = [ProducerEntry.of(number, 0, ((0, number, 0, 5),), 5) for number in range(producers)]
     assert [len(piece) // 46 for _, piece in encode_snapshot(entries)] == [PRODUCERS_PER_PIECE] * 2 + [1, 0]
     log, calls = rolled(disk(), 2), list[int]()
     log.producer_snapshots.take(2, entries)
@@ -88,7 +89,7 @@ def test_it_is_encoded_in_pieces_of_so_many_producers_and_pauses_between_them() 
 def test_each_piece_is_written_before_the_next_one_is_encoded() -> None:
     files = disk()
     log = rolled(files, 2)
-    entries = [ProducerEntry(number, 0, ((0, number, 0, 5),), 5) for number in range(3 * PRODUCERS_PER_PIECE)]
+    entries = [ProducerEntry.of(number, 0, ((0, number, 0, 5),), 5) for number in range(3 * PRODUCERS_PER_PIECE)]
     log.producer_snapshots.take(2, entries)
     begun(log).run()
     assert files.history.count(("pwritev", layout.snapshot_file(DIRECTORY, 2).with_suffix(".snapshot.tmp"))) == 4

@@ -11,19 +11,16 @@ from kit.logs import batch, snapshot_of
 
 from ottla.protocol.records.batch import BatchHeader, parse_header
 from ottla.protocol.records.checksum import crc32c
-from ottla.storage.producers import producer_state
+from ottla.storage.producers import producer_state, snapshot_format
+from ottla.storage.producers.producer_entry import NO_TRANSACTION, ProducerEntry, RememberedBatch
 from ottla.storage.producers.producer_state import (
     LOADED_GRACE_MS,
-    PRODUCERS_PER_PIECE,
-    CorruptSnapshot,
-    ProducerEntry,
     ProducerStates,
-    RememberedBatch,
     advance,
     check_sequence,
     find_duplicate,
-    parse_snapshot,
 )
+from ottla.storage.producers.snapshot_format import PRODUCERS_PER_PIECE, CorruptSnapshot, parse_snapshot
 
 DAY_MS = 86_400_000
 
@@ -39,7 +36,7 @@ def header(sequence: int, count: int = 1, epoch: int = 0, producer_id: int = 100
 def test_the_worked_example_of_the_module_is_true() -> None:
     states = ProducerStates(DAY_MS)
     states.publish(advance(None, header(0, 3), 0, 77))
-    lines = (producer_state.__doc__ or "").splitlines()
+    lines = (snapshot_format.__doc__ or "").splitlines()
     first = next(number for number, line in enumerate(lines) if line.strip().startswith("0001 "))
     assert snapshot_of(states) == bytes.fromhex("".join(lines[first : first + 2]).replace(" ", ""))
 
@@ -47,7 +44,7 @@ def test_the_worked_example_of_the_module_is_true() -> None:
 @given(
     st.lists(
         st.builds(
-            ProducerEntry,
+            ProducerEntry.of,
             st.integers(0, 2**63 - 1),
             st.integers(0, 2**15 - 1),
             st.builds(
@@ -71,6 +68,23 @@ def test_a_snapshot_gives_back_what_was_put_in(entries: list[ProducerEntry]) -> 
         states.publish(entry)
     found = parse_snapshot(snapshot_of(states))
     assert [one._replace(last_seen_ms=0) for one in found] == entries
+
+
+def test_the_last_five_batches_of_a_producer_are_remembered() -> None:
+    entry = None
+    for number in range(6):
+        entry = advance(entry, header(number * 2, 2), number * 2, 77)
+    assert entry is not None
+    assert [batch.base_offset for batch in entry.batches] == [2, 4, 6, 8, 10]
+    assert len(entry.earlier) == 4
+
+
+def test_a_producer_of_one_batch_is_one_object_and_its_numbers() -> None:
+    """A partition may remember 200,000, most of them so."""
+    entry = advance(None, header(0, 2), 7, 77)
+    assert [batch.base_offset for batch in entry.batches] == [7]
+    assert [field for field in entry if not isinstance(field, int)] == [NO_TRANSACTION, ()]
+    assert entry.transaction is NO_TRANSACTION
 
 
 def in_flight(count: int) -> ProducerEntry:
@@ -173,7 +187,7 @@ def test_a_transaction_marker_ends_the_transaction_and_names_its_coordinator() -
     entry = states.get(1000)
     assert entry is not None
     assert entry.current_txn_first_offset == 40
-    states.replay(header(0)._replace(attributes=0x30, base_sequence=-1), 0, struct.pack(">hi", 0, 6))
+    states.replay(header(0)._replace(attributes=0x30, base_sequence=-1), 0, 6)
     entry = states.get(1000)
     assert entry is not None
     assert (entry.current_txn_first_offset, entry.coordinator_epoch, entry.last_sequence) == (-1, 6, 0)
@@ -192,7 +206,7 @@ def test_of_many_a_thousandth_is_forgotten_at_once_and_there_are_never_more(monk
     states = ProducerStates(DAY_MS)
     counts = []
     for producer_id in range(2006):
-        states.publish(ProducerEntry(producer_id, 0, ((0, producer_id, 0, 5),), 0))
+        states.publish(ProducerEntry.of(producer_id, 0, ((0, producer_id, 0, 5),), 0))
         counts.append(len(states))
     assert counts[1998:] == [1999, 2000, 1998, 1999, 2000, 1998, 1999, 2000]
     assert min(entry.producer_id for entry in states) == 6

@@ -9,7 +9,7 @@ from kit.simulated_files import SimulatedFiles
 
 from ottla.storage.log.append import AppendResult
 from ottla.storage.log.log import Log
-from ottla.storage.producers.producer_state import parse_snapshot
+from ottla.storage.producers.snapshot_format import parse_snapshot
 
 SEGMENT = {"segment.bytes": "1024", "index.interval.bytes": "100"}
 """Two to five of these batches."""

@@ -25,6 +25,7 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records.batch import iter_batches
 from ottla.storage.files.health import IndependentDirectory
 from ottla.storage.formats import layout
+from ottla.storage.formats.leader_epoch_checkpoint import begin_leader_epochs
 
 LOG_0 = layout.log_file(DIRECTORY, 0)
 
@@ -428,6 +429,29 @@ def test_leader_epochs_survive_and_those_beyond_the_end_do_not() -> None:
     log = open_test_log(files, was_clean=False)
     assert log.log_end_offset == 0
     assert [tuple(one) for one in log.epochs.entries] == [(2, 0)]
+
+
+def test_epochs_of_a_partition_that_was_never_synced_are_written_again() -> None:
+    """Their file may be in the page cache only, where it reads well."""
+    files = disk()
+    log = open_test_log(files)
+    append_values(log, b"a")
+    name = f"{DIRECTORY}/{layout.LEADER_EPOCH_CHECKPOINT_FILE}"
+    begin_leader_epochs(files, DIRECTORY)
+    log.abandon()
+    log = open_test_log(files, was_clean=False)
+    assert [tuple(one) for one in log.epochs.entries] == [(0, 0)]
+    assert log.recovery_point == 1
+    assert files.synced_state()[name] == b"0\n1\n0 0\n"
+
+
+def test_a_blank_epoch_checkpoint_of_an_empty_log_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
+    files = disk()
+    open_test_log(files).abandon()
+    files.write_new(DIRECTORY / layout.LEADER_EPOCH_CHECKPOINT_FILE, bytes(8))
+    with caplog.at_level(logging.INFO):
+        log = open_test_log(files, was_clean=False)
+    assert (log.epochs.entries, caplog.records) == ((), [])
 
 
 def test_a_broken_epoch_checkpoint_is_rebuilt_from_the_batches() -> None:

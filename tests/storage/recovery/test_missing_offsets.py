@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import pytest
 from kit.cleaning import clean, records_of
@@ -13,7 +14,7 @@ from kit.nodes import DATA, pass_time, start_node
 from kit.simulated_files import CrashPoint, SimulatedFiles
 
 from ottla.broker.node import Node
-from ottla.protocol.records.batch import encode_batch
+from ottla.protocol.records.batch import encode_batch, iter_batches
 from ottla.protocol.records.record import Record
 from ottla.storage.formats import layout
 from ottla.storage.formats.checkpoint import read_offsets, write_offsets
@@ -53,6 +54,19 @@ def test_missing_offsets_are_cleaned_ones_below_the_recovery_point_and_where_it_
         keeps_order=keeps_order,
     )
     assert found == expected
+
+
+def test_of_two_rows_that_say_how_far_a_log_was_on_disk_the_larger_one_counts() -> None:
+    """A bit of either may have flipped; a smaller one would end the log where the cleaner was."""
+    for recovery_point, synced_offset in ((70, 0), (2, 70), (70, 2)):
+        found = gaps_before(
+            may_be_cleaned=True,
+            clean_offset=None,
+            recovery_point=recovery_point,
+            keeps_order=True,
+            synced_offset=synced_offset,
+        )
+        assert found == 70
 
 
 def with_a_torn_roll(value: bytes = b"x" * 200) -> tuple[SimulatedFiles, Log]:
@@ -148,6 +162,37 @@ def test_what_the_cleaner_took_is_no_loss_at_any_recovery_point_that_it_leaves()
         assert not again.recovery.quarantined
         assert stored(again).items() >= kept.items()
         files, log = survivor, again
+
+
+def cleaned_in_many_groups() -> tuple[SimulatedFiles, Log]:
+    """Segments that are too large to be joined, and the cleaner took the last offsets of each."""
+    files = disk()
+    log = open_test_log(files, COMPACT)
+    for number in range(9):
+        append(log, batch(b"%d" % number * 240, key=b"often" if number % 3 else b"once %d" % number))
+        if number % 3 == 2:
+            log.roll(NOW_MS)
+    append(log, batch(b"newest", key=b"often"))
+    log.roll(NOW_MS)
+    sync(log)
+    clean(log)
+    return files, log
+
+
+@pytest.mark.parametrize("recovery_point", range(10))
+def test_a_cleaned_segment_reaches_up_to_the_next_one(recovery_point: int) -> None:
+    """A gap at its end would look like one that a power cut has left where the recovery point is too old."""
+    files, log = cleaned_in_many_groups()
+    assert [segment.base_offset for segment in log.segments] == [0, 3, 6, 9, 10]
+    assert list(stored(log)) == [0, 3, 6, 9]
+    for segment, following in pairwise(log.segments):
+        *_, (_, last) = iter_batches(segment.file.pread(segment.size_bytes, 0))
+        assert last.next_offset == following.base_offset
+    again = open_test_log(
+        files.kill(), COMPACT, was_clean=False, recovery_point=recovery_point, gaps_before=recovery_point
+    )
+    assert not again.recovery.quarantined
+    assert (again.log_end_offset, list(stored(again))) == (10, [0, 3, 6, 9])
 
 
 def cleaned_log() -> tuple[SimulatedFiles, Log]:

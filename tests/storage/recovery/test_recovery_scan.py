@@ -147,6 +147,35 @@ def test_a_second_segment_is_not_made_before_the_first_one_has_its_name_on_disk(
         assert again.log_start_offset == 0
 
 
+@pytest.mark.parametrize("rolls_before_the_death", [False, True])
+def test_a_failed_write_that_was_cut_off_does_not_come_back_before_what_was_synced(
+    rolls_before_the_death: bool,
+) -> None:
+    """The cut file is synced although no byte of it is unsure. Else a power cut brings its old length back, and a start
+    takes what lies there for the end of the log.
+    """
+    for seed in range(40):
+        files = disk()
+        log = open_test_log(files, EVERY_BATCH)
+        fill(log, 5)
+        sync(log)
+        files.fail("pwritev", "*.log", errno.ENOSPC, times=1, after_bytes=40)
+        fill(log, 1, 5)
+        assert log.log_end_offset == 5
+        files.heal()
+        if rolls_before_the_death:
+            log.roll(NOW_MS)
+        files = files.kill()
+        log = open_test_log(files, EVERY_BATCH, was_clean=False, recovery_point=5)
+        if not rolls_before_the_death:
+            log.roll(NOW_MS)
+        fill(log, 3, 5)
+        sync(log)
+        files = files.crash(random.Random(seed))
+        log = open_test_log(files, EVERY_BATCH, was_clean=False, recovery_point=5)
+        assert sorted(stored(log)) == list(range(8)), seed
+
+
 # -- leader epochs
 
 
@@ -173,6 +202,22 @@ def test_a_full_disk_that_does_not_take_the_epochs_holds_the_recovery_point_and_
     append_values(log, b"b")
     sync(log)
     assert (log.synced_offset, log.recovery_point) == (2, 2)
+
+
+def test_a_disk_without_room_for_the_epochs_keeps_the_recovery_point_of_a_log_whose_start_moved() -> None:
+    """Lowering it means to write a row of a checkpoint, for which there is no room, either: the log stayed unopened."""
+    files = disk()
+    log = open_test_log(files)
+    log.start_leader_epoch(1)
+    append_values(log, *[b"%d" % number for number in range(8)])
+    files.fail("pwritev", "*/leader-epoch-checkpoint.tmp", errno.ENOSPC, times=None)
+    sync(log)
+    log.delete_records(5)
+    append_values(log, b"and one more")
+    sync(log)
+    assert (log.log_start_offset, log.synced_offset, log.recovery_point) == (5, 9, 5)
+    again = open_test_log(files, was_clean=False, recovery_point=5, log_start_offset=5)
+    assert (again.log_start_offset, again.log_end_offset, again.recovery_point) == (5, 9, 5)
 
 
 def test_a_disk_that_fails_to_write_the_epochs_ends_writing() -> None:

@@ -8,7 +8,7 @@ from kit.logs import DIRECTORY, NOW_MS, open_test_log
 
 from ottla.storage.formats import layout
 from ottla.storage.formats.directory_format import write_clean_shutdown
-from ottla.storage.producers.transactions import AbortedTransaction, encode_transaction_index
+from ottla.storage.producers.transaction_index import AbortedTransaction, encode_transaction_index
 from ottla.storage.tools.repair import Repair
 from ottla.storage.tools.verify import Finding, Severity, Verification
 

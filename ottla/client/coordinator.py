@@ -1,18 +1,19 @@
-"""The broker that coordinates a group: found by FindCoordinator, asked over two connections, found again when lost.
+"""The broker that coordinates a group or a transactional id: found by FindCoordinator, asked, found again when lost.
 
-Joining, syncing and heartbeats go over one connection (a JoinGroup parks it until all members have joined), commits
-over another, so that offsets can be committed while the group rebalances. Answers with a code that means "not I" make
-the coordinator unknown; the next request looks for it again.
+A group's joining, syncing and heartbeats go over one connection (a JoinGroup parks it until all members have joined),
+commits over another, so that offsets can be committed while the group rebalances. Answers with a code that means "not
+I" make the coordinator unknown; the next request looks for it again.
 """
 
 from __future__ import annotations
 
 import logging
+from enum import IntEnum
 from typing import TypeVar
 
 from ottla.client.cluster import Cluster
 from ottla.client.connection import Connection
-from ottla.client.errors import ClientTimeout, ConnectionLost, KafkaError
+from ottla.client.errors import ClientTimeout, ConnectionLost, KafkaError, UnsupportedByBroker
 from ottla.protocol.api.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response
@@ -24,50 +25,68 @@ R = TypeVar("R", bound=Response)
 MEMBERSHIP_LANE = 3
 """The connection of JoinGroup, SyncGroup and heartbeats."""
 OFFSETS_LANE = 0
-"""That of commits; shared with questions about metadata."""
+"""That of commits and of transactions; shared with questions about metadata."""
 MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 """What a broker says that does not, or no longer, coordinate the group."""
-GROUP_KEY_TYPE = 0
 _FIRST_VERSION_WITH_KEYS = 4
 _FIRST_VERSION_WITH_KEY_TYPE = 1
 
 
-async def find_coordinator(cluster: Cluster, group_id: str) -> int:
-    """Return the node id of a group's coordinator; raises KafkaError when the broker names none or refuses."""
+class KeyType(IntEnum):
+    """What is coordinated."""
+
+    GROUP = 0
+    TRANSACTION = 1
+
+    def of(self, key: str) -> str:
+        """Return what an error calls it."""
+        return f"group {key}" if self is KeyType.GROUP else f"transactional id {key}"
+
+
+async def find_coordinator(cluster: Cluster, key: str, kind: KeyType = KeyType.GROUP) -> int:
+    """Return the node id of the coordinator of a group or a transactional id.
+
+    Raises KafkaError when the broker names none or refuses, UnsupportedByBroker for a transactional id where there are
+    no transactions.
+    """
     connection = await cluster.any_connection()
     version = connection.version_for(FindCoordinatorRequest)
     if version >= _FIRST_VERSION_WITH_KEYS:
-        request = FindCoordinatorRequest(key_type=GROUP_KEY_TYPE, coordinator_keys=[group_id])
+        request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
+    elif version < _FIRST_VERSION_WITH_KEY_TYPE and kind is not KeyType.GROUP:
+        raise UnsupportedByBroker(f"the broker at {connection.address} has no transactions")
     else:
-        request = FindCoordinatorRequest(key=group_id)
+        request = FindCoordinatorRequest(key=key, key_type=kind)
     answer = await connection.send(request, FindCoordinatorResponse, version)
-    found = next((one for one in answer.coordinators if one.key == group_id), None)
+    found = next((one for one in answer.coordinators if one.key == key), None)
     if found is None and version >= _FIRST_VERSION_WITH_KEYS and not answer.error_code:
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"group {group_id}: the broker said nothing of it")
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{kind.of(key)}: the broker said nothing of it")
     code = ErrorCode.of(answer.error_code if found is None else found.error_code)
     node_id = answer.node_id if found is None else found.node_id
     if code:
         message = answer.error_message if found is None else found.error_message
-        raise KafkaError(code, f"group {group_id}: {message or code.message}")
+        raise KafkaError(code, f"{kind.of(key)}: {message or code.message}")
     if node_id not in cluster.brokers:
         await cluster.refresh()
         if node_id not in cluster.brokers:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"group {group_id}: broker {node_id} is not known")
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{kind.of(key)}: broker {node_id} is not known")
     return node_id
 
 
 class Coordinator:
     """See the module."""
 
-    def __init__(self, cluster: Cluster, group_id: str) -> None:
-        self.group_id = group_id
+    def __init__(self, cluster: Cluster, key: str, kind: KeyType = KeyType.GROUP) -> None:
+        self.key = key
+        """The key: a group's id, or a transactional id."""
+        self._kind = kind
         self._cluster = cluster
         self._node_id: int | None = None
 
     async def connection(self, lane: int) -> Connection:
         """Return a connection to the coordinator; raises KafkaError when it cannot be found or reached."""
         if self._node_id is None:
-            self._node_id = await find_coordinator(self._cluster, self.group_id)
+            self._node_id = await find_coordinator(self._cluster, self.key, self._kind)
         try:
             return await self._cluster.connection(self._node_id, lane)
         except KafkaError as failed:
@@ -95,7 +114,7 @@ class Coordinator:
     def lose(self, reason: str) -> None:
         """Look for the coordinator again the next time."""
         if self._node_id is not None:
-            logger.info("group %s: coordinator %d is lost: %s", self.group_id, self._node_id, reason)
+            logger.info("%s: coordinator %d is lost: %s", self._kind.of(self.key), self._node_id, reason)
             self._node_id = None
 
     def hear(self, code: ErrorCode) -> None:

@@ -1,0 +1,25 @@
+"""ListTransactions (key 66), versions 0-2: all transactional ids, or those of some states, producers, age or names.
+
+KIP-664; version 1 filters by how long a transaction is open (KIP-994), version 2 by a regular expression that the whole
+transactional id has to match (KIP-1152).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.declarations import Need
+from ottla.protocol.acls import AclOperation, ResourceType
+
+if TYPE_CHECKING:
+    from ottla.broker.context import Context
+    from ottla.broker.runtime.pending import Pending
+    from ottla.protocol.api.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+
+NEEDS = (Need(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID),)
+CHUNKS = ()
+
+
+def handle(request: ListTransactionsRequest, context: Context) -> Pending[ListTransactionsResponse]:
+    """Those that pass all filters."""
+    return context.services.transactions.get().list(request)

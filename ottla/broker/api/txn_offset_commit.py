@@ -1,0 +1,120 @@
+"""TxnOffsetCommit (key 28), versions 0-5: keep how far a group has read, as part of a transaction.
+
+The offsets count when the transaction commits. Until then they hold up readers of stable offsets (OffsetFetch 7); the
+answer says that they survive a crash. The transaction coordinator is asked in the step that writes them: up to version
+4 the group's partition of `__consumer_offsets` has to be part of the transaction (AddOffsetsToTxn), version 5 adds it.
+
+A partition that does not exist is UNKNOWN_TOPIC_OR_PARTITION, one whose text is longer than `offset.metadata.max.bytes`
+OFFSET_METADATA_TOO_LARGE; the others are kept. For the whole request: INVALID_GROUP_ID for the empty group,
+UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION (also for a stale epoch of a member of the consumer protocol),
+INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING, INVALID_TXN_STATE or, from version 4 on, TRANSACTION_ABORTABLE.
+
+Older clients get codes that they send again for: up to version 4 COORDINATOR_LOAD_IN_PROGRESS for a transaction whose
+end is still being written (CONCURRENT_TRANSACTIONS), up to version 1 COORDINATOR_NOT_AVAILABLE in its place, of which
+these clients do not die (KAFKA-7296).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.declarations import Chunks, Need
+from ottla.broker.groups.existing_partitions import split
+from ottla.broker.runtime.pending import Pending
+from ottla.broker.transactions.codes import ABORTABLE_BEFORE, FENCED_BEFORE, with_codes
+from ottla.protocol.acls import AclOperation, ResourceType
+from ottla.protocol.api.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from ottla.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla.broker.context import Context
+    from ottla.broker.transactions.admission import Admission
+
+Result = TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition
+
+NEEDS = (
+    Need(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID),
+    Need(AclOperation.READ, ResourceType.GROUP),
+    Need(AclOperation.READ, ResourceType.TOPIC),
+)
+CHUNKS = (Chunks(("topics", "partitions"), ("topics", "partitions")),)
+
+FIRST_VERSION_WITHOUT_CRASHES = 2
+FIRST_VERSION_WITH_ABORTABLE = 4
+FIRST_VERSION_THAT_ADDS = 5
+
+
+def handle(
+    request: TxnOffsetCommitRequest, context: Context
+) -> TxnOffsetCommitResponse | Pending[TxnOffsetCommitResponse]:
+    """Commit what exists, refuse the rest."""
+    known, unknown = split(request.topics, context.services.catalog.topics)
+    if not known:
+        return _answer(request, ErrorCode.NONE, {}, unknown)
+    asked = request if not unknown else request.replace(topics=known)
+    codes = _codes(context.api_version)
+    committed = with_codes(
+        context.services.groups.get().commit_transactional_offsets(asked, context, lambda: _admit(request, context)),
+        codes,
+    )
+    if not unknown:
+        return committed
+    pending: Pending[TxnOffsetCommitResponse] = Pending()
+
+    def answer(done: Pending[TxnOffsetCommitResponse]) -> None:
+        if done.response is not None:
+            found = {
+                (topic.name, result.partition_index): result.error_code
+                for topic in done.response.topics
+                for result in topic.partitions
+            }
+            pending.complete(_answer(request, ErrorCode.NONE, found, unknown))
+        elif isinstance(done.error, KafkaError):
+            pending.complete(_answer(request, done.error.code, {}, unknown))
+        else:
+            assert done.error is not None
+            pending.fail(done.error)
+
+    committed.then(answer)
+    return pending
+
+
+def _admit(request: TxnOffsetCommitRequest, context: Context) -> Admission:
+    return context.services.transactions.get().admit_offsets(
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        request.group_id,
+        adds=context.api_version >= FIRST_VERSION_THAT_ADDS,
+    )
+
+
+def _codes(version: int) -> dict[ErrorCode, ErrorCode]:
+    """Codes that clients of this version do not know, or not from this API, and what they get in their place."""
+    codes = dict(FENCED_BEFORE)
+    if version < FIRST_VERSION_WITH_ABORTABLE:
+        codes.update(ABORTABLE_BEFORE)
+    if version < FIRST_VERSION_THAT_ADDS:
+        codes[ErrorCode.CONCURRENT_TRANSACTIONS] = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    if version < FIRST_VERSION_WITHOUT_CRASHES:
+        for code in (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):
+            codes[code] = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return codes
+
+
+def _answer(
+    request: TxnOffsetCommitRequest, code: ErrorCode, codes: dict[tuple[str, int], int], unknown: set[tuple[str, int]]
+) -> TxnOffsetCommitResponse:
+    def result(topic: str, index: int) -> Result:
+        if (topic, index) in unknown:
+            return Result(partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return Result(partition_index=index, error_code=codes.get((topic, index), code))
+
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic(
+                name=topic.name, partitions=[result(topic.name, each.partition_index) for each in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )

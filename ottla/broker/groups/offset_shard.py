@@ -1,0 +1,311 @@
+"""The committed offsets of one shard's groups: what requests, the expiry and deleted topics do to them.
+
+Which offsets there are is in `offsets.py`, which is pure. Here stands what goes with it: the checks of the group, the
+records that are written, and whether a group is left without its last offset. `shard.py` has the members' side.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+from ottla.broker.coordination.effects import Effects
+from ottla.broker.coordination.shard import CoordinatorShard
+from ottla.broker.groups.classic import NEVER_IDLE_MS
+from ottla.broker.groups.group import GroupType
+from ottla.broker.groups.group_table import GroupTable
+from ottla.broker.groups.offsets import Offsets, most_bytes
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.stored.group import (
+    ConsumerGroupMetadataKey,
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.coordination.effects import CoordinatorRecord, Now, Reply, Waiter
+    from ottla.broker.coordination.shard import ShardContext
+    from ottla.broker.coordination.shard_log import TransactionMarker
+    from ottla.broker.groups.group import Group
+    from ottla.broker.groups.settings import GroupServices
+    from ottla.broker.partitions.visibility import VisibleCallback
+    from ottla.protocol.api.offset_commit import OffsetCommitRequest
+    from ottla.protocol.api.offset_delete import OffsetDeleteRequest
+    from ottla.protocol.api.txn_offset_commit import TxnOffsetCommitRequest
+    from ottla.protocol.message import Struct
+
+logger = logging.getLogger(__name__)
+
+FIRST_COMMIT_VERSION_WITH_MEMBER_EPOCHS = 9
+SMALLEST_RECORD_BYTES = 64
+"""A group's record without its names: the key's version, numbers, empty lists."""
+
+
+class OffsetShard(CoordinatorShard):
+    """See the module; `GroupShard` is the whole."""
+
+    def __init__(self, context: ShardContext, services: GroupServices) -> None:
+        super().__init__(context)
+        self._table = GroupTable(services)
+        self.groups = self._table.by_id
+        self.offsets = Offsets()
+        self._services = services
+        self._forgetting: dict[object, Collection[str]] = {}
+        """Deleted topics by the writes of their offsets' tombstones that are under way."""
+
+    # --- replay ------------------------------------------------------------------------------------------------------
+
+    def _replay_offset(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
+        if value is not None:
+            self._share_topic_id(key, value)
+            self._table.replay_owner(key.group)
+        self.offsets.replay(key, value)
+
+    def _share_topic_id(self, key: OffsetCommitKey, value: OffsetCommitValue) -> None:
+        """Let a million offsets of a topic hold its id once."""
+        topic_id = self._services.topics.id_of(key.topic)
+        if topic_id is not None and topic_id == value.topic_id:
+            value.topic_id = topic_id
+
+    def _replay_offsets(self, records: Sequence[CoordinatorRecord]) -> None:
+        for key, value in records:
+            assert isinstance(key, OffsetCommitKey)
+            assert value is None or isinstance(value, OffsetCommitValue)
+            self.offsets.replay(key, value)
+
+    def replay_open(self, producer_id: int, key: Struct, value: Struct) -> None:
+        """Apply an offset that an open transaction has committed."""
+        assert isinstance(key, OffsetCommitKey)
+        assert isinstance(value, OffsetCommitValue)
+        self._share_topic_id(key, value)
+        self.offsets.replay_open(producer_id, key, value)
+        self._table.replay_owner(key.group)
+
+    # --- requests ----------------------------------------------------------------------------------------------------
+
+    def commit_offsets(self, request: OffsetCommitRequest, version: int, waiter: Waiter) -> None:
+        """OffsetCommit for topics that exist. Raises KafkaError."""
+        group_id = request.group_id
+        now = self.now()
+        group = self.groups.get(group_id)
+        if group is None:
+            if request.generation_id_or_member_epoch >= 0:
+                has_epochs = version >= FIRST_COMMIT_VERSION_WITH_MEMBER_EPOCHS
+                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND if has_epochs else ErrorCode.ILLEGAL_GENERATION)
+            group = self._table.new_classic(group_id)
+        group.check_commit(
+            request.member_id, request.group_instance_id, request.generation_id_or_member_epoch, api_version=version
+        )
+        group.note_commit(request.member_id, now)
+        services = self._services
+        records, response = self.offsets.plan_commit(
+            request,
+            now_ms=now.wall_ms,
+            metadata_max_bytes=services.settings.offset_metadata_max_bytes,
+            topic_id_of=services.topics.id_of,
+        )
+        self.log.check_records(records, most_bytes(records), in_one_batch=True)
+        if records:
+            self._table.put(group)
+            self._replay_offsets(records)
+            services.counters.offset_commits += len(records)
+        self._finish(group, Effects(records, [(waiter, response)]), now)
+
+    def commit_transactional_offsets(self, request: TxnOffsetCommitRequest, version: int, waiter: Waiter) -> None:
+        """TxnOffsetCommit for topics that exist: the offsets count when the producer's transaction commits.
+
+        Raises KafkaError, as Kafka's `validateTransactionalOffsetCommit`: a stale epoch of a member is
+        ILLEGAL_GENERATION, which these clients know. A commit in a transaction is no sign of life of the member.
+        """
+        group_id = request.group_id
+        now = self.now()
+        group = self.groups.get(group_id)
+        if group is None:
+            if request.generation_id >= 0:
+                raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+            group = self._table.new_classic(group_id)
+        _check_transactional_commit(group, request, version)
+        producer_id = request.producer_id
+        self.log.check_producer(producer_id, request.producer_epoch)
+        services = self._services
+        records, response = self.offsets.plan_transactional_commit(
+            request,
+            now_ms=now.wall_ms,
+            metadata_max_bytes=services.settings.offset_metadata_max_bytes,
+            topic_id_of=services.topics.id_of,
+        )
+        self.log.check_records(records, most_bytes(records), in_one_batch=True)
+        replies: list[Reply] = [(waiter, response)]
+        if not records:
+            self._finish(group, Effects([], replies), now)
+            return
+        self._table.put(group)
+        for key, value in records:
+            assert value is not None
+            self.replay_open(producer_id, key, value)
+        services.counters.offset_commits += len(records)
+        self.log.write_transactional(group_id, records, replies, producer_id, request.producer_epoch)
+
+    def end_transaction(self, end: TransactionMarker, done: VisibleCallback) -> None:
+        """The transaction coordinator ends a producer's transaction: its offsets count now, or are dropped.
+
+        `done(None)` once the marker is visible; with an error the caller asks again later, and nothing has changed.
+        """
+
+        def apply() -> None:
+            self.offsets.end_transaction(end.producer_id, is_commit=end.is_commit)
+
+        self.log.write_marker(self.offsets.pending.groups_of(end.producer_id), end, apply, done)
+
+    def delete_offsets(self, request: OffsetDeleteRequest, waiter: Waiter) -> None:
+        """OffsetDelete for topics that exist. Raises KafkaError."""
+        group = self._table.find(request.group_id)
+        if group.type is GroupType.CLASSIC and not group.is_empty and group.protocol_type != "consumer":
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+        records, response = self.offsets.plan_delete(request, group.is_subscribed_to)
+        self.log.check_records(records, most_bytes(records), in_one_batch=True)
+        self._replay_offsets(records)
+        self._services.counters.offset_deletions += len(records)
+        self._finish(group, Effects(records, [(waiter, response)]), self.now())
+
+    def delete_group(self, group_id: str) -> None:
+        """Remove a group and its offsets. Raises KafkaError GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+        group = self._table.find(group_id)
+        group.check_delete()
+        tombstones = self.offsets.tombstones(group_id)
+        self._check_name(group_id)
+        self.log.check_records(tombstones, most_bytes(tombstones), in_one_batch=False)
+        self._services.counters.offset_deletions += len(tombstones)
+        self._remove(group, tombstones)
+
+    def _remove(self, group: Group, offset_tombstones: list[CoordinatorRecord]) -> None:
+        self._replay_offsets(offset_tombstones)
+        del self.groups[group.group_id]
+        self.timer.plan(group.group_id, None)
+        self.write(group.group_id, [*offset_tombstones, *group.tombstones()])
+
+    # --- what happens by itself --------------------------------------------------------------------------------------
+
+    def _forget_what_is_gone(self, group_id: str) -> None:
+        """At a load: forget a group's offsets of topics that are not there any more, or were made again since.
+
+        A topic is gone as soon as the metadata say so; its offsets' tombstones are written after that, and a crash may
+        come between. A new topic of the same name must not be read from where the old one was left.
+        """
+        topic_id_of = self._services.topics.id_of
+        self._forget_topics(group_id, [name for name in self.offsets.topics(group_id) if topic_id_of(name) is None])
+        others = self.offsets.tombstones_of_others(group_id, topic_id_of)
+        if others:
+            self._forget(group_id, others)
+
+    def _forget_topics(self, group_id: str, deleted: Collection[str]) -> None:
+        records = self.offsets.tombstones_of_topics(group_id, deleted)
+        if records:
+            self._forgetting[write := object()] = deleted
+            self._forget(group_id, records)
+            self._end_forgetting(group_id, write)
+
+    def _forget(self, group_id: str, tombstones: list[CoordinatorRecord]) -> None:
+        self._replay_offsets(tombstones)
+        self._services.counters.offset_deletions += len(tombstones)
+        self.write(group_id, tombstones)
+
+    def _end_forgetting(self, group_id: str, write: object) -> None:
+        def settled(error: KafkaError | None) -> None:
+            if error is None:
+                del self._forgetting[write]
+            elif not self.is_dead:  # the disk takes longer than a client waits
+                self._end_forgetting(group_id, write)
+
+        if not self.is_dead:
+            self.log.when_durable(group_id, settled)
+
+    @property
+    def deleted_topics(self) -> set[str]:
+        """Topics that are deleted, and whose offsets the log would bring back if it were loaded now."""
+        return set().union(*self._forgetting.values())
+
+    def _expire(self, group: Group, deletion_ms: int) -> None:
+        """Kafka's `cleanupGroupMetadata` of one group."""
+        idle_since_ms = group.offsets_idle_since_ms()
+        if idle_since_ms == NEVER_IDLE_MS:
+            return
+        group_id = group.group_id
+        records, is_all = self.offsets.expired(
+            group_id,
+            idle_since_ms=idle_since_ms,
+            is_subscribed=group.is_subscribed_to,
+            now_ms=deletion_ms,
+            retention_ms=self._services.settings.offsets_retention_ms,
+        )
+        try:
+            self.log.check_records(records, most_bytes(records), in_one_batch=False)
+        except KafkaError as error:
+            logger.error("group %r: its offsets cannot expire: %s", group_id, error.message)
+            return
+        self._services.counters.offset_expirations += len(records)
+        if is_all and group.is_empty and group.next_deadline_ms is None:
+            logger.info("group %r is removed: it is empty and its offsets have expired", group_id)
+            self._remove(group, records)
+        elif records:
+            self._replay_offsets(records)
+            self.write(group_id, records)
+
+    # --- effects -----------------------------------------------------------------------------------------------------
+
+    def _finish(self, group: Group, effects: Effects, now: Now) -> None:
+        """Write the records of a step, let its replies go when they may, and note when the group is due again."""
+        group = self._table.after_step(group, effects, now)
+        if effects.records:
+            self._count_rebalances(effects.records)
+        self.finish(group.group_id, effects)
+        if not self.is_dead and self.groups.get(group.group_id) is group:
+            self.timer.plan(group.group_id, group.next_deadline_ms)
+
+    def _count_rebalances(self, records: Sequence[CoordinatorRecord]) -> None:
+        """Rebalances leave a record each: a generation that has its assignment, an epoch of the group."""
+        counters = self._services.counters
+        for key, value in records:
+            if isinstance(key, GroupMetadataKey):
+                counters.classic_rebalances += isinstance(value, GroupMetadataValue) and value.protocol is not None
+            elif isinstance(key, ConsumerGroupMetadataKey):
+                counters.consumer_rebalances += value is not None
+
+    def _begin_step(self) -> Now:
+        """The time, for a step that may write what members brought: they are held to what the log takes now."""
+        self._services.settings.record_max_bytes = self.log.record_max_bytes
+        return self.now()
+
+    def _check_name(self, group_id: str, more: str = "") -> None:
+        """Refuse a group whose smallest record, with `more` text in it, the log would not take.
+
+        Raises KafkaError UNKNOWN_SERVER_ERROR, as Kafka answers for records that are too large.
+        """
+        room_bytes = self.log.record_max_bytes - SMALLEST_RECORD_BYTES
+        if 3 * (len(group_id) + len(more)) <= room_bytes:
+            return
+        size_bytes = len(group_id.encode()) + len(more.encode())
+        if size_bytes > room_bytes:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_SERVER_ERROR,
+                f"the group's id and protocol type have {size_bytes} bytes, its log takes records of {room_bytes}",
+            )
+
+
+def _check_transactional_commit(group: Group, request: TxnOffsetCommitRequest, version: int) -> None:
+    """Raises KafkaError unless the member may commit, as Kafka's code of versions 0-5."""
+    try:
+        group.check_commit(
+            request.member_id,
+            request.group_instance_id,
+            request.generation_id,
+            api_version=version,
+            is_transactional=True,
+        )
+    except KafkaError as refusal:
+        if refusal.code is ErrorCode.STALE_MEMBER_EPOCH:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION, refusal.message) from refusal
+        raise

@@ -1,0 +1,284 @@
+"""The transaction coordinator of this broker: what API handlers and the node call.
+
+Each partition of `__transaction_state` is a shard (`shard.py`) that holds the transactional ids which hash to it; the
+way to it is the runtime's (`coordination/runtime.py`). What writes records in the name of a transactional id asks
+`admit_batches` or `admit_offsets` in the step in which the records are gathered, so that nothing can come in between:
+Kafka's verification guards have no place here.
+
+All calls on the broker's one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ottla.broker.coordination.runtime import CoordinatorRuntime
+from ottla.broker.runtime.pending import Pending
+from ottla.broker.transactions import answers
+from ottla.broker.transactions.admission import Admission
+from ottla.broker.transactions.machine import VERSION_WITH_EPOCH_BUMPS, NeedsProducerId, ProducerIdAndEpoch
+from ottla.broker.transactions.open_transactions import open_transactions
+from ottla.broker.transactions.settings import TransactionServices, TransactionSettings
+from ottla.broker.transactions.state import NO_PRODUCER_ID
+from ottla.broker.transactions.transactions_topic import transactions_definition
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.storage.formats.layout import OFFSETS_TOPIC
+
+if TYPE_CHECKING:
+    from ottla.broker.partitions.visibility import VisibleCallback
+    from ottla.broker.runtime.timers import Timer
+    from ottla.broker.services import Services
+    from ottla.broker.transactions.settings import OffsetsOfGroups
+    from ottla.broker.transactions.shard import TransactionShard
+    from ottla.broker.transactions.state import TopicPartition, Transaction
+    from ottla.protocol.api.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+    from ottla.protocol.api.end_txn import EndTxnRequest, EndTxnResponse
+    from ottla.protocol.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+    from ottla.protocol.api.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+
+P = TypeVar("P")
+
+FIRST_END_VERSION_WITH_EPOCH_BUMPS = 5
+
+
+class TransactionCoordinator:
+    """All transactional ids of one broker."""
+
+    def __init__(self, services: Services, groups: Callable[[], OffsetsOfGroups]) -> None:
+        self.settings = TransactionSettings(services.config)
+        self._services = services
+        self._groups = groups
+        of_transactions = TransactionServices(
+            settings=self.settings,
+            counters=services.metrics.transactions,
+            write_marker=self._write_marker,
+            open_in_logs=lambda: open_transactions(services.catalog),
+            version=lambda: services.catalog.transaction_version,
+            id_count=lambda: self.id_count,
+            open_count=lambda: self.open_count,
+        )
+        self._runtime = CoordinatorRuntime(services, transactions_definition(services.config, of_transactions))
+        self.shards = self._runtime.shards
+        """The transactional ids themselves, by the partitions of `__transaction_state`."""
+        self._expiry_timer: Timer | None = None
+        self._is_closed = False
+
+    def open(self) -> None:
+        """As `CoordinatorRuntime.open`; transactional ids expire from now on, where there are any."""
+        self._runtime.open()
+        if self.shards.is_adopted:
+            self._plan_expiry()
+
+    def close(self) -> None:
+        """As `CoordinatorRuntime.close`."""
+        self._is_closed = True
+        if self._expiry_timer is not None:
+            self._expiry_timer.cancel()
+            self._expiry_timer = None
+        self._runtime.close()
+
+    def prepare(self, transactional_id: str, done: Callable[[KafkaError | None], None]) -> None:
+        """As `CoordinatorRuntime.prepare`: for FindCoordinator."""
+        self._runtime.prepare(transactional_id, done)
+
+    # --- requests of producers ---------------------------------------------------------------------------------------
+
+    def init_producer_id(self, request: InitProducerIdRequest) -> Pending[InitProducerIdResponse]:
+        """A producer with a transactional id begins, or goes on after an error."""
+        pending: Pending[InitProducerIdResponse] = Pending()
+        transactional_id, timeout_ms = request.transactional_id, request.transaction_timeout_ms
+        assert transactional_id is not None
+        if not 0 < timeout_ms <= self.settings.max_timeout_ms:
+            text = f"a timeout of {timeout_ms} ms is not within 1 and {self.settings.max_timeout_ms}"
+            pending.fail(KafkaError(ErrorCode.INVALID_TRANSACTION_TIMEOUT, f"{text} (transaction.max.timeout.ms)"))
+            return pending
+        expected = None
+        if request.producer_id != NO_PRODUCER_ID:
+            expected = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+
+        def step(shard: TransactionShard, new_producer_id: int | None) -> None:
+            shard.init_producer_id(transactional_id, expected, timeout_ms, new_producer_id, pending)
+            self._plan_expiry()
+
+        return self._run_with_id(transactional_id, pending, step)
+
+    def end(self, request: EndTxnRequest, api_version: int) -> Pending[EndTxnResponse]:
+        """A producer ends its transaction."""
+        pending: Pending[EndTxnResponse] = Pending()
+        producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+        version = VERSION_WITH_EPOCH_BUMPS if api_version >= FIRST_END_VERSION_WITH_EPOCH_BUMPS else 0
+
+        def step(shard: TransactionShard, new_producer_id: int | None) -> None:
+            shard.end(request.transactional_id, producer, request.committed, version, new_producer_id, pending)
+
+        return self._run_with_id(request.transactional_id, pending, step)
+
+    def admit_batches(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Collection[TopicPartition],
+        *,
+        adds: bool,
+    ) -> Admission:
+        """Whether a producer may write to these partitions now. With `adds` they become part of its transaction, which
+        begins if none is open; otherwise those that are not part of it are `missing`.
+        """
+        producer = ProducerIdAndEpoch(producer_id, producer_epoch)
+        if not adds and not self.settings.is_verified:
+            return Admission(None)
+        missing: Collection[TopicPartition] = ()
+        try:
+            shard = self._ready(transactional_id)
+            if adds:
+                shard.add_partitions(transactional_id, producer, partitions)
+            else:
+                missing = shard.missing(transactional_id, producer, partitions)
+        except KafkaError as refusal:
+            return Admission(refusal)
+        return Admission(None, missing, shard, transactional_id)
+
+    def admit_offsets(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, group_id: str, *, adds: bool
+    ) -> Admission:
+        """As `admit_batches`, for offsets of a group."""
+        index = self._groups().offsets_partition_of(group_id)
+        admission = self.admit_batches(
+            transactional_id, producer_id, producer_epoch, [(OFFSETS_TOPIC, index)], adds=adds
+        )
+        if admission.missing:
+            refusal = KafkaError(ErrorCode.TRANSACTION_ABORTABLE, "the group's offsets are not part of the transaction")
+            return Admission(refusal)
+        return admission
+
+    def _ready(self, transactional_id: str) -> TransactionShard:
+        if not transactional_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
+        if not self.shards.is_adopted:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "the transactional id is not known")
+        return self.shards.ready(transactional_id)
+
+    # --- administration ----------------------------------------------------------------------------------------------
+
+    def describe(self, request: DescribeTransactionsRequest) -> Pending[DescribeTransactionsResponse]:
+        """Transactional ids with their partitions."""
+        return answers.describe_transactions(self.shards, request)
+
+    def list(self, request: ListTransactionsRequest) -> Pending[ListTransactionsResponse]:
+        """All transactional ids, or some of them."""
+        now_ms = self._services.clock_trust.estimate_ms()
+        return answers.list_transactions(self.shards, request, now_ms)
+
+    # --- what happens by itself --------------------------------------------------------------------------------------
+
+    def on_topics_changed(self, deleted: Collection[str]) -> None:
+        """The catalog's topics are other ones now; `deleted` are gone."""
+        self._runtime.on_topics_changed(deleted)
+
+    def _plan_expiry(self, delay_ms: float | None = None) -> None:
+        if self._expiry_timer is None and not self._is_closed:
+            delay_ms = self.settings.expiry_interval_ms if delay_ms is None else delay_ms
+            at_ms = self._services.clock.monotonic_ms() + delay_ms
+            self._expiry_timer = self._services.timers.at(at_ms, self._expire)
+
+    def _expire(self) -> None:
+        self._expiry_timer = None
+        self._plan_expiry(0 if self._runtime.expire_some() else None)
+
+    # --- figures -----------------------------------------------------------------------------------------------------
+
+    @property
+    def id_count(self) -> int:
+        """How many transactional ids there are."""
+        return sum(len(shard.transactions) for shard in self.shards.active())
+
+    @property
+    def open_count(self) -> int:
+        """How many transactions are open or being ended."""
+        return sum(shard.open_count for shard in self.shards.active())
+
+    def oldest_open_ms(self) -> int:
+        """For how long the oldest open transaction has been open; 0 without one."""
+        starts = [shard.oldest_start_ms for shard in self.shards.active() if shard.open_count]
+        return max(0, self._services.clock_trust.estimate_ms() - min(starts)) if starts else 0
+
+    @property
+    def loads_under_way(self) -> int:
+        """How many partitions are being loaded."""
+        return self.shards.loads_under_way
+
+    # --- below -------------------------------------------------------------------------------------------------------
+
+    def _run_with_id(
+        self, transactional_id: str, pending: Pending[P], step: Callable[[TransactionShard, int | None], None]
+    ) -> Pending[P]:
+        """Run a step on the shard, and once more with a new producer id where it needs one."""
+        if not transactional_id:
+            pending.fail(KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty"))
+            return pending
+
+        def run(new_producer_id: int | None) -> None:
+            def attempt(shard: TransactionShard) -> None:
+                try:
+                    step(shard, new_producer_id)
+                except NeedsProducerId:
+                    self._services.producer_ids.next(given)
+
+            self._runtime.run(transactional_id, pending, attempt)
+
+        def given(producer_id: int | None) -> None:
+            if producer_id is None:
+                text = "no block of producer ids could be stored"
+                pending.fail(KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, text))
+            else:
+                run(producer_id)
+
+        run(None)
+        return pending
+
+    def _write_marker(
+        self, where: TopicPartition, ended: Transaction, coordinator_epoch: int, done: VisibleCallback
+    ) -> None:
+        """Write the marker of an ended transaction into one partition (`settings.MarkerWriter`).
+
+        None is begun, and none that is visible leads to a record, once the broker stops: while the last syncs end,
+        nothing may be appended any more. The next start goes on with it.
+        """
+
+        def done_unless_closed(error: BaseException | None) -> None:
+            if not self._is_closed:
+                done(error)
+
+        if not self._is_closed:
+            self.write_marker(
+                where,
+                ProducerIdAndEpoch(ended.producer_id, ended.producer_epoch),
+                is_commit=ended.is_commit,
+                coordinator_epoch=coordinator_epoch,
+                done=done_unless_closed,
+            )
+
+    def write_marker(
+        self,
+        where: TopicPartition,
+        producer: ProducerIdAndEpoch,
+        *,
+        is_commit: bool,
+        coordinator_epoch: int,
+        done: VisibleCallback,
+    ) -> None:
+        """End a producer's transaction in one partition; `done` as of `Partition.end_transaction`."""
+        topic, index = where
+        arguments: dict[str, Any] = {"is_commit": is_commit, "coordinator_epoch": coordinator_epoch, "done": done}
+        if topic == OFFSETS_TOPIC:
+            self._groups().end_transaction(index, producer.producer_id, producer.epoch, **arguments)
+            return
+        catalog = self._services.catalog
+        partition = catalog.partition(topic, index)
+        if partition is None:
+            code = catalog.why_missing(topic, index)
+            done(KafkaError(code, f"{topic}-{index} is not there, or offline"))
+            return
+        partition.end_transaction(producer.producer_id, producer.epoch, **arguments)

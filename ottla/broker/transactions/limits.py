@@ -1,0 +1,73 @@
+"""What transactions may take of a broker at the most: ids, open transactions, partitions of one, each by its
+key; and what a record of the log holds.
+
+A refusal carries the code with which clients do the right thing. They begin a transaction again at
+CONCURRENT_TRANSACTIONS, abort it at INVALID_TXN_STATE, and give up at TRANSACTIONAL_ID_AUTHORIZATION_FAILED: of the
+codes of InitProducerId it is the one that every client takes as final (librdkafka tries again for ever at others).
+That one sounds like a missing ACL, and its answer has no text, so the log says what is missing.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from ottla.broker.transactions.state import at_its_largest, to_record
+from ottla.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla.broker.coordination.shard_log import ShardLog
+    from ottla.broker.transactions.settings import TransactionServices
+    from ottla.broker.transactions.state import Transaction
+
+logger = logging.getLogger(__name__)
+
+LINE_INTERVAL_MS: Final = 10_000
+"""One line of the log in this time says that there is no room for another transactional id."""
+RECORD_BYTES: Final = 128
+"""A record without its texts and partitions."""
+
+
+class TransactionLimits:
+    """The limits, as the configuration has them at the moment."""
+
+    def __init__(self, services: TransactionServices) -> None:
+        self._services = services
+        self._next_line_ms: float = 0
+
+    def check_new_id(self, transactional_id: str, now_ms: float) -> None:
+        """Raise KafkaError TRANSACTIONAL_ID_AUTHORIZATION_FAILED where there is no room for one more."""
+        count = self._services.id_count()
+        if count < self._services.settings.max_ids:
+            return
+        text = f"there are {count} transactional ids, which is the most (ottla.transactional.ids.max)"
+        if now_ms >= self._next_line_ms:
+            self._next_line_ms = now_ms + LINE_INTERVAL_MS
+            logger.warning("transactional id %r is refused, not for want of an ACL: %s", transactional_id, text)
+        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, text)
+
+    def check_partitions(self, new: Transaction) -> None:
+        """Raise KafkaError INVALID_TXN_STATE where a transaction would have too many."""
+        most = self._services.settings.max_partitions
+        if len(new.partitions) > most:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"the transaction has more partitions than {most} (ottla.transaction.max.partitions)",
+            )
+
+    def check_begin(self) -> None:
+        """Raise KafkaError CONCURRENT_TRANSACTIONS where no more transactions may be open."""
+        count = self._services.open_count()
+        if count >= self._services.settings.max_open:
+            raise KafkaError(
+                ErrorCode.CONCURRENT_TRANSACTIONS,
+                f"{count} transactions are open, which is the most (ottla.transactions.max.open)",
+            )
+
+    def check_size(self, new: Transaction, log: ShardLog) -> None:
+        """Raise KafkaError UNKNOWN_SERVER_ERROR, as Kafka, where the log does not take its record now or at its end."""
+        most_bytes = RECORD_BYTES + 3 * len(new.transactional_id)
+        most_bytes += sum(3 * len(topic) + 16 for topic, _ in new.partitions)
+        if most_bytes > log.record_max_bytes:
+            record = to_record(at_its_largest(new), self._services.version())
+            log.check_records([record], most_bytes, in_one_batch=True)

@@ -1,0 +1,97 @@
+"""The markers of one transaction that has ended: one in each of its partitions, tried again until all are visible.
+
+A partition that is gone needs none. One that cannot be written at the moment (its directory is offline or full, its
+group's shard is being loaded) is tried again by the shard, whose timer calls `write_missing`. A marker that a partition
+refuses for good, because a newer producer or coordinator has written there, is not tried again: its transaction has
+been ended by that one. Source: Kafka's `TransactionMarkerChannelManager`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ottla.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla.broker.transactions.settings import MarkerWriter
+    from ottla.broker.transactions.state import TopicPartition, Transaction
+
+logger = logging.getLogger(__name__)
+
+_REFUSED_FOR_GOOD = frozenset(
+    {
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    }
+)
+
+
+class Marking:
+    """The markers of `ended`. `visible()` is called once all are; `delayed()` when some have to be tried again."""
+
+    def __init__(
+        self,
+        ended: Transaction,
+        coordinator_epoch: int,
+        write_marker: MarkerWriter,
+        *,
+        visible: Callable[[], None],
+        delayed: Callable[[], None],
+    ) -> None:
+        self.ended = ended
+        self._coordinator_epoch = coordinator_epoch
+        self._write_marker = write_marker
+        self._visible = visible
+        self._delayed = delayed
+        self._missing = set(ended.partitions)
+        self._delayed_before: set[TopicPartition] = set()
+        """Partitions of which the log has said so."""
+        self._under_way = 0
+        self._is_beginning = False
+
+    def write_missing(self) -> None:
+        """Write the markers that are not visible yet; nothing while some are under way."""
+        if self._under_way or self._is_beginning:
+            return
+        self._is_beginning = True
+        for where in sorted(self._missing):
+            self._under_way += 1
+            self._write_marker(where, self.ended, self._coordinator_epoch, self._done(where))
+        self._is_beginning = False
+        self._look()
+
+    def _done(self, where: TopicPartition) -> Callable[[BaseException | None], None]:
+        def done(error: BaseException | None) -> None:
+            self._under_way -= 1
+            if error is None:
+                self._missing.discard(where)
+            elif isinstance(error, KafkaError) and error.code in _REFUSED_FOR_GOOD:
+                self._missing.discard(where)
+                logger.warning(
+                    "transactional id %r: %s-%d does not take the marker of producer %d, epoch %d: %s",
+                    self.ended.transactional_id,
+                    *where,
+                    self.ended.producer_id,
+                    self.ended.producer_epoch,
+                    error,
+                )
+            else:
+                logger.info(
+                    "transactional id %r: no marker in %s-%d yet: %s", self.ended.transactional_id, *where, error
+                )
+            if not self._is_beginning:
+                self._look()
+
+        return done
+
+    def _look(self) -> None:
+        if not self._under_way:
+            if self._missing:
+                self._delayed()
+            else:
+                self._visible()

@@ -1,0 +1,93 @@
+"""What transactions may know of their broker: its settings as plain numbers, and its parts that they need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from ottla.broker.partitions.visibility import VisibleCallback
+    from ottla.broker.runtime.metrics import TransactionCounters
+    from ottla.broker.transactions.open_transactions import OpenTransaction
+    from ottla.broker.transactions.state import TopicPartition, Transaction
+    from ottla.config.broker import BrokerConfig
+
+
+class TransactionSettings:
+    """Named as the keys of the configuration. Times in milliseconds.
+
+    What can change while the broker runs is a property: it is read from the configuration each time.
+    """
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._config = config
+        self.max_timeout_ms = config.transaction_max_timeout_ms
+        self.abort_interval_ms = config.transaction_abort_timed_out_transaction_cleanup_interval_ms
+        self.id_expiration_ms = config.transactional_id_expiration_ms
+        self.expiry_interval_ms = config.transaction_remove_expired_transaction_cleanup_interval_ms
+
+    @property
+    def is_verified(self) -> bool:
+        """Whether a batch is refused whose partition is not part of the transaction."""
+        return self._config.transaction_partition_verification_enable
+
+    @property
+    def max_partitions(self) -> int:
+        """Of one transaction."""
+        return self._config.ottla_transaction_max_partitions
+
+    @property
+    def max_open(self) -> int:
+        """Open transactions of the broker."""
+        return self._config.ottla_transactions_max_open
+
+    @property
+    def max_ids(self) -> int:
+        """Transactional ids of the broker."""
+        return self._config.ottla_transactional_ids_max
+
+
+class MarkerWriter(Protocol):
+    """Writes the marker of an ended transaction into one partition."""
+
+    def __call__(
+        self, where: TopicPartition, ended: Transaction, coordinator_epoch: int, done: VisibleCallback
+    ) -> None:
+        """`done(None)` once the marker is visible, or where none is needed any more; else `done(error)`."""
+
+
+class OffsetsOfGroups(Protocol):
+    """The group coordinator, as far as transactions need it."""
+
+    def offsets_partition_of(self, group_id: str) -> int:
+        """The partition of `__consumer_offsets` that has a group's offsets."""
+
+    def end_transaction(
+        self,
+        index: int,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        is_commit: bool,
+        coordinator_epoch: int,
+        done: VisibleCallback,
+    ) -> None:
+        """Write the marker into a partition of `__consumer_offsets`; the offsets count from then on, or are dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionServices:
+    """What all shards of a broker share.
+
+    `version` gives the finalized `transaction.version`; `open_in_logs` all transactions that logs have open; `id_count`
+    and `open_count` how many transactional ids and open transactions all shards have.
+    """
+
+    settings: TransactionSettings
+    counters: TransactionCounters
+    write_marker: MarkerWriter
+    open_in_logs: Callable[[], Iterator[OpenTransaction]]
+    version: Callable[[], int]
+    id_count: Callable[[], int]
+    open_count: Callable[[], int]

@@ -1,0 +1,399 @@
+"""The transactional ids of one partition of `__transaction_state`: what requests, timers and loads do to them.
+
+    request, timer, load -> step of the machine -> one record -> durable -> markers visible -> the next record
+
+An end is two records. The first decides it (prepared); once it is durable the markers are written, and once they are
+all visible the second completes it. EndTxn is answered when the markers are visible: a reader that begins then sees
+what was committed. Where a partition cannot be written for `END_WAIT_MS`, it is answered nevertheless, as Kafka always
+does: the end is decided, and the next transaction waits for it. The second record is not waited for, since a load that
+finds the first one alone writes the markers again.
+
+A load also finds open transactions of its producers in logs (`open_in_logs`) that it has no record of, and makes them
+part of the transaction, as if the record had been kept (`adoption.py`); so its end or its timeout ends them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from ottla.broker.coordination.effects import Effects
+from ottla.broker.coordination.shard import CoordinatorShard
+from ottla.broker.coordination.writes import release
+from ottla.broker.transactions import machine
+from ottla.broker.transactions.adoption import sort_open
+from ottla.broker.transactions.limits import TransactionLimits
+from ottla.broker.transactions.marking import Marking
+from ottla.broker.transactions.state import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    Transaction,
+    from_record,
+    to_record,
+)
+from ottla.protocol.api.end_txn import EndTxnResponse
+from ottla.protocol.api.init_producer_id import InitProducerIdResponse
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.stored.transaction import TransactionLogKey, TransactionLogValue, TransactionStatus
+from ottla.shown import counted
+
+if TYPE_CHECKING:
+    from ottla.broker.coordination.effects import CoordinatorRecord, Reply, Waiter
+    from ottla.broker.coordination.shard import ShardContext
+    from ottla.broker.transactions.machine import ProducerIdAndEpoch
+    from ottla.broker.transactions.open_transactions import OpenTransaction
+    from ottla.broker.transactions.settings import TransactionServices
+    from ottla.broker.transactions.state import TopicPartition
+    from ottla.protocol.message import Struct
+
+logger = logging.getLogger(__name__)
+
+MARKER_RETRY_MS: Final = 500
+END_WAIT_MS: Final = 5_000
+"""How long EndTxn waits for markers that cannot be written at the moment."""
+IDS_PER_STEP: Final = 200
+"""Transactional ids that one step of a load or of the expiry looks at."""
+
+
+class TransactionShard(CoordinatorShard):
+    """One partition's transactional ids, from the beginning of its load until its partition goes or its disk fails."""
+
+    def __init__(self, context: ShardContext, services: TransactionServices) -> None:
+        super().__init__(context)
+        self.transactions: dict[str, Transaction] = {}
+        self._open_starts: dict[str, int] = {}
+        """When each transaction began that is open or being ended."""
+        self._services = services
+        self._limits = TransactionLimits(services)
+        self._clock_trust = context.services.clock_trust
+        self._markings: dict[str, Marking] = {}
+        self._ends: dict[str, list[Waiter]] = {}
+        """EndTxn requests that wait for the markers."""
+        self._decided_ms: dict[str, float] = {}
+        """When the ends were decided that they wait for."""
+        self._next_open: dict[str, set[TopicPartition]] = {}
+        """Partitions that the transaction after a decided end has written to, as a load has found: they have the marker
+        of that end already."""
+        self._beginning: Iterator[str] | None = None
+        self._expiry: Iterator[str] | None = None
+
+    @property
+    def open_count(self) -> int:
+        """How many transactions are open or being ended."""
+        return len(self._open_starts)
+
+    @property
+    def oldest_start_ms(self) -> int:
+        """When the first of them began; there has to be one."""
+        return min(self._open_starts.values())
+
+    # --- load ------------------------------------------------------------------------------------------------------
+
+    def replay(self, key: Struct, value: Struct | None) -> None:
+        """Apply one record of the log."""
+        assert isinstance(key, TransactionLogKey)
+        if value is None:
+            self._put(key.transactional_id, None)
+        else:
+            assert isinstance(value, TransactionLogValue)
+            self._put(key.transactional_id, from_record(key, value))
+
+    def begin_some(self) -> bool:
+        """Everything is replayed: timeouts begin, decided ends go on; whether transactional ids are left over."""
+        if self._beginning is None:
+            self._adopt_open()
+            self._beginning = iter([each.transactional_id for each in self.transactions.values() if not each.is_idle])
+        for _ in range(IDS_PER_STEP):
+            transactional_id = next(self._beginning, None)
+            if transactional_id is None:
+                self._beginning = None
+                return False
+            self._begin(self.transactions[transactional_id])
+        return True
+
+    def _begin(self, transaction: Transaction) -> None:
+        if transaction.is_prepared:
+            self._mark(transaction)
+        else:
+            self._plan_timeout(transaction)
+
+    def _adopt_open(self) -> None:
+        """Make what logs have open of this shard's producers part of their transactions (`adoption.py`); what nobody
+        could end is aborted.
+        """
+        adoption = sort_open(self.transactions, self._services.open_in_logs())
+        for transactional_id, partitions in adoption.current.items():
+            self._adopt(transactional_id, partitions)
+        self._next_open.update(adoption.next)
+        for found, known in adoption.stale:
+            self._abort_stale(found, known)
+
+    def _adopt(self, transactional_id: str, partitions: Collection[TopicPartition]) -> None:
+        known = self.transactions[transactional_id]
+        producer = machine.ProducerIdAndEpoch(known.producer_id, known.producer_epoch)
+        logger.warning(
+            "transactional id %r: %s that its transaction has written to %s not on record; it is part of it now",
+            transactional_id,
+            counted(len(partitions), "partition"),
+            "was" if len(partitions) == 1 else "were",
+        )
+        self._keep(machine.add_partitions(known, producer, partitions, now_ms=self.now().wall_ms), ())
+
+    def _abort_stale(self, found: OpenTransaction, known: Transaction) -> None:
+        """Abort what a log has open of an epoch that its transactional id does not have now.
+
+        A newer one is what a power cut leaves where nothing is synced (`page-cache`): then that epoch counts.
+        """
+        if found.producer_epoch > known.producer_epoch and known.is_idle:
+            known = known._replace(producer_epoch=found.producer_epoch, last_producer_epoch=NO_PRODUCER_EPOCH)
+            self._keep(known, ())
+        epoch = max(found.producer_epoch, known.producer_epoch)
+        stale = known._replace(producer_epoch=epoch, status=TransactionStatus.PREPARE_ABORT)
+
+        def done(error: BaseException | None) -> None:
+            logger.warning(
+                "%s-%d: the transaction of producer %d, epoch %d, which no record names, %s",
+                *found.where,
+                found.producer_id,
+                found.producer_epoch,
+                "is aborted" if error is None else f"cannot be aborted: {error}",
+            )
+
+        self._services.write_marker(found.where, stale, self.partition.leader_epoch, done)
+
+    # --- requests ----------------------------------------------------------------------------------------------------
+
+    def init_producer_id(
+        self,
+        transactional_id: str,
+        expected: ProducerIdAndEpoch | None,
+        timeout_ms: int,
+        new_producer_id: int | None,
+        waiter: Waiter,
+    ) -> None:
+        """InitProducerId: a new epoch. An open transaction is aborted first; CONCURRENT_TRANSACTIONS until it is.
+
+        Raises KafkaError; NeedsProducerId.
+        """
+        known, now = self.transactions.get(transactional_id), self.now()
+        if known is not None and known.status is TransactionStatus.ONGOING:
+            machine.check_expected(known, expected)
+            self._services.counters.aborted("fenced")
+            self._prepare(machine.fence(known, server_version=self._services.version(), now_ms=now.wall_ms), None)
+            refusal = KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "the open transaction is being aborted: try again")
+            self.finish(transactional_id, Effects(replies=[(waiter, refusal)]))
+            return
+        if known is None:
+            self._limits.check_new_id(transactional_id, now.monotonic_ms)
+        new = machine.init_producer_id(
+            transactional_id,
+            known,
+            expected,
+            timeout_ms=timeout_ms,
+            now_ms=now.wall_ms,
+            new_producer_id=new_producer_id,
+        )
+        self._limits.check_size(new, self.log)
+        answer = InitProducerIdResponse(producer_id=new.producer_id, producer_epoch=new.producer_epoch)
+        self._keep(new, [(waiter, answer)])
+
+    def add_partitions(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Collection[TopicPartition]
+    ) -> None:
+        """Make these partitions part of the transaction, which begins if none is open. Raises KafkaError."""
+        known, now = self.transactions.get(transactional_id), self.now()
+        new = machine.add_partitions(known, producer, partitions, now_ms=now.wall_ms)
+        if new is known:
+            return
+        assert known is not None
+        self._limits.check_partitions(new)
+        if known.is_idle:
+            self._limits.check_begin()
+        self._limits.check_size(new, self.log)
+        self._keep(new, ())
+        if known.is_idle:
+            self._services.counters.begun += 1
+            self._plan_timeout(new)
+
+    def missing(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Collection[TopicPartition]
+    ) -> list[TopicPartition]:
+        """Those of the partitions that the open transaction does not have. Raises KafkaError."""
+        known = machine.check_producer(self.transactions.get(transactional_id), producer)
+        return [where for where in partitions if where not in known.partitions]
+
+    def end(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        is_commit: bool,
+        client_version: int,
+        new_producer_id: int | None,
+        waiter: Waiter,
+    ) -> None:
+        """EndTxn, answered when the markers are visible. Raises KafkaError; NeedsProducerId."""
+        known, now = self.transactions.get(transactional_id), self.now()
+        new = machine.end(
+            known,
+            producer,
+            is_commit=is_commit,
+            client_version=client_version,
+            now_ms=now.wall_ms,
+            new_producer_id=new_producer_id,
+        )
+        if new is known:
+            self.finish(transactional_id, Effects(replies=[(waiter, _ended(new))]))
+            return
+        if not is_commit:
+            self._services.counters.aborted("client")
+        self._prepare(new, waiter)
+
+    # --- ends --------------------------------------------------------------------------------------------------------
+
+    def _prepare(self, prepared: Transaction, waiter: Waiter | None) -> None:
+        """Keep a decision; the markers come when it is durable."""
+        transactional_id = prepared.transactional_id
+        self.timer.plan(transactional_id, None)
+        if waiter is not None:
+            self._ends.setdefault(transactional_id, []).append(waiter)
+            self._decided_ms[transactional_id] = self.now().monotonic_ms
+        self._keep(prepared, ())
+        self._mark_when_durable(transactional_id)
+
+    def _mark_when_durable(self, transactional_id: str) -> None:
+        def settled(error: KafkaError | None) -> None:
+            if self.is_dead:
+                return
+            if error is None:
+                self._mark(self.transactions[transactional_id])
+            else:  # the disk takes longer than a client waits
+                self._answer_ends(transactional_id, error)
+                self._mark_when_durable(transactional_id)
+
+        self.log.when_durable(transactional_id, settled)
+
+    def _mark(self, prepared: Transaction) -> None:
+        transactional_id = prepared.transactional_id
+        if written := self._next_open.get(transactional_id):
+            prepared = prepared._replace(partitions=prepared.partitions - written)
+        marking = self._markings[transactional_id] = Marking(
+            prepared,
+            self.partition.leader_epoch,
+            self._services.write_marker,
+            visible=lambda: self._complete(transactional_id),
+            delayed=lambda: self._plan_retry(transactional_id),
+        )
+        marking.write_missing()
+
+    def _plan_retry(self, transactional_id: str) -> None:
+        if self.is_dead:
+            return
+        now = self.now()
+        self.timer.plan(transactional_id, now.monotonic_ms + MARKER_RETRY_MS)
+        prepared = self.transactions[transactional_id]
+        if prepared.next_producer_id != NO_PRODUCER_ID:
+            return  # its producer goes on with another id, which counts from the end on
+        if now.monotonic_ms - self._decided_ms.get(transactional_id, now.monotonic_ms) >= END_WAIT_MS:
+            self._answer_ends(transactional_id, _ended(machine.complete(prepared, now_ms=now.wall_ms)))
+
+    def _complete(self, transactional_id: str) -> None:
+        if self.is_dead:
+            return
+        del self._markings[transactional_id]
+        completed = machine.complete(self.transactions[transactional_id], now_ms=self.now().wall_ms)
+        if completed.is_commit:
+            self._services.counters.committed += 1
+        self._keep(completed, ())
+        self._answer_ends(transactional_id, _ended(completed))
+        if written := self._next_open.pop(transactional_id, None):
+            self._adopt(transactional_id, written)
+            self._plan_timeout(self.transactions[transactional_id])
+
+    def _answer_ends(self, transactional_id: str, answer: EndTxnResponse | KafkaError) -> None:
+        """Answer what waits for the markers. They are visible, or nobody waits for them any more: no need to wait for
+        the record that says so.
+        """
+        self._decided_ms.pop(transactional_id, None)
+        release([(waiter, answer) for waiter in self._ends.pop(transactional_id, ())])(None)
+
+    # --- what happens by itself --------------------------------------------------------------------------------------
+
+    def _plan_timeout(self, transaction: Transaction) -> None:
+        """Plan the end of an open transaction by its timeout, at the next time at which transactions are aborted."""
+        now, interval_ms = self.now(), self._services.settings.abort_interval_ms
+        due_ms = now.monotonic_ms + max(0, transaction.start_ms + transaction.timeout_ms - now.wall_ms)
+        self.timer.plan(transaction.transactional_id, (due_ms // interval_ms + 1) * interval_ms)
+
+    def on_due(self, key: str) -> None:
+        """A transaction has timed out, or markers are to be tried again."""
+        transaction, now = self.transactions.get(key), self.now()
+        if transaction is None:
+            return
+        marking = self._markings.get(key)
+        if marking is not None:
+            marking.write_missing()
+        elif transaction.status is TransactionStatus.ONGOING:
+            logger.info(
+                "transactional id %r: its transaction is aborted, it was open for longer than %d ms",
+                key,
+                transaction.timeout_ms,
+            )
+            self._services.counters.aborted("timeout")
+            self._prepare(machine.fence(transaction, server_version=self._services.version(), now_ms=now.wall_ms), None)
+
+    def expire_some(self) -> bool:
+        """Forget transactional ids that were not used for long; whether some are left to look at."""
+        if self._expiry is None:
+            self._expiry = iter(list(self.transactions))
+        before_ms = self._clock_trust.deletion_ms() - self._services.settings.id_expiration_ms
+        for _ in range(IDS_PER_STEP):
+            transactional_id = next(self._expiry, None)
+            if transactional_id is None:
+                self._expiry = None
+                return False
+            known = self.transactions.get(transactional_id)
+            if known is not None and known.is_idle and known.last_update_ms <= before_ms:
+                self._put(transactional_id, None)
+                self._services.counters.expired += 1
+                self.write(transactional_id, [(TransactionLogKey(transactional_id=transactional_id), None)])
+        return True
+
+    def on_unload(self) -> Sequence[Reply]:
+        """What waits for markers; those are written again by the next load."""
+        refusal = KafkaError(ErrorCode.NOT_COORDINATOR)
+        replies = [(waiter, refusal) for waiters in self._ends.values() for waiter in waiters]
+        self._ends.clear()
+        self._decided_ms.clear()
+        self._markings.clear()
+        return replies
+
+    def summary(self) -> str:
+        """For the log: how many transactional ids there are, and how many transactions are open."""
+        ids = counted(len(self.transactions), "transactional id")
+        return f"{ids}, {self.open_count} with an open transaction"
+
+    # --- records -----------------------------------------------------------------------------------------------------
+
+    def _record(self, transaction: Transaction) -> CoordinatorRecord:
+        return to_record(transaction, self._services.version())
+
+    def _keep(self, new: Transaction, replies: Sequence[Reply]) -> None:
+        """Put what a step has made in place, and write its record; the replies go when it is durable."""
+        self._put(new.transactional_id, new)
+        self.finish(new.transactional_id, Effects([self._record(new)], list(replies)))
+
+    def _put(self, transactional_id: str, new: Transaction | None) -> None:
+        if new is None:
+            self.transactions.pop(transactional_id, None)
+        else:
+            self.transactions[transactional_id] = new
+        if new is None or new.is_idle:
+            self._open_starts.pop(transactional_id, None)
+        else:
+            self._open_starts[transactional_id] = new.start_ms
+
+
+def _ended(transaction: Transaction) -> EndTxnResponse:
+    """What the producer goes on with."""
+    return EndTxnResponse(producer_id=transaction.producer_id, producer_epoch=transaction.producer_epoch)

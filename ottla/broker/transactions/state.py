@@ -1,0 +1,136 @@
+"""The state of one transactional id, as `__transaction_state` keeps it.
+
+A `Transaction` is immutable: a step of the machine makes a new one (`machine.py`). It is Kafka's
+`TransactionMetadata`, and lives as long as its transactional id: between two transactions, too.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from ottla.protocol.stored.transaction import TransactionLogKey, TransactionLogValue, TransactionStatus
+
+TopicPartition = tuple[str, int]
+
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
+NO_TIME: Final = -1
+MAX_EPOCH: Final = 32_767
+"""Of a producer. The last one that a client gets is one less: this one is for fencing that client."""
+_LARGEST_ID: Final = (1 << 63) - 1
+_LARGEST_VERSION: Final = (1 << 15) - 1
+
+IDLE: Final = frozenset({TransactionStatus.EMPTY, TransactionStatus.COMPLETE_COMMIT, TransactionStatus.COMPLETE_ABORT})
+"""Nothing is under way: a transactional id may be given another epoch, or be forgotten."""
+
+
+def state_name(status: int) -> str:
+    """The name that clients and tools see: `CompleteCommit`."""
+    return TransactionStatus(status).name.title().replace("_", "")
+
+
+class Transaction(NamedTuple):
+    """One transactional id.
+
+    Attributes:
+        producer_id, producer_epoch: of the only producer that may write; epoch -1 before its first InitProducerId.
+        timeout_ms: how long a transaction may be open, as the producer asked.
+        partitions: those that the transaction has written to; `__consumer_offsets` ones for offsets.
+        start_ms, last_update_ms: wall times; start is -1 before the first transaction.
+        previous_producer_id: the one before, where the epochs of that were used up.
+        next_producer_id: takes the place of `producer_id` at the end of this transaction; -1 for none.
+        last_producer_epoch: the epoch before this one, where its producer asked for this one; else -1. Never stored.
+        client_version: the `transaction.version` by which its last end was asked for (2: each end raises the epoch).
+    """
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int = NO_PRODUCER_EPOCH
+    timeout_ms: int = 0
+    status: TransactionStatus = TransactionStatus.EMPTY
+    partitions: frozenset[TopicPartition] = frozenset()
+    start_ms: int = NO_TIME
+    last_update_ms: int = NO_TIME
+    previous_producer_id: int = NO_PRODUCER_ID
+    next_producer_id: int = NO_PRODUCER_ID
+    last_producer_epoch: int = NO_PRODUCER_EPOCH
+    client_version: int = 0
+
+    @property
+    def is_epoch_exhausted(self) -> bool:
+        """Whether no client may get another epoch of this producer id."""
+        return self.producer_epoch >= MAX_EPOCH - 1
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no transaction is open or being ended."""
+        return self.status in IDLE
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether the end is decided and its markers are not all visible."""
+        return self.status in (TransactionStatus.PREPARE_COMMIT, TransactionStatus.PREPARE_ABORT)
+
+    @property
+    def is_commit(self) -> bool:
+        """Whether a prepared or completed transaction is committed, not aborted."""
+        return self.status in (TransactionStatus.PREPARE_COMMIT, TransactionStatus.COMPLETE_COMMIT)
+
+    @property
+    def state_name(self) -> str:
+        """As `state_name`."""
+        return state_name(self.status)
+
+
+def to_record(transaction: Transaction, version: int) -> tuple[TransactionLogKey, TransactionLogValue]:
+    """The record that keeps it. Version 0 of the value has no room for what `transaction.version` 1 and 2 add."""
+    topics: dict[str, list[int]] = {}
+    for topic, index in sorted(transaction.partitions):
+        topics.setdefault(topic, []).append(index)
+    is_empty = transaction.status is TransactionStatus.EMPTY
+    value = TransactionLogValue(
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
+        transaction_timeout_ms=transaction.timeout_ms,
+        transaction_status=transaction.status,
+        transaction_partitions=None
+        if is_empty
+        else [
+            TransactionLogValue.PartitionsSchema(topic=topic, partition_ids=indexes)
+            for topic, indexes in topics.items()
+        ],
+        transaction_last_update_timestamp_ms=transaction.last_update_ms,
+        transaction_start_timestamp_ms=transaction.start_ms,
+    )
+    if version > 0:
+        value.previous_producer_id = transaction.previous_producer_id
+        value.next_producer_id = transaction.next_producer_id
+        value.client_transaction_version = transaction.client_version
+    return TransactionLogKey(transactional_id=transaction.transactional_id), value
+
+
+def at_its_largest(transaction: Transaction) -> Transaction:
+    """The same with all that its record gets until it is ended: one that fits can be ended, too."""
+    return transaction._replace(
+        status=TransactionStatus.PREPARE_COMMIT,
+        previous_producer_id=_LARGEST_ID,
+        next_producer_id=_LARGEST_ID,
+        client_version=_LARGEST_VERSION,
+    )
+
+
+def from_record(key: TransactionLogKey, value: TransactionLogValue) -> Transaction:
+    """What a record keeps."""
+    return Transaction(
+        key.transactional_id,
+        value.producer_id,
+        value.producer_epoch,
+        value.transaction_timeout_ms,
+        TransactionStatus(value.transaction_status),
+        frozenset((each.topic, index) for each in value.transaction_partitions or () for index in each.partition_ids),
+        value.transaction_start_timestamp_ms,
+        value.transaction_last_update_timestamp_ms,
+        value.previous_producer_id,
+        value.next_producer_id,
+        client_version=value.client_transaction_version,
+    )

@@ -1,0 +1,81 @@
+"""WriteTxnMarkers with nonsense: Kafka's codes, and partitions as they were."""
+
+from __future__ import annotations
+
+import pytest
+from kit.transaction_life import TransactionLife, begun, commits, seen
+
+from ottla.protocol.api.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from ottla.protocol.errors import ErrorCode
+from ottla.storage.formats.layout import OFFSETS_TOPIC
+
+
+@pytest.fixture
+def life() -> TransactionLife:
+    return TransactionLife()
+
+
+def marked(life: TransactionLife, *where: tuple[str, int], **fields: object) -> list[int]:
+    """What WriteTxnMarkers answers of each partition."""
+    topics = [
+        WriteTxnMarkersRequest.WritableTxnMarkerTopic(name=name, partition_indexes=[index]) for name, index in where
+    ]
+    values: dict[str, object] = {
+        "producer_id": 0,
+        "producer_epoch": 0,
+        "transaction_result": False,
+        "coordinator_epoch": 0,
+        "topics": topics,
+    }
+    marker = WriteTxnMarkersRequest.WritableTxnMarker(**(values | fields))  # type: ignore[arg-type]
+    answer = life.ask(WriteTxnMarkersResponse, WriteTxnMarkersRequest(markers=[marker]), 1)
+    return [each.error_code for topic in answer.markers[0].topics for each in topic.partitions]
+
+
+def test_markers_for_partitions_that_do_not_exist_are_refused(life: TransactionLife) -> None:
+    producer = begun(life)
+    before = seen(life)
+    where = [("t", -1), ("t", 3), ("no", 0), ("__cluster_metadata", 0), (OFFSETS_TOPIC, -1), (OFFSETS_TOPIC, 7)]
+    assert marked(life, *where) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * len(where)
+    assert seen(life) == before
+    commits(producer)
+
+
+@pytest.mark.parametrize("fields", [{"producer_id": -1}, {"producer_epoch": -1}, {"coordinator_epoch": -2}])
+def test_markers_with_negative_numbers_are_refused(life: TransactionLife, fields: dict[str, int]) -> None:
+    producer = begun(life)
+    before = seen(life)
+    values = {"producer_id": producer.producer_id, "producer_epoch": producer.epoch} | fields
+    assert marked(life, ("t", 0), **values) == [ErrorCode.INVALID_REQUEST]
+    assert seen(life) == before
+    commits(producer)
+
+
+def test_a_marker_of_an_old_epoch_or_coordinator_is_refused(life: TransactionLife) -> None:
+    first = begun(life)
+    first.end(commit=False)  # the log has seen epoch 1 now
+    ours = {"producer_id": first.producer_id}
+    assert marked(life, ("t", 0), producer_epoch=0, **ours) == [ErrorCode.INVALID_PRODUCER_EPOCH]
+    assert marked(life, ("t", 0), producer_epoch=1, coordinator_epoch=5, **ours) == [ErrorCode.NONE]
+    before = seen(life)
+    fenced = marked(life, ("t", 0), producer_epoch=1, coordinator_epoch=4, **ours)
+    assert fenced == [ErrorCode.TRANSACTION_COORDINATOR_FENCED]
+    assert seen(life) == before
+
+
+def test_a_request_of_many_markers_for_the_same_partition_is_answered_one_by_one(life: TransactionLife) -> None:
+    producer = begun(life)
+    topic = WriteTxnMarkersRequest.WritableTxnMarkerTopic(name="t", partition_indexes=[0] * 500)
+    marker = WriteTxnMarkersRequest.WritableTxnMarker(
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
+        transaction_result=False,
+        coordinator_epoch=0,
+        topics=[topic] * 2,
+    )
+    answer = life.ask(WriteTxnMarkersResponse, WriteTxnMarkersRequest(markers=[marker]), 1)
+    codes = [each.error_code for each in answer.markers[0].topics[1].partitions]
+    assert codes == [ErrorCode.NONE] * 500
+    assert life.last_stable_offset() == 1_001
+    producer.end()
+    assert life.committed() == []

@@ -1,0 +1,118 @@
+"""What a dump says of the records that brokers write for themselves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from ottla.cli.main import main
+from ottla.protocol.records.batch import Record, encode_batch
+from ottla.protocol.records.control import ControlType, encode_control_key, end_transaction_marker
+from ottla.protocol.stored.transaction import (
+    TransactionLogKey,
+    TransactionLogValue,
+    TransactionStatus,
+    encode_transaction_key,
+    encode_transaction_value,
+)
+from ottla.storage.formats import layout
+
+VALUE = TransactionLogValue(
+    producer_id=1000,
+    producer_epoch=5,
+    transaction_timeout_ms=60_000,
+    transaction_status=TransactionStatus.PREPARE_COMMIT,
+    transaction_partitions=[TransactionLogValue.PartitionsSchema(topic="orders", partition_ids=[0, 2])],
+    transaction_last_update_timestamp_ms=2,
+    transaction_start_timestamp_ms=1,
+    client_transaction_version=2,
+)
+KEY = encode_transaction_key(TransactionLogKey(transactional_id="billing"))
+
+
+def dump(path: Path, *options: str) -> str:
+    result = CliRunner().invoke(main, ["log", "dump", str(path), "--records", *options])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def records(path: Path) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in dump(path, "--json").splitlines()]
+    return [row for row in rows if row["type"] == "record"]
+
+
+def log_of(directory: Path, *batches: bytes | bytearray) -> Path:
+    directory.mkdir()
+    path = layout.log_file(directory, 0)
+    path.write_bytes(b"".join(batches))
+    return path
+
+
+def transactions(tmp_path: Path, key: bytes | None, value: bytes | None) -> Path:
+    return log_of(tmp_path / "__transaction_state-0", encode_batch([Record(0, 2, key, value)]))
+
+
+@pytest.mark.parametrize(("is_commit", "kind"), [(True, "COMMIT"), (False, "ABORT")])
+def test_a_marker_is_named_with_the_epoch_of_its_coordinator(tmp_path: Path, is_commit: bool, kind: str) -> None:
+    marker = end_transaction_marker(1000, 5, is_commit=is_commit, coordinator_epoch=9, timestamp_ms=1)
+    path = log_of(tmp_path / "orders-0", marker)
+    (row,) = records(path)
+    assert row["control"] == {"kind": kind, "coordinator_epoch": 9}
+    assert f'{kind} {{"coordinator_epoch": 9}}' in dump(path)
+    assert "producer 1000/5" in dump(path)
+
+
+def test_a_marker_with_too_few_bytes_is_unreadable(tmp_path: Path) -> None:
+    broken = encode_batch([Record(0, 1, encode_control_key(ControlType.ABORT), b"\0\0")], is_control=True)
+    (row,) = records(log_of(tmp_path / "orders-0", broken))
+    assert row["control"] == {"kind": "unreadable", "problem": "a transaction marker has 2 bytes, it needs 6"}
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_transactional_id_is_shown_with_its_state_and_partitions(tmp_path: Path, version: int) -> None:
+    written = VALUE if version else VALUE.replace(client_transaction_version=0)
+    path = transactions(tmp_path, KEY, encode_transaction_value(written, version))
+    (row,) = records(path)
+    assert (row["key"], row["value"]) == (None, None)
+    assert row["transaction"] == {
+        "kind": "PrepareCommit",
+        "transactional_id": "billing",
+        "producer_id": 1000,
+        "previous_producer_id": -1,
+        "next_producer_id": -1,
+        "producer_epoch": 5,
+        "next_producer_epoch": -1,
+        "transaction_timeout_ms": 60_000,
+        "transaction_status": 2,
+        "transaction_partitions": [{"topic": "orders", "partition_ids": [0, 2]}],
+        "transaction_last_update_timestamp_ms": 2,
+        "transaction_start_timestamp_ms": 1,
+        "client_transaction_version": 2 if version else 0,
+    }
+    assert 'PrepareCommit {"transactional_id": "billing", "producer_id": 1000, ' in dump(path)
+
+
+def test_a_forgotten_transactional_id_is_a_tombstone(tmp_path: Path) -> None:
+    (row,) = records(transactions(tmp_path, KEY, None))
+    assert row["transaction"] == {"kind": "tombstone", "transactional_id": "billing"}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "kind"),
+    [(None, b"v", "unreadable"), (KEY, b"\0\2", "unreadable"), (b"\0\1more", b"v", "unknown")],
+)
+def test_what_is_not_known_is_shown_as_it_is(tmp_path: Path, key: bytes | None, value: bytes, kind: str) -> None:
+    (row,) = records(transactions(tmp_path, key, value))
+    assert row["transaction"]["kind"] == kind
+    assert row["transaction"]["key"] == (None if key is None else key.decode())
+    assert row["transaction"]["value"] == value.decode()
+
+
+def test_records_of_clients_stay_as_they_are(tmp_path: Path) -> None:
+    (row,) = records(log_of(tmp_path / "orders-0", encode_batch([Record(0, 1, KEY, None)])))
+    assert "transaction" not in row
+    assert row["key"] == KEY.decode()

@@ -1,0 +1,74 @@
+"""What a thread waits for in the loop's thread: it gets the result or the error, and no wake is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from ottla.client.blocking.loop_calls import LoopCall
+from ottla.client.blocking.thread_waiter import ThreadWaiter
+
+RUN_LIMIT_S = 60
+
+
+@pytest.fixture
+def loop():
+    running = asyncio.new_event_loop()
+    thread = threading.Thread(target=running.run_forever)
+    thread.start()
+    yield running
+    running.call_soon_threadsafe(running.stop)
+    thread.join(RUN_LIMIT_S)
+    running.close()
+
+
+async def answer(value):
+    await asyncio.sleep(0)
+    if isinstance(value, BaseException):
+        raise value
+    return value
+
+
+def test_a_wake_before_the_wait_is_not_lost_and_a_second_one_does_no_harm():
+    waiter = ThreadWaiter()
+    waiter.wake()
+    waiter.wake()
+    assert waiter.wait(RUN_LIMIT_S)
+    assert not waiter.wait(0)
+    assert not waiter.wait(-1)
+
+
+def test_the_result_or_the_error_comes_to_the_thread_that_waits(loop):
+    for value in (3, None):
+        call = LoopCall(answer(value))
+        loop.call_soon_threadsafe(call.start)
+        assert call.wait() == value
+        assert call.done
+    call = LoopCall(answer(KeyError("wrong")))
+    loop.call_soon_threadsafe(call.start)
+    with pytest.raises(KeyError, match="wrong"):
+        call.wait()
+
+
+def test_a_cancelled_call_ends(loop):
+    call = LoopCall(asyncio.sleep(RUN_LIMIT_S))
+    loop.call_soon_threadsafe(call.start)
+    loop.call_soon_threadsafe(call.cancel)  # before its first step
+    with pytest.raises(asyncio.CancelledError):
+        call.wait()
+    loop.call_soon_threadsafe(call.cancel)
+
+
+def test_the_end_is_reported_in_time_and_afterwards(loop):
+    ended = ThreadWaiter()
+    call = LoopCall(answer(1))
+    call.call_at_end(ended.wake)
+    loop.call_soon_threadsafe(call.start)
+    while not ended.wait(RUN_LIMIT_S):
+        pass
+    assert call.done
+    late = []
+    call.call_at_end(lambda: late.append(call.result()))
+    assert late == [1]

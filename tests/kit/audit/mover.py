@@ -1,0 +1,90 @@
+"""One process that moves records exactly once: it consumes, transforms and produces in transactions until it is killed.
+
+    python tests/kit/audit/mover.py confluent 127.0.0.1:9092 mover-0 3
+
+The arguments are the client library, the broker, the name (which is its transactional id) and which life of that name
+it is. It aborts some transactions on purpose, and takes its time in others, so that kills fall into open ones. An error
+that its producer can go on after aborts the transaction and goes back to the committed offsets; any other one ends the
+process, with the error as the last line of its output. One that hangs ends with the stacks of its threads: kafka-python
+3.0 may do so after a connection is lost, with batches that it does not send and without a request that waits.
+
+`mover_clients.py` has the client libraries.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import random
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from kit.audit.mover_clients import ConfluentMover, KafkaPythonMover, Mover, OttlaMover, Taken
+
+MOST_RECORDS = 120
+ABORTS = 0.05
+"""How many transactions are aborted on purpose."""
+PAUSES = 0.3
+"""How many are held open for a moment."""
+MOST_OF_A_PAUSE_S = 0.05
+HUNG_S = {"kafka-python": 20.0}
+OTHERS_HUNG_S = 60.0
+
+
+def run(mover: Mover, name: str, life: int, chance: random.Random, hung_s: float) -> None:
+    """Move records, for ever."""
+    transactions = 0
+    while True:
+        faulthandler.dump_traceback_later(hung_s, exit=True)
+        records = mover.take(chance.randrange(1, MOST_RECORDS))
+        if not records:
+            continue
+        transactions += 1
+        try:
+            is_commit = chance.random() >= ABORTS
+            move(mover, b"%s %d %d" % (name.encode(), life, transactions), records, is_commit=is_commit, chance=chance)
+        except mover.errors as error:
+            sys.stderr.write(f"aborts: {error!r}\n")
+            mover.abort()
+            is_commit = False
+        if not is_commit:
+            mover.rewind()
+
+
+def move(mover: Mover, key: bytes, records: Sequence[Taken], *, is_commit: bool, chance: random.Random) -> None:
+    """One transaction; some stay open for a moment, half of their records acknowledged."""
+    mover.begin()
+    half = len(records) // 2 if chance.random() < PAUSES else 0
+    mover.produce(key, records[:half])
+    if half:
+        mover.flush()
+        time.sleep(chance.random() * MOST_OF_A_PAUSE_S)
+    mover.produce(key, records[half:])
+    mover.end(records, is_commit=is_commit)
+
+
+def main() -> None:
+    """Run until killed."""
+    library, bootstrap, name, life = sys.argv[1:]
+    hung_s = HUNG_S.get(library, OTHERS_HUNG_S)
+    faulthandler.dump_traceback_later(hung_s, exit=True)
+    chance = random.Random(f"{name} {life}")
+    is_kip_848, is_static = "kip-848" in library, "static" in library
+    mover: Mover
+    if library == "kafka-python":
+        mover = KafkaPythonMover(bootstrap, name)
+    elif library.startswith("ottla"):
+        mover = OttlaMover(bootstrap, name, is_kip_848=is_kip_848)
+    else:
+        mover = ConfluentMover(bootstrap, name, is_kip_848=is_kip_848, is_static=is_static)
+    try:
+        run(mover, name, int(life), chance, hung_s)
+    except mover.errors as error:
+        sys.exit(f"ends: {error!r}")
+
+
+if __name__ == "__main__":
+    main()

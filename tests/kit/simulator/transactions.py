@@ -1,0 +1,223 @@
+"""What simulated clients know of their transactions, and what therefore must be true of them.
+
+A transaction is *decided* once somebody has learnt its end: by the answer to EndTxn, by reading a record of it as a
+committed one, or by an answer that rules a commit out. From then on the other end is a broken promise, for all of its
+records and offsets at once, whatever crashes in between. Until then both are possible, if a commit was ever asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from kit.simulator.model import CommitModel, Model, Place, Stored, TopicModel, Violation
+
+PartitionPlace = tuple[str, UUID, int]
+"""(topic, its id, partition)"""
+
+
+@dataclass(eq=False)
+class TransactionModel:
+    """One transaction.
+
+    Attributes:
+        begun_ms: the monotonic time before its first request.
+        records: values by offset of what was acknowledged, by partition.
+        places: partitions to which it may have written.
+        offsets: what it commits in the name of a group, and what is known of that.
+    """
+
+    transactional_id: str
+    producer: tuple[int, int]
+    timeout_ms: int
+    begun_ms: float
+    records: dict[PartitionPlace, dict[int, bytes]] = field(default_factory=dict)
+    offsets: dict[Place, tuple[int, CommitModel]] = field(default_factory=dict)
+    places: set[PartitionPlace] = field(default_factory=set)
+    may_commit: bool = False
+    """Whether a commit was asked for."""
+    must_commit: bool = False
+    must_abort: bool = False
+    is_over: bool = False
+    """Whether a client has learnt that its markers are visible."""
+    over_number: int = 0
+    """As which one: those with a lower number were over before."""
+
+    def __str__(self) -> str:
+        return f"transaction of {self.transactional_id} by {self.producer}"
+
+    def note_committed(self, why: str) -> None:
+        """It is committed, as somebody has learnt."""
+        if self.must_abort:
+            raise Violation(f"{self}: {why}, and it was aborted")
+        if not self.may_commit:
+            raise Violation(f"{self}: {why}, and nobody has asked for its commit")
+        self.must_commit = True
+
+    def note_aborted(self, why: str) -> None:
+        """It is aborted, as somebody has learnt."""
+        if self.must_commit:
+            raise Violation(f"{self}: {why}, and it was committed")
+        self.must_abort = True
+
+
+class Transactions:
+    """All transactions that clients have begun, beside the model of everything else."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        model.is_uncommitted = self.is_uncommitted
+        model.on_offset_shown = self.offset_shown
+        self.by_value: dict[bytes, TransactionModel] = {}
+        self.by_offset: dict[tuple[Place, int], TransactionModel] = {}
+        self.inits_sent: dict[str, int] = {}
+        """How often a producer of each transactional id has asked for an epoch."""
+        self.epochs: dict[int, int] = {}
+        """The newest epoch of each producer id that a client has received."""
+        self.exempt: set[tuple[TransactionModel, UUID, int]] = set()
+        """Transactions whose markers a power cut may have taken from a partition that does not sync."""
+        self.over_count = 0
+        self._all: list[TransactionModel] = []
+        self._newest_offsets: dict[Place, int] = {}
+        self._open: dict[str, list[TransactionModel]] = {}
+        """By transactional id, those of which nobody knows that they are over."""
+        self.spoilt: set[tuple[UUID, int]] = set()
+        """Partitions of which a person has taken something away: what was there is promised to nobody."""
+
+    def begin(
+        self, transactional_id: str, producer: tuple[int, int], timeout_ms: int, now_ms: float
+    ) -> TransactionModel:
+        """One more transaction."""
+        begun = TransactionModel(transactional_id, producer, timeout_ms, now_ms)
+        self._open.setdefault(transactional_id, []).append(begun)
+        self._all.append(begun)
+        return begun
+
+    def begun_anew(self, transactional_id: str) -> None:
+        """A producer was given an epoch: what others of its transactional id had open is over, and was aborted unless
+        its commit was asked for.
+        """
+        for one in list(self._open.get(transactional_id, ())):
+            self.over(one)
+            if not one.may_commit:
+                one.note_aborted("another producer has begun")
+
+    def over(self, transaction: TransactionModel) -> None:
+        """Its end was acknowledged."""
+        self.over_count += 1
+        transaction.is_over, transaction.over_number = True, self.over_count
+        self._open[transaction.transactional_id] = [
+            one for one in self._open.get(transaction.transactional_id, []) if one is not transaction
+        ]
+
+    def next_offset(self, place: Place) -> tuple[int, CommitModel]:
+        """An offset to be committed, larger than all before."""
+        known = self.model.commits.setdefault(place, CommitModel())
+        offset = self._newest_offsets.get(place, 0) + 1
+        self._newest_offsets[place] = offset
+        return offset, known
+
+    def note_epoch(self, transactional_id: str, producer_id: int, epoch: int) -> None:
+        """A producer was given an epoch: a newer one than anybody before."""
+        if epoch <= self.epochs.get(producer_id, -1):
+            raise Violation(f"{transactional_id}: epoch {epoch} of producer {producer_id} was given out twice")
+        if producer_id not in self.epochs:
+            self.model.note_producer_id(producer_id)
+        self.epochs[producer_id] = epoch
+
+    def commit_asked(self, transaction: TransactionModel) -> None:
+        """From now on it may be committed."""
+        transaction.may_commit = True
+        for offset, known in transaction.offsets.values():
+            known.sent = max(known.sent, offset)
+
+    def committed(self, transaction: TransactionModel, why: str) -> None:
+        """Somebody has learnt that it is committed, and so are its offsets."""
+        was_known = transaction.must_commit
+        transaction.note_committed(why)
+        if not was_known:
+            for offset, known in transaction.offsets.values():
+                known.note_committed(offset)
+
+    def offset_shown(self, place: Place, offset: int) -> None:
+        """A group's offset was shown as a committed one."""
+        transaction = self.by_offset.get((place, offset))
+        if transaction is not None:
+            self.committed(transaction, f"offset {offset} of {place} is committed")
+
+    def transaction_of(self, record: Stored) -> TransactionModel | None:
+        """The transaction that a record is of, None of a plain one."""
+        return None if record.value is None else self.by_value.get(record.value)
+
+    def learn(self, topic: TopicModel, index: int, shown: Mapping[int, Stored], hidden: Mapping[int, Stored]) -> None:
+        """Below the last stable offset of a partition a reader of committed records sees these, and not those."""
+        name = f"{topic.name}-{index}"
+        for offset, record in shown.items():
+            one = self.transaction_of(record)
+            if one is not None:
+                self.committed(one, f"{name} shows offset {offset} as committed")
+        for offset, record in hidden.items():
+            one = self.transaction_of(record)
+            if one is None:
+                raise Violation(f"{name} offset {offset} is no part of a transaction, and is called aborted")
+            if (one, topic.id, index) not in self.exempt:
+                one.note_aborted(f"{name} hides offset {offset} as aborted")
+
+    def require_shown(
+        self, topic: TopicModel, index: int, shown: Mapping[int, Stored], offsets: range, *, power_cut: bool = False
+    ) -> None:
+        """What is acknowledged and must be committed is there, for readers of committed records, too."""
+        known = topic.partitions[index]
+        for records in (known.promised, *([] if power_cut else [known.written])):
+            for offset, record in records.items():
+                if offset not in offsets or offset in shown or offset in known.gone:
+                    continue
+                if self._is_committed(topic, index, record):
+                    one = self.transaction_of(record)
+                    raise Violation(
+                        f"{topic.name}-{index} offset {offset}: {record} is committed and not shown ({one})"
+                    )
+
+    def require_newest(
+        self, topic: TopicModel, index: int, shown: Mapping[int, Stored], offsets: range, *, power_cut: bool
+    ) -> None:
+        """The same of a compacted log: a newer committed record of the key may stand for one, an aborted one not."""
+        known = topic.partitions[index]
+        must = {
+            offset: record
+            for records in (known.promised, *([] if power_cut else [known.written]))
+            for offset, record in records.items()
+            if offset in offsets and self._is_committed(topic, index, record)
+        }
+        newest = {record.key: offset for offset, record in sorted((dict(shown) | must).items())}
+        for offset, record in must.items():
+            may_be_cleaned = (
+                newest[record.key] > offset or record.value is None or known.may_be_deleted(offset, record.key)
+            )
+            if offset not in shown and not may_be_cleaned:
+                raise Violation(f"{topic.name}-{index} offset {offset}: {record} is committed and not shown")
+
+    def _is_committed(self, topic: TopicModel, index: int, record: Stored) -> bool:
+        one = self.transaction_of(record)
+        return one is None or (one.must_commit and (one, topic.id, index) not in self.exempt)
+
+    def is_uncommitted(self, record: Stored) -> bool:
+        """Whether a record is of a transaction that nobody knows to be committed: nothing may be cleaned for it."""
+        one = self.transaction_of(record)
+        return one is not None and not one.must_commit
+
+    def exempt_all(self, topic: TopicModel, index: int) -> None:
+        """A power cut may have taken markers away, where they were not synced: who sees what is promised to nobody."""
+        place = (topic.name, topic.id, index)
+        self.exempt.update((one, topic.id, index) for one in self._all if place in one.places)
+
+    def require_over(self, topic: TopicModel, index: int, stable: int, over_count: int) -> None:
+        """Where the last stable offset stays, a transaction begins that was not over when a reader asked."""
+        known = topic.partitions[index]
+        record = known.promised.get(stable) or known.written.get(stable)
+        one = None if record is None else self.transaction_of(record)
+        if one is None or (one, topic.id, index) in self.exempt:
+            return
+        if one.is_over and one.over_number <= over_count:
+            raise Violation(f"{topic.name}-{index}: readers are held up at {stable} by a {one}, which was over")
