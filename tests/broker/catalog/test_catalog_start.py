@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from uuid import UUID
 
@@ -26,6 +28,25 @@ from ottla.protocol.stored.metadata import (
 from ottla.storage.errors import StorageError
 
 METADATA = DATA / METADATA_DIRECTORY
+
+
+@contextmanager
+def version_without(feature: str) -> Iterator[None]:
+    """A time in which this process is an earlier Ottla, which did not have `feature`.
+
+    The dictionaries are emptied and filled again as a whole, so that their order, in which records are written, is
+    the same afterwards: monkeypatch.delitem would put the key back at the end.
+    """
+    tables: list[dict[str, object]] = [INITIAL_LEVELS, SUPPORTED_FEATURES]  # type: ignore[list-item]  # keys only
+    before = [dict(table) for table in tables]
+    for table in tables:
+        del table[feature]
+    try:
+        yield
+    finally:
+        for table, entries in zip(tables, before, strict=True):
+            table.clear()
+            table.update(entries)
 
 
 def test_a_new_directory_is_founded_as_kafka_formats_one() -> None:
@@ -158,10 +179,8 @@ def test_a_wanted_cluster_id_is_taken_and_kept_and_another_one_is_refused() -> N
         start_node(files, clock, ottla_cluster_id="another-one")
 
 
-def test_a_directory_of_an_earlier_version_gets_the_features_that_this_one_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as earlier:
-        earlier.delitem(INITIAL_LEVELS, "group.version")
-        earlier.delitem(SUPPORTED_FEATURES, "group.version")
+def test_a_directory_of_an_earlier_version_gets_the_features_that_this_one_has() -> None:
+    with version_without("group.version"):
         node, files, clock = start_node()
         assert "group.version" not in node.services.catalog.finalized_features()[1]
         node.stop()
@@ -169,12 +188,8 @@ def test_a_directory_of_an_earlier_version_gets_the_features_that_this_one_has(m
     assert again.services.catalog.finalized_features()[1] == INITIAL_LEVELS
 
 
-def test_a_directory_of_an_earlier_version_keeps_its_transactions_until_somebody_raises_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with monkeypatch.context() as earlier:
-        earlier.delitem(INITIAL_LEVELS, "transaction.version")
-        earlier.delitem(SUPPORTED_FEATURES, "transaction.version")
+def test_a_directory_of_an_earlier_version_keeps_its_transactions_until_somebody_raises_them() -> None:
+    with version_without("transaction.version"):
         node, files, clock = start_node()
         node.stop()
     for _ in range(2):
