@@ -16,7 +16,13 @@ if TYPE_CHECKING:
     from ottla.broker.groups.coordinator import GroupCoordinator
     from ottla.broker.profiles.profiles import AdvertisedApi, Profile
     from ottla.broker.runtime.on_demand import OnDemand
+    from ottla.broker.security.authorizer import Authorizer
     from ottla.broker.transactions.coordinator import TransactionCoordinator
+    from ottla.protocol.acls import AclOperation, ResourceType
+
+
+CLUSTER_NAME = "kafka-cluster"
+"""The name of the one resource of type CLUSTER (Kafka's `Resource.CLUSTER_NAME`)."""
 
 
 class ApiServices(Services, eq=False, frozen=True):
@@ -27,6 +33,7 @@ class ApiServices(Services, eq=False, frozen=True):
         parked_fetches: requests of consumers that wait, and are answered from templates.
         groups: the group coordinator, made when first asked for: its code is a fifth of what a start would import.
         transactions: the transaction coordinator, made when first asked for, too.
+        authorizer: knows the rights of clients; None where everybody may do everything.
         profile: whose versions of the APIs are shown to clients.
         advertised_apis: what ApiVersions answers, in the profile's versions.
     """
@@ -35,6 +42,7 @@ class ApiServices(Services, eq=False, frozen=True):
     parked_fetches: ParkedFetches
     groups: OnDemand[GroupCoordinator]
     transactions: OnDemand[TransactionCoordinator]
+    authorizer: Authorizer | None
     profile: Profile
     advertised_apis: list[AdvertisedApi]
 
@@ -42,7 +50,16 @@ class ApiServices(Services, eq=False, frozen=True):
 class Context:
     """One request's surroundings: version, client id, connection, services, and the wall time at which it started."""
 
-    __slots__ = ("api_key", "api_version", "client_id", "connection", "correlation_id", "now_ms", "services")
+    __slots__ = (
+        "api_key",
+        "api_version",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "lacks_rights",
+        "now_ms",
+        "services",
+    )
 
     def __init__(
         self,
@@ -62,3 +79,20 @@ class Context:
         self.correlation_id = correlation_id
         self.connection = Peer() if connection is None else connection
         self.now_ms = services.clock.wall_ms() if now_ms is None else now_ms
+        self.lacks_rights = False
+        """Whether `may` has said no: such an answer must not be remembered, for it rests on more than the request."""
+
+    def may(self, operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> bool:
+        """Whether the client may do this with the resource of that name; with the cluster, where none is given."""
+        authorizer = self.services.authorizer
+        if authorizer is None or authorizer.is_allowed(self.connection, operation, resource_type, name):
+            return True
+        self.lacks_rights = True
+        return False
+
+    def operations(self, operations: int, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
+        """Which of these operations the client may do with the resource: bit sets of AclOperation (KIP-430)."""
+        authorizer = self.services.authorizer
+        if authorizer is None:
+            return operations
+        return authorizer.allowed_operations(self.connection, operations, resource_type, name)

@@ -124,6 +124,7 @@ class Node:
             parked_fetches=ParkedFetches(turn, timers, clock.monotonic_ms, validity, answer_memory),
             groups=OnDemand(self._make_groups),
             transactions=OnDemand(self._make_transactions),
+            authorizer=None,
             profile=profile,
             advertised_apis=advertised_apis(profile=profile),
         )

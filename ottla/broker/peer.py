@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from ottla.broker.principal import ANONYMOUS, Principal
 from ottla.plain import Plain
 
 if TYPE_CHECKING:
@@ -81,11 +82,12 @@ class Peer(Plain, eq=False):
 
     `listener` is the name of the listener it came in by, `host` and `port` its own address, `local_address` the
     (host, port) that it connected to, as the socket reports it: the advertised address of a listener without one.
-    `sends_maps` says that record bytes may be given as views of mapped files (plaintext on uvloop only: anything that
-    reads the bytes in our process would die of a lost page). `software`: what the client calls itself (KIP-511), empty
-    until it has. `hot_path` holds its request templates, None before the first is learnt. `received` counts what of a
-    request is kept beyond its turn, and `owner` is the connection; both None where there is none. `on_end` is the group
-    coordinator's: called once when the connection has ended, None where no member came by it.
+    `sends_maps` says that record bytes may be given as views of mapped files (plaintext on uvloop only: anything
+    that reads the bytes in our process would die of a lost page). `software`: what the client calls itself
+    (KIP-511), empty until it has. `principal` is who it is: ANONYMOUS until it has authenticated. `hot_path` holds
+    its request templates, None before the first is learnt. `received` counts what of a request is kept beyond its
+    turn, and `owner` is the connection; both None where there is none. `on_end` is the group coordinator's: called
+    once when the connection has ended, None where no member came by it.
     """
 
     listener: str = "PLAINTEXT"
@@ -94,6 +96,7 @@ class Peer(Plain, eq=False):
     local_address: tuple[str, int] = ("127.0.0.1", 9092)
     sends_maps: bool = False
     software: str = ""
+    principal: Principal = ANONYMOUS
     hot_path: FastPath | None = None
     received: ReceivedBytes | None = None
     owner: Owner | None = None

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ottla.config.accepted import ACCEPTED_BROKER_KEYS, PER_BROKER_KEYS, REMOVED_KEYS
+from ottla.config.access import Access
 from ottla.config.conflicts import conflicts
 from ottla.config.coordination import Groups, Offsets, Transactions
 from ottla.config.describe import Layer, broker_entry, merged, select
@@ -38,13 +39,21 @@ from ottla.config.options import (
     text_of,
 )
 from ottla.config.ours import Limits, Promises, WallClock
-from ottla.config.security import Access, Sasl, Tls
+from ottla.config.sasl import Sasl
 from ottla.config.sources import read_environment, read_overrides, read_properties
+from ottla.config.tls import Tls
 
 _DYNAMIC = Origin(OriginKind.TOPIC, "")
 _NOBODY_COULD_CONNECT = frozenset({"max.connections", "max.connections.per.ip", "max.connection.creation.rate"})
 """Keys of which 0 could not be taken back while the broker runs."""
 _LISTENER_KEY = re.compile(r"listener\.name\.(?P<listener>[^.]+)\.(?P<key>.+)")
+
+
+class ListenerConfig(Sasl, Tls):
+    """The keys that may be set for one listener, as they count there. Made by `BrokerConfig.on_listener`."""
+
+    def __init__(self, values: Mapping[str, object]) -> None:
+        self.assign(values)
 
 
 class BrokerConfig(
@@ -70,8 +79,9 @@ class BrokerConfig(
     """All keys of the broker.
 
     Beside the keys' own attributes: `warnings`, one line each; `origins`, where each key that is set was set, by key;
-    `values`, what is set, parsed, by key; `listener_overrides`, the keys set for one listener
-    (`listener.name.NAME.KEY`), by the listener's name; `controller_listeners`, read and never bound.
+    `values`, what is set, parsed, by key; `listener_overrides`, the texts of the keys set for one listener
+    (`listener.name.NAME.KEY`), by the listener's name (`on_listener` gives them as values); `controller_listeners`,
+    read and never bound.
     """
 
     def __init__(self, given: Mapping[str, Given], memory_bytes: int | None = None) -> None:
@@ -141,6 +151,19 @@ class BrokerConfig(
             if listener.name == listener_name:
                 return listener if listener.host else None
         return None
+
+    def on_listener(self, name: str) -> ListenerConfig:
+        """The keys of security as they count on this listener. Raises ConfigError for what is set for it alone."""
+        values = merged(self.layers)
+        for key, text in self.listener_overrides.get(name.upper(), {}).items():
+            option = ListenerConfig.by_key.get(key)
+            if option is not None:
+                full_key = f"listener.name.{name.lower()}.{key}"
+                try:
+                    values[key] = option.read(Given(text, self.origin_of(full_key)))
+                except ConfigError as error:
+                    raise ConfigError(full_key, error.value, error.reason, origin=error.origin) from None
+        return ListenerConfig(values)
 
     def describe(self, names: Iterable[str] | None = None) -> list[ConfigEntry]:
         """What DescribeConfigs answers for the broker: the keys of these names, or all, in the order of their names.

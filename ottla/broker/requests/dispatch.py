@@ -86,7 +86,7 @@ class RequestDispatcher:
                 answer = handler.handle(request, context)
             else:
                 answer = handle_in_chunks(self._services, request, split, lambda chunk: handler.handle(chunk, context))
-            if api_key <= ApiKey.FETCH:  # Produce is 0, Fetch 1
+            if api_key <= ApiKey.FETCH and not context.lacks_rights:  # Produce is 0, Fetch 1
                 learn(frame, request, context, answer, admission.meter, self.go_on)
         except Exception as error:  # the request-wide except: refuse() knows refusals from bugs
             answer = gate.refuse(admission, request, context, error)

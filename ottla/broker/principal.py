@@ -1,0 +1,30 @@
+"""Who is at the other end of a connection: Kafka's `KafkaPrincipal`, a type and a name."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+USER = "User"
+"""The only type that authentication gives; ACLs may name others, which then match nobody."""
+
+
+class Principal(NamedTuple):
+    """A type and a name. `str(principal)` is `User:alice`, as ACLs, super.users and log lines have it."""
+
+    type: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.type}:{self.name}"
+
+
+ANONYMOUS = Principal(USER, "ANONYMOUS")
+"""A client that has not authenticated, and need not."""
+
+
+def parse_principal(text: str) -> Principal:
+    """The principal of a `Type:name`; the name may hold colons. Raises ValueError with what is wrong."""
+    kind, colon, name = text.strip().partition(":")
+    if not colon or not kind or not name:
+        raise ValueError(f"{text!r} must be a principal, as User:alice")
+    return Principal(kind, name)
