@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.peer import Peer
 from ottla.broker.services import Services
+from ottla.protocol.acls import CLUSTER_NAME
 
 if TYPE_CHECKING:
     from ottla.broker.fetch.fetch_sessions import FetchSessions
@@ -19,10 +20,6 @@ if TYPE_CHECKING:
     from ottla.broker.security.authorizer import Authorizer
     from ottla.broker.transactions.coordinator import TransactionCoordinator
     from ottla.protocol.acls import AclOperation, ResourceType
-
-
-CLUSTER_NAME = "kafka-cluster"
-"""The name of the one resource of type CLUSTER (Kafka's `Resource.CLUSTER_NAME`)."""
 
 
 class ApiServices(Services, eq=False, frozen=True):
@@ -86,6 +83,14 @@ class Context:
         """Whether the client may do this with the resource of that name; with the cluster, where none is given."""
         authorizer = self.services.authorizer
         if authorizer is None or authorizer.is_allowed(self.connection, operation, resource_type, name):
+            return True
+        self.lacks_rights = True
+        return False
+
+    def may_somewhere(self, operation: AclOperation, resource_type: ResourceType) -> bool:
+        """Whether the client may do this with at least one resource of the type."""
+        authorizer = self.services.authorizer
+        if authorizer is None or authorizer.is_allowed_somewhere(self.connection, operation, resource_type):
             return True
         self.lacks_rights = True
         return False

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from ottla.broker.groups.coordinator import GroupCoordinator
     from ottla.broker.runtime.disk import GroupSyncer
     from ottla.broker.runtime.workers import Post, Workers
+    from ottla.broker.security.acls.standard_authorizer import StandardAuthorizer
     from ottla.broker.transactions.coordinator import TransactionCoordinator
     from ottla.config.broker import BrokerConfig
     from ottla.storage.files.clock import Clock
@@ -101,6 +102,7 @@ class Node:
             metrics=metrics,
             later=later if later is not None or post is None else self._run_later,
         )
+        self._authorizer = _authorizer(config, catalog, validity)
         profile = profile_named(config.ottla_profile)
         answer_memory = AnswerMemory(config.ottla_connections_max_unsent_bytes, turn, timers, clock.monotonic_ms)
         self.services = ApiServices(
@@ -124,7 +126,7 @@ class Node:
             parked_fetches=ParkedFetches(turn, timers, clock.monotonic_ms, validity, answer_memory),
             groups=OnDemand(self._make_groups),
             transactions=OnDemand(self._make_transactions),
-            authorizer=None,
+            authorizer=self._authorizer,
             profile=profile,
             advertised_apis=advertised_apis(profile=profile),
         )
@@ -181,6 +183,8 @@ class Node:
         try:
             services.clock_trust.begin(services.log_manager.known_time)
             services.catalog.open()
+            if self._authorizer is not None:
+                self._authorizer.load(services.catalog.image.acls)
             # Not before: a start that is refused writes nothing.
             services.log_manager.write_known_time(services.clock_trust.known(), only_missing=True)
         except BaseException:
@@ -258,6 +262,21 @@ class Node:
             if run_syncs is not None:
                 run_syncs()
         raise RuntimeError(f"not settled after {most_rounds} turns")
+
+
+def _authorizer(config: BrokerConfig, catalog: Catalog, validity: Validity) -> StandardAuthorizer | None:
+    """What knows the rights of clients, without its ACLs yet; None where everybody may do everything."""
+    if not config.authorizer_class_name:
+        return None
+    from ottla.broker.security.acls.standard_authorizer import StandardAuthorizer
+
+    authorizer = StandardAuthorizer.of_config(
+        super_users=config.super_users,
+        allow_without_acls=config.allow_everyone_if_no_acl_found,
+        on_change=validity.change,
+    )
+    catalog.settings.on_acls_changed = authorizer.add_records
+    return authorizer
 
 
 def _os_files(config: BrokerConfig) -> Files:

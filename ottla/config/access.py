@@ -2,21 +2,59 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from ottla.config.declare import boolean, int32, string, words
 from ottla.config.options import Options
 
-_ACLS = "access control comes in a later version"
 _QUOTAS = "quotas come in a later version"
+
+STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+_OLDER_AUTHORIZERS: Final = ("kafka.security.authorizer.AclAuthorizer", "kafka.security.auth.SimpleAclAuthorizer")
+
+
+def _authorizer(text: str) -> str:
+    if text in _OLDER_AUTHORIZERS:
+        raise ValueError(f"kept its ACLs in ZooKeeper; the authorizer now is {STANDARD_AUTHORIZER}")
+    if text not in ("", STANDARD_AUTHORIZER):
+        raise ValueError(f"must be {STANDARD_AUTHORIZER}, or empty for none")
+    return text
+
+
+def _principals(text: str) -> str:
+    """Checks a list of principals. Raises ValueError with what is wrong."""
+    split_principals(text)
+    return text
+
+
+def split_principals(text: str) -> list[str]:
+    """The principals of `super.users`, each as `Type:name`. Raises ValueError for one that is none."""
+    principals = [part.strip() for part in text.split(";") if part.strip()]
+    for principal in principals:
+        kind, colon, name = principal.partition(":")
+        if not (kind and colon and name):
+            raise ValueError(f"{principal!r} must be a principal, as User:alice; several are separated by semicolons")
+    return principals
 
 
 class Access(Options):
     """Access control and quotas."""
 
     authorizer_class_name = string(
-        "", inert=_ACLS, doc="Authorizer. Anything but empty is refused until access control is there."
+        "",
+        check=_authorizer,
+        allowed=f"{STANDARD_AUTHORIZER}, or empty",
+        doc=f"Authorizer: `{STANDARD_AUTHORIZER}` for ACLs (docs/security.md). Empty: every client may do everything.",
     )
-    super_users = string("", inert=_ACLS, doc="Principals that may do everything, separated by semicolons.")
-    allow_everyone_if_no_acl_found = boolean(False, inert=_ACLS, doc="Whether what no ACL names is open to all.")
+    super_users = string(
+        "",
+        check=_principals,
+        allowed="principals, separated by semicolons",
+        doc="Principals that may do everything, whatever ACLs say, separated by semicolons: `User:admin;User:bob`.",
+    )
+    allow_everyone_if_no_acl_found = boolean(
+        False, doc="Whether every client may do everything with a resource to which no ACL applies."
+    )
     quota_window_num = int32(11, at_least=1, inert=_QUOTAS, doc="Samples that quotas look at.")
     quota_window_size_seconds = int32(1, at_least=1, inert=_QUOTAS, doc="Length of a sample.")
     metric_reporters = words(

@@ -290,8 +290,6 @@ class BrokerConfig(
                 raise self._wrong(
                     "listeners", f"{listener} speaks {listener.protocol}, which this version does not; use PLAINTEXT"
                 )
-        if self.authorizer_class_name:
-            raise self._wrong("authorizer.class.name", "access control is not in this version; leave it empty")
         if "node.id" in self.values and "broker.id" in self.values and self.node_id != self.broker_id:
             raise self._wrong("broker.id", f"must be the same as node.id, which is {self.node_id}")
         for key in ("log.retention.ms", "log.retention.minutes", "log.retention.hours"):

@@ -25,6 +25,9 @@ class ComparedKeys(Protocol):
     num_partitions: int
     ottla_max_partitions: int
     max_connections: int
+    authorizer_class_name: str
+    super_users: str
+    allow_everyone_if_no_acl_found: bool
     values: dict[str, object]
 
 
@@ -49,3 +52,8 @@ def conflicts(config: ComparedKeys) -> Iterator[str]:
             yield f"{key}={count}: {outcome}, one request creates {MAX_PARTITIONS_PER_REQUEST} partitions at most"
     if config.max_connections == 0:
         yield "max.connections=0: nobody can connect"
+    if config.authorizer_class_name:
+        if not config.super_users and not config.allow_everyone_if_no_acl_found:
+            yield "super.users is empty: where there are no ACLs yet, nobody may create the first one"
+    elif config.super_users:
+        yield "super.users: no effect without authorizer.class.name; every client may do everything"

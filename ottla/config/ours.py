@@ -52,6 +52,9 @@ class Promises(Options):
         dynamic=True,
         doc="Partitions that this broker holds at most, over all topics. Creating more is refused.",
     )
+    ottla_acls_max = int32(
+        20000, at_least=0, dynamic=True, doc="ACLs that this broker holds at most. Creating more is refused."
+    )
 
 
 def _cluster_id(text: str) -> str:

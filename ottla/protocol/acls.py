@@ -1,17 +1,32 @@
-"""Kafka's numbers of access control: operations and types of resources, as ACLs and authorized operations have them.
+"""Kafka's numbers of access control: operations, types of resources, patterns and permissions, and its rules of them.
 
-Those that the APIs here need; Kafka's `AclOperation` and `ResourceType` have a few more. The type of a configuration
-resource is another table (`ConfigResource.Type`).
+They are in ACLs, in filters of ACLs, and in authorized operations (KIP-430). Follows Kafka's `AclOperation`,
+`ResourceType`, `PatternType`, `AclPermissionType` and `AclEntry`. The type of a configuration resource is another table
+(`ConfigResource.Type`).
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
+
+CLUSTER_NAME: Final = "kafka-cluster"
+"""The name of the one resource of type CLUSTER (Kafka's `Resource.CLUSTER_NAME`)."""
+WILDCARD: Final = "*"
+"""As the name of a literal pattern: every resource of the type. As a host: every host."""
+ANYBODY: Final = "User:*"
+"""As the principal of an ACL: every client."""
 
 
 class AclOperation(IntEnum):
-    """What may be done with a resource; bit n of a bit set of authorized operations (KIP-430) stands for n."""
+    """What may be done with a resource; bit n of a bit set of authorized operations (KIP-430) stands for n.
 
+    ANY is for filters only. ALL is for ACLs, and stands for every operation.
+    """
+
+    UNKNOWN = 0
+    ANY = 1
+    ALL = 2
     READ = 3
     WRITE = 4
     CREATE = 5
@@ -22,12 +37,82 @@ class AclOperation(IntEnum):
     DESCRIBE_CONFIGS = 10
     ALTER_CONFIGS = 11
     IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
 
 
 class ResourceType(IntEnum):
     """What an operation is done with. CLUSTER is one resource, named `kafka-cluster`."""
 
+    UNKNOWN = 0
+    ANY = 1
     TOPIC = 2
     GROUP = 3
     CLUSTER = 4
     TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+
+
+class PatternType(IntEnum):
+    """Which resources the name of an ACL stands for (KIP-290). ANY and MATCH are for filters only.
+
+    MATCH finds what counts for a resource of the name: literal, prefixed, and the literal `*`.
+    """
+
+    UNKNOWN = 0
+    ANY = 1
+    MATCH = 2
+    LITERAL = 3
+    PREFIXED = 4
+
+
+class PermissionType(IntEnum):
+    """Whether an ACL gives a right or takes it. ANY is for filters only."""
+
+    UNKNOWN = 0
+    ANY = 1
+    DENY = 2
+    ALLOW = 3
+
+
+_O = AclOperation
+
+SUPPORTED_OPERATIONS: Final[dict[ResourceType, tuple[AclOperation, ...]]] = {
+    ResourceType.TOPIC: (
+        _O.READ,
+        _O.WRITE,
+        _O.CREATE,
+        _O.DELETE,
+        _O.ALTER,
+        _O.DESCRIBE,
+        _O.DESCRIBE_CONFIGS,
+        _O.ALTER_CONFIGS,
+    ),
+    ResourceType.GROUP: (_O.READ, _O.DELETE, _O.DESCRIBE, _O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS),
+    ResourceType.CLUSTER: (
+        _O.CREATE,
+        _O.ALTER,
+        _O.DESCRIBE,
+        _O.CLUSTER_ACTION,
+        _O.DESCRIBE_CONFIGS,
+        _O.ALTER_CONFIGS,
+        _O.IDEMPOTENT_WRITE,
+    ),
+    ResourceType.TRANSACTIONAL_ID: (_O.WRITE, _O.DESCRIBE, _O.TWO_PHASE_COMMIT),
+    ResourceType.DELEGATION_TOKEN: (_O.DESCRIBE,),
+    ResourceType.USER: (_O.CREATE_TOKENS, _O.DESCRIBE_TOKENS),
+}
+"""The operations that are asked for with resources of each type (Kafka's `AclEntry.supportedOperations`)."""
+
+IMPLIED_BY: Final[dict[AclOperation, frozenset[AclOperation]]] = {
+    _O.DESCRIBE: frozenset((_O.DESCRIBE, _O.READ, _O.WRITE, _O.DELETE, _O.ALTER)),
+    _O.DESCRIBE_CONFIGS: frozenset((_O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS)),
+}
+"""The operations of which a right to one is a right to the key, too. A denied one denies nothing else."""
+
+
+def operation_bits(resource_type: ResourceType) -> int:
+    """The operations of a type as a bit set (KIP-430)."""
+    return sum(1 << operation for operation in SUPPORTED_OPERATIONS[resource_type])

@@ -163,7 +163,13 @@ log.retention.check.interval.ms=300000
         ({"listeners": "A://:9093"}, "listeners=A://:9093: A stands for no protocol"),
         ({"advertised.listeners": "B://h:1"}, "advertised.listeners=B://h:1: B stands for no protocol"),
         ({"advertised.listeners": "SSL://h:1"}, "advertised.listeners=SSL://h:1: SSL is not among the listeners"),
-        ({"authorizer.class.name": "x"}, "authorizer.class.name=x: access control is not in this version"),
+        ({"authorizer.class.name": "x"}, "authorizer.class.name=x: must be org.apache.kafka.metadata.authorizer.Stan"),
+        (
+            {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"},
+            "authorizer.class.name=kafka.security.authorizer.AclAuthorizer: kept its ACLs in ZooKeeper; "
+            "the authorizer now is org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        ),
+        ({"super.users": "User:a;bob"}, "super.users=User:a;bob: 'bob' must be a principal, as User:alice"),
         ({"ottla.acks.all": "maybe"}, "ottla.acks.all=maybe: must be one of sync, page-cache (--override)"),
         ({"ottla.http.listener": "x"}, "ottla.http.listener=x: 'x' must be host:port (--override)"),
         (

@@ -34,6 +34,14 @@ from ottla.config.broker import BrokerConfig
             "offsets.topic.num.partitions=10001: consumer groups cannot be used, one request creates 10000 partitions",
         ),
         ({"max.connections": 0}, "max.connections=0: nobody can connect"),
+        (
+            {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"},
+            "super.users is empty: where there are no ACLs yet, nobody may create the first one",
+        ),
+        (
+            {"super.users": "User:a"},
+            "super.users: no effect without authorizer.class.name; every client may do everything",
+        ),
     ],
     ids=str,
 )

@@ -1,26 +1,55 @@
 """CreateAcls (key 30), versions 0-3: adds access control entries.
 
-There is no authorizer, and the answer is that of an Apache Kafka without one: SECURITY_DISABLED. Tools take that for
-what it says; that the API was missing, they took for a broker that is broken. Numbers that mean nothing get the same
-answer; Kafka closes the connection.
+Each entry succeeds or fails for itself; the answer comes when they are synced and count for every request. An entry
+that exists already is no error. Without an authorizer the answer is Kafka's: SECURITY_DISABLED.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ottla.broker.declarations import Need
+from ottla.broker.metadata.acls import Acl, AclResult
+from ottla.broker.runtime.pending import Pending
 from ottla.protocol.acls import AclOperation, ResourceType
+from ottla.protocol.api.create_acls import CreateAclsRequest, CreateAclsResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from ottla.broker.context import Context
-    from ottla.protocol.api.create_acls import CreateAclsRequest
 
 NEEDS = (Need(AclOperation.ALTER, ResourceType.CLUSTER),)
 CHUNKS = ()
 
 
-def handle(request: CreateAclsRequest, context: Context) -> NoReturn:
-    """Raises KafkaError: SECURITY_DISABLED, always."""
-    raise KafkaError(ErrorCode.SECURITY_DISABLED, "there is no authorizer, so that there are no ACLs")
+def handle(request: CreateAclsRequest, context: Context) -> Pending[CreateAclsResponse]:
+    """Answer once the entries are on disk. Raises KafkaError SECURITY_DISABLED."""
+    if context.services.authorizer is None:
+        raise KafkaError(ErrorCode.SECURITY_DISABLED, "there is no authorizer, so that there are no ACLs")
+    pending: Pending[CreateAclsResponse] = Pending()
+    acls = [
+        Acl(
+            one.resource_type,
+            one.resource_name,
+            one.resource_pattern_type,
+            one.principal,
+            one.host,
+            one.operation,
+            one.permission_type,
+        )
+        for one in request.creations
+    ]
+
+    def done(results: Sequence[AclResult]) -> None:
+        pending.complete(
+            CreateAclsResponse(
+                results=[
+                    CreateAclsResponse.AclCreationResult(error_code=one.error_code, error_message=one.error_message)
+                    for one in results
+                ]
+            )
+        )
+
+    context.services.catalog.settings.create_acls(acls, done)
+    return pending

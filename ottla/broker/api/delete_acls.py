@@ -1,26 +1,67 @@
-"""DeleteAcls (key 31), versions 0-3: removes access control entries.
+"""DeleteAcls (key 31), versions 0-3: removes access control entries that filters match.
 
-There is no authorizer, and the answer is that of an Apache Kafka without one: SECURITY_DISABLED. Tools take that for
-what it says; that the API was missing, they took for a broker that is broken. Numbers that mean nothing get the same
-answer; Kafka closes the connection.
+All filters see the entries as they were before the request. The answer comes when the entries are gone for every
+request, and synced; it has what each filter found. Without an authorizer the answer is Kafka's: SECURITY_DISABLED.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ottla.broker.declarations import Need
+from ottla.broker.metadata.acls import AclFilter, AclResult
+from ottla.broker.runtime.pending import Pending
 from ottla.protocol.acls import AclOperation, ResourceType
+from ottla.protocol.api.delete_acls import DeleteAclsRequest, DeleteAclsResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from ottla.broker.context import Context
-    from ottla.protocol.api.delete_acls import DeleteAclsRequest
 
 NEEDS = (Need(AclOperation.ALTER, ResourceType.CLUSTER),)
 CHUNKS = ()
 
 
-def handle(request: DeleteAclsRequest, context: Context) -> NoReturn:
-    """Raises KafkaError: SECURITY_DISABLED, always."""
-    raise KafkaError(ErrorCode.SECURITY_DISABLED, "there is no authorizer, so that there are no ACLs")
+def handle(request: DeleteAclsRequest, context: Context) -> Pending[DeleteAclsResponse]:
+    """Answer once the change is on disk. Raises KafkaError SECURITY_DISABLED."""
+    if context.services.authorizer is None:
+        raise KafkaError(ErrorCode.SECURITY_DISABLED, "there is no authorizer, so that there are no ACLs")
+    pending: Pending[DeleteAclsResponse] = Pending()
+    filters = [
+        AclFilter(
+            one.resource_type_filter,
+            one.resource_name_filter,
+            one.pattern_type_filter,
+            one.principal_filter,
+            one.host_filter,
+            one.operation,
+            one.permission_type,
+        )
+        for one in request.filters
+    ]
+
+    def done(results: Sequence[AclResult]) -> None:
+        pending.complete(DeleteAclsResponse(filter_results=[_result(one) for one in results]))
+
+    context.services.catalog.settings.delete_acls(filters, done)
+    return pending
+
+
+def _result(result: AclResult) -> DeleteAclsResponse.DeleteAclsFilterResult:
+    return DeleteAclsResponse.DeleteAclsFilterResult(
+        error_code=result.error_code,
+        error_message=result.error_message,
+        matching_acls=[
+            DeleteAclsResponse.DeleteAclsMatchingAcl(
+                resource_type=acl.resource_type,
+                resource_name=acl.resource_name,
+                pattern_type=acl.pattern_type,
+                principal=acl.principal,
+                host=acl.host,
+                operation=acl.operation,
+                permission_type=acl.permission_type,
+            )
+            for acl in result.deleted
+        ],
+    )

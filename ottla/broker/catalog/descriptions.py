@@ -5,11 +5,10 @@ Pure look-ups for API handlers (which never import each other).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.address import plain_host
-from ottla.protocol.acls import AclOperation
+from ottla.protocol.acls import ResourceType, operation_bits
 from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -22,42 +21,9 @@ NOT_ASKED = -(1 << 31)
 NO_LEADER = -1
 
 
-def _bits(operations: Iterable[AclOperation]) -> int:
-    return sum(1 << operation for operation in operations)
-
-
-TOPIC_OPERATIONS = _bits(
-    [
-        AclOperation.READ,
-        AclOperation.WRITE,
-        AclOperation.CREATE,
-        AclOperation.DELETE,
-        AclOperation.ALTER,
-        AclOperation.DESCRIBE,
-        AclOperation.DESCRIBE_CONFIGS,
-        AclOperation.ALTER_CONFIGS,
-    ]
-)
-GROUP_OPERATIONS = _bits(
-    [
-        AclOperation.READ,
-        AclOperation.DELETE,
-        AclOperation.DESCRIBE,
-        AclOperation.DESCRIBE_CONFIGS,
-        AclOperation.ALTER_CONFIGS,
-    ]
-)
-CLUSTER_OPERATIONS = _bits(
-    [
-        AclOperation.CREATE,
-        AclOperation.ALTER,
-        AclOperation.DESCRIBE,
-        AclOperation.CLUSTER_ACTION,
-        AclOperation.DESCRIBE_CONFIGS,
-        AclOperation.ALTER_CONFIGS,
-        AclOperation.IDEMPOTENT_WRITE,
-    ]
-)
+TOPIC_OPERATIONS = operation_bits(ResourceType.TOPIC)
+GROUP_OPERATIONS = operation_bits(ResourceType.GROUP)
+CLUSTER_OPERATIONS = operation_bits(ResourceType.CLUSTER)
 """Without an authorizer every client may do every operation of the resource."""
 
 

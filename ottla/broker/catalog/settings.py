@@ -1,9 +1,9 @@
-"""What clients change of this broker while it runs: configurations, client quotas, levels of features.
+"""What clients change of this broker while it runs: configurations, client quotas, levels of features, ACLs.
 
-A change is a plan over the metadata image (`metadata/config_plans.py`, `quota_plans.py`, `feature_plans.py`) that goes
-through the catalog's queue: written, synced, replayed, and only then in effect and answered, so that what counts is
-always what a restart would find. "In effect" means: the broker's configuration has the new values, every topic whose
-configuration they reach has a new `TopicConfig`, and so have its logs.
+A change is a plan over the metadata image (`metadata/config_plans.py`, `quota_plans.py`, `feature_plans.py`,
+`acls.py`) that goes through the catalog's queue: written, synced, replayed, and only then in effect and answered, so
+that what counts is always what a restart would find. "In effect" means: the broker's configuration has the new values,
+every topic whose configuration they reach has a new `TopicConfig`, and so have its logs; the authorizer has the ACLs.
 
 The plans are imported by the first change: a start needs none of them.
 
@@ -21,9 +21,11 @@ from ottla.broker.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from ottla.config.errors import ConfigError
 from ottla.config.topic import TopicConfig
 from ottla.protocol.errors import KafkaError
+from ottla.storage.formats.kafka_uuid import random_uuid
 
 if TYPE_CHECKING:
     from ottla.broker.catalog.topic import Topic
+    from ottla.broker.metadata.acls import Acl, AclFilter, AclPlan, AclResult
     from ottla.broker.metadata.feature_plans import FeatureRequest
     from ottla.broker.metadata.image import MetadataImage
     from ottla.config.broker import BrokerConfig
@@ -54,6 +56,8 @@ class Settings:
     def __init__(self, catalog: ChangingCatalog, config: BrokerConfig) -> None:
         self.on_broker_changed: Callable[[], None] | None = None
         """Called when this broker's configuration has changed, before the change is answered."""
+        self.on_acls_changed: Callable[[Sequence[MetadataRecord]], None] | None = None
+        """Called with the records of a change of ACLs, before the change is answered."""
         self._catalog = catalog
         self._config = config
 
@@ -116,6 +120,41 @@ class Settings:
 
         def finish(error: KafkaError | None) -> None:
             done(planned.results if error is None else [QuotaResult(error.code, error.message) for _ in requests])
+
+        self._catalog.change(plan, finish)
+
+    def create_acls(self, acls: Sequence[Acl], done: Callable[[list[AclResult]], None]) -> None:
+        """Create ACLs, each for itself; `done` is called once, when they are synced and count."""
+        from ottla.broker.metadata.acls import plan_creation
+
+        most = self._config.ottla_acls_max
+        self._change_acls(lambda image: plan_creation(image, acls, most=most, new_id=random_uuid), len(acls), done)
+
+    def delete_acls(self, filters: Sequence[AclFilter], done: Callable[[list[AclResult]], None]) -> None:
+        """Delete the ACLs that filters match; `done` is called once, when they are gone and the change is synced."""
+        from ottla.broker.metadata.acls import plan_deletion
+
+        self._change_acls(lambda image: plan_deletion(image, filters), len(filters), done)
+
+    def _change_acls(
+        self, plan_acls: Callable[[MetadataImage], AclPlan], count: int, done: Callable[[list[AclResult]], None]
+    ) -> None:
+        from ottla.broker.metadata.acls import AclPlan, AclResult
+
+        planned = AclPlan([], [])
+
+        def plan(image: MetadataImage) -> Sequence[MetadataRecord]:
+            nonlocal planned
+            planned = plan_acls(image)
+            return planned.records
+
+        def finish(error: KafkaError | None) -> None:
+            if error is not None:
+                done([AclResult(error.code, error.message)] * count)
+                return
+            if planned.records and self.on_acls_changed is not None:
+                self.on_acls_changed(planned.records)
+            done(planned.results)
 
         self._catalog.change(plan, finish)
 

@@ -18,11 +18,13 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 from uuid import UUID
 
+from ottla.broker.metadata.acls import Acl, acl_of, acl_record
 from ottla.broker.metadata.metadata_version import METADATA_VERSION, METADATA_VERSION_FEATURE, METADATA_VERSION_MIN
 from ottla.broker.metadata.partition_state import PartitionState, changed_state, partition_record, partition_state
 from ottla.plain import Plain, field
 from ottla.protocol.stored.metadata import (
     AbortTransactionRecord,
+    AccessControlEntryRecord,
     BeginTransactionRecord,
     BrokerRegistrationChangeRecord,
     ClearElrRecord,
@@ -38,6 +40,7 @@ from ottla.protocol.stored.metadata import (
     ProducerIdsRecord,
     RegisterBrokerRecord,
     RegisterControllerRecord,
+    RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
     TopicRecord,
     UnfenceBrokerRecord,
@@ -79,6 +82,9 @@ class MetadataImage(Plain):
     configs: dict[tuple[int, str], dict[str, str]] = field(factory=dict)
     quotas: dict[QuotaEntity, dict[str, float]] = field(factory=dict)
     producer_ids: ProducerIdsRecord | None = None
+    acls: dict[UUID, Acl] = field(factory=dict)
+    acl_ids: dict[Acl, UUID] = field(factory=dict)
+    """The newest id of each ACL."""
     controllers: dict[int, RegisterControllerRecord] = field(factory=dict)
     carried: list[MetadataRecord] = field(factory=list)
     partition_count: int = 0
@@ -144,6 +150,7 @@ class MetadataImage(Plain):
             records.extend(quota_record(entity, key, value) for key, value in quotas.items())
         if self.producer_ids is not None:
             records.append(self.producer_ids)
+        records.extend(acl_record(acl_id, acl) for acl_id, acl in self.acls.items())
         records.extend(self.carried)
         return records
 
@@ -308,6 +315,26 @@ def _producer_ids(image: MetadataImage, record: ProducerIdsRecord) -> None:
     image.producer_ids = record
 
 
+def _acl(image: MetadataImage, record: AccessControlEntryRecord) -> None:
+    """An ACL; with the id of another one it takes its place."""
+    if record.id in image.acls:
+        _forget_acl(image, record.id)
+    acl = image.acls[record.id] = acl_of(record)
+    image.acl_ids[acl] = record.id
+
+
+def _remove_acl(image: MetadataImage, record: RemoveAccessControlEntryRecord) -> None:
+    if record.id not in image.acls:
+        raise MetadataError(f"RemoveAccessControlEntryRecord names ACL {record.id}, which does not exist")
+    _forget_acl(image, record.id)
+
+
+def _forget_acl(image: MetadataImage, acl_id: UUID) -> None:
+    acl = image.acls.pop(acl_id)
+    if image.acl_ids.get(acl) == acl_id:  # another Kafka may have written one ACL twice
+        del image.acl_ids[acl]
+
+
 def _register_controller(image: MetadataImage, record: RegisterControllerRecord) -> None:
     image.controllers[record.controller_id] = record
 
@@ -346,6 +373,8 @@ _REPLAY: dict[type[MetadataRecord], Callable[[MetadataImage, Any], None]] = {
     ConfigRecord: _config,
     ClientQuotaRecord: _client_quota,
     ProducerIdsRecord: _producer_ids,
+    AccessControlEntryRecord: _acl,
+    RemoveAccessControlEntryRecord: _remove_acl,
     NoOpRecord: _nothing,
     ClearElrRecord: _nothing,
     RegisterControllerRecord: _register_controller,

@@ -15,5 +15,8 @@ class Authorizer(Protocol):
     def is_allowed(self, peer: Peer, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
         """Whether the client may do this with the resource of that name."""
 
+    def is_allowed_somewhere(self, peer: Peer, operation: AclOperation, resource_type: ResourceType) -> bool:
+        """Whether the client may do this with at least one resource of the type."""
+
     def allowed_operations(self, peer: Peer, operations: int, resource_type: ResourceType, name: str) -> int:
         """Which of these operations it may do: bit sets of AclOperation (KIP-430)."""

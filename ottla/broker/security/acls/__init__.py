@@ -1,0 +1,1 @@
+"""ACLs: which client may do what with which resource. Kafka's `StandardAuthorizer`."""
