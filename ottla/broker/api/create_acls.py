@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ottla.broker.declarations import Need
-from ottla.broker.metadata.acls import Acl, AclResult
+from ottla.broker.metadata.acl_plans import AclResult
+from ottla.broker.metadata.acls import Acl
 from ottla.broker.runtime.pending import Pending
 from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api.create_acls import CreateAclsRequest, CreateAclsResponse

@@ -1,7 +1,7 @@
 """What clients change of this broker while it runs: configurations, client quotas, levels of features, ACLs.
 
 A change is a plan over the metadata image (`metadata/config_plans.py`, `quota_plans.py`, `feature_plans.py`,
-`acls.py`) that goes through the catalog's queue: written, synced, replayed, and only then in effect and answered, so
+`acl_plans.py`) that goes through the catalog's queue: written, synced, replayed, and only then in effect and answered, so
 that what counts is always what a restart would find. "In effect" means: the broker's configuration has the new values,
 every topic whose configuration they reach has a new `TopicConfig`, and so have its logs; the authorizer has the ACLs.
 
@@ -25,7 +25,8 @@ from ottla.storage.formats.kafka_uuid import random_uuid
 
 if TYPE_CHECKING:
     from ottla.broker.catalog.topic import Topic
-    from ottla.broker.metadata.acls import Acl, AclFilter, AclPlan, AclResult
+    from ottla.broker.metadata.acl_plans import AclPlan, AclResult
+    from ottla.broker.metadata.acls import Acl, AclFilter
     from ottla.broker.metadata.feature_plans import FeatureRequest
     from ottla.broker.metadata.image import MetadataImage
     from ottla.config.broker import BrokerConfig
@@ -125,21 +126,21 @@ class Settings:
 
     def create_acls(self, acls: Sequence[Acl], done: Callable[[list[AclResult]], None]) -> None:
         """Create ACLs, each for itself; `done` is called once, when they are synced and count."""
-        from ottla.broker.metadata.acls import plan_creation
+        from ottla.broker.metadata.acl_plans import plan_creation
 
         most = self._config.ottla_acls_max
         self._change_acls(lambda image: plan_creation(image, acls, most=most, new_id=random_uuid), len(acls), done)
 
     def delete_acls(self, filters: Sequence[AclFilter], done: Callable[[list[AclResult]], None]) -> None:
         """Delete the ACLs that filters match; `done` is called once, when they are gone and the change is synced."""
-        from ottla.broker.metadata.acls import plan_deletion
+        from ottla.broker.metadata.acl_plans import plan_deletion
 
         self._change_acls(lambda image: plan_deletion(image, filters), len(filters), done)
 
     def _change_acls(
         self, plan_acls: Callable[[MetadataImage], AclPlan], count: int, done: Callable[[list[AclResult]], None]
     ) -> None:
-        from ottla.broker.metadata.acls import AclPlan, AclResult
+        from ottla.broker.metadata.acl_plans import AclPlan, AclResult
 
         planned = AclPlan([], [])
 

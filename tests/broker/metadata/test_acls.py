@@ -8,8 +8,9 @@ from uuid import UUID
 
 import pytest
 
-from ottla.broker.metadata import acls as module
-from ottla.broker.metadata.acls import Acl, AclFilter, AclPlan, acl_record, find_acls, plan_creation, plan_deletion
+from ottla.broker.metadata import acl_plans as module
+from ottla.broker.metadata.acl_plans import AclPlan, plan_creation, plan_deletion
+from ottla.broker.metadata.acls import Acl, AclFilter, acl_record, find_acls
 from ottla.broker.metadata.image import MetadataError, MetadataImage
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.stored.metadata import RemoveAccessControlEntryRecord
