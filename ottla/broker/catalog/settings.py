@@ -1,9 +1,10 @@
 """What clients change of this broker while it runs: configurations, client quotas, levels of features, ACLs.
 
 A change is a plan over the metadata image (`metadata/config_plans.py`, `quota_plans.py`, `feature_plans.py`,
-`acl_plans.py`) that goes through the catalog's queue: written, synced, replayed, and only then in effect and answered, so
-that what counts is always what a restart would find. "In effect" means: the broker's configuration has the new values,
-every topic whose configuration they reach has a new `TopicConfig`, and so have its logs; the authorizer has the ACLs.
+`acl_plans.py`) that goes through the catalog's queue: written, synced, replayed, and only then in effect and answered,
+so that what counts is always what a restart would find. "In effect" means: the broker's configuration has the new
+values, every topic whose configuration they reach has a new `TopicConfig`, and so have its logs; the authorizer has the
+ACLs.
 
 The plans are imported by the first change: a start needs none of them.
 
