@@ -48,6 +48,11 @@ class StandardAuthorizer:
         self._index = AclIndex()
         self._decisions: dict[tuple[object, ...], bool] = {}
 
+    @property
+    def remembered_count(self) -> int:
+        """How many decisions are remembered."""
+        return len(self._decisions)
+
     @classmethod
     def of_config(
         cls, *, super_users: str, allow_without_acls: bool, on_change: Callable[[], None]
