@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ottla.broker.profiles.profiles import AdvertisedApi, Profile
     from ottla.broker.runtime.on_demand import OnDemand
     from ottla.broker.security.authorizer import Authorizer
+    from ottla.broker.security.quotas.client_quotas import RequestQuota
     from ottla.broker.transactions.coordinator import TransactionCoordinator
     from ottla.protocol.acls import AclOperation, ResourceType
 
@@ -55,6 +56,7 @@ class Context:
         "correlation_id",
         "lacks_rights",
         "now_ms",
+        "quota",
         "services",
     )
 
@@ -78,6 +80,16 @@ class Context:
         self.now_ms = services.clock.wall_ms() if now_ms is None else now_ms
         self.lacks_rights = False
         """Whether `may` has said no: such an answer must not be remembered, for it rests on more than the request."""
+
+        self.quota: RequestQuota | None = None
+        """What the request is charged to; None where its client is under no quota."""
+
+    def charge(self, partitions: int) -> None:
+        """Charge partitions that are created or deleted to the client's quota (KIP-599). Raises KafkaError where it is
+        used up and the version of the request can say so.
+        """
+        if self.quota is not None:
+            self.quota.mutated(partitions)
 
     def may(self, operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> bool:
         """Whether the client may do this with the resource of that name; with the cluster, where none is given."""

@@ -32,6 +32,7 @@ from ottla.broker.runtime.timers import Timers
 from ottla.broker.runtime.turn import Turn
 from ottla.broker.runtime.validity import Validity
 from ottla.broker.runtime.workers import InlineWorkers, OneAtATime, ThreadedWorkers
+from ottla.broker.security.quotas.quotas import Quotas
 from ottla.storage.directories.manager import LogManager
 from ottla.storage.files.clock import SystemClock
 from ottla.storage.files.clock_trust import ClockLimits, ClockTrust
@@ -103,6 +104,8 @@ class Node:
             later=later if later is not None or post is None else self._run_later,
         )
         self._authorizer = _authorizer(config, catalog, validity)
+        quotas = Quotas(config, validity, clock.monotonic_ms)
+        catalog.settings.on_quotas = quotas.load
         profile = profile_named(config.ottla_profile)
         answer_memory = AnswerMemory(config.ottla_connections_max_unsent_bytes, turn, timers, clock.monotonic_ms)
         self.services = ApiServices(
@@ -122,6 +125,7 @@ class Node:
             log_manager=log_manager,
             catalog=catalog,
             producer_ids=ProducerIds(catalog.allocate_producer_ids),
+            quotas=quotas,
             fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots, clock),
             parked_fetches=ParkedFetches(turn, timers, clock.monotonic_ms, validity, answer_memory),
             groups=OnDemand(self._make_groups),

@@ -65,8 +65,21 @@ class Owner(Protocol):
     def close(self, reason: str) -> None:
         """End it after this turn with one log line."""
 
+    def throttle(self, duration_ms: float) -> None:
+        """Read and start nothing for so long."""
+
     def hold_answer(self, reservation: Reservation) -> None:
         """Count the memory of the answer that is given next until it has left."""
+
+
+class FetchQuota(Protocol):
+    """What a Fetch is charged to (`security/quotas/client_quotas.py`)."""
+
+    def fetch_bytes(self, most_bytes: int) -> int:
+        """How much may be read, at most `most_bytes`."""
+
+    def may_fetch(self, size_bytes: int) -> bool:
+        """Charge so many bytes of records, and say whether they may be sent; else they cost nothing."""
 
 
 class RequestContext(Protocol):
@@ -75,6 +88,10 @@ class RequestContext(Protocol):
     api_version: int
     client_id: str | None
     connection: Peer
+
+    @property
+    def quota(self) -> FetchQuota | None:
+        """What the request is charged to; None where its client is under no quota."""
 
 
 class Peer(Plain, eq=False):
@@ -111,6 +128,11 @@ class Peer(Plain, eq=False):
         """End the connection after this turn with one log line; nothing where there is none."""
         if self.owner is not None:
             self.owner.close(reason)
+
+    def throttle(self, duration_ms: float) -> None:
+        """Mute the connection for so long: a quota is used up (KIP-219). Nothing where there is none."""
+        if self.owner is not None:
+            self.owner.throttle(duration_ms)
 
     def end(self) -> None:
         """The connection has ended: say so, and hold on to nothing, neither to logs nor in a circle to itself."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ottla.broker.runtime.turn import Turn
     from ottla.broker.runtime.validity import Validity
     from ottla.broker.runtime.workers import OneAtATime, Workers
+    from ottla.broker.security.quotas.quotas import Quotas
     from ottla.config.broker import BrokerConfig
     from ottla.storage.directories.manager import LogManager
     from ottla.storage.files.clock import Clock
@@ -48,6 +49,7 @@ class Services(Plain, eq=False, frozen=True):
         log_manager: all logs and the directories that they live in.
         catalog: topics, partitions and settings, as the metadata log has them.
         producer_ids: ids for idempotent producers.
+        quotas: what clients may take.
     """
 
     config: BrokerConfig
@@ -66,3 +68,4 @@ class Services(Plain, eq=False, frozen=True):
     log_manager: LogManager
     catalog: Catalog
     producer_ids: ProducerIds
+    quotas: Quotas

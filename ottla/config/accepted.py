@@ -114,8 +114,6 @@ _BROKER_KEYS: dict[str, dict[str, tuple[ConfigType, str]]] = {
         "controller.quorum.append.linger.ms": (_INT, "25"),
         "controller.quorum.request.timeout.ms": (_INT, "2000"),
         "controller.quorum.retry.backoff.ms": (_INT, "20"),
-        "controller.quota.window.num": (_INT, "11"),
-        "controller.quota.window.size.seconds": (_INT, "1"),
         "controller.performance.sample.period.ms": (_LONG, "60000"),
         "controller.performance.always.log.threshold.ms": (_LONG, "2000"),
         "controller.socket.timeout.ms": (_INT, "30000"),

@@ -7,7 +7,6 @@ from typing import Final
 from ottla.config.declare import boolean, int32, string, words
 from ottla.config.options import Options
 
-_QUOTAS = "quotas come in a later version"
 
 STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 _OLDER_AUTHORIZERS: Final = ("kafka.security.authorizer.AclAuthorizer", "kafka.security.auth.SimpleAclAuthorizer")
@@ -55,8 +54,10 @@ class Access(Options):
     allow_everyone_if_no_acl_found = boolean(
         False, doc="Whether every client may do everything with a resource to which no ACL applies."
     )
-    quota_window_num = int32(11, at_least=1, inert=_QUOTAS, doc="Samples that quotas look at.")
-    quota_window_size_seconds = int32(1, at_least=1, inert=_QUOTAS, doc="Length of a sample.")
+    quota_window_num = int32(11, at_least=1, doc="Samples that quotas on bytes, time and connections look at.")
+    quota_window_size_seconds = int32(1, at_least=1, doc="Length of such a sample.")
+    controller_quota_window_num = int32(11, at_least=1, doc="Samples that quotas on changes of partitions look at.")
+    controller_quota_window_size_seconds = int32(1, at_least=1, doc="Length of such a sample.")
     metric_reporters = words(
         ("org.apache.kafka.common.metrics.JmxReporter",),
         inert="metrics are served for Prometheus, see `ottla.http.listener`",

@@ -50,11 +50,16 @@ class Exchange:
 
     def send(self, request: Request, version: int) -> int:
         """Let the request's frame arrive; its correlation id."""
+        feed(self.connection, self.frame(request, version))
+        return self._correlation_id
+
+    def frame(self, request: Request, version: int) -> bytes:
+        """The bytes of the request with their length, to be fed to the connection."""
         self._correlation_id += 1
         key = request.message_key
         self.asked[self._correlation_id] = (key, version)
-        self.send_frame(encode_request_header(key, version, self._correlation_id, "test") + encode(request, version))
-        return self._correlation_id
+        body = encode_request_header(key, version, self._correlation_id, "test") + encode(request, version)
+        return struct.pack(">i", len(body)) + body
 
     def send_frame(self, body: bytes) -> None:
         feed(self.connection, struct.pack(">i", len(body)) + body)

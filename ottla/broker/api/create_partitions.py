@@ -47,5 +47,5 @@ def handle(request: CreatePartitionsRequest, context: Context) -> Pending[Create
         ]
         pending.complete(CreatePartitionsResponse(results=answers))
 
-    context.services.catalog.create_partitions(asked, done, validate_only=request.validate_only)
+    context.services.catalog.create_partitions(asked, done, validate_only=request.validate_only, charge=context.charge)
     return pending

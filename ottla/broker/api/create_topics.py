@@ -52,7 +52,7 @@ def handle(request: CreateTopicsRequest, context: Context) -> Pending[CreateTopi
         described = _Described() if context.api_version >= FIRST_VERSION_WITH_CONFIGS else None
         pending.complete(CreateTopicsResponse(topics=[_result(result, described) for result in unique.values()]))
 
-    context.services.catalog.create_topics(asked, done, validate_only=request.validate_only)
+    context.services.catalog.create_topics(asked, done, validate_only=request.validate_only, charge=context.charge)
     return pending
 
 

@@ -59,7 +59,7 @@ def handle(request: DeleteTopicsRequest, context: Context) -> Pending[DeleteTopi
         responses = [_result(result, context.api_version) for result in (*unclear, *results)]
         pending.complete(DeleteTopicsResponse(responses=responses))
 
-    context.services.catalog.delete_topics(targets, done)
+    context.services.catalog.delete_topics(targets, done, charge=context.charge)
     return pending
 
 

@@ -26,7 +26,8 @@ one is CORRUPT_MESSAGE, where Kafka sends what is there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.broker.declarations import Need
@@ -51,7 +52,10 @@ CHUNKS = ()
 def handle(request: FetchRequest, context: Context) -> FetchResponse | Pending[FetchResponse]:
     """Read what may be seen; park when that is too little."""
     session, targets = _targets(request, context)
-    read = FetchRead(request, context, context.services, session, targets)
+    on_throttled: Callable[[], None] | None = None
+    if context.quota is not None and session is not None:
+        on_throttled = partial(context.services.fetch_sessions.close, session.id)
+    read = FetchRead(request, context, context.services, session, targets, on_throttled)
     return answer_or_park(read, context.services, request.max_wait_ms)
 
 

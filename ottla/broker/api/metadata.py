@@ -65,7 +65,7 @@ def handle(request: MetadataRequest, context: Context) -> MetadataResponse | Pen
         failed = {result.name: result.error_code for result in results if result.failed and result.name}
         pending.complete(_respond(request, context, [_look_up(request, context, target, failed) for target in targets]))
 
-    catalog.auto_create(missing, created)
+    catalog.auto_create(missing, created, charge=context.charge)
     return pending
 
 

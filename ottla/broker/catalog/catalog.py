@@ -49,7 +49,15 @@ from ottla.broker.metadata.opening import (
     write_partition_changes,
 )
 from ottla.broker.metadata.placement import emptiest_directory, moved_partitions
-from ottla.broker.metadata.plans import Rules, TopicPlan, plan_partitions, plan_removal, plan_topics
+from ottla.broker.metadata.plans import (
+    Charge,
+    Rules,
+    TopicPlan,
+    charge_nobody,
+    plan_partitions,
+    plan_removal,
+    plan_topics,
+)
 from ottla.broker.metadata.reading import MetadataReading
 from ottla.broker.metadata.registration import Registration
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -251,28 +259,43 @@ class Catalog:
         self._queue.submit(plan, done)
 
     def create_topics(
-        self, requests: Sequence[NewTopic], done: ResultsCallback, *, validate_only: bool = False
+        self,
+        requests: Sequence[NewTopic],
+        done: ResultsCallback,
+        *,
+        validate_only: bool = False,
+        charge: Charge = charge_nobody,
     ) -> None:
         """Create topics; `done` is called once, when all that were created accept requests.
 
-        With `validate_only` everything is checked and nothing created.
+        With `validate_only` everything is checked and nothing created. `charge` is called with the partitions of each
+        topic that may be created, here and below.
         """
-        plan = partial(plan_topics, requests=requests, rules=self._rules, validate_only=validate_only)
+        plan = partial(plan_topics, requests=requests, rules=self._rules, validate_only=validate_only, charge=charge)
         self._change(plan, self._created, done, [request.name for request in requests])
 
     def create_partitions(
-        self, requests: Sequence[NewPartitions], done: ResultsCallback, *, validate_only: bool = False
+        self,
+        requests: Sequence[NewPartitions],
+        done: ResultsCallback,
+        *,
+        validate_only: bool = False,
+        charge: Charge = charge_nobody,
     ) -> None:
         """Grow topics; `done` is called once, when the new partitions accept requests."""
-        plan = partial(plan_partitions, requests=requests, rules=self._rules, validate_only=validate_only)
+        plan = partial(
+            plan_partitions, requests=requests, rules=self._rules, validate_only=validate_only, charge=charge
+        )
         self._change(plan, self._created, done, [request.name for request in requests])
 
-    def delete_topics(self, targets: Sequence[str | UUID], done: ResultsCallback) -> None:
+    def delete_topics(
+        self, targets: Sequence[str | UUID], done: ResultsCallback, *, charge: Charge = charge_nobody
+    ) -> None:
         """Delete topics by name or id; `done` is called once, when the removal is synced and the files are renamed."""
-        plan = partial(plan_removal, targets=targets, rules=self._rules)
+        plan = partial(plan_removal, targets=targets, rules=self._rules, charge=charge)
         self._change(plan, self._removed, done, targets)
 
-    def auto_create(self, names: Sequence[str], done: ResultsCallback) -> None:
+    def auto_create(self, names: Sequence[str], done: ResultsCallback, *, charge: Charge = charge_nobody) -> None:
         """Create topics with the broker's defaults; one that exists by then counts as success.
 
         Internal topics are not created this way: their coordinators choose their configuration.
@@ -282,7 +305,7 @@ class Catalog:
             done([result.as_existing() for result in results])
 
         asked = [name for name in dict.fromkeys(names) if name not in INTERNAL_TOPICS]
-        self.create_topics([NewTopic(name) for name in asked], created)
+        self.create_topics([NewTopic(name) for name in asked], created, charge=charge)
 
     def allocate_producer_ids(self, done: Callable[[range | None], None]) -> None:
         """Take the next block of producer ids; `done` gets it once it is synced, or None when the disk failed."""

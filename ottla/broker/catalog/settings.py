@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ottla.broker.metadata.acl_plans import AclPlan, AclResult
     from ottla.broker.metadata.acls import Acl, AclFilter
     from ottla.broker.metadata.feature_plans import FeatureRequest
-    from ottla.broker.metadata.image import MetadataImage
+    from ottla.broker.metadata.image import MetadataImage, QuotaEntity
     from ottla.config.broker import BrokerConfig
     from ottla.protocol.stored.metadata import MetadataRecord
 
@@ -60,6 +60,8 @@ class Settings:
         """Called when this broker's configuration has changed, before the change is answered."""
         self.on_acls_changed: Callable[[Sequence[MetadataRecord]], None] | None = None
         """Called with the records of a change of ACLs, before the change is answered."""
+        self.on_quotas: Callable[[Mapping[QuotaEntity, Mapping[str, float]]], None] | None = None
+        """Called with the client quotas, at the start and when they have changed, before the change is answered."""
         self._catalog = catalog
         self._config = config
 
@@ -67,6 +69,7 @@ class Settings:
         """Apply this broker's configuration from the metadata; before the topics are created."""
         for warning in self._read_broker():
             logger.warning("%s", warning)
+        self._load_quotas()
 
     def group_configs(self, group_id: str) -> Mapping[str, str]:
         """What is set for a consumer group, by key; empty when nothing is."""
@@ -110,7 +113,7 @@ class Settings:
         *,
         validate_only: bool = False,
     ) -> None:
-        """Set and remove quotas; `done` is called once, when the changes are synced."""
+        """Set and remove quotas; `done` is called once, when the changes are synced and in effect."""
         from ottla.broker.metadata.quota_plans import QuotaPlan, plan_quotas
 
         planned = QuotaPlan([], [])
@@ -121,7 +124,11 @@ class Settings:
             return planned.records
 
         def finish(error: KafkaError | None) -> None:
-            done(planned.results if error is None else [QuotaResult(error.code, error.message) for _ in requests])
+            if error is not None:
+                done([QuotaResult(error.code, error.message) for _ in requests])
+                return
+            self._load_quotas()
+            done(planned.results)
 
         self._catalog.change(plan, finish)
 
@@ -197,6 +204,10 @@ class Settings:
                 topics[topic.name] = topic
         for topic in topics.values():
             self._configure(topic)
+
+    def _load_quotas(self) -> None:
+        if self.on_quotas is not None:
+            self.on_quotas(self._catalog.image.quotas)
 
     def _read_broker(self) -> list[str]:
         image = self._catalog.image

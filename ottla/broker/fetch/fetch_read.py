@@ -46,6 +46,8 @@ FIRST_VERSION_WITH_ZSTD = 10
 class FetchRead:
     """See the module's text. All calls on the broker's thread.
 
+    `on_throttled` is called where a quota lets it answer nothing and it has opened a session.
+
     `partitions[i]` is what was found for `targets[i]`, None where there is none; `_results[i]` and `_slices[i]` are
     what was read of it. All three grow with `look`.
     """
@@ -57,8 +59,11 @@ class FetchRead:
         services: Services,
         session: FetchSession | None,
         targets: list[FetchTarget],
+        on_throttled: Callable[[], None] | None = None,
     ) -> None:
         self.targets = targets
+        self._quota = context.quota
+        self._on_throttled = on_throttled
         self.partitions: list[Partition | None] = []
         self._services = services
         self._peer = context.connection
@@ -66,6 +71,8 @@ class FetchRead:
         self._session = session
         self._is_incremental = session is not None and request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH)
         self._max_bytes = min(request.max_bytes, services.config.fetch_max_bytes)
+        if self._quota is not None:
+            self._max_bytes = self._quota.fetch_bytes(self._max_bytes)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._committed_only = request.isolation_level == READ_COMMITTED
         self._allow_map = context.connection.sends_maps
@@ -116,6 +123,8 @@ class FetchRead:
         """The response to what has been read; a pending one (`pending`, if given) when bytes must be read or converted
         in a thread first, which then is completed.
         """
+        if self._quota is not None and not self._quota.may_fetch(self._bytes):
+            return self._nothing()
         if self.is_ready():
             if self._copied_bytes:
                 self._services.answer_memory.note_copied(self._copied_bytes)
@@ -329,6 +338,18 @@ class FetchRead:
                 )
                 self._slices[index] = None
         convert_parts(self._services, self._api_version, parts, done, is_given_up)
+
+    def _nothing(self) -> FetchResponse:
+        """The answer to a Fetch that is over a quota (KIP-219): empty, and a session that goes on is as it was.
+
+        One that this request has opened is not: to the Java client an empty first answer says that there is none.
+        """
+        self.put_back()
+        if self._is_incremental and self._session is not None:
+            return FetchResponse(session_id=self._session.id, responses=[])
+        if self._session is not None and self._on_throttled is not None:
+            self._on_throttled()
+        return FetchResponse(session_id=0, responses=[])
 
     def response(self) -> FetchResponse:
         """The response of what has been read."""

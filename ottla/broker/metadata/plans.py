@@ -41,6 +41,14 @@ class TopicPlan(Plain):
     records: list[MetadataRecord] = field(factory=list)
 
 
+Charge = Callable[[int], None]
+"""Charges so many partitions, created or deleted, to the client's quota. Raises KafkaError where that is used up."""
+
+
+def charge_nobody(_partitions: int) -> None:
+    """No quota is asked."""
+
+
 class Rules(NamedTuple):
     """The facts about this broker that the plans need."""
 
@@ -54,7 +62,14 @@ class Rules(NamedTuple):
         return Placement(image, self.config.ottla_max_partitions, self.choose_directory)
 
 
-def plan_topics(image: MetadataImage, requests: Sequence[NewTopic], rules: Rules, *, validate_only: bool) -> TopicPlan:
+def plan_topics(
+    image: MetadataImage,
+    requests: Sequence[NewTopic],
+    rules: Rules,
+    *,
+    validate_only: bool,
+    charge: Charge = charge_nobody,
+) -> TopicPlan:
     """Create topics. Duplicate names in one request are all refused. Topics with the same settings share a config."""
     plan = TopicPlan()
     names = Counter(request.name for request in requests)
@@ -71,6 +86,7 @@ def plan_topics(image: MetadataImage, requests: Sequence[NewTopic], rules: Rules
                 checked[given] = _check_configs(request, rules.config)
             overrides, config = checked[given]
             count = _check_size(request, rules, placement)
+            charge(count)
             directories = placement.take(count)
         except KafkaError as error:
             plan.results.append(refused(request.name, error))
@@ -93,7 +109,12 @@ def plan_topics(image: MetadataImage, requests: Sequence[NewTopic], rules: Rules
 
 
 def plan_partitions(
-    image: MetadataImage, requests: Sequence[NewPartitions], rules: Rules, *, validate_only: bool
+    image: MetadataImage,
+    requests: Sequence[NewPartitions],
+    rules: Rules,
+    *,
+    validate_only: bool,
+    charge: Charge = charge_nobody,
 ) -> TopicPlan:
     """Grow topics. Duplicate names in one request are all refused."""
     plan = TopicPlan()
@@ -105,6 +126,7 @@ def plan_partitions(
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the request names this topic more than once")
             topic = _existing(image, request.name)
             more = _check_growth(topic, request, rules)
+            charge(more)
             directories = placement.take(more)
         except KafkaError as error:
             plan.results.append(refused(request.name, error))
@@ -119,7 +141,9 @@ def plan_partitions(
     return plan
 
 
-def plan_removal(image: MetadataImage, targets: Sequence[str | UUID], rules: Rules) -> TopicPlan:
+def plan_removal(
+    image: MetadataImage, targets: Sequence[str | UUID], rules: Rules, *, charge: Charge = charge_nobody
+) -> TopicPlan:
     """Delete topics by name or id. One that is named twice, even once by name and once by id, is refused twice."""
     plan = TopicPlan()
     found = [image.find_topic(target) for target in targets]
@@ -135,6 +159,11 @@ def plan_removal(image: MetadataImage, targets: Sequence[str | UUID], rules: Rul
             code = ErrorCode.UNKNOWN_TOPIC_ID if isinstance(target, UUID) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             plan.results.append(refused(target, KafkaError(code)))
         else:
+            try:
+                charge(len(topic.partitions))
+            except KafkaError as error:
+                plan.results.append(refused(target, error))
+                continue
             plan.results.append(TopicResult(topic.name, topic.id, partitions=len(topic.partitions)))
             plan.records.append(RemoveTopicRecord(topic_id=topic.id))
     return plan

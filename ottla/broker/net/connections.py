@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from ottla.broker.net.connection import Connection
+from ottla.broker.net.read_pauses import THROTTLED
 from ottla.broker.net.shared import SharedState
 from ottla.broker.runtime.descriptors import shares_of
 
@@ -139,7 +140,8 @@ class Connections:
                 connection.has_received = pipeline.sender.has_sent = False
                 connection.last_active_ms = now_ms
             since_ms = pipeline.reader.partial_since_ms
-            if since_ms is not None and now_ms - since_ms > partial_ms:
+            is_throttled = pipeline.pauses.reasons & THROTTLED
+            if since_ms is not None and now_ms - since_ms > partial_ms and not is_throttled:
                 pipeline.close(f"a request is incomplete for more than ottla.partial.frame.timeout.ms={partial_ms}")
             elif idle_ms >= 0 and now_ms - connection.last_active_ms > idle_ms and not pipeline.is_waiting:
                 pipeline.close(f"silent for connections.max.idle.ms={idle_ms}", level=logging.DEBUG)

@@ -192,6 +192,11 @@ class FrameReader:
         else:
             self._make_room(held, is_blocked=is_blocked)
 
+    def owe_from_now(self) -> None:
+        """It was not read for a while, and nobody could have sent the rest of a frame."""
+        if self.partial_since_ms is not None:
+            self.partial_since_ms = self._now_ms()
+
     def drop(self) -> None:
         """Nothing waits here any more."""
         held, self.held = self.held, None

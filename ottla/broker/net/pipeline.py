@@ -17,7 +17,18 @@ import logging
 from typing import TYPE_CHECKING, Protocol, cast
 
 from ottla.broker.net.frame_reader import FrameReader, describe_bad_size
-from ottla.broker.net.read_pauses import DRAIN, ENOUGH, LATER, MEMORY, NO_STARTS, PARKED, QUEUE, READ, ReadPauses
+from ottla.broker.net.read_pauses import (
+    DRAIN,
+    ENOUGH,
+    LATER,
+    MEMORY,
+    NO_STARTS,
+    PARKED,
+    QUEUE,
+    READ,
+    THROTTLED,
+    ReadPauses,
+)
 from ottla.broker.net.reply_queue import ReplyQueue
 from ottla.broker.net.shared import LARGE_SEND_BYTES
 from ottla.broker.peer import Peer
@@ -31,6 +42,7 @@ if TYPE_CHECKING:
     from ottla.broker.net.held_bytes import HeldBytes
     from ottla.broker.net.shared import SharedState
     from ottla.broker.runtime.answer_memory import Reservation
+    from ottla.broker.runtime.timers import Timer
     from ottla.protocol.types import Buffer
 
 LOG = logging.getLogger("ottla.connection")
@@ -67,6 +79,7 @@ class RequestPipeline:
         "_long_turn",
         "_reservation",
         "_shared",
+        "_throttle",
         "_turn",
         "closing",
         "pauses",
@@ -93,6 +106,8 @@ class RequestPipeline:
         self._is_draining = False
         self._reservation: Reservation | None = None
         """The memory of an answer that is there and has not left."""
+        self._throttle: Timer | None = None
+        """Ends the time for which the connection is muted."""
         self.closing: str | None = None
 
     # -- the life of the connection -----------------------------------------------------------------------------------
@@ -128,6 +143,9 @@ class RequestPipeline:
     def end(self) -> None:
         """The connection has ended: its answers are dropped."""
         self.queue.end()
+        if self._throttle is not None:
+            self._throttle.cancel()
+            self._throttle = None
         self._release_reservation()
         self.reader.end()
         self._shared.later.discard(self)
@@ -404,6 +422,24 @@ class RequestPipeline:
         """The answer that comes next takes so much memory: nothing more starts until it has left."""
         self._reservation = reservation
         self.pauses.hold(ENOUGH)
+
+    def throttle(self, duration_ms: float) -> None:
+        """Read and start nothing for so long, or for as long as an earlier call has said, if that is longer."""
+        if self.sender.transport is None:
+            return
+        until_ms = self._shared.now_ms() + duration_ms
+        if self._throttle is not None:
+            if self._throttle.deadline_ms >= until_ms:
+                return
+            self._throttle.cancel()
+        self.pauses.hold(THROTTLED)
+        self._throttle = self._shared.timers.at(until_ms, self._end_throttle)
+
+    def _end_throttle(self) -> None:
+        self._throttle = None
+        self.reader.owe_from_now()
+        self.pauses.release(THROTTLED)
+        self.plan()
 
     def _end_for(self, error: CloseConnection | MemoryError) -> None:
         """A request could not be started."""

@@ -21,8 +21,10 @@ LATER: Final = 64
 """The requests of this turn have taken long enough: the rest of a read waits for the next."""
 READ: Final = 128
 """Enough of large frames was read: other connections are read first."""
+THROTTLED: Final = 256
+"""A quota is used up (KIP-219)."""
 
-NO_STARTS: Final = OUTPUT | DRAIN | ENOUGH | LATER
+NO_STARTS: Final = OUTPUT | DRAIN | ENOUGH | LATER | THROTTLED
 """Under these no request starts either, not even one that is there already."""
 
 

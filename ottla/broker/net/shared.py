@@ -49,6 +49,7 @@ class SharedState:
     def __init__(self, services: Services, dispatcher: Dispatcher, *, sends_maps: bool) -> None:
         config = services.config
         self.turn = services.turn
+        self.timers = services.timers
         self.metrics = services.metrics
         self.dispatcher = dispatcher
         self.sends_maps = sends_maps

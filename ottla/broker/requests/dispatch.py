@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ottla.broker.context import Context
 from ottla.broker.fast.hot_path import learn
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from ottla.broker.context import ApiServices
     from ottla.broker.peer import Peer
     from ottla.broker.requests.gate import Admission, Gate
+    from ottla.broker.security.quotas.client_quotas import ClientQuotas, RequestQuota
+    from ottla.protocol.api.produce import ProduceRequest
     from ottla.protocol.types import Buffer
 
 LOG = logging.getLogger("ottla.dispatch")
@@ -47,6 +49,7 @@ class RequestDispatcher:
         self._clock = services.clock
         self._turn = services.turn
         self._metrics = services.metrics
+        self._quotas = services.quotas
 
     def start(self, frame: memoryview, peer: Peer) -> list[Buffer] | InFlightRequest | None:
         """Start the request of `frame`: its encoded answer, what is in flight and will hold it, or None for no answer.
@@ -79,6 +82,8 @@ class RequestDispatcher:
             connection=peer,
             now_ms=self._clock.wall_ms(),
         )
+        if self._quotas.clients is not None:
+            context.quota = self._charge(self._quotas.clients, frame, request, context)
         try:
             handler = gate.admit(admission, request, context)
             split = split_of(handler.chunks, request) if handler.chunks else None
@@ -86,7 +91,8 @@ class RequestDispatcher:
                 answer = handler.handle(request, context)
             else:
                 answer = handle_in_chunks(self._services, request, split, lambda chunk: handler.handle(chunk, context))
-            if api_key <= ApiKey.FETCH and not context.lacks_rights:  # Produce is 0, Fetch 1
+            # Produce is 0, Fetch 1.
+            if api_key <= ApiKey.FETCH and not context.lacks_rights and context.quota is None:
                 learn(frame, request, context, answer, admission.meter, self.go_on)
         except Exception as error:  # the request-wide except: refuse() knows refusals from bugs
             answer = gate.refuse(admission, request, context, error)
@@ -95,6 +101,8 @@ class RequestDispatcher:
                 waiting = InFlightRequest(answer)
                 answer.then(lambda done: self._finish(waiting, admission, request, context, done, started_ns))
                 self._note_hold(admission, started_ns)
+                if context.quota is not None:
+                    context.quota.hold()
                 return waiting
             if answer.error is not None:
                 answer = gate.refuse(admission, request, context, answer.error)
@@ -107,6 +115,16 @@ class RequestDispatcher:
         buffers = gate.answer(admission, request, context, answer, started_ns)
         self._note_hold(admission, started_ns)
         return buffers
+
+    @staticmethod
+    def _charge(quotas: ClientQuotas, frame: memoryview, request: Request, context: Context) -> RequestQuota | None:
+        """What the request is charged to; a Produce is charged its bytes, and no time where it has no answer."""
+        quota = quotas.request(context.connection, context.client_id, context.api_key, context.api_version)
+        if quota is not None and context.api_key == ApiKey.PRODUCE:
+            quota.produced(len(frame))
+            if not cast("ProduceRequest", request).acks:
+                quota.is_timed = False
+        return quota
 
     def go_on(
         self,
@@ -126,6 +144,8 @@ class RequestDispatcher:
         context = Context(
             self._services, api_key, version, client_id=client_id, correlation_id=correlation_id, connection=peer
         )
+        if self._quotas.clients is not None:
+            context.quota = self._quotas.clients.request(peer, client_id, api_key, version)
         answer: Response | Pending[Any]
         try:
             answer = handle(request, context)
@@ -157,6 +177,8 @@ class RequestDispatcher:
     ) -> None:
         """Encode a pending answer that is there now into `waiting`."""
         answered_ns = perf_counter_ns()
+        if context.quota is not None:
+            context.quota.go_on()
         gate = self._gate
         try:
             answer = done.response

@@ -3,13 +3,14 @@
     version   `serves`            before the request's bytes are decoded
     right     `admit`             before a handler sees the request, and before a template is learnt from it
     refusal   `refuse`            the API's own error response, made of whatever was raised
-    metering  `Admission.count`   once for each answered request; quotas are to be charged where it is called
+    quota     `Context.quota`     made by the dispatcher, settled where a request is answered
+    metering  `Admission.count`   once for each answered request
 
 An `Admission` is what the gate has decided. A template is learnt from an admitted request, counts by the meters of its
 admission, and is forgotten when anything changes that the decision rests on (`runtime/validity.py`). So it asks for no
 right again, and answers nothing that would not be admitted.
 
-There is no authorizer and there are no quotas yet; this is where they go (docs/decisions/one-gate.md).
+A request of a client under a quota is not learnt (docs/decisions/one-gate.md).
 """
 
 from __future__ import annotations
@@ -158,6 +159,8 @@ class Gate:
         Raises CloseConnection where there is none.
         """
         version = admission.version
+        if context.quota is not None:
+            context.quota.settle(response)
         try:
             buffers = encode_buffers(response, version)
         except ValueError as error:

@@ -4,8 +4,8 @@ Names follow what Kafka's usual jmx_exporter rules make of its MBeans (`kafka_lo
 `kafka_server_brokertopicmetrics_messagesin_total`, ...), so that dashboards work; figures that Kafka does not have
 begin with `ottla_`.
 
-Only this module, `lag_exposition.py` and `transaction_exposition.py` know prometheus-client, and they are imported with
-the first scrape: a broker starts without it.
+Only this module and the other `*_exposition.py` beside it know prometheus-client, and they are imported with the
+first scrape: a broker starts without it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from prometheus_client.registry import Collector
 
 from ottla.broker.runtime.metrics import REQUEST_BUCKETS_US, Histogram, TopicCounters
 from ottla.broker.telemetry.lag_exposition import group_lag
+from ottla.broker.telemetry.quota_exposition import quota_figures
 from ottla.broker.telemetry.transaction_exposition import transaction_figures
 from ottla.protocol.errors import ErrorCode
 
@@ -116,6 +117,7 @@ class NodeCollector(Collector):
         yield from self._groups()
         yield from self._lag()
         yield from transaction_figures(self._services.transactions.if_made, self._services.metrics.transactions)
+        yield from quota_figures(self._services.quotas)
         yield from self._cleaner()
         yield from self._clock()
         yield from self._work()

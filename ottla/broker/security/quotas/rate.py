@@ -1,0 +1,74 @@
+"""A rate over a moving window of samples (Kafka's `Rate` over `WindowedSum`, `SampledStat`), and how long to wait.
+
+With samples of 1 s and `samples` = 11, the window is the ten whole samples before now and what has passed of the
+newest. A rate counts as over the whole window from the first value on: 1,000 in the first second are 100 per second.
+That is the burst that a quota allows.
+
+    rate      sum of the samples / seconds of the window
+    wait      (rate - bound) / bound * window: after it, without new values, the rate is the bound (`QuotaUtils`)
+
+A sample that has seen nothing for the whole window is empty again. Time is passed in, in whole milliseconds.
+"""
+
+from __future__ import annotations
+
+import math
+
+
+class Rate:
+    """See the module."""
+
+    __slots__ = ("_current", "_last_ms", "_sample_ms", "_samples", "_starts_ms", "_values")
+
+    def __init__(self, samples: int, sample_ms: int) -> None:
+        self._samples = samples
+        self._sample_ms = sample_ms
+        self._current = 0
+        self._starts_ms: list[int] = []
+        self._last_ms: list[int] = []
+        self._values: list[float] = []
+
+    def record(self, value: float, now_ms: int) -> None:
+        """Add a value; a negative one takes back what was added."""
+        starts_ms, slot = self._starts_ms, self._current
+        if not starts_ms:
+            self._add(now_ms)
+        elif now_ms - starts_ms[slot] >= self._sample_ms:
+            # One sample more than the window has, for one that began before the window and overlaps it.
+            self._current = slot = (slot + 1) % (self._samples + 1)
+            if slot >= len(starts_ms):
+                self._add(now_ms)
+            else:
+                self._reset(slot, now_ms)
+        self._values[slot] += value
+        self._last_ms[slot] = now_ms
+
+    def measure(self, now_ms: int) -> tuple[float, int]:
+        """The rate per second, and the length of the window in milliseconds, at least 1."""
+        starts_ms, last_ms, sample_ms = self._starts_ms, self._last_ms, self._sample_ms
+        if not starts_ms:
+            self._add(now_ms)
+        expired_ms = now_ms - self._samples * sample_ms
+        for slot, last in enumerate(last_ms):
+            if last <= expired_ms:
+                self._reset(slot, now_ms)
+        window_ms = now_ms - min(starts_ms)
+        missing = self._samples - 1 - window_ms // sample_ms
+        if missing > 0:
+            window_ms += missing * sample_ms
+        window_ms = max(window_ms, 1)
+        return sum(self._values) / (window_ms / 1000), window_ms
+
+    def wait_ms(self, bound: float, now_ms: int) -> int:
+        """How long until the rate is the bound again, 0 where it is not above it."""
+        rate, window_ms = self.measure(now_ms)
+        return 0 if rate <= bound else math.floor((rate - bound) / bound * window_ms + 0.5)
+
+    def _add(self, now_ms: int) -> None:
+        self._starts_ms.append(now_ms)
+        self._last_ms.append(now_ms)
+        self._values.append(0.0)
+
+    def _reset(self, slot: int, now_ms: int) -> None:
+        self._starts_ms[slot] = self._last_ms[slot] = now_ms
+        self._values[slot] = 0.0
