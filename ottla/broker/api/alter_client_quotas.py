@@ -1,7 +1,6 @@
 """AlterClientQuotas (key 49), versions 0-1: set and remove quotas of users, clients and addresses.
 
-Each entity succeeds or fails for itself; the answer comes when the changes are synced. Quotas are stored, described and
-survive a restart; they are not enforced yet (docs/deviations.md).
+Each entity succeeds or fails for itself; the answer comes when the changes are synced and count.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Plans of client quota changes, and the quotas that a filter finds. Quotas are stored and not enforced yet.
+"""Plans of client quota changes, and the quotas that a filter finds. `security/quotas` enforces them.
 
 Pure functions of the image. Rules and messages follow Kafka 4.1 (`ClientQuotaControlManager`, `ClientQuotasImage`), as
 seen with a running one. An entity is a user, a client id, both together, or an address (`ip`); a name of None is the
