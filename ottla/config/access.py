@@ -7,7 +7,6 @@ from typing import Final
 from ottla.config.declare import boolean, int32, string, words
 from ottla.config.options import Options
 
-
 STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 _OLDER_AUTHORIZERS: Final = ("kafka.security.authorizer.AclAuthorizer", "kafka.security.auth.SimpleAclAuthorizer")
 
