@@ -9,6 +9,7 @@ import base64
 from typing import Any
 from uuid import UUID
 
+from ottla.protocol.fields import fields_of
 from ottla.protocol.message import Message, Struct
 from ottla.protocol.plan import FieldPlan, StructPlan, plan_message
 
@@ -21,7 +22,7 @@ def to_kafka_json(message: Message, version: int) -> dict[str, Any]:
 
 
 def from_kafka_json(cls: type[Message], version: int, fields: dict[str, Any]) -> Any:
-    """The message that `to_kafka_json` was given."""
+    """The message that `to_kafka_json` was given. What is left out has its default; zero, where it has none."""
     return _from_object(plan_message(cls, version), fields)
 
 
@@ -56,8 +57,22 @@ def _to_value(field: FieldPlan, value: Any) -> Any:
 
 
 def _from_object(plan: StructPlan, values: dict[str, Any]) -> Any:
-    fields = {field.name: field for field in (*plan.fields, *plan.tagged) if _camel(field.name) in values}
-    return plan.cls(**{name: _from_value(field, values[_camel(name)]) for name, field in fields.items()})
+    fields = {field.name: field for field in (*plan.fields, *plan.tagged)}
+    given = {name: _from_value(field, values[_camel(name)]) for name, field in fields.items() if _camel(name) in values}
+    required = {field.name for field in fields_of(plan.cls) if field.is_required} - given.keys()
+    return plan.cls(**given, **{name: _zero(fields[name]) for name in required})
+
+
+def _zero(field: FieldPlan) -> Any:
+    if field.is_nullable:
+        return None
+    if field.is_array:
+        return []
+    if field.struct is not None:
+        return _from_object(field.struct, {})
+    assert field.primitive is not None
+    kind = field.primitive.name
+    return UUID(int=0) if kind == "Uuid" else "" if kind == "String" else b"" if kind == "Bytes" else 0
 
 
 def _from_value(field: FieldPlan, value: Any) -> Any:
