@@ -120,7 +120,7 @@ def normal(answer: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
         if key in ONLY_WHETHER:
             kept[key] = None if value is None else "some" if len(value) else "none"
         elif key.endswith("rrorCode"):
-            kept[key] = ErrorCode(value).name
+            kept[key] = ErrorCode.of(value).name
         elif key.endswith("uthorizedOperations"):
             kept[key] = _operations(value)
         elif key in ("topicId", "topicIds"):

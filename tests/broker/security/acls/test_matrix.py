@@ -1,0 +1,81 @@
+"""Every API, asked by users of no right, of the right to describe, of all rights, and of one that is denied.
+
+What Apache Kafka answers is in kafka-4.1.0.json, written by scripts/interop/security-golden; here Ottla is asked the
+same (tests/kit/rights). What is compared is in a normal form (`kit/rights/matrix.py`).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from kit.exchange import Exchange
+from kit.nodes import start_node
+from kit.rights.matrix import ADMIN, PREPARED, SCENES, Answers, load, play
+
+from ottla.broker.principal import Principal
+from ottla.protocol.message import Request, Response
+
+DIFFERENT = {
+    "Fetch v12, as a replica: right": "nobody replicates from Ottla, which answers as it answers consumers",
+    "Metadata v12, created by being asked for: create": "Ottla has created the topic when it answers",
+    "Metadata v12, created by being asked for: create-in-cluster": "Ottla has created the topic when it answers",
+}
+"""Answers that differ, for reasons that have nothing to do with rights."""
+
+PREPARED_THERE, SCENES_THERE, ANSWERS_THERE = load()
+
+
+class NodeStage:
+    """A node without sockets; each user has a connection of its own."""
+
+    def __init__(self) -> None:
+        self.node, _, _ = start_node(
+            authorizer_class_name="org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            super_users=f"User:{ADMIN}",
+            group_initial_rebalance_delay_ms=0,
+        )
+        self._admin = Exchange(self.node)
+
+    def ask(self, user: str, request: Request, version: int) -> Response:
+        """As over a connection that has authenticated."""
+        client = self._admin if user == ADMIN else Exchange(self.node, beside=self._admin)
+        client.connection.peer.principal = Principal("User", user)
+        return client.ask(request, version)
+
+    def settle(self) -> None:
+        """Nothing to do: what was answered is in force."""
+
+
+@pytest.fixture(scope="module")
+def answers() -> Answers:
+    """What a node answers to all scenes."""
+    return play(NodeStage(), PREPARED_THERE, SCENES_THERE)
+
+
+def differences(answers: Answers) -> dict[str, tuple[Any, Any]]:
+    """(ours, theirs) of each situation in which they differ."""
+    return {
+        f"{scene.name}: {situation}": (ours, theirs)
+        for scene in SCENES_THERE
+        for situation, theirs in ANSWERS_THERE[scene.name].items()
+        if (ours := answers[scene.name][situation]) != theirs
+    }
+
+
+@pytest.mark.xfail(reason="handlers do not ask for rights yet: --runxfail lists the differences", strict=True)
+def test_answers_are_those_of_kafka(answers: Answers) -> None:
+    found = differences(answers)
+    unknown = [
+        f"{name}\n  Ottla: {json.dumps(ours)}\n  Kafka: {json.dumps(theirs)}"
+        for name, (ours, theirs) in found.items()
+        if name not in DIFFERENT
+    ]
+    assert not unknown, "\n".join([f"{len(unknown)} answers differ", *unknown])
+    assert found.keys() >= DIFFERENT.keys(), f"no longer different: {sorted(DIFFERENT.keys() - found.keys())}"
+
+
+def test_the_recorded_scenes_are_those_that_are_written_down() -> None:
+    assert PREPARED_THERE == PREPARED, "run scripts/interop/security-golden"
+    assert SCENES_THERE == SCENES, "run scripts/interop/security-golden"
