@@ -150,6 +150,7 @@ class SimulatedFile(File):
     def device(self) -> int:
         return self._files.device_of(self.path)
 
+    @property
     def writes(self) -> int:
         return 0  # descriptors are not counted here
 

@@ -18,6 +18,7 @@ them.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.broker.catalog.topic import find_partition
@@ -216,25 +217,27 @@ class _Produce:
         end_offset = result.last_offset + 1
         if partition.may_acknowledge(end_offset, self._acks):
             self._one_done()
-        else:
-            self._wait(partition, index, end_offset)
-
-    def _wait(self, partition: Partition, index: int, end_offset: int) -> None:
-        def visible(error: BaseException | None) -> None:
-            if error is None:
-                self._one_done()
-                return
-            self._results[index].base_offset = -1
-            self.refuse(index, *promise_failure(error))
-
+            return
         if self._deadline_ms < 0:
             self._deadline_ms = self._context.services.clock.monotonic_ms() + max(self._request.timeout_ms, 0)
-        partition.when_visible(end_offset, visible, self._deadline_ms)
+        partition.when_visible(end_offset, partial(self._visible, index), self._deadline_ms)
+
+    def _visible(self, index: int, error: BaseException | None) -> None:
+        if error is not None:
+            self._results[index].base_offset = -1
+            self.refuse(index, *promise_failure(error))
+            return
+        self._missing -= 1  # `_one_done` without the call: each partition of a synced request comes by
+        if self._missing == 0:
+            self._complete()
 
     def _one_done(self) -> None:
         self._missing -= 1
         if self._missing == 0:
-            self.pending.complete(self._response() if self._acks != 0 else None)
+            self._complete()
+
+    def _complete(self) -> None:
+        self.pending.complete(self._response() if self._acks != 0 else None)
 
     def _response(self) -> ProduceResponse:
         results = iter(self._results)

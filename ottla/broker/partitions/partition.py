@@ -278,8 +278,13 @@ class Partition:
             # A bug must not leave the requests of a whole turn without an answer.
             LOG.exception("bug: append to %s-%d failed", self.topic, self.index)
             appended = Appended.not_stored([AppendResult(ErrorCode.UNKNOWN_SERVER_ERROR)] * len(batches))
-        if log.config is not self._unsynced_config and log.log_end_offset > log.synced_offset:
-            self._ask_for_sync()
+        config = log.config
+        if config is not self._unsynced_config and log.log_end_offset > log.synced_offset:
+            if config.ottla_acks_all == "sync" and log.error is None:
+                # What `_ask_for_sync` does, without the call: each partition of a request comes by.
+                self._services.syncer.request(log, self._synced)
+            else:
+                self._ask_for_sync()
         visible = log.high_watermark
         if visible > self.high_watermark:
             if self._waits.waiting or self._watchers or self.holds_acknowledgements:
@@ -522,7 +527,11 @@ class Partition:
         if error is None and not self.holds_acknowledgements:
             visible = log.high_watermark
             if visible > self.high_watermark:
-                self._show(visible)
+                self.high_watermark = visible  # `_show` without the calls: each partition of a round comes by
+                if self._waits.waiting:
+                    self._waits.reached(visible)
+                if self._watchers:
+                    self.wake_watchers()
             return
         self.holds_acknowledgements = (
             self.holds_acknowledgements and log.log_end_offset - log.synced_offset >= log.config.flush_messages

@@ -183,6 +183,7 @@ class GroupSyncer(ABC):
         if queue.error is not None:
             self._fail_all(waiting, queue.error)
             return
+        others: list[Log] = []
         waits: list[tuple[Log, SyncTicket, list[SyncCallback]]] = []
         for log, callbacks in waiting.items():
             try:
@@ -193,10 +194,13 @@ class GroupSyncer(ABC):
             if ticket is not None:
                 waits.append((log, ticket, callbacks))
             else:  # the log has failed, or all of it is on disk
+                others.append(log)
                 _tell(callbacks, log.error)
         if waits:
+            for log in others:
+                del waiting[log]
             queue.is_running = True
-            queue.running = {log: callbacks for log, _, callbacks in waits}
+            queue.running = waiting
             queue.sync_round = sync_round = SyncRound(waits)
             if queue.volume is not None and sync_round.is_on(queue.volume):
                 self._choose_volume(queue, sync_round)
@@ -219,7 +223,12 @@ class GroupSyncer(ABC):
                 del running[log]  # not before its turn: a callback may retire one whose ticket is not ended
                 log.end_sync(ticket)
                 # A log that failed in the meantime does not believe the ticket, and nobody will move its offsets.
-                _tell(callbacks, None if log.synced_offset >= ticket.end_offset else log.error)
+                outcome = None if log.synced_offset >= ticket.end_offset else log.error
+                for callback in callbacks:  # `_tell` without the call, which each log of a round would take
+                    try:
+                        callback(outcome)
+                    except Exception:
+                        _completion_failed()
                 continue
             if isinstance(result, NotOpened):
                 has_postponed = True
@@ -333,7 +342,11 @@ def _tell(callbacks: list[SyncCallback], outcome: BaseException | None) -> None:
         try:
             callback(outcome)
         except Exception:
-            LOG.exception("bug: a completion of a sync failed")
+            _completion_failed()
+
+
+def _completion_failed() -> None:
+    LOG.exception("bug: a completion of a sync failed")
 
 
 class QueuedSyncer(GroupSyncer):

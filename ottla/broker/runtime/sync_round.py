@@ -76,7 +76,7 @@ class SyncRound:
         self.results: list[OSError | None] = [NOT_ENDED] * len(waits)
         self.error: OSError | None = NOT_ENDED
         self.timings: list[tuple[int, int]] = []
-        self.files = [(index, file) for index, (_, ticket, _) in enumerate(waits) for file in ticket.files]
+        self.files = [file for _, ticket, _ in waits for file in ticket.files]
         self.volume: Volume | None = None
         self.volume_error: OSError | None = NOT_ENDED
         self.began_ms = 0.0
@@ -92,10 +92,16 @@ class SyncRound:
     def is_on(self, volume: Volume) -> bool:
         """Whether one sync of `volume` is worth it, and enough: a partition's directory may be on another disk."""
         syncs = len(self.files)
-        if syncs < VOLUME_FROM and syncs + sum(ticket.steps for _, ticket, _ in self.waits) < VOLUME_FROM:
+        if syncs < VOLUME_FROM and syncs + sum(len(ticket.steps) for _, ticket, _ in self.waits) < VOLUME_FROM:
             return False
+        for _, ticket, _ in self.waits:
+            if not ticket.files:
+                return False
         device = volume.device
-        return all(ticket.files for _, ticket, _ in self.waits) and all(file.device == device for _, file in self.files)
+        for file in self.files:  # noqa: SIM110  (a generator takes twice as long)
+            if file.device != device:
+                return False
+        return True
 
     # -- file by file
 
@@ -125,12 +131,13 @@ class SyncRound:
         self.has_begun = True
         self.way = "threads"
         started_ns = time.perf_counter_ns()
-        share = _Share([_sync_of(self.waits[index][1], file) for index, file in self.files])
+        syncs = [(index, ticket, file) for index, (_, ticket, _) in enumerate(self.waits) for file in ticket.files]
+        share = _Share([_sync_of(ticket, file) for _, ticket, file in syncs])
         ask_for_help(share.work, len(self.files) - 1)
         share.work()
         share.wait()
         results: list[OSError | None] = [None] * len(self.waits)
-        for (index, _), result in zip(self.files, share.results, strict=True):
+        for (index, _, _), result in zip(syncs, share.results, strict=True):
             results[index] = max(results[index], result, key=_severity)
         self._finish(results, started_ns)
 
@@ -141,10 +148,10 @@ class SyncRound:
         volume = self.volume
         assert volume is not None
         started_ns = time.perf_counter_ns()
-        writes = [(file, file.writes()) for _, file in self.files]
+        writes = [file.writes for file in self.files]
         self.volume_error = _result_of(volume.sync)
         if self.volume_error is None:
-            for file, count in writes:
+            for file, count in zip(self.files, writes, strict=True):
                 file.note_synced(count)
         self._volume_ns = time.perf_counter_ns() - started_ns
         return self.volume_error
@@ -166,7 +173,7 @@ class SyncRound:
         succeeds means nothing: the kernel may have dropped what it could not write.
         """
         names = []
-        for _, file in self.files:
+        for file in self.files:
             try:
                 file.fdatasync()
             except OSError as error:
@@ -176,7 +183,7 @@ class SyncRound:
 
     def _finish(self, results: list[OSError | None], started_ns: int, *, is_covered: bool = False) -> None:
         """Do the other steps of each ticket whose files have the result None; stop at the first that fails."""
-        error = max(results, key=_severity)
+        error = max(results, key=_severity) if any(results) else None
         if isinstance(error, NotOpened):
             error = None
         for index, (_, ticket, _) in enumerate(self.waits):

@@ -105,14 +105,15 @@ class File(ABC):
     def device(self) -> int:
         """The number of the file system that it is on (`st_dev`)."""
 
+    @property
     @abstractmethod
     def writes(self) -> int:
         """A count that grows with every write and truncation, for `note_synced`."""
 
     @abstractmethod
     def note_synced(self, writes: int) -> None:
-        """Note that a sync of the volume has succeeded which began after `writes()` had returned this: what was written
-        before is on the disk.
+        """Note that a sync of the volume has succeeded which began after `writes` was this: what was written before is
+        on the disk.
         """
 
     @abstractmethod

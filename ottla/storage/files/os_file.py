@@ -29,15 +29,17 @@ RESIDENT_FOR_NS: Final = 500_000_000
 one send wait for the disk, which harms nobody's data."""
 
 
-def _sync_content(fd: int) -> None:
-    if sys.platform == "darwin":
+if sys.platform == "linux":
+    _sync_content = os.fdatasync
+elif sys.platform == "darwin":
+
+    def _sync_content(fd: int) -> None:
         import fcntl
 
         fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
-    elif sys.platform == "linux":
-        os.fdatasync(fd)
-    else:
-        os.fsync(fd)
+
+else:
+    _sync_content = os.fsync
 
 
 class _Map(Handle):
@@ -89,6 +91,10 @@ class Owner(Protocol):
 class OsFile(File):
     """A file of `OsFiles`; made by `OsFiles.open`."""
 
+    # Plain attributes in place of the interface's properties: a round of syncs asks each of its files.
+    device = -1
+    writes = 0
+
     def __init__(self, files: Owner, path: Path, *, writable: bool, derived: bool, create: bool) -> None:
         self.path = path
         self._files = files
@@ -96,13 +102,14 @@ class OsFile(File):
         self._derived = derived
         self._closed = False
         self._drop = DropHandle(self)
-        self._writes = 0
+        self.writes = 0
         self._synced_writes = 0
         self._map: _Map | None = None
         self._resident = (0, 0, 0)
         self._descriptor: Descriptor | None = None
         descriptor = self._open(self._flags | (os.O_CREAT if create else 0))
         self._device = files.device_of(descriptor.fd)
+        self.device = self._device.number
 
     @property
     def open_descriptor(self) -> Descriptor | None:
@@ -114,7 +121,7 @@ class OsFile(File):
         if descriptor is None or self._derived:
             descriptor = self._to_write()
         else:  # `_to_write` once more, without the call, which is time on the hot path
-            self._writes += 1
+            self.writes += 1
             descriptor.pinned = descriptor.used = True
             if self._descriptor is not descriptor:
                 descriptor = self._to_write()
@@ -125,7 +132,7 @@ class OsFile(File):
             raise
         if not descriptor.pinned and not self._derived:
             # A sync in another thread ran between the count and the write, and counted what it did not cover.
-            self._writes += 1
+            self.writes += 1
             descriptor.pinned = True
         return written
 
@@ -225,32 +232,25 @@ class OsFile(File):
     def fdatasync(self) -> None:
         descriptor = self._descriptor or self._open(self._flags)
         descriptor.used = True
-        writes = self._writes
+        writes = self.writes
         try:
             _sync_content(descriptor.fd)
         except OSError as error:
             error.filename = str(self.path)
             raise
-        self._unpin(descriptor, writes)
-
-    @property
-    def device(self) -> int:
-        return self._device.number
-
-    def writes(self) -> int:
-        return self._writes
+        self._synced_writes = writes
+        # Another thread may write between the next two lines: the second puts the pin back, whichever comes first.
+        descriptor.pinned = False
+        if self.writes != writes:
+            descriptor.pinned = True
 
     def note_synced(self, writes: int) -> None:
         descriptor = self._descriptor
         if descriptor is not None:
-            self._unpin(descriptor, writes)
-
-    def _unpin(self, descriptor: Descriptor, writes: int) -> None:
-        self._synced_writes = writes
-        # Another thread may write between the next two lines: the second puts the pin back, whichever comes first.
-        descriptor.pinned = False
-        if self._writes != writes:
-            descriptor.pinned = True
+            self._synced_writes = writes
+            descriptor.pinned = False  # as in `fdatasync`, without a call: each file of a round comes by
+            if self.writes != writes:
+                descriptor.pinned = True
 
     def close(self) -> None:
         self._closed = True
@@ -270,7 +270,7 @@ class OsFile(File):
             descriptor = self._descriptor or self._open(self._flags)
         else:
             # Counted first, so that a descriptor opened here is pinned before a sweep can see it.
-            self._writes += 1
+            self.writes += 1
             descriptor = self._descriptor or self._open(self._flags)
             descriptor.pinned = True
             if self._descriptor is not descriptor:
@@ -284,7 +284,7 @@ class OsFile(File):
         if self._closed:
             raise OSError(errno.EBADF, "the file is closed", str(self.path))
         descriptor = Descriptor(self._files.open_by_path(self, flags), self._drop)
-        descriptor.pinned = self._writes != self._synced_writes
+        descriptor.pinned = self.writes != self._synced_writes
         self._descriptor = descriptor
         self._files.descriptors.admit(descriptor)
         return descriptor

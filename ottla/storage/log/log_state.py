@@ -267,21 +267,24 @@ class LogState:
         """
         if self.error is not None:
             return None
-        active = self.segment_list.active
-        return self.unsynced.begin(
-            self.segment_list, (self.log_end_offset, active.base_offset, active.size_bytes), self._seal
-        )
+        segments = self.segment_list.in_order
+        active = segments[-1]
+        return self.unsynced.begin(segments, (self.log_end_offset, active.base_offset, active.size_bytes), self._seal)
 
     def end_sync(self, ticket: SyncTicket) -> None:
         """Publish a ticket that ran: synced offset, recovery point and, in `sync`, the high watermark."""
-        if ticket is not self.unsynced.ticket:
+        unsynced = self.unsynced
+        if ticket is not unsynced.ticket:
             return  # the log failed in the meantime: nothing more counts as synced
         # It never goes back to the base of a segment that was rolled meanwhile: a start looks at that one's indexes
         # from anywhere inside it, and offsets that the cleaner found below the recovery point stay below it.
-        self.recovery_point = max(self.recovery_point, self.unsynced.end(ticket))
-        self.synced_offset = ticket.end_offset
-        if self._is_synced_before_shown:
-            self._raise_high_watermark(ticket.end)
+        recovery_point = unsynced.end(ticket)
+        if recovery_point > self.recovery_point:  # noqa: PLR1730  (a call for each log of a round is time)
+            self.recovery_point = recovery_point
+        end_offset = self.synced_offset = ticket.end_offset
+        if self._is_synced_before_shown and end_offset > self.high_watermark:
+            self.high_watermark = end_offset
+            self.reader.high_watermark = ticket.end
 
     def postpone_sync(self, ticket: SyncTicket) -> None:
         """Withdraw a ticket that met NotOpened: nothing of it counts, and the next one covers all of it."""

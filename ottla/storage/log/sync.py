@@ -21,7 +21,6 @@ from ottla.storage.files.files import File, Files, NotOpened
 from ottla.storage.log.leader_epochs import LeaderEpochs
 from ottla.storage.producers.transaction_index import IndexSync, TransactionIndexes
 from ottla.storage.segment.segment import Segment
-from ottla.storage.segment.segment_list import SegmentList
 
 logger = logging.getLogger(__name__)
 
@@ -39,10 +38,11 @@ class SyncTicket:
         end: everything up to this place is on disk after `Log.end_sync`.
         files: what is synced first, each by `sync_file`, in any order and any threads; or all of them by one sync of
             their volume. `finish` does the rest.
+        steps: what `finish` does; rarely anything.
     """
 
     __slots__ = (
-        *("_steps", "directory_changes", "dirty", "end", "end_offset", "files", "finished", "is_abandoned"),
+        *("directory_changes", "dirty", "end", "end_offset", "files", "finished", "is_abandoned", "steps"),
         "transaction_indexes",
     )
 
@@ -66,7 +66,7 @@ class SyncTicket:
         self.transaction_indexes = transaction_indexes
         self.is_abandoned = False
         """Cancel: the topic was deleted, so neither the remaining work nor its result matters."""
-        self._steps = steps
+        self.steps = steps
 
     def segments(self) -> set[Segment]:
         """The segments whose files it uses."""
@@ -93,13 +93,8 @@ class SyncTicket:
 
         `is_covered`: a sync of their volume that began after the ticket has brought names and other files along.
         """
-        for step in self._steps:
+        for step in self.steps:
             self._do(partial(step, is_covered))
-
-    @property
-    def steps(self) -> int:
-        """How many steps `finish` has."""
-        return len(self._steps)
 
     def _do(self, step: Callable[[], None]) -> None:
         if self.is_abandoned:
@@ -197,9 +192,9 @@ class UnsyncedState:
         if segment in self._unfinished:
             self._unfinished.remove(segment)
 
-    def begin(self, segments: SegmentList, end: Place, seal: Callable[[Segment], None]) -> SyncTicket | None:
-        """A ticket for everything that is not on disk, None when there is nothing. `seal` retries to complete the
-        indexes.
+    def begin(self, segments: list[Segment], end: Place, seal: Callable[[Segment], None]) -> SyncTicket | None:
+        """A ticket for everything that is not on disk, None when there is nothing. `segments`: the log's, oldest first.
+        `seal` retries to complete the indexes.
 
         Raises:
             RuntimeError: the last ticket was neither ended nor failed; two could end in the wrong order.
@@ -212,18 +207,19 @@ class UnsyncedState:
         for segment in reversed(segments):
             size_bytes = segment.size_bytes
             if segment.synced_bytes < size_bytes:
-                dirty = ((segment, size_bytes, segment.cuts), *dirty)  # oldest first
-                files = (segment.file, *files)
+                one = (segment, size_bytes, segment.cuts)
+                dirty, files = ((one, *dirty), (segment.file, *files)) if files else ((one,), (segment.file,))
             elif size_bytes:
                 break
         finished: Sequence[Segment] = ()
         steps: Sequence[Step] = ()
         indexes: IndexSync | None = None
+        epochs = self._epochs
         if (
             self._directory_changes != self._directory_synced
             or self._unfinished
             or self.founding is not None
-            or self._epochs.first_unwritten_offset is not None
+            or epochs.in_memory is not epochs.on_disk
         ):
             finished, indexes, steps = self._other_steps(seal)
         if not files and not steps:
@@ -264,9 +260,10 @@ class UnsyncedState:
         if ticket.transaction_indexes is not None:
             self.transaction_indexes.end_sync(ticket.transaction_indexes)
         self._directory_synced = ticket.directory_changes
-        unwritten = self._epochs.first_unwritten_offset
-        if unwritten is None and not self._unfinished:
+        epochs = self._epochs
+        if epochs.in_memory is epochs.on_disk and not self._unfinished:
             return ticket.end_offset
+        unwritten = epochs.first_unwritten_offset
         holding = [segment.base_offset for segment in self._unfinished] + ([] if unwritten is None else [unwritten])
         return min([ticket.end_offset, *holding])
 

@@ -14,32 +14,33 @@ from ottla.storage.segment.segment import Segment
 class SegmentList:
     """Never empty once a log is open; the last one is active."""
 
-    __slots__ = ("_bases", "_segments")
+    __slots__ = ("_bases", "in_order")
 
     def __init__(self, segments: list[Segment]) -> None:
-        self._segments = sorted(segments, key=lambda segment: segment.base_offset)
-        self._bases = [segment.base_offset for segment in self._segments]
+        self.in_order = sorted(segments, key=lambda segment: segment.base_offset)
+        """Oldest first; only changed by the methods. Each sync of each log takes it, and a call is a tenth of that."""
+        self._bases = [segment.base_offset for segment in self.in_order]
 
     def __len__(self) -> int:
-        return len(self._segments)
+        return len(self.in_order)
 
     def __iter__(self) -> Iterator[Segment]:
-        return iter(self._segments)
+        return iter(self.in_order)
 
     def __reversed__(self) -> Iterator[Segment]:
-        return reversed(self._segments)
+        return reversed(self.in_order)
 
     def __getitem__(self, slot: int) -> Segment:
-        return self._segments[slot]
+        return self.in_order[slot]
 
     def to_list(self) -> list[Segment]:
         """A copy, oldest first."""
-        return list(self._segments)
+        return list(self.in_order)
 
     @property
     def active(self) -> Segment:
         """The one that takes records."""
-        return self._segments[-1]
+        return self.in_order[-1]
 
     def slot_for(self, offset: int) -> int:
         """Index of the last segment that begins at or below `offset`; 0 when all begin above it."""
@@ -49,19 +50,19 @@ class SegmentList:
         """Add the new active segment."""
         if self._bases and segment.base_offset <= self._bases[-1]:
             raise ValueError(f"segment {segment.base_offset} does not come after {self._bases[-1]}")
-        self._segments.append(segment)
+        self.in_order.append(segment)
         self._bases.append(segment.base_offset)
 
     def remove(self, segment: Segment) -> None:
         """Take a segment out."""
-        slot = self._segments.index(segment)
-        del self._segments[slot]
+        slot = self.in_order.index(segment)
+        del self.in_order[slot]
         del self._bases[slot]
 
     def replace(self, old: Sequence[Segment], new: Segment) -> None:
         """Put `new` in the place of neighbours, of which the first has its base offset. ValueError otherwise."""
-        slot = self._segments.index(old[0])
-        if self._segments[slot : slot + len(old)] != list(old) or old[0].base_offset != new.base_offset:
+        slot = self.in_order.index(old[0])
+        if self.in_order[slot : slot + len(old)] != list(old) or old[0].base_offset != new.base_offset:
             raise ValueError(f"segment {new.base_offset} cannot take the place of {len(old)} segments")
-        self._segments[slot : slot + len(old)] = [new]
+        self.in_order[slot : slot + len(old)] = [new]
         self._bases[slot : slot + len(old)] = [new.base_offset]

@@ -143,12 +143,14 @@ def test_a_volume_that_fails_fails_every_log_of_the_round_and_no_fdatasync_makes
 
 
 @pytest.mark.parametrize("error", [0, errno.EIO])
-def test_files_learn_what_a_volume_has_covered_and_nothing_of_one_that_failed(error: int) -> None:
+def test_files_learn_what_a_volume_has_covered_and_nothing_of_one_that_failed(
+    error: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A file that believed more than was synced might let go of the descriptor that hears of the loss."""
     disk = Disk(3)
     noted: list[tuple[str, int]] = []
     file = cast("Any", disk.logs[1][0])
-    file.writes = lambda: 7 if disk.calls("sync_volume") == [] else 8
+    monkeypatch.setattr(type(file), "writes", property(lambda _: 7 if disk.calls("sync_volume") == [] else 8))
     file.note_synced = lambda writes: noted.append((str(file.path), writes))
     if error:
         disk.files.fail("sync_volume", error=error)

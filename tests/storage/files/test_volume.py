@@ -149,7 +149,7 @@ def test_the_real_one_syncs_where_it_is_sure_and_files_know_what_it_covered(tmp_
         file.fdatasync()
         return
     file.pwritev([b"abc"], 0)
-    writes = file.writes()
+    writes = file.writes
     volume.sync()
     file.note_synced(writes)
     handle = file._descriptor
@@ -162,13 +162,13 @@ def test_a_write_behind_the_sync_of_the_volume_keeps_the_descriptor(tmp_path: Pa
     files = OsFiles(max_descriptors=1)
     file = files.open(tmp_path / "log", create=True)
     file.pwritev([b"abc"], 0)
-    writes = file.writes()
+    writes = file.writes
     file.pwritev([b"d"], 3)
     file.note_synced(writes)
     handle = file._descriptor
     assert handle is not None
     assert handle.pinned
-    file.note_synced(file.writes())
+    file.note_synced(file.writes)
     assert not handle.pinned
 
 
