@@ -6,7 +6,7 @@ queued syncer. All calls on one thread, the broker's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,6 +40,7 @@ from ottla.storage.formats.layout import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
 if TYPE_CHECKING:
     from ottla.broker.groups.coordinator import GroupCoordinator
+    from ottla.broker.requests.authenticating import SaslDoor
     from ottla.broker.runtime.disk import GroupSyncer
     from ottla.broker.runtime.workers import Post, Workers
     from ottla.broker.security.acls.standard_authorizer import StandardAuthorizer
@@ -138,6 +139,8 @@ class Node:
         self.chores = Chores(self.services, self.services.groups, self.cleaner)
         catalog.settings.on_broker_changed = self.chores.configuration_changed
         self.dispatcher = RequestDispatcher(self.services, Gate(self.services))
+        self.doors = self._make_doors()
+        """What stands in front of the dispatcher on the listeners that ask who a client is, by name."""
         self._is_claimed = False
 
     def start(self) -> None:
@@ -246,6 +249,17 @@ class Node:
         transactions = TransactionCoordinator(self.services, self.services.groups.get)
         self.services.catalog.topic_listeners.append(transactions.on_topics_changed)
         return transactions
+
+    def _make_doors(self) -> Mapping[str, SaslDoor]:
+        config = self.services.config
+        names = [listener.name for listener in config.listeners if listener.protocol.has_sasl]
+        if not names:
+            return {}
+        from ottla.broker.requests.authenticating import SaslDoor
+        from ottla.broker.security.sasl.listener import sasl_listener
+
+        catalog = self.services.catalog
+        return {name: SaslDoor(sasl_listener(config, name, catalog), self.services, self.dispatcher) for name in names}
 
     def _run_later(self, step: Callable[[], None]) -> None:
         """Run `step` when others have had their turn."""

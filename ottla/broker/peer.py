@@ -71,6 +71,21 @@ class Owner(Protocol):
     def hold_answer(self, reservation: Reservation) -> None:
         """Count the memory of the answer that is given next until it has left."""
 
+    def admit(self, *, is_watched: bool) -> None:
+        """The client has authenticated: its requests may start, and be as long as any. `is_watched`: they still pass
+        what stands in front of the dispatcher, because its session ends some time.
+        """
+
+
+class Authentication(Protocol):
+    """The authentication of a client, as its connection sees it (`security/sasl/authentication.py`)."""
+
+    def begin(self) -> None:
+        """The client has connected."""
+
+    def end(self) -> None:
+        """It is gone."""
+
 
 class FetchQuota(Protocol):
     """What a Fetch is charged to (`security/quotas/client_quotas.py`)."""
@@ -101,9 +116,10 @@ class Peer(Plain, eq=False):
     (host, port) that it connected to, as the socket reports it: the advertised address of a listener without one.
     `sends_maps` says that record bytes may be given as views of mapped files (plaintext on uvloop only: anything
     that reads the bytes in our process would die of a lost page). `software`: what the client calls itself
-    (KIP-511), empty until it has. `principal` is who it is: ANONYMOUS until it has authenticated. `hot_path` holds
-    its request templates, None before the first is learnt. `received` counts what of a request is kept beyond its
-    turn, and `owner` is the connection; both None where there is none. `on_end` is the group coordinator's: called
+    (KIP-511), empty until it has. `principal` is who it is: ANONYMOUS until it has authenticated. `authentication`
+    is what it has yet to complete, or to repeat some time, None where nothing is. `hot_path` holds its request
+    templates, None before the first is learnt. `received` counts what of a request is kept beyond its turn, and
+    `owner` is the connection; both None where there is none. `on_end` is the group coordinator's: called
     once when the connection has ended, None where no member came by it.
     """
 
@@ -114,6 +130,7 @@ class Peer(Plain, eq=False):
     sends_maps: bool = False
     software: str = ""
     principal: Principal = ANONYMOUS
+    authentication: Authentication | None = None
     hot_path: FastPath | None = None
     received: ReceivedBytes | None = None
     owner: Owner | None = None
@@ -134,10 +151,20 @@ class Peer(Plain, eq=False):
         if self.owner is not None:
             self.owner.throttle(duration_ms)
 
+    def authenticated(self, *, is_watched: bool) -> None:
+        """The client has authenticated for the first time; `is_watched` says that its session ends some time."""
+        if not is_watched:
+            self.authentication = None
+        if self.owner is not None:
+            self.owner.admit(is_watched=is_watched)
+
     def end(self) -> None:
         """The connection has ended: say so, and hold on to nothing, neither to logs nor in a circle to itself."""
         self.hot_path = None
         self.owner = None
+        authentication, self.authentication = self.authentication, None
+        if authentication is not None:
+            authentication.end()
         on_end, self.on_end = self.on_end, None
         if on_end is not None:
             on_end()

@@ -124,6 +124,7 @@ class Server:
             node.dispatcher,
             sends_maps=sends_maps,
             descriptors=limit,
+            doors=node.doors,
         )
         self._show_pages()
         for listener, bound in sockets:

@@ -25,6 +25,7 @@ from ottla.config.describe import Layer, broker_entry, merged, select
 from ottla.config.errors import ConfigError
 from ottla.config.images import read_image_variables
 from ottla.config.listeners import Listener, SecurityProtocol, protocols_by_name, with_protocols
+from ottla.config.logins import check_logins
 from ottla.config.logs import Cleaner, Directories, Durability, Records, Retention, Segments
 from ottla.config.memory import defaults_for
 from ottla.config.network import Identity, Network, Topics
@@ -152,17 +153,21 @@ class BrokerConfig(
                 return listener if listener.host else None
         return None
 
-    def on_listener(self, name: str) -> ListenerConfig:
-        """The keys of security as they count on this listener. Raises ConfigError for what is set for it alone."""
+    def on_listener(self, name: str, mechanism: str = "") -> ListenerConfig:
+        """The keys of security as they count on this listener, for this SASL mechanism if one is named: a key of
+        `listener.name.NAME.MECHANISM.` wins over one of `listener.name.NAME.`. Raises ConfigError for what is set so.
+        """
         values = merged(self.layers)
-        for key, text in self.listener_overrides.get(name.upper(), {}).items():
-            option = ListenerConfig.by_key.get(key)
-            if option is not None:
-                full_key = f"listener.name.{name.lower()}.{key}"
-                try:
-                    values[key] = option.read(Given(text, self.origin_of(full_key)))
-                except ConfigError as error:
-                    raise ConfigError(full_key, error.value, error.reason, origin=error.origin) from None
+        overrides = self.listener_overrides.get(name.upper(), {})
+        for prefix in ("", f"{mechanism.lower()}.") if mechanism else ("",):
+            for own, text in overrides.items():
+                option = ListenerConfig.by_key.get(own.removeprefix(prefix)) if own.startswith(prefix) else None
+                if option is not None:
+                    full_key = f"listener.name.{name.lower()}.{own}"
+                    try:
+                        values[option.key] = option.read(Given(text, self.origin_of(full_key)))
+                    except ConfigError as error:
+                        raise ConfigError(full_key, error.value, error.reason, origin=error.origin) from None
         return ListenerConfig(values)
 
     def describe(self, names: Iterable[str] | None = None) -> list[ConfigEntry]:
@@ -286,10 +291,12 @@ class BrokerConfig(
 
     def _check(self) -> None:
         for listener in self.listeners:
-            if listener.protocol is not SecurityProtocol.PLAINTEXT:
+            if listener.protocol in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL):
                 raise self._wrong(
-                    "listeners", f"{listener} speaks {listener.protocol}, which this version does not; use PLAINTEXT"
+                    "listeners",
+                    f"{listener} speaks {listener.protocol}, which this version does not; use PLAINTEXT",
                 )
+        check_logins(self)
         if "node.id" in self.values and "broker.id" in self.values and self.node_id != self.broker_id:
             raise self._wrong("broker.id", f"must be the same as node.id, which is {self.node_id}")
         for key in ("log.retention.ms", "log.retention.minutes", "log.retention.hours"):
@@ -354,7 +361,7 @@ class BrokerConfig(
             for key, value in self.values.items()
             if ALL_BROKER_KEYS[key].inert and value != ALL_BROKER_KEYS[key].default and key not in remarked
         )
-        inert += sorted(key for key in self.origins if _LISTENER_KEY.fullmatch(key))
+        inert += sorted(key for key in self.origins if _is_without_effect(key))
         if inert:
             self.warnings.append(f"accepted without effect (docs/configuration.md says why): {', '.join(inert)}")
         self.warnings += conflicts(self)
@@ -382,6 +389,16 @@ def _readable(texts: Mapping[str, str], warnings: list[str], *, for_all: bool = 
         except ConfigError as error:
             warnings.append(f"{key}, set while the broker ran, has no effect: {error}")
     return values
+
+
+def _is_without_effect(key: str) -> bool:
+    """Whether a key is one of a single listener, and does nothing there."""
+    match = _LISTENER_KEY.fullmatch(key)
+    if match is None:
+        return False
+    own = match["key"]
+    option = ListenerConfig.by_key.get(own) or ListenerConfig.by_key.get(own.partition(".")[2])  # of a mechanism
+    return option is None or bool(option.inert)
 
 
 def _meant(key: str) -> str:

@@ -27,6 +27,11 @@ class SecurityProtocol(enum.StrEnum):
     SASL_PLAINTEXT = "SASL_PLAINTEXT"
     SASL_SSL = "SASL_SSL"
 
+    @property
+    def has_sasl(self) -> bool:
+        """Whether clients authenticate by SASL."""
+        return self in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
+
 
 class Listener(NamedTuple):
     """A name with its address. `host` is empty for all addresses; `port` 0 lets the system choose (when binding)."""

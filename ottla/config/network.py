@@ -151,7 +151,7 @@ class Network(Options):
         doc="New connections per second.",
     )
     connection_failed_authentication_delay_ms = int32(
-        100, inert="there is no authentication yet", doc="Delay before a refused connection is closed."
+        100, doc="Delay before a client whose login has failed is answered, and its connection closed."
     )
     fetch_max_bytes = int32(
         57671680, at_least=1024, doc="Most bytes in one answer to Fetch, whatever the client asks for."

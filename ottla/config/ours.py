@@ -137,11 +137,10 @@ class Limits(Options):
         "answers for longest is closed. What the kernel sends from the page cache does not count. Where it is not set "
         "and memory is limited (a cgroup, `ulimit -d`): at most a quarter of it.",
     )
-    ottla_connection_unauthenticated_max_bytes = int32(
-        524288,
-        at_least=512,
-        inert="no listener asks for authentication yet",
-        doc="Longest request on a connection that has not authenticated where its listener asks for it.",
+    ottla_handshake_timeout_ms = int64(
+        30000,
+        at_least=1,
+        doc="A connection that has not finished its TLS handshake, or its login, is closed after so long.",
     )
     ottla_partial_frame_timeout_ms = int64(
         30000, at_least=1, doc="A connection whose request is still incomplete after so long is closed."

@@ -29,7 +29,9 @@ LeaveGroup: Read Group
 SyncGroup: Read Group
 DescribeGroups: Describe Group
 ListGroups: Describe Cluster, Describe Group
+SaslHandshake:
 ApiVersions:
+SaslAuthenticate:
 CreateTopics: Create Cluster, Create Topic
 DeleteTopics: Delete Topic
 DeleteRecords: Delete Topic
@@ -51,6 +53,8 @@ ListPartitionReassignments: Describe Cluster
 OffsetDelete: Delete Group, Read Topic
 DescribeClientQuotas: DescribeConfigs Cluster
 AlterClientQuotas: AlterConfigs Cluster
+DescribeUserScramCredentials:
+AlterUserScramCredentials:
 DescribeQuorum: Describe Cluster
 UpdateFeatures: Alter Cluster
 DescribeCluster: Describe Cluster
@@ -81,6 +85,8 @@ DIFFERENT = {
     "IncrementalAlterConfigs": ("+AlterConfigs Group", "the same"),
     "ElectLeaders": ("-ClusterAction Cluster +Alter Cluster", "the page has the right of the API's first draft"),
     "AddPartitionsToTxn": ("+ClusterAction Cluster", "of brokers, from version 4 on (KIP-890)"),
+    "DescribeUserScramCredentials": ("+Describe Cluster", "the page does not have it"),
+    "AlterUserScramCredentials": ("+Alter Cluster", "the same"),
     "DescribeTransactions": ("+Describe Topic", "partitions of other topics are left out"),
     "ConsumerGroupHeartbeat": ("+Describe Topic", "of the topics that are subscribed to"),
     "ConsumerGroupDescribe": (

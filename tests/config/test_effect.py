@@ -16,7 +16,7 @@ PACKAGE = Path(ottla.__file__).parent
 READ = {
     name
     for path in PACKAGE.rglob("*.py")
-    if path.parent.name != "config" or path.name == "broker.py"
+    if path.parent.name != "config" or path.name in ("broker.py", "logins.py")
     for name in re.findall(r"\.([a-z][a-z0-9_]*)", path.read_text())
 }
 """Attributes that some code outside the declarations reads."""

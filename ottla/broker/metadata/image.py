@@ -7,7 +7,7 @@ image, which is what a snapshot holds.
 Invariants: a topic's name and id name the same `TopicState`; a partition belongs to a topic that exists; a
 configuration that was set to null is absent. A record that breaks them raises MetadataError: the log is damaged.
 
-Records that Kafka writes and that this broker does not interpret (users, tokens, ...) are kept in their
+Records that Kafka writes and that this broker does not interpret (tokens) are kept in their
 order, so that a snapshot loses nothing. Records inside a metadata transaction (KIP-868; Kafka's controller bootstraps
 with one) take effect at its end.
 """
@@ -42,9 +42,11 @@ from ottla.protocol.stored.metadata import (
     RegisterControllerRecord,
     RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
+    UserScramCredentialRecord,
 )
 from ottla.storage.formats.layout import topic_name_problem
 
@@ -85,6 +87,8 @@ class MetadataImage(Plain):
     acls: dict[UUID, Acl] = field(factory=dict)
     acl_ids: dict[Acl, UUID] = field(factory=dict)
     """The newest id of each ACL."""
+    scram_credentials: dict[tuple[int, str], UserScramCredentialRecord] = field(factory=dict)
+    """By mechanism and user."""
     controllers: dict[int, RegisterControllerRecord] = field(factory=dict)
     carried: list[MetadataRecord] = field(factory=list)
     partition_count: int = 0
@@ -151,6 +155,7 @@ class MetadataImage(Plain):
         if self.producer_ids is not None:
             records.append(self.producer_ids)
         records.extend(acl_record(acl_id, acl) for acl_id, acl in self.acls.items())
+        records.extend(self.scram_credentials[key] for key in sorted(self.scram_credentials))
         records.extend(self.carried)
         return records
 
@@ -335,6 +340,14 @@ def _forget_acl(image: MetadataImage, acl_id: UUID) -> None:
         del image.acl_ids[acl]
 
 
+def _scram_credential(image: MetadataImage, record: UserScramCredentialRecord) -> None:
+    image.scram_credentials[(record.mechanism, record.name)] = record
+
+
+def _remove_scram_credential(image: MetadataImage, record: RemoveUserScramCredentialRecord) -> None:
+    image.scram_credentials.pop((record.mechanism, record.name), None)
+
+
 def _register_controller(image: MetadataImage, record: RegisterControllerRecord) -> None:
     image.controllers[record.controller_id] = record
 
@@ -375,6 +388,8 @@ _REPLAY: dict[type[MetadataRecord], Callable[[MetadataImage, Any], None]] = {
     ProducerIdsRecord: _producer_ids,
     AccessControlEntryRecord: _acl,
     RemoveAccessControlEntryRecord: _remove_acl,
+    UserScramCredentialRecord: _scram_credential,
+    RemoveUserScramCredentialRecord: _remove_scram_credential,
     NoOpRecord: _nothing,
     ClearElrRecord: _nothing,
     RegisterControllerRecord: _register_controller,

@@ -114,6 +114,8 @@ class Connection(asyncio.BufferedProtocol):
         if refusal is not None:
             self.pipeline.closing = refusal
             transport.abort()
+        elif peer.authentication is not None:
+            peer.authentication.begin()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection ended: nobody waits for its answers any more."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ottla.broker.net.connection import Connection
@@ -20,7 +20,7 @@ from ottla.broker.net.shared import SharedState
 from ottla.broker.runtime.descriptors import shares_of
 
 if TYPE_CHECKING:
-    from ottla.broker.net.shared import Dispatcher
+    from ottla.broker.net.shared import Dispatcher, Door
     from ottla.broker.runtime.timers import Timer
     from ottla.broker.services import Services
 
@@ -33,11 +33,17 @@ SWEEP_LEAST_MS = 20
 
 class Connections:
     """The registry. `sends_maps` says that transports send a mapped view without our code reading it (uvloop);
-    `descriptors` is how many the process may open, None for any number.
+    `descriptors` is how many the process may open, None for any number; `doors` are those of listeners that have one.
     """
 
     def __init__(
-        self, services: Services, dispatcher: Dispatcher, *, sends_maps: bool = False, descriptors: int | None = None
+        self,
+        services: Services,
+        dispatcher: Dispatcher,
+        *,
+        sends_maps: bool = False,
+        descriptors: int | None = None,
+        doors: Mapping[str, Door] | None = None,
     ) -> None:
         config = services.config
         self.descriptors = descriptors
@@ -46,7 +52,7 @@ class Connections:
         self._refused_at_ms: int | None = None
         self._refused_quietly = 0
         self.services = services
-        self.shared = SharedState(services, dispatcher, sends_maps=sends_maps)
+        self.shared = SharedState(services, dispatcher, sends_maps=sends_maps, doors=doors)
         self._all: set[Connection] = set()
         self._by_host: Counter[str] = Counter()
         self._sweep_timer: Timer | None = None

@@ -53,13 +53,13 @@ class FrameReader:
         held: the buffer of received bytes that wait; None where none do.
         lent: where the newest read went, if that expected a large frame.
         expected_bytes: how long the next frame is, if it is as large as the one before; 0 where that was not large.
+        max_frame_bytes: how long a frame may be; less than usual before a client has authenticated.
         is_whole: whether the newest read has made one large frame whole, with nothing before it or after it.
         partial_since_ms: since when the client owes the rest of a frame; None where it does not.
     """
 
     __slots__ = (
         "_buffers",
-        "_max_frame_bytes",
         "_now_ms",
         "_owner",
         "_pauses",
@@ -67,6 +67,7 @@ class FrameReader:
         "held",
         "is_whole",
         "lent",
+        "max_frame_bytes",
         "partial_since_ms",
         "piece",
     )
@@ -80,7 +81,7 @@ class FrameReader:
         owner: MemoryWaiter,
     ) -> None:
         self._buffers = buffers
-        self._max_frame_bytes = max_frame_bytes
+        self.max_frame_bytes = max_frame_bytes
         self._pauses = pauses
         self._now_ms = now_ms
         self._owner = owner
@@ -102,7 +103,7 @@ class FrameReader:
         if held is not None:
             if held.due:
                 return held.view[held.end : held.due]
-            return held.room(self._max_frame_bytes, is_waiting=is_blocked)
+            return held.room(self.max_frame_bytes, is_waiting=is_blocked)
         if is_blocked:
             self.lent = None
             self.held = held = buffers.take(FIRST_BYTES)
@@ -175,7 +176,7 @@ class FrameReader:
 
     def keep(self, tail: memoryview, *, is_blocked: bool) -> None:
         """Hold the beginning of a frame, or frames that may not start yet."""
-        self.held = held = self._buffers.hold(tail, self, self._max_frame_bytes)
+        self.held = held = self._buffers.hold(tail, self, self.max_frame_bytes)
         self._make_room(held, is_blocked=is_blocked)
 
     def started(self, held: HeldBytes, start: int, *, is_blocked: bool) -> None:
@@ -217,7 +218,7 @@ class FrameReader:
             self.partial_since_ms = self._now_ms()
         if not held.is_full:
             if not is_blocked:
-                held.expect(self._max_frame_bytes)
+                held.expect(self.max_frame_bytes)
         elif is_blocked:
             self._pauses.hold(PARKED)
         elif not self._pauses.reasons & MEMORY and not self._grow(held):
@@ -234,7 +235,7 @@ class FrameReader:
 
     def _grow(self, held: HeldBytes) -> bool:
         """Give what is held a longer buffer; False when the memory for requests is used up."""
-        larger = self._buffers.grown(held, self, self._max_frame_bytes)
+        larger = self._buffers.grown(held, self, self.max_frame_bytes)
         if larger is None:
             return False
         self.held = larger
@@ -246,11 +247,15 @@ class FrameReader:
         return self.held is None or not self.held.is_full
 
 
-def describe_bad_size(size_bytes: int, start: bytes, max_frame_bytes: int) -> str:
-    """Why a connection ends that announced such a frame; by its first bytes, `start`, another protocol is known."""
+def describe_bad_size(
+    size_bytes: int, start: bytes, max_frame_bytes: int, key: str = "socket.request.max.bytes"
+) -> str:
+    """Why a connection ends that announced such a frame; by its first bytes, `start`, another protocol is known.
+    `key` is the limit's.
+    """
     if size_bytes <= 0:
         return f"a frame of {size_bytes} bytes"
-    reason = f"a frame of {size_bytes} bytes is longer than socket.request.max.bytes={max_frame_bytes}"
+    reason = f"a frame of {size_bytes} bytes is longer than {key}={max_frame_bytes}"
     if start.split(b" ")[0] in _HTTP_METHODS:
         return f"{reason}; this is HTTP ({start!r}), and the listener speaks Kafka's protocol"
     if start.startswith(_TLS_HANDSHAKE):

@@ -69,6 +69,7 @@ class RequestPipeline:
 
     Attributes:
         closing: why the connection ends, None while it does not.
+        dispatcher: what starts its requests: the broker's, or what stands in front of it (`Door`).
     """
 
     __slots__ = (
@@ -82,6 +83,7 @@ class RequestPipeline:
         "_throttle",
         "_turn",
         "closing",
+        "dispatcher",
         "pauses",
         "peer",
         "queue",
@@ -94,7 +96,10 @@ class RequestPipeline:
         self._turn = shared.turn
         self.peer = Peer(listener=listener, received=shared.buffers, owner=self)
         self.pauses = pauses
-        self.reader = FrameReader(shared.buffers, shared.max_frame_bytes, self.pauses, shared.now_ms, self)
+        door = shared.doors.get(listener)
+        self.dispatcher = shared.dispatcher if door is None else door.open(self.peer)
+        max_frame_bytes = shared.max_frame_bytes if door is None else door.max_frame_bytes
+        self.reader = FrameReader(shared.buffers, max_frame_bytes, self.pauses, shared.now_ms, self)
         self.queue = ReplyQueue(self, shared.max_in_flight, shared.max_pending_bytes)
         self.sender = sender
         self._in_flight = self.queue.in_flight
@@ -124,6 +129,12 @@ class RequestPipeline:
         """The system gives no memory: what needs some ends, so that there is."""
         self._shared.memory_reserve.let_go()
         self.close(f"the system gives no memory {what_for}")
+
+    def admit(self, *, is_watched: bool) -> None:
+        """The client has authenticated: see `Peer.authenticated`."""
+        self.reader.max_frame_bytes = self._shared.max_frame_bytes
+        if not is_watched:
+            self.dispatcher = self._shared.dispatcher
 
     def abort(self) -> None:
         """End the connection now."""
@@ -243,7 +254,7 @@ class RequestPipeline:
         `is_due` says that this connection has waited for its turn: others that wait do not come first.
         """
         peer, turn, later, queue = self.peer, self._turn, self._shared.later.waiting, self.queue
-        in_flight, pauses, max_frame_bytes = self._in_flight, self.pauses, self._shared.max_frame_bytes
+        in_flight, pauses, reader = self._in_flight, self.pauses, self.reader
         started = ready_bytes = 0
         while end - start >= SIZE_BYTES and self.closing is None:
             if (in_flight or pauses.reasons) and self.is_blocked():
@@ -269,14 +280,14 @@ class RequestPipeline:
                             pauses.hold(ENOUGH)
                     continue
             (size_bytes,) = SIZE.unpack_from(view, start)
-            if not 0 < size_bytes <= max_frame_bytes:
-                self.close(describe_bad_size(size_bytes, bytes(view[start : min(start + 8, end)]), max_frame_bytes))
+            if not 0 < size_bytes <= reader.max_frame_bytes:
+                self._end_for_size(size_bytes, view[start : min(start + 8, end)])
                 break
             following = start + SIZE_BYTES + size_bytes
             if following > end:
                 break
             try:
-                reply = self._shared.dispatcher.start(view[start + SIZE_BYTES : following], peer)
+                reply = self.dispatcher.start(view[start + SIZE_BYTES : following], peer)
             except (CloseConnection, MemoryError) as error:
                 self._end_for(error)
                 break
@@ -448,6 +459,13 @@ class RequestPipeline:
         else:
             self._shared.metrics.malformed_requests += 1
             self.close(str(error))
+
+    def _end_for_size(self, size_bytes: int, begins: memoryview) -> None:
+        """A frame that may not be so long, with its first bytes."""
+        max_frame_bytes = self.reader.max_frame_bytes
+        is_stranger = max_frame_bytes != self._shared.max_frame_bytes
+        key = "sasl.server.max.receive.size" if is_stranger else "socket.request.max.bytes"
+        self.close(describe_bad_size(size_bytes, bytes(begins), max_frame_bytes, key))
 
     def _release_reservation(self) -> None:
         reservation, self._reservation = self._reservation, None

@@ -9,6 +9,8 @@ from ottla.broker.net.later_turns import LaterTurns
 from ottla.broker.runtime.answer_memory import SHARES
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ottla.broker.peer import Peer
     from ottla.broker.runtime.in_flight_request import InFlightRequest
     from ottla.broker.services import Services
@@ -35,8 +37,20 @@ class Dispatcher(Protocol):
         """
 
 
+class Door(Protocol):
+    """What stands in front of the dispatcher on a listener whose clients have to authenticate."""
+
+    @property
+    def max_frame_bytes(self) -> int:
+        """The longest frame until a client has."""
+
+    def open(self, peer: Peer) -> Dispatcher:
+        """What starts the requests of a new connection until then (`Peer.authenticated`)."""
+
+
 class SharedState:
     """See the module. `sends_maps` says that transports send a mapped view without our code reading it (uvloop).
+    `doors` are those of the listeners that have one, by name.
 
     Attributes:
         max_in_flight: requests of one connection that may be in flight (`ottla.connection.max.pending.requests`).
@@ -46,12 +60,15 @@ class SharedState:
         large_bytes: of the large replies that were sent in the newest turn that sent such.
     """
 
-    def __init__(self, services: Services, dispatcher: Dispatcher, *, sends_maps: bool) -> None:
+    def __init__(
+        self, services: Services, dispatcher: Dispatcher, *, sends_maps: bool, doors: Mapping[str, Door] | None = None
+    ) -> None:
         config = services.config
         self.turn = services.turn
         self.timers = services.timers
         self.metrics = services.metrics
         self.dispatcher = dispatcher
+        self.doors = doors or {}
         self.sends_maps = sends_maps
         self.buffers = ReceiveBuffers(services.turn, config.queued_max_request_bytes)
         self.max_frame_bytes = config.socket_request_max_bytes

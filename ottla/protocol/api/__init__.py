@@ -44,6 +44,7 @@ class ApiKey(IntEnum):
     SYNC_GROUP = 14
     DESCRIBE_GROUPS = 15
     LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
@@ -62,6 +63,7 @@ class ApiKey(IntEnum):
     ALTER_CONFIGS = 33
     ALTER_REPLICA_LOG_DIRS = 34
     DESCRIBE_LOG_DIRS = 35
+    SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
     ELECT_LEADERS = 43
@@ -71,6 +73,8 @@ class ApiKey(IntEnum):
     OFFSET_DELETE = 47
     DESCRIBE_CLIENT_QUOTAS = 48
     ALTER_CLIENT_QUOTAS = 49
+    DESCRIBE_USER_SCRAM_CREDENTIALS = 50
+    ALTER_USER_SCRAM_CREDENTIALS = 51
     DESCRIBE_QUORUM = 55
     UPDATE_FEATURES = 57
     DESCRIBE_CLUSTER = 60
@@ -97,6 +101,7 @@ VERSIONS: dict[ApiKey, tuple[str, str]] = {
     ApiKey.SYNC_GROUP: ("0-5", "4+"),
     ApiKey.DESCRIBE_GROUPS: ("0-6", "5+"),
     ApiKey.LIST_GROUPS: ("0-5", "3+"),
+    ApiKey.SASL_HANDSHAKE: ("0-1", "none"),
     ApiKey.API_VERSIONS: ("0-4", "3+"),
     ApiKey.CREATE_TOPICS: ("0-7", "5+"),
     ApiKey.DELETE_TOPICS: ("0-6", "4+"),
@@ -115,6 +120,7 @@ VERSIONS: dict[ApiKey, tuple[str, str]] = {
     ApiKey.ALTER_CONFIGS: ("0-2", "2+"),
     ApiKey.ALTER_REPLICA_LOG_DIRS: ("1-2", "2+"),
     ApiKey.DESCRIBE_LOG_DIRS: ("0-4", "2+"),
+    ApiKey.SASL_AUTHENTICATE: ("0-2", "2+"),
     ApiKey.CREATE_PARTITIONS: ("0-3", "2+"),
     ApiKey.DELETE_GROUPS: ("0-2", "2+"),
     ApiKey.ELECT_LEADERS: ("0-2", "2+"),
@@ -124,6 +130,8 @@ VERSIONS: dict[ApiKey, tuple[str, str]] = {
     ApiKey.OFFSET_DELETE: ("0", "none"),
     ApiKey.DESCRIBE_CLIENT_QUOTAS: ("0-1", "1+"),
     ApiKey.ALTER_CLIENT_QUOTAS: ("0-1", "1+"),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: ("0", "0+"),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: ("0", "0+"),
     ApiKey.DESCRIBE_QUORUM: ("0-2", "0+"),
     ApiKey.UPDATE_FEATURES: ("0-2", "0+"),
     ApiKey.DESCRIBE_CLUSTER: ("0-2", "0+"),

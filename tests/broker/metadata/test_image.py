@@ -18,6 +18,7 @@ from ottla.protocol.stored.metadata import (
     BrokerRegistrationChangeRecord,
     ClientQuotaRecord,
     ConfigRecord,
+    DelegationTokenRecord,
     EndTransactionRecord,
     FeatureLevelRecord,
     MetadataRecord,
@@ -26,10 +27,9 @@ from ottla.protocol.stored.metadata import (
     ProducerIdsRecord,
     RegisterBrokerRecord,
     RegisterControllerRecord,
+    RemoveDelegationTokenRecord,
     RemoveTopicRecord,
-    RemoveUserScramCredentialRecord,
     TopicRecord,
-    UserScramCredentialRecord,
 )
 
 DIRECTORY = UUID(int=1000)
@@ -146,12 +146,20 @@ def test_records_in_a_transaction_count_when_it_ends_and_not_when_it_is_aborted(
 
 
 def test_what_is_not_understood_is_carried_along_in_its_order() -> None:
-    users = [
-        UserScramCredentialRecord(name="a", mechanism=1, salt=b"s", stored_key=b"k", server_key=b"v", iterations=4096),
-        RemoveUserScramCredentialRecord(name="a", mechanism=1),
+    tokens = [
+        DelegationTokenRecord(
+            owner="User:a",
+            requester="User:a",
+            renewers=[],
+            issue_timestamp=1,
+            max_timestamp=3,
+            expiration_timestamp=2,
+            token_id="t",
+        ),
+        RemoveDelegationTokenRecord(token_id="t"),
     ]
-    image = replay(NoOpRecord(), *users)
-    assert image.records() == users
+    image = replay(NoOpRecord(), *tokens)
+    assert image.records() == tokens
 
 
 def quota(value: float, *, remove: bool = False, key: str = "producer_byte_rate") -> ClientQuotaRecord:

@@ -42,6 +42,9 @@ class UserScramCredentialRecord(MetadataRecord, key=11, versions="0", flexible="
     server_key: Bytes
     iterations: Int32
 
+    def __repr__(self) -> str:
+        return f"UserScramCredentialRecord(name={self.name!r}, mechanism={self.mechanism}, ...)"
+
 
 class RemoveUserScramCredentialRecord(MetadataRecord, key=22, versions="0", flexible="0+"):
     """A user's credential is gone."""

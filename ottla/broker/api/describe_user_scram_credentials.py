@@ -1,0 +1,53 @@
+"""DescribeUserScramCredentials, version 0: which SCRAM mechanisms users have, without their secrets (KIP-554).
+
+Kafka's `ScramImage.describe`: a user that is named twice, or has none, is answered with an error of its own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from ottla.broker.declarations import Need
+from ottla.protocol.acls import AclOperation, ResourceType
+from ottla.protocol.api.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+)
+from ottla.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla.broker.context import Context
+
+NEEDS = (Need(AclOperation.DESCRIBE, ResourceType.CLUSTER),)
+CHUNKS = ()
+
+Result = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
+Info = DescribeUserScramCredentialsResponse.CredentialInfo
+
+
+def handle(request: DescribeUserScramCredentialsRequest, context: Context) -> DescribeUserScramCredentialsResponse:
+    """Answer at once."""
+    if not context.may(AclOperation.DESCRIBE, ResourceType.CLUSTER):
+        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    infos: dict[str, list[Info]] = {}
+    credentials = context.services.catalog.image.scram_credentials
+    for (mechanism, user), credential in sorted(credentials.items(), key=lambda item: item[0]):
+        infos.setdefault(user, []).append(Info(mechanism=mechanism, iterations=credential.iterations))
+    times = Counter([user.name for user in request.users] if request.users else list(infos))
+    return DescribeUserScramCredentialsResponse(
+        results=[_result(user, count, infos.get(user, [])) for user, count in times.items()]
+    )
+
+
+def _result(user: str, times: int, infos: list[Info]) -> Result:
+    if times > 1:
+        code, text = (
+            ErrorCode.DUPLICATE_RESOURCE,
+            "Cannot describe SCRAM credentials for the same user twice in a single request: ",
+        )
+    elif not infos:
+        code, text = ErrorCode.RESOURCE_NOT_FOUND, "Attempt to describe a user credential that does not exist: "
+    else:
+        return Result(user=user, credential_infos=infos)
+    return Result(user=user, error_code=code, error_message=text + user, credential_infos=[])

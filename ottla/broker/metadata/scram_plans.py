@@ -1,0 +1,133 @@
+"""Plans of changes of SCRAM credentials. Pure functions of the image; the rules are Kafka's (`ScramControlManager`).
+
+A user may be named once in a request, whatever the mechanisms, and is refused if named twice. Differences: salts,
+salted passwords and the number of credentials are bounded, and an empty salted password is refused where Kafka fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.stored.metadata import RemoveUserScramCredentialRecord, UserScramCredentialRecord
+from ottla.scram import LEAST_ITERATIONS, MOST_ITERATIONS, NAMES, keys_of
+
+if TYPE_CHECKING:
+    from ottla.broker.metadata.image import MetadataImage
+    from ottla.protocol.stored.metadata import MetadataRecord
+
+MAX_SCRAM_CREDENTIALS = 100_000
+"""Credentials of all users and mechanisms: clients with the right to set them name them freely."""
+LONGEST_BYTES = 1024
+"""Of a name, of a salt and of a salted password; Kafka bounds none of them."""
+
+
+class Deletion(NamedTuple):
+    """A credential to remove."""
+
+    name: str
+    mechanism: int
+
+
+class Upsertion(NamedTuple):
+    """A credential to set."""
+
+    name: str
+    mechanism: int
+    iterations: int
+    salt: bytes
+    salted_password: bytes
+
+    def __repr__(self) -> str:
+        return f"Upsertion({self.name!r}, {self.mechanism}, ...)"
+
+
+class ScramResult(NamedTuple):
+    """The result for one user."""
+
+    user: str
+    error_code: ErrorCode = ErrorCode.NONE
+    error_message: str | None = None
+
+
+class ScramPlan(NamedTuple):
+    """Results, one per user, and the records of those that pass."""
+
+    results: list[ScramResult]
+    records: list[MetadataRecord]
+
+
+def plan_scram(image: MetadataImage, deletions: Sequence[Deletion], upsertions: Sequence[Upsertion]) -> ScramPlan:
+    """Remove credentials, then set others."""
+    plan = ScramPlan([], [])
+    passed: dict[str, Deletion | Upsertion] = {}
+    refused: dict[str, ScramResult] = {}
+    count = len(image.scram_credentials)
+    requests: list[Deletion | Upsertion] = [*deletions, *upsertions]
+    for request in requests:
+        name = request.name
+        if name in refused:
+            continue
+        try:
+            if passed.pop(name, None) is not None:
+                message = "A user credential cannot be altered twice in the same request"
+                raise KafkaError(ErrorCode.DUPLICATE_RESOURCE, message)
+            _check_name(name, request.mechanism)
+            is_there = (request.mechanism, name) in image.scram_credentials
+            if isinstance(request, Upsertion):
+                _check_credential(request)
+                if not is_there and count >= MAX_SCRAM_CREDENTIALS:
+                    message = f"there are {MAX_SCRAM_CREDENTIALS} SCRAM credentials already"
+                    raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
+                count += not is_there
+            elif not is_there:
+                message = "Attempt to delete a user credential that does not exist"
+                raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, message)
+        except KafkaError as error:
+            refused[name] = ScramResult(name, error.code, error.message)
+        else:
+            passed[name] = request
+    for request in passed.values():
+        plan.results.append(ScramResult(request.name))
+        if isinstance(request, Upsertion):
+            plan.records.append(credential_record(request))
+        else:
+            plan.records.append(RemoveUserScramCredentialRecord(name=request.name, mechanism=request.mechanism))
+    plan.results.extend(refused.values())
+    return plan
+
+
+def credential_record(request: Upsertion) -> UserScramCredentialRecord:
+    """The record that keeps a credential: keys in place of the salted password."""
+    keys = keys_of(NAMES[request.mechanism], request.salted_password)
+    return UserScramCredentialRecord(
+        name=request.name,
+        mechanism=request.mechanism,
+        salt=request.salt,
+        stored_key=keys.stored_key,
+        server_key=keys.server_key,
+        iterations=request.iterations,
+    )
+
+
+def _check_name(name: str, mechanism: int) -> None:
+    if not name:
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
+    if len(name.encode()) > LONGEST_BYTES:
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, f"Username must not be longer than {LONGEST_BYTES} bytes")
+    if mechanism not in NAMES:
+        raise KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
+
+
+def _check_credential(request: Upsertion) -> None:
+    if request.iterations < LEAST_ITERATIONS:
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
+    if request.iterations > MOST_ITERATIONS:
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
+    for value, what in ((request.salt, "Salt"), (request.salted_password, "Salted password")):
+        if len(value) > LONGEST_BYTES:
+            message = f"{what} must not be longer than {LONGEST_BYTES} bytes"
+            raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, message)
+    if not request.salted_password:
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Salted password must not be empty")

@@ -1,0 +1,75 @@
+"""What one listener asks of its clients: which SASL mechanisms it offers, with their users and limits.
+
+Made once for each SASL listener when the broker starts; `open` begins the authentication of one connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ottla.broker.security.sasl.authentication import Authentication, Limits
+from ottla.config.logins import plain_passwords
+from ottla.scram import NUMBERS
+
+if TYPE_CHECKING:
+    from ottla.broker.catalog.catalog import Catalog
+    from ottla.broker.peer import Peer
+    from ottla.broker.runtime.timers import Timers
+    from ottla.broker.security.sasl.mechanism import MechanismServer
+    from ottla.broker.security.sasl.scram import ScramCredential
+    from ottla.config.broker import BrokerConfig
+    from ottla.storage.files.clock import Clock
+
+
+class SaslListener:
+    """See the module's text. `mechanisms` makes the broker's side of a login, by the name of the mechanism."""
+
+    def __init__(self, mechanisms: Mapping[str, Callable[[], MechanismServer]], limits: Limits) -> None:
+        self.mechanisms = mechanisms
+        self.limits = limits
+
+    def open(self, peer: Peer, timers: Timers, clock: Clock) -> Authentication:
+        """The authentication of a new connection."""
+        return Authentication(self.mechanisms, self.limits, peer, timers, clock)
+
+
+def sasl_listener(config: BrokerConfig, name: str, catalog: Catalog) -> SaslListener:
+    """The listener of this name. Raises ConfigError for what the start has not checked yet."""
+    own = config.on_listener(name)
+    mechanisms: dict[str, Callable[[], MechanismServer]] = {}
+    for mechanism in own.sasl_enabled_mechanisms:
+        mechanisms[mechanism] = _maker(config, name, mechanism, catalog)
+    return SaslListener(
+        mechanisms,
+        Limits(
+            max_receive_bytes=own.sasl_server_max_receive_size,
+            failure_delay_ms=config.connection_failed_authentication_delay_ms,
+            timeout_ms=config.ottla_handshake_timeout_ms,
+            max_session_ms={
+                mechanism: config.on_listener(name, mechanism).connections_max_reauth_ms for mechanism in mechanisms
+            },
+        ),
+    )
+
+
+def _maker(config: BrokerConfig, name: str, mechanism: str, catalog: Catalog) -> Callable[[], MechanismServer]:
+    if mechanism == "PLAIN":
+        from ottla.broker.security.sasl.plain import PlainServer, PlainUsers
+
+        return partial(PlainServer, PlainUsers(plain_passwords(config, name)))
+    from ottla.broker.security.sasl.scram import MadeUp, ScramServer
+
+    return partial(ScramServer, mechanism, partial(_find_scram, catalog), MadeUp())
+
+
+def _find_scram(catalog: Catalog, mechanism: str, name: str, is_token: bool) -> ScramCredential | None:
+    from ottla.broker.security.sasl.scram import ScramCredential
+
+    if is_token:
+        return None
+    record = catalog.image.scram_credentials.get((NUMBERS[mechanism], name))
+    if record is None:
+        return None
+    return ScramCredential(record.salt, record.stored_key, record.server_key, record.iterations, name)

@@ -1,0 +1,90 @@
+"""What listeners with SASL offer, as the configuration has it: mechanisms, and the users of PLAIN.
+
+`check_logins` refuses a start that nobody could log in to. Errors never show a JAAS entry: it holds passwords.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from ottla.config.errors import ConfigError
+from ottla.config.listeners import Listener
+from ottla.config.options import Origin
+from ottla.config.sasl import Sasl
+from ottla.jaas import parse_jaas
+
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_USER = "user_"
+
+
+class ListeningConfig(Protocol):
+    """A `BrokerConfig`, as far as logins are concerned."""
+
+    @property
+    def listeners(self) -> Sequence[Listener]:
+        """What is listened on."""
+
+    @property
+    def listener_overrides(self) -> Mapping[str, Mapping[str, str]]:
+        """What is set for one listener."""
+
+    def on_listener(self, name: str, mechanism: str = "") -> Sasl:
+        """The keys as they count there."""
+
+    def origin_of(self, key: str) -> Origin:
+        """Where a key is set."""
+
+
+def check_logins(config: ListeningConfig) -> None:
+    """Check every listener with SASL. Raises ConfigError with what to set."""
+    for listener in config.listeners:
+        if not listener.protocol.has_sasl:
+            continue
+        name = listener.name
+        mechanisms = config.on_listener(name).sasl_enabled_mechanisms
+        key = _key(config, name, "sasl.enabled.mechanisms")
+        served = ", ".join(MECHANISMS)
+        if mechanisms == ("GSSAPI",) or not mechanisms:
+            reason = f"offers no mechanism that is served; set {key} to some of {served}, for clients of {listener}"
+            raise ConfigError(key, ",".join(mechanisms), reason, origin=str(config.origin_of(key)))
+        for mechanism in mechanisms:
+            if mechanism not in MECHANISMS:
+                reason = f"{mechanism} is not served; the mechanisms are {served}"
+                raise ConfigError(key, ",".join(mechanisms), reason, origin=str(config.origin_of(key)))
+        if "PLAIN" in mechanisms:
+            plain_passwords(config, name)
+
+
+def plain_passwords(config: ListeningConfig, listener: str) -> dict[str, str]:
+    """The users of PLAIN with their passwords, by name: the options `user_NAME` of the listener's JAAS entry.
+
+    The entry is `listener.name.NAME.plain.sasl.jaas.config`, or `sasl.jaas.config` of the listener or of all. Raises
+    ConfigError where there is none, where it cannot be read, and where it has no users.
+    """
+    text = config.on_listener(listener, "PLAIN").sasl_jaas_config
+    wanted = f"listener.name.{listener.lower()}.plain.sasl.jaas.config"
+    if not text.strip():
+        example = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="PASSWORD";'
+        raise ConfigError(wanted, None, f"must be set, for PLAIN is enabled; it names the users, as {example}")
+    key = _key(config, listener, "sasl.jaas.config", "PLAIN")
+    origin = str(config.origin_of(key))
+    try:
+        entry = parse_jaas(text)
+    except ValueError as error:
+        raise ConfigError(key, "[hidden]", str(error), origin=origin) from None
+    if entry.module_name != "PlainLoginModule":
+        raise ConfigError(key, "[hidden]", "must name PlainLoginModule, for PLAIN is enabled", origin=origin)
+    users = {option[len(_USER) :]: value for option, value in entry.options.items() if option.startswith(_USER)}
+    if not users:
+        raise ConfigError(key, "[hidden]", 'names no users; add user_NAME="PASSWORD" for each', origin=origin)
+    return users
+
+
+def _key(config: ListeningConfig, listener: str, key: str, mechanism: str = "") -> str:
+    """The key that sets it there: the one of the listener and the mechanism, of the listener, or of all."""
+    overrides = config.listener_overrides.get(listener.upper(), {})
+    own = f"{mechanism.lower()}.{key}"
+    if mechanism and own in overrides:
+        return f"listener.name.{listener.lower()}.{own}"
+    return f"listener.name.{listener.lower()}.{key}" if key in overrides else key
