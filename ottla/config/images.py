@@ -43,7 +43,7 @@ _NO_EFFECT = (
     ),
 )
 
-_NO_LOGINS = "names users for Bitnami's image; say sasl.jaas.config for PLAIN, and set SCRAM users by kafka-configs"
+_NO_LOGINS = "is about logins to Bitnami's image; say sasl.jaas.config for PLAIN, and set SCRAM users by kafka-configs"
 _NO_TLS = "is about TLS, which this version does not speak; remove it, and use PLAINTEXT listeners"
 _REFUSED = (
     (
