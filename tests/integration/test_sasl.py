@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -69,7 +70,10 @@ def users(broker: BrokerProcess) -> None:
 
 def plaintext(broker: BrokerProcess) -> str:
 
-    found = re.findall(r"listening on PLAINTEXT://(\S+)", broker.output)
+    deadline = time.monotonic() + 30
+    while not (found := re.findall(r"listening on PLAINTEXT://(\S+)", broker.output)):
+        assert time.monotonic() < deadline, broker.output
+        time.sleep(0.01)  # it is the second listener, and `broker.port` the first one's
     return str(found[-1])
 
 
