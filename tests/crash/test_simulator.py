@@ -22,6 +22,10 @@ RARE_BUGS = {
     "a decided end not finished",
     "a new producer goes on with the open transaction",
     "cleaner leaves the recovery point behind",
+    "an abort beyond what is cleaned not seen",
+    "all of an aborted producer is cleaned",
+    "markers cleaned as tombstones",
+    "pending offsets are not looked at",
 }
 """They take hundreds of seeds (`scripts/simulate --bugs` counts them): a run of the tests has no time for that."""
 

@@ -39,7 +39,9 @@ class Transaction(NamedTuple):
         start_ms, last_update_ms: wall times; start is -1 before the first transaction.
         previous_producer_id: the one before, where the epochs of that were used up.
         next_producer_id: takes the place of `producer_id` at the end of this transaction; -1 for none.
-        last_producer_epoch: the epoch before this one, where its producer asked for this one; else -1. Never stored.
+        last_producer_epoch: the epoch before this one, where its producer asked for this one; else -1. Never stored, as
+            in Kafka (`TransactionLog`): who asks again for an epoch after a restart, because the answer got lost
+            with the broker, is fenced.
         client_version: the `transaction.version` by which its last end was asked for (2: each end raises the epoch).
     """
 

@@ -8,7 +8,7 @@ import pytest
 
 from ottla.broker.transactions import machine
 from ottla.broker.transactions.machine import NeedsProducerId, ProducerIdAndEpoch
-from ottla.broker.transactions.state import MAX_EPOCH, Transaction
+from ottla.broker.transactions.state import MAX_EPOCH, Transaction, from_record, to_record
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.stored.transaction import TransactionStatus as Status
 
@@ -53,6 +53,11 @@ def ended(
     )
 
 
+def reloaded(known: Transaction, value_version: int = 1) -> Transaction:
+    """What is known of it after a restart."""
+    return from_record(*to_record(known, value_version))
+
+
 def refused(call: object) -> ErrorCode:
     assert callable(call)
     with pytest.raises(KafkaError) as error:
@@ -94,6 +99,15 @@ def test_a_producer_goes_on_after_an_error_and_may_ask_again() -> None:
 def test_who_is_not_its_producer_is_fenced(expected: tuple[int, int]) -> None:
     known = in_status(Status.EMPTY)
     assert refused(lambda: begun(known, ProducerIdAndEpoch(*expected))) is ErrorCode.PRODUCER_FENCED
+
+
+def test_who_asks_again_after_a_restart_is_fenced() -> None:
+    """As by Kafka, whose records do not have the epoch before, either (`TransactionLog`)."""
+    known = in_status(Status.COMPLETE_ABORT)
+    new = begun(known, of(known))
+    for version in (0, 1):
+        assert refused(partial(begun, reloaded(new, version), of(known))) is ErrorCode.PRODUCER_FENCED
+        assert begun(reloaded(new, version), of(new)).producer_epoch == 5
 
 
 def test_after_another_producer_nobody_goes_on_with_the_epoch_before() -> None:
@@ -180,6 +194,40 @@ def test_a_repeated_request_is_answered_once_the_end_is_complete(commit: bool, v
     completed = machine.complete(prepared, now_ms=10)
     assert again(completed, commit) is completed
     assert refused(lambda: again(completed, not commit)) is ErrorCode.INVALID_TXN_STATE
+
+
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("version", [0, 2])
+def test_a_request_that_is_repeated_after_a_restart_is_answered_as_before(commit: bool, version: int) -> None:
+    """The answer got lost with the broker."""
+    known = in_status(Status.ONGOING)
+    prepared = reloaded(ended(known, of(known), commit=commit, version=version))
+    assert refused(partial(ended, prepared, of(known), commit=commit, version=version)) is (
+        ErrorCode.CONCURRENT_TRANSACTIONS
+    )
+    completed = reloaded(machine.complete(prepared, now_ms=10))
+    assert ended(completed, of(known), commit=commit, version=version) is completed
+    assert completed.producer_epoch == (4 if version else 3)
+
+
+def test_an_end_that_used_up_the_epochs_is_answered_again_after_a_restart() -> None:
+    known = in_status(Status.ONGOING, epoch=MAX_EPOCH - 1, version=2)
+    completed = reloaded(machine.complete(reloaded(ended(known, of(known), new_producer_id=8)), now_ms=10))
+    assert ended(completed, of(known)) is completed
+    assert (completed.producer_id, completed.producer_epoch) == (8, 0)
+
+
+@pytest.mark.parametrize("status", [Status.EMPTY, Status.COMPLETE_COMMIT, Status.COMPLETE_ABORT])
+@pytest.mark.parametrize("commit", [True, False])
+def test_an_older_client_that_ends_what_was_never_added_is_told_of_the_end_before(status: Status, commit: bool) -> None:
+    """librdkafka sends EndTxn though its AddPartitionsToTxn was never answered. Without epochs that grow, the request
+    looks like a repeated one; a wrong state, as in Kafka, is fatal for that client (its issue 4849).
+    """
+    known = reloaded(in_status(status))
+    if status is (Status.COMPLETE_COMMIT if commit else Status.COMPLETE_ABORT):
+        assert ended(known, of(known), commit=commit, version=0) is known
+    else:
+        assert refused(partial(ended, known, of(known), commit=commit, version=0)) is ErrorCode.INVALID_TXN_STATE
 
 
 @pytest.mark.parametrize("version", [0, 2])

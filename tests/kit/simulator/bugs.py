@@ -147,7 +147,11 @@ def _snapshot_of_last_batches() -> Any:
     return before(producer_snapshots, "encode_snapshot", replace)
 
 
-@bug("snapshot of a later state", "a producer snapshot has batches from beyond the offset in its name")
+@bug(
+    "snapshot of a later state",
+    "a producer snapshot has batches from beyond the offset in its name",
+    theme="full disk",
+)
 def _snapshot_of_later_state() -> Any:
     def replace(take: Any) -> Any:
         def patched(self: ProducerSnapshots, offset: int, producers: Any) -> None:
@@ -547,7 +551,11 @@ def _lost_end_of_a_stop_not_missed() -> Any:
     return before(log_opening, "open_log", replace)
 
 
-@bug("a bent log start believed", "a flipped bit in the file of log starts hides records, or shows deleted ones again")
+@bug(
+    "a bent log start believed",
+    "a flipped bit in the file of log starts hides records, or shows deleted ones again",
+    theme="retention",
+)
 @contextmanager
 def _bent_log_start_believed() -> Iterator[None]:
     with (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING
@@ -22,6 +23,9 @@ from ottla.protocol.message import Response
 
 if TYPE_CHECKING:
     from kit.simulator.clients import Line
+
+OnStable = Callable[[Place, int], None]
+"""What is done with the stable offset of a place."""
 
 COMMIT_VERSION = 8
 FETCH_VERSION = 7
@@ -117,9 +121,16 @@ class Committer:
         return self._group, topic.name, self._chance.randrange(len(topic.partitions))
 
 
-def ask_for_offsets(line: Line, model: Model, group: str, places: list[Place], *, is_stable: bool = False) -> None:
-    """OffsetFetch of places of one group; each answer is held against what was promised when it was asked."""
-    asked = {place[1:]: (place, model.commits.get(place)) for place in places}
+def ask_for_offsets(
+    line: Line, model: Model, group: str, places: list[Place], *, on_stable: OnStable | None = None
+) -> None:
+    """OffsetFetch of places of one group; each answer is held against what was promised when it was asked.
+
+    `on_stable`: asks for stable offsets, and is called with each place and its offset.
+    """
+    asked = {
+        place[1:]: (place, known := model.commits.get(place), known.promised if known else None) for place in places
+    }
 
     def answered(response: Response) -> None:
         assert isinstance(response, OffsetFetchResponse)
@@ -127,19 +138,21 @@ def ask_for_offsets(line: Line, model: Model, group: str, places: list[Place], *
             return
         for topic in response.topics:
             for answer in topic.partitions:
-                place, known = asked[topic.name, answer.partition_index]
+                place, known, promised = asked[topic.name, answer.partition_index]
                 if answer.error_code != ErrorCode.NONE or model.commits.get(place) is not known:
                     continue
                 if answer.committed_offset >= 0 and answer.metadata != f"at {answer.committed_offset}":
                     raise Violation(f"{place}: offset {answer.committed_offset} with the metadata {answer.metadata!r}")
                 if topic.name not in model.deleting:
-                    model.note_fetched_offset(place, answer.committed_offset)
+                    model.note_fetched_offset(place, answer.committed_offset, promised)
+                    if on_stable is not None:
+                        on_stable(place, answer.committed_offset)
 
     topics = [
         OffsetFetchRequest.OffsetFetchRequestTopic(name=name, partition_indexes=[index for _, _, index in of_topic])
         for name, of_topic in groupby(places, itemgetter(1))
     ]
-    request = OffsetFetchRequest(group_id=group, topics=topics, require_stable=is_stable)
+    request = OffsetFetchRequest(group_id=group, topics=topics, require_stable=on_stable is not None)
     line.send(request, FETCH_VERSION, answered)
 
 

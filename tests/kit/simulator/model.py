@@ -366,14 +366,17 @@ class Model:
         known.ever_found |= shown.records.keys()
         known.promised_end = shown.end if topic.syncs else 0
 
-    def note_fetched_offset(self, place: Place, offset: int) -> None:
-        """OffsetFetch has shown `offset` (-1: none) for a (group, topic, partition)."""
+    def note_fetched_offset(self, place: Place, offset: int, promised: int | None = None) -> None:
+        """OffsetFetch has shown `offset` (-1: none) for a (group, topic, partition); `promised` was when it was sent: a
+        commit may have been answered since, on another connection.
+        """
         self.on_offset_shown(place, offset)
         known = self.commits.get(place)
         if known is None:
             return
-        if offset < known.promised:
-            raise Violation(f"committed offset of {place} went back from {known.promised} to {offset}")
+        least = known.promised if promised is None else min(promised, known.promised)
+        if offset < least:
+            raise Violation(f"committed offset of {place} went back from {least} to {offset}")
         if offset > known.sent:
             raise Violation(f"committed offset of {place} is {offset}, nothing above {known.sent} was sent")
         if 0 <= offset <= known.deleted:

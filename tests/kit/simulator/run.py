@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 
-from kit.simulator import bugs, transaction_bugs  # noqa: F401  # they register what is planted
+from kit.simulator import bugs, transaction_bugs, transaction_trace_bugs  # noqa: F401  # they register what is planted
 from kit.simulator.planting import bug_of, planted, stories
 from kit.simulator.sites import OTHER, SITES
 from kit.simulator.world import Outcome, World

@@ -84,6 +84,8 @@ class Theme:
     """How often such a disk loses pages when it does harm."""
     stops_in_starts: float = 0.25
     """How often a machine that starts stops again before it is done."""
+    has_transactions: bool = False
+    """Whether all of these worlds have transactional clients, as far as anybody wants some."""
 
     @property
     def config(self) -> BrokerConfig:
@@ -155,6 +157,17 @@ THEMES: list[tuple[float, Theme]] = [
             kinds=COMPACTED[:2],
             more={"produce": 3, "sync": 0.2, "pass time": 0.3, "background": 0.3},
             sites=["log: roll", "log: append", "index", "producer snapshot"],
+        ),
+    ),
+    (
+        6,
+        Theme(
+            "compacted transactions",
+            keys={"log.cleaner.backoff.ms": 10},
+            kinds=[{"cleanup.policy": "compact", "delete.retention.ms": "1000", "segment.bytes": "1024"}],
+            more={"produce": 0.5, "produce once": 0.3, "pass time": 2, "background": 4, "transactions": 2},
+            sites=[site for site in SITES if site.startswith(("cleaner", "checkpoint: cleaner", "transactions"))],
+            has_transactions=True,
         ),
     ),
     (6, Theme("full disk", more={"disk trouble": 8, "produce": 1.5}, bad_disk=1)),

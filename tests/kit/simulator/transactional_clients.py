@@ -98,9 +98,8 @@ class TransactionalClients:
         places = [place for place in places if place[1] not in self._model.deleting]
         if places:
             place = self._chance.choice(places)
-            ask_for_offsets(
-                self.lines[len(IDS) + 1], self._model, place[0], [place], is_stable=self._chance.random() < 0.5
-            )
+            on_stable = self.known.stable_offset_check(place) if self._chance.random() < 0.5 else None
+            ask_for_offsets(self.lines[len(IDS) + 1], self._model, place[0], [place], on_stable=on_stable)
 
     # -- nobody is held up for long -----------------------------------------------------------------------------------
 

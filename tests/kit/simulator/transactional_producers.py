@@ -281,6 +281,7 @@ class TransactionalProducer(TransactionalWriter):
         def answered(response: Response) -> None:
             codes = codes_of(response)
             if set(codes.values()) == {ErrorCode.NONE}:
+                self._known.offsets_pending(transaction)
                 self._next(self._go_on)
             else:
                 self._refused("TxnOffsetCommit", codes.values())

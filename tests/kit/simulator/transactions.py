@@ -7,7 +7,7 @@ records and offsets at once, whatever crashes in between. Until then both are po
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -71,6 +71,8 @@ class Transactions:
         model.on_offset_shown = self.offset_shown
         self.by_value: dict[bytes, TransactionModel] = {}
         self.by_offset: dict[tuple[Place, int], TransactionModel] = {}
+        self._pending: dict[Place, dict[int, TransactionModel]] = {}
+        """Offsets that a transaction has committed, as was acknowledged; they count when it ends."""
         self.inits_sent: dict[str, int] = {}
         """How often a producer of each transactional id has asked for an epoch."""
         self.epochs: dict[int, int] = {}
@@ -145,6 +147,24 @@ class Transactions:
         transaction = self.by_offset.get((place, offset))
         if transaction is not None:
             self.committed(transaction, f"offset {offset} of {place} is committed")
+
+    def offsets_pending(self, transaction: TransactionModel) -> None:
+        """The offsets of a transaction are acknowledged."""
+        for place, (offset, _) in transaction.offsets.items():
+            self._pending.setdefault(place, {})[offset] = transaction
+
+    def stable_offset_check(self, place: Place) -> Callable[[Place, int], None]:
+        """What to do with an answer to who asks for a stable offset now: no transaction of before may change it, so
+        those with a larger offset were aborted.
+        """
+        pending = dict(self._pending.get(place, {}))
+
+        def check(_: Place, stable: int) -> None:
+            for offset, transaction in pending.items():
+                if offset > stable:
+                    transaction.note_aborted(f"{stable} is the stable offset of {place}, without its {offset}")
+
+        return check
 
     def transaction_of(self, record: Stored) -> TransactionModel | None:
         """The transaction that a record is of, None of a plain one."""

@@ -175,12 +175,14 @@ class World:
         self._operations = [operation for _, _, operation in operations]
         weights = [weight * self.theme.more.get(name, 1) for name, weight, _ in operations]
         self._transactional: TransactionalClients | None = None
+        if self.theme.has_transactions and transactions:
+            transactions = 1
         # Of its own, as `_spoiling`.
         if random.Random(f"the transactions of {seed}").random() < transactions:
             self._transactional = TransactionalClients(self.model, self._values, self.chance, self.clock)
             for weight, operation in (*self._transactional.operations(), (WAITS, self._wait_out)):
                 self._operations.append(operation)
-                weights.append(weight)
+                weights.append(weight * self.theme.more.get("transactions", 1))
         self._weights = list(accumulate(weights))
 
     # -- a whole life -----------------------------------------------------------------------------------------------
