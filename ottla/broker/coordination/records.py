@@ -80,7 +80,7 @@ def encode_batches(
         builder.append(now_ms, key_bytes, value_bytes)
         if builder.size_bytes > max_bytes:
             raise RecordTooLarge(
-                f"{builder.size_bytes} bytes ({type(key).__name__}) are more than max.message.bytes of its topic"
+                f"{builder.size_bytes} bytes ({type(key).__name__}) are more than the {max_bytes} that its topic takes"
             )
     if builder.record_count:
         batches.append(builder.seal(compression=compression))

@@ -109,22 +109,35 @@ class ShardLog:
     def write(self, key: str, records: Sequence[CoordinatorRecord], replies: Sequence[Reply]) -> None:
         """Append the records of a step; its replies go when they are durable.
 
-        With UNKNOWN_SERVER_ERROR, as in Kafka, where a record is larger than any batch or cannot be written at all; the
-        shard is unloaded then, for its state rests on it already.
+        A record that is larger than `max.message.bytes` gets a batch of its own: it goes on with what was taken before
+        somebody made that smaller (`check_records` is for what begins). With UNKNOWN_SERVER_ERROR, as in Kafka, where a
+        record is larger than a segment or cannot be written at all; the shard is unloaded then, for its state rests on
+        it already.
         """
         settled = release(replies)
         if self._is_closed:
             settled(KafkaError(ErrorCode.NOT_COORDINATOR))
             return
-        clock = self._clock
         try:
-            batches = encode_batches(records, self._codec, now_ms=clock.wall_ms(), max_bytes=self._batch_max_bytes)
+            batches = self._batches_of(records)
         except (RecordTooLarge, UnencodableMessage) as error:
             logger.error("%s: a record of %r cannot be written: %s", self._partition.log.name, key, error)
             settled(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
             self._on_failure(error)
             return
         self._gather(key, batches, settled)
+
+    def _batches_of(self, records: Sequence[CoordinatorRecord]) -> list[bytearray]:
+        now_ms = self._clock.wall_ms()
+        try:
+            return encode_batches(records, self._codec, now_ms=now_ms, max_bytes=self._batch_max_bytes)
+        except RecordTooLarge:
+            max_bytes = self._partition.log.config.segment_bytes - BATCH_SLACK_BYTES
+            return [
+                batch
+                for record in records
+                for batch in encode_batches([record], self._codec, now_ms=now_ms, max_bytes=max_bytes)
+            ]
 
     def _gather(
         self, key: str, batches: Sequence[bytearray], settled: Settled, *, is_transactional: bool = False

@@ -178,7 +178,6 @@ class BatchRules:
         "earliest_ms",
         "is_compacted",
         "is_log_append_time",
-        "is_of_clients",
         "is_plain",
         "latest_ms",
         "level",
@@ -192,12 +191,11 @@ class BatchRules:
 
     def __init__(self, config: TopicConfig, *, is_of_clients: bool = True) -> None:
         """`is_of_clients`: clients write to the topic. In an internal one the broker's own records all have keys, and
-        no time is spent on decoding them again; those that a producer's transaction brings have no sequences.
+        no time is spent on decoding them again; who writes them looks at `max.message.bytes`, too.
         """
-        self.is_of_clients = is_of_clients
         self.max_message_bytes = config.max_message_bytes
         self.segment_bytes = config.segment_bytes
-        self.max_batch_bytes = min(self.max_message_bytes, self.segment_bytes)
+        self.max_batch_bytes = min(self.max_message_bytes, self.segment_bytes) if is_of_clients else self.segment_bytes
         self.before_max_ms = config.message_timestamp_before_max_ms
         self.after_max_ms = config.message_timestamp_after_max_ms
         self.is_log_append_time = config.message_timestamp_type == "LogAppendTime"

@@ -49,7 +49,6 @@ from ottla.storage.producers.producer_entry import (
     IN_TRANSACTION,
     MAX_SEQUENCE,
     NO_TRANSACTION,
-    WITHOUT_SEQUENCE,
     BatchFields,
     ProducerEntry,
 )
@@ -305,12 +304,10 @@ def validate_and_assign(  # noqa: PLR0915  (one loop without calls: what it says
                 check_timestamps(base_ms, max_ms, rules, now_ms)
             if producer_id >= 0 or not is_plain:
                 if producer_id >= 0 and (sequence < 0 or epoch < 0):
-                    if rules.is_of_clients or epoch < 0:
-                        raise Refused(
-                            ErrorCode.INVALID_RECORD,
-                            f"sequence {sequence} and epoch {epoch} cannot be those of producer {producer_id}",
-                        )
-                    epoch += WITHOUT_SEQUENCE
+                    raise Refused(
+                        ErrorCode.INVALID_RECORD,
+                        f"sequence {sequence} and epoch {epoch} cannot be those of producer {producer_id}",
+                    )
                 if not is_plain:
                     records, fields = rewrite(  # noqa: PLW2901  (a name of its own is time on the hot path)
                         records, BatchHeader._make(fields), rules, now_ms

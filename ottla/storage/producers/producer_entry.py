@@ -14,8 +14,6 @@ MAX_EPOCH: Final = 2**15 - 1
 IN_TRANSACTION: Final = 1 << 16
 """Added to an epoch while batches are appended: they are of a transaction. So a batch of another kind is one of another
 epoch to the loop that looks at each, and costs it no comparison."""
-WITHOUT_SEQUENCE: Final = 1 << 17
-"""Likewise: they have no sequences, as those of Kafka's coordinators."""
 
 
 class RememberedBatch(NamedTuple):

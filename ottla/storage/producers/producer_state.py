@@ -25,7 +25,6 @@ from ottla.storage.producers.producer_entry import (
     NO_BATCH,
     NO_TRANSACTION,
     REMEMBERED_BATCHES,
-    WITHOUT_SEQUENCE,
     BatchFields,
     ProducerEntry,
     RememberedBatch,
@@ -205,7 +204,7 @@ def check_marker(
 
 def check_sequence(entry: ProducerEntry | None, header: BatchHeader) -> SequenceRefusal | None:
     """Why a batch's epoch and sequence may not follow what is known of its producer, which it does not repeat; None
-    when they may. One without a sequence is of a coordinator.
+    when they may.
     """
     if entry is None or entry.epoch == -1:
         return None
@@ -215,8 +214,6 @@ def check_sequence(entry: ProducerEntry | None, header: BatchHeader) -> Sequence
             ErrorCode.INVALID_PRODUCER_EPOCH,
             f"epoch {epoch} of producer {header.producer_id} is older than the last seen epoch {entry.epoch}",
         )
-    if header.base_sequence < 0:
-        return None
     if epoch > entry.epoch:
         if header.base_sequence == 0:
             return None
@@ -258,9 +255,7 @@ def advance(entry: ProducerEntry | None, header: BatchHeader, base_offset: int, 
 def advance_by(
     entry: ProducerEntry | None, producer_id: int, epoch: int, batches: Sequence[BatchFields], now_ms: int
 ) -> ProducerEntry:
-    """`advance` by some batches of that epoch, one after the other. `epoch` may have `IN_TRANSACTION` and
-    `WITHOUT_SEQUENCE` added.
-    """
+    """`advance` by some batches of that epoch, one after the other. `epoch` may have `IN_TRANSACTION` added."""
     if epoch > MAX_EPOCH:
         return _advance_in_transaction(entry, producer_id, epoch, batches, now_ms)
     transaction = NO_TRANSACTION
@@ -283,10 +278,8 @@ def _advance_in_transaction(
     entry: ProducerEntry | None, producer_id: int, epoch: int, batches: Sequence[BatchFields], now_ms: int
 ) -> ProducerEntry:
     """The first of the batches opens a transaction, if none is open."""
-    if epoch & WITHOUT_SEQUENCE:
-        batches = [(-1, offset, delta, timestamp_ms) for _, offset, delta, timestamp_ms in batches]
-    advanced = advance_by(entry, producer_id, epoch & MAX_EPOCH, batches, now_ms)
-    if not epoch & IN_TRANSACTION or advanced.current_txn_first_offset >= 0:
+    advanced = advance_by(entry, producer_id, epoch - IN_TRANSACTION, batches, now_ms)
+    if advanced.current_txn_first_offset >= 0:
         return advanced
     _, last_offset, delta, _ = batches[0]
     return advanced._replace(transaction=(advanced.coordinator_epoch, last_offset - delta))

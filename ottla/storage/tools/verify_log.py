@@ -17,14 +17,13 @@ from ottla.protocol.records.batch import HEADER_BYTES, BatchHeader, CorruptBatch
 from ottla.protocol.records.formats import parse_any_header
 from ottla.storage.files.files import File, Files
 from ottla.storage.formats import layout
-from ottla.storage.formats.checkpoint import BrokenFile
-from ottla.storage.formats.leader_epoch_checkpoint import EpochEntry, read_leader_epochs
 from ottla.storage.producers.producer_entry import ProducerEntry
 from ottla.storage.producers.snapshot_format import CorruptSnapshot, parse_snapshot
 from ottla.storage.recovery.lost_end import is_gap
 from ottla.storage.recovery.missing_offsets import cleaned_before
 from ottla.storage.segment.damage import checksum_matches, sound_batch_behind
 from ottla.storage.segment.scan import SEQUENTIAL_CHUNK_BYTES, walk, with_inner_offsets
+from ottla.storage.tools.verify_epochs import EpochCheck
 from ottla.storage.tools.verify_findings import Counts, Finding, Progress, Promises, Severity
 from ottla.storage.tools.verify_index import OffsetIndexCheck, TimeIndexCheck
 from ottla.storage.tools.verify_transactions import TransactionCheck
@@ -33,10 +32,6 @@ PROGRESS_BYTES: Final = 1024 * 1024
 """Progress is reported after at least this many bytes."""
 _METADATA_SNAPSHOT_SUFFIX: Final = ".checkpoint"
 _QUARANTINED: Final = ".log.corrupt-"
-
-
-NO_LEADER_EPOCH = -1
-"""Of a batch that was written by a broker that knew none."""
 
 
 class PartitionVerification:
@@ -58,7 +53,7 @@ class PartitionVerification:
             promises,
             sorted(found.offset for found in parsed if found.suffix == layout.SNAPSHOT_SUFFIX),
         )
-        self._epochs = _Epochs(files, directory, promises)
+        self._epochs = EpochCheck(files, directory, promises)
         indexes = [found.offset for found in parsed if found.suffix == layout.TXN_INDEX_SUFFIX]
         self._transactions = TransactionCheck(files, directory, promises, self._bases, indexes)
         self._gaps = 0
@@ -296,47 +291,6 @@ class PartitionVerification:
             yield Finding(Severity.DAMAGE, path, str(error))
         finally:
             file.close()
-
-
-class _Epochs:
-    """`leader-epoch-checkpoint` against the epochs in the batches; the first contradiction is reported."""
-
-    def __init__(self, files: Files, directory: Path, promises: Promises) -> None:
-        self._path = directory / layout.LEADER_EPOCH_CHECKPOINT_FILE
-        self._promises = promises
-        self._problem: Finding | None = None
-        self._slot = 0
-        self._is_done = False
-        self._entries: list[EpochEntry] = []
-        try:
-            self._entries = read_leader_epochs(files, directory)
-        except BrokenFile as error:
-            self._problem = Finding(Severity.DAMAGE, self._path, str(error).removeprefix(f"{error.path}: "))
-            self._is_done = True
-
-    def batch(self, header: BatchHeader) -> Iterator[Finding]:
-        """The next sound batch."""
-        epoch, offset = header.partition_leader_epoch, header.base_offset
-        if self._is_done or epoch == NO_LEADER_EPOCH or offset < self._promises.log_start_offset:
-            return
-        entries = self._entries
-        while self._slot + 1 < len(entries) and entries[self._slot + 1].start_offset <= offset:
-            self._slot += 1
-        described = entries[self._slot] if entries and entries[self._slot].start_offset <= offset else None
-        if described is None or described.epoch != epoch:
-            self._is_done = True
-            says = "no epoch" if described is None else f"epoch {described.epoch}"
-            problem = f"offset {offset} was written in epoch {epoch}, the file says {says}"
-            yield Finding(self._promises.severity_at(offset), self._path, problem, offset=offset)
-
-    def end(self, log_end_offset: int) -> Iterator[Finding]:
-        """The log ends."""
-        if self._problem is not None:
-            yield self._problem
-        for entry in self._entries:
-            if entry.start_offset > log_end_offset:
-                problem = f"epoch {entry.epoch} begins at {entry.start_offset}, the log ends at {log_end_offset}"
-                yield Finding(Severity.DAMAGE, self._path, problem, offset=entry.start_offset)
 
 
 class _Producers:

@@ -161,14 +161,7 @@ def test_a_marker_that_cannot_be_written_leaves_all_as_it_was() -> None:
     assert log.transactions.between(0, 9) == [(ONE, 0)]
 
 
-def test_batches_of_a_coordinator_have_no_sequences_in_an_internal_topic_only() -> None:
-    log = open_test_log(disk())
+@pytest.mark.parametrize("topic", ["t", OFFSETS_TOPIC])
+def test_a_batch_of_a_transaction_needs_its_sequence(topic: str) -> None:
+    log = open_test_log(disk(), topic=topic)
     assert codes(put(log, transactional_batch(ONE, -1))) == [ErrorCode.INVALID_RECORD]
-    log = open_test_log(disk(), topic=OFFSETS_TOPIC)
-    assert codes(put(log, transactional_batch(ONE, -1, 2), transactional_batch(ONE, -1))) == [ErrorCode.NONE] * 2
-    known = log.producers.get(ONE)
-    assert known is not None
-    assert (known.last_sequence, known.last_offset, known.current_txn_first_offset) == (-1, 2, 0)
-    end(log, ONE, epoch=1)
-    assert codes(put(log, transactional_batch(ONE, -1))) == [ErrorCode.INVALID_PRODUCER_EPOCH]
-    assert codes(put(log, transactional_batch(ONE, -1, epoch=1))) == [ErrorCode.NONE]

@@ -347,6 +347,33 @@ def test_leader_epochs_that_contradict_the_batches_are_damage(entries: list[Epoc
     assert words in the_one(damages(files)).problem
 
 
+@pytest.mark.parametrize("content", [b"", bytes(12)], ids=["empty", "zeros"])
+def test_blank_leader_epochs_are_damage_only_where_they_were_on_disk(content: bytes) -> None:
+    """A crash while a partition is made leaves its file without content, and then nothing is lost."""
+    path = PLACE / layout.LEADER_EPOCH_CHECKPOINT_FILE
+    for clean in (True, False):
+        files = left_behind(clean=clean)
+        replace(files, path, content)
+        assert the_one(of_file(files, path)).severity is Severity.DAMAGE
+    write_offsets(files, DATA / layout.RECOVERY_POINT_CHECKPOINT_FILE, {})
+    assert the_one(of_file(files, path)).severity is Severity.UNSURE
+    node, files, _ = start_node(SimulatedFiles(), None)
+    node.services.catalog.create_topics([NewTopic("orders")], lambda results: None)
+    node.settle()
+    node.stop()
+    replace(files, path, content)
+    assert [one.severity for one in findings(files)] == [Severity.NOTE]
+
+
+def of_file(files: SimulatedFiles, path: Path) -> list[Finding]:
+    return [one for one in findings(files) if one.path == path]
+
+
+def replace(files: SimulatedFiles, path: Path, content: bytes) -> None:
+    files.unlink(path)
+    files.write_new(path, content)
+
+
 def snapshot_of(files: SimulatedFiles) -> Path:
     return PLACE / layout.offset_file_name(BATCHES * 3, ".snapshot")
 
