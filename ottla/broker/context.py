@@ -5,7 +5,7 @@ Handlers never see a transport, only the `Peer` (`peer.py`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ottla.broker.peer import Peer
 from ottla.broker.services import Services
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ottla.broker.security.quotas.client_quotas import RequestQuota
     from ottla.broker.transactions.coordinator import TransactionCoordinator
     from ottla.protocol.acls import AclOperation, ResourceType
+    from ottla.protocol.message import Response
 
 
 class ApiServices(Services, eq=False, frozen=True):
@@ -45,6 +46,13 @@ class ApiServices(Services, eq=False, frozen=True):
     advertised_apis: list[AdvertisedApi]
 
 
+class RefusedElements(Protocol):
+    """Elements of a request that were refused for themselves (`requests/rights.py`)."""
+
+    def beside(self, response: Response) -> Response:
+        """The answer to the others, with theirs."""
+
+
 class Context:
     """One request's surroundings: version, client id, connection, services, and the wall time at which it started."""
 
@@ -57,6 +65,7 @@ class Context:
         "lacks_rights",
         "now_ms",
         "quota",
+        "refused",
         "services",
     )
 
@@ -80,6 +89,8 @@ class Context:
         self.now_ms = services.clock.wall_ms() if now_ms is None else now_ms
         self.lacks_rights = False
         """Whether `may` has said no: such an answer must not be remembered, for it rests on more than the request."""
+        self.refused: RefusedElements | None = None
+        """What of the request the gate has kept from the handler, and answers itself."""
 
         self.quota: RequestQuota | None = None
         """What the request is charged to; None where its client is under no quota."""

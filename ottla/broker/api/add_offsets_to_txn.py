@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 FIRST_VERSION_WITH_FENCED = 2
 
 NEEDS = (
-    Need(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID),
-    Need(AclOperation.READ, ResourceType.GROUP),
+    Need(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, named=("transactional_id",)),
+    Need(AclOperation.READ, ResourceType.GROUP, named=("group_id",)),
 )
 CHUNKS = ()
 

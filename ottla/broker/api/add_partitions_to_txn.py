@@ -34,9 +34,24 @@ FIRST_VERSION_FOR_BROKERS = 4
 FIRST_VERSION_WITH_ABORTABLE = 5
 
 NEEDS = (
-    Need(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, when="the version is below 4"),
-    Need(AclOperation.WRITE, ResourceType.TOPIC, when="the version is below 4"),
-    Need(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, when="the version is 4 or later"),
+    Need(
+        AclOperation.WRITE,
+        ResourceType.TRANSACTIONAL_ID,
+        when="the version is below 4",
+        lacking="the request is refused",
+    ),
+    Need(
+        AclOperation.WRITE,
+        ResourceType.TOPIC,
+        when="the version is below 4",
+        lacking="the partitions of the topic are refused, and the others not attempted",
+    ),
+    Need(
+        AclOperation.CLUSTER_ACTION,
+        ResourceType.CLUSTER,
+        when="the version is 4 or later",
+        lacking="the request is refused",
+    ),
 )
 CHUNKS = ()
 
@@ -45,9 +60,14 @@ def handle(request: AddPartitionsToTxnRequest, context: Context) -> Pending[AddP
     """Add each transaction's partitions; the answer says that a crash does not take them back."""
     version = context.api_version
     if version >= FIRST_VERSION_FOR_BROKERS:
+        if not context.may(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
+            raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         return _Additions(request.transactions, context).pending
+    transactional_id = request.v3_and_below_transactional_id
+    if not context.may(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     only = Asked(
-        transactional_id=request.v3_and_below_transactional_id,
+        transactional_id=transactional_id,
         producer_id=request.v3_and_below_producer_id,
         producer_epoch=request.v3_and_below_producer_epoch,
         topics=request.v3_and_below_topics,
@@ -91,11 +111,15 @@ class _Additions:
 
     def _impossible(self, partitions: list[Where]) -> dict[Where, ErrorCode]:
         """The partitions that no transaction may write to, with the reason."""
-        topics = self._context.services.catalog.topics
+        context = self._context
+        topics = context.services.catalog.topics
+        is_clients = context.api_version < FIRST_VERSION_FOR_BROKERS
         found: dict[Where, ErrorCode] = {}
         for name, index in partitions:
             topic = topics.get(name)
-            if topic is None or not 0 <= index < len(topic.partitions):
+            if is_clients and not context.may(AclOperation.WRITE, ResourceType.TOPIC, name):
+                found[name, index] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif topic is None or not 0 <= index < len(topic.partitions):
                 found[name, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif name in INTERNAL_TOPICS and name != OFFSETS_TOPIC:
                 found[name, index] = ErrorCode.INVALID_TOPIC_EXCEPTION

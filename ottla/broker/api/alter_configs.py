@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from ottla.broker.declarations import Chunks, Need
 from ottla.broker.metadata.change_requests import SET, ConfigRequest, ConfigResult
 from ottla.broker.runtime.pending import Pending
+from ottla.broker.security.config_rights import config_refusal
+from ottla.broker.telemetry.logger_levels import BROKER_LOGGER
 from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 
@@ -20,9 +22,14 @@ if TYPE_CHECKING:
     from ottla.broker.context import Context
 
 NEEDS = (
-    Need(AclOperation.ALTER_CONFIGS, ResourceType.TOPIC, when="a topic is named"),
-    Need(AclOperation.ALTER_CONFIGS, ResourceType.GROUP, when="a group is named"),
-    Need(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER, when="a broker, its loggers or client metrics are named"),
+    Need(AclOperation.ALTER_CONFIGS, ResourceType.TOPIC, when="a topic is named", lacking="the resource is refused"),
+    Need(AclOperation.ALTER_CONFIGS, ResourceType.GROUP, when="a group is named", lacking="the resource is refused"),
+    Need(
+        AclOperation.ALTER_CONFIGS,
+        ResourceType.CLUSTER,
+        when="a broker or client metrics are named",
+        lacking="the resource is refused",
+    ),
 )
 CHUNKS = (Chunks(("resources",), ("responses",)),)
 
@@ -40,11 +47,23 @@ def handle(request: AlterConfigsRequest, context: Context) -> Pending[AlterConfi
         for resource in request.resources
     ]
 
-    def done(results: Sequence[ConfigResult]) -> None:
-        pending.complete(AlterConfigsResponse(responses=[_result(result) for result in results]))
+    refused = [_refusal(one, context) for one in asked]
 
-    context.services.catalog.settings.alter_configs(asked, done, validate_only=request.validate_only)
+    def done(results: Sequence[ConfigResult]) -> None:
+        rest = iter(results)
+        pending.complete(AlterConfigsResponse(responses=[_result(refusal or next(rest)) for refusal in refused]))
+
+    permitted = [one for one, refusal in zip(asked, refused, strict=True) if refusal is None]
+    context.services.catalog.settings.alter_configs(permitted, done, validate_only=request.validate_only)
     return pending
+
+
+def _refusal(asked: ConfigRequest, context: Context) -> ConfigResult | None:
+    """Loggers cannot be altered by this API, which says more than that the client may not."""
+    if asked.resource_type == BROKER_LOGGER:
+        return None
+    error = config_refusal(context.may, AclOperation.ALTER_CONFIGS, asked.resource_type, asked.name)
+    return None if error is None else ConfigResult(asked.resource_type, asked.name, error.code, error.message)
 
 
 def _result(result: ConfigResult) -> AlterConfigsResponse.AlterConfigsResourceResponse:

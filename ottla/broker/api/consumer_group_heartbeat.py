@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ottla.broker.declarations import Need
 from ottla.broker.groups.consumer_checks import check_consumer_protocol
 from ottla.protocol.acls import AclOperation, ResourceType
+from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from ottla.broker.context import Context
@@ -21,8 +22,13 @@ if TYPE_CHECKING:
     )
 
 NEEDS = (
-    Need(AclOperation.READ, ResourceType.GROUP),
-    Need(AclOperation.DESCRIBE, ResourceType.TOPIC, when="topics are subscribed to"),
+    Need(AclOperation.READ, ResourceType.GROUP, named=("group_id",)),
+    Need(
+        AclOperation.DESCRIBE,
+        ResourceType.TOPIC,
+        when="topics are subscribed to",
+        lacking="the request is refused; what an expression matches is left out",
+    ),
 )
 CHUNKS = ()
 
@@ -31,4 +37,7 @@ def handle(request: ConsumerGroupHeartbeatRequest, context: Context) -> Pending[
     """Join, stay, or leave; answered when what the answer rests on is durable."""
     groups = context.services.groups.get()
     check_consumer_protocol(groups.settings, context.services.catalog)
+    for name in request.subscribed_topic_names or ():
+        if not context.may(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     return groups.consumer_heartbeat(request, context)

@@ -19,7 +19,7 @@ from ottla.protocol.api.create_partitions import CreatePartitionsRequest, Create
 if TYPE_CHECKING:
     from ottla.broker.context import Context
 
-NEEDS = (Need(AclOperation.ALTER, ResourceType.TOPIC),)
+NEEDS = (Need(AclOperation.ALTER, ResourceType.TOPIC, named=("topics", "name"), answered="results"),)
 CHUNKS = (Chunks(("topics",), ("results",)),)
 
 

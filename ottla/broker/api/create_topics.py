@@ -10,6 +10,7 @@ while here nothing but the disk is waited for.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,8 @@ from ottla.broker.metadata.change_requests import NewTopic, TopicResult
 from ottla.broker.runtime.pending import Pending
 from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from ottla.protocol.errors import ErrorCode
+from ottla.storage.formats.layout import CLUSTER_METADATA_TOPIC
 
 if TYPE_CHECKING:
     from ottla.broker.context import Context
@@ -27,8 +30,18 @@ FIRST_VERSION_WITH_CONFIGS = 5
 REPLICATION_FACTOR = 1
 
 NEEDS = (
-    Need(AclOperation.CREATE, ResourceType.TOPIC, unless=(AclOperation.CREATE, ResourceType.CLUSTER)),
-    Need(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, when="the answer has the configuration of the topic"),
+    Need(
+        AclOperation.CREATE,
+        ResourceType.TOPIC,
+        unless=(AclOperation.CREATE, ResourceType.CLUSTER),
+        lacking="the topic is refused",
+    ),
+    Need(
+        AclOperation.DESCRIBE_CONFIGS,
+        ResourceType.TOPIC,
+        when="the answer has the configuration of the topic",
+        lacking="the topic is created, and its configuration is left out",
+    ),
 )
 CHUNKS = (Chunks(("topics",), ("topics",)),)
 
@@ -46,14 +59,35 @@ def handle(request: CreateTopicsRequest, context: Context) -> Pending[CreateTopi
         )
         for topic in request.topics
     ]
+    times = Counter(topic.name for topic in asked)
+    refused = {topic.name for topic in asked if times[topic.name] == 1 and not _may_create(topic.name, context)}
 
     def done(results: Sequence[TopicResult]) -> None:
         unique = {result.name: result for result in results}
         described = _Described() if context.api_version >= FIRST_VERSION_WITH_CONFIGS else None
-        pending.complete(CreateTopicsResponse(topics=[_result(result, described) for result in unique.values()]))
+        answers = [_result(result, described, context) for result in unique.values()]
+        answers += [
+            CreateTopicsResponse.CreatableTopicResult(
+                name=name,
+                error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                error_message=ErrorCode.TOPIC_AUTHORIZATION_FAILED.message,
+            )
+            for name in refused
+        ]
+        pending.complete(CreateTopicsResponse(topics=answers))
 
-    context.services.catalog.create_topics(asked, done, validate_only=request.validate_only, charge=context.charge)
+    permitted = [topic for topic in asked if topic.name not in refused]
+    context.services.catalog.create_topics(permitted, done, validate_only=request.validate_only, charge=context.charge)
     return pending
+
+
+def _may_create(name: str, context: Context) -> bool:
+    """The topic of the metadata can be created by nobody, which says more than that the client may not."""
+    return (
+        name == CLUSTER_METADATA_TOPIC
+        or context.may(AclOperation.CREATE, ResourceType.CLUSTER)
+        or context.may(AclOperation.CREATE, ResourceType.TOPIC, name)
+    )
 
 
 class _Described:
@@ -78,7 +112,9 @@ class _Described:
         return self._entries[key]
 
 
-def _result(result: TopicResult, described: _Described | None) -> CreateTopicsResponse.CreatableTopicResult:
+def _result(
+    result: TopicResult, described: _Described | None, context: Context
+) -> CreateTopicsResponse.CreatableTopicResult:
     name = result.name or ""
     if result.failed:
         return CreateTopicsResponse.CreatableTopicResult(
@@ -86,6 +122,10 @@ def _result(result: TopicResult, described: _Described | None) -> CreateTopicsRe
         )
     if described is None or result.config is None:
         return CreateTopicsResponse.CreatableTopicResult(name=name, topic_id=result.id)
+    if not context.may(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name):
+        return CreateTopicsResponse.CreatableTopicResult(
+            name=name, topic_id=result.id, topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        )
     return CreateTopicsResponse.CreatableTopicResult(
         name=name,
         topic_id=result.id,

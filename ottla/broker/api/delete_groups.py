@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ottla.broker.runtime.pending import Pending
     from ottla.protocol.api.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 
-NEEDS = (Need(AclOperation.DELETE, ResourceType.GROUP),)
+NEEDS = (Need(AclOperation.DELETE, ResourceType.GROUP, named=("groups_names",), answered="results"),)
 CHUNKS = (Chunks(("groups_names",), ("results",)),)
 
 

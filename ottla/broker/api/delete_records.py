@@ -33,7 +33,7 @@ HIGH_WATERMARK = -1
 
 Result = DeleteRecordsResponse.DeleteRecordsPartitionResult
 
-NEEDS = (Need(AclOperation.DELETE, ResourceType.TOPIC),)
+NEEDS = (Need(AclOperation.DELETE, ResourceType.TOPIC, named=("topics", "name"), answered="topics"),)
 CHUNKS = (Chunks(("topics", "partitions"), ("topics", "partitions")),)
 
 

@@ -7,6 +7,7 @@ and an id, or with neither. `delete.topic.enable=false` is TOPIC_DELETION_DISABL
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -26,12 +27,18 @@ FIRST_VERSION_WITH_DELETION_DISABLED = 3
 ZERO_ID = UUID(int=0)
 
 NEEDS = (
-    Need(AclOperation.DELETE, ResourceType.TOPIC, unless=(AclOperation.DELETE, ResourceType.CLUSTER)),
+    Need(
+        AclOperation.DELETE,
+        ResourceType.TOPIC,
+        unless=(AclOperation.DELETE, ResourceType.CLUSTER),
+        lacking="the topic is refused",
+    ),
     Need(
         AclOperation.DESCRIBE,
         ResourceType.TOPIC,
-        when="the answer has the name of a topic",
+        when="the answer has the name of a topic, or says that there is none",
         unless=(AclOperation.DELETE, ResourceType.CLUSTER),
+        lacking="the topic is refused; asked for by id, the answer has no name",
     ),
 )
 CHUNKS = (
@@ -54,13 +61,34 @@ def handle(request: DeleteTopicsRequest, context: Context) -> Pending[DeleteTopi
     else:
         targets.extend(request.topic_names)
     pending: Pending[DeleteTopicsResponse] = Pending()
+    refused: dict[str | UUID, TopicResult] = {}
+    if context.services.authorizer is not None and context.services.config.delete_topic_enable:
+        times = Counter(targets)
+        refusals = ((target, _refusal(target, context)) for target in times if times[target] == 1)
+        refused = {target: refusal for target, refusal in refusals if refusal is not None}
 
     def done(results: Sequence[TopicResult]) -> None:
-        responses = [_result(result, context.api_version) for result in (*unclear, *results)]
+        responses = [_result(result, context.api_version) for result in (*unclear, *results, *refused.values())]
         pending.complete(DeleteTopicsResponse(responses=responses))
 
-    context.services.catalog.delete_topics(targets, done, charge=context.charge)
+    permitted = [target for target in targets if target not in refused]
+    context.services.catalog.delete_topics(permitted, done, charge=context.charge)
     return pending
+
+
+def _refusal(target: str | UUID, context: Context) -> TopicResult | None:
+    """What a client is answered that may not delete the topic; an id must not show it the name."""
+    topic = context.services.catalog.find_topic(target)
+    name = target if isinstance(target, str) else None if topic is None else topic.name
+    if name is None or context.may(AclOperation.DELETE, ResourceType.CLUSTER):
+        return None
+    may_see = context.may(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+    if may_see and (topic is None or context.may(AclOperation.DELETE, ResourceType.TOPIC, name)):
+        return None
+    error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if isinstance(target, UUID):
+        return TopicResult(name if may_see else None, target, error, error.message)
+    return TopicResult(name, error_code=error, error_message=error.message)
 
 
 def _result(result: TopicResult, version: int) -> DeleteTopicsResponse.DeletableTopicResult:

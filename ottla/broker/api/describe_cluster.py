@@ -21,7 +21,12 @@ BROKERS = 1
 CONTROLLERS = 2
 
 NEEDS = (
-    Need(AclOperation.DESCRIBE, ResourceType.CLUSTER, when="the authorized operations of the cluster are requested"),
+    Need(
+        AclOperation.DESCRIBE,
+        ResourceType.CLUSTER,
+        when="the authorized operations of the cluster are requested",
+        lacking="there are none",
+    ),
 )
 CHUNKS = ()
 
@@ -41,9 +46,15 @@ def handle(request: DescribeClusterRequest, context: Context) -> DescribeCluster
             )
         ],
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+            _operations(context) if request.include_cluster_authorized_operations else NOT_ASKED
         ),
     )
+
+
+def _operations(context: Context) -> int:
+    if not context.may(AclOperation.DESCRIBE, ResourceType.CLUSTER):
+        return 0
+    return context.operations(CLUSTER_OPERATIONS, ResourceType.CLUSTER)
 
 
 def _refuse(endpoint_type: int) -> DescribeClusterResponse:

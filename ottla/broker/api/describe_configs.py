@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.declarations import Chunks, Need
 from ottla.broker.metadata.image import BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
+from ottla.broker.security.config_rights import config_refusal
 from ottla.broker.telemetry.logger_levels import BROKER_LOGGER, describe_loggers
 from ottla.config.options import ConfigSource
 from ottla.config.resources import ClientMetricsConfig, GroupConfig
@@ -31,9 +32,14 @@ TYPES = (TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER, GROUP_RESOURCE, CLIENT_
 """Types of resources that have a configuration."""
 
 NEEDS = (
-    Need(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, when="a topic is named"),
-    Need(AclOperation.DESCRIBE_CONFIGS, ResourceType.GROUP, when="a group is named"),
-    Need(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, when="a broker, its loggers or client metrics are named"),
+    Need(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, when="a topic is named", lacking="the resource is refused"),
+    Need(AclOperation.DESCRIBE_CONFIGS, ResourceType.GROUP, when="a group is named", lacking="the resource is refused"),
+    Need(
+        AclOperation.DESCRIBE_CONFIGS,
+        ResourceType.CLUSTER,
+        when="a broker, its loggers or client metrics are named",
+        lacking="the resource is refused",
+    ),
 )
 CHUNKS = (Chunks(("resources",), ("results",)),)
 
@@ -74,6 +80,9 @@ def _describe(
 
 def _entries(resource: DescribeConfigsRequest.DescribeConfigsResource, context: Context) -> Sequence[ConfigEntry]:
     name, keys = resource.resource_name, resource.configuration_keys or None
+    refusal = config_refusal(context.may, AclOperation.DESCRIBE_CONFIGS, resource.resource_type, name)
+    if refusal is not None:
+        raise refusal
     if resource.resource_type == TOPIC_RESOURCE:
         problem = topic_name_problem(name)
         if problem is not None:

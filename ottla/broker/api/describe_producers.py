@@ -33,7 +33,7 @@ Answer = DescribeProducersResponse
 PartitionResponse = DescribeProducersResponse.PartitionResponse
 ProducerState = DescribeProducersResponse.ProducerState
 
-NEEDS = (Need(AclOperation.READ, ResourceType.TOPIC),)
+NEEDS = (Need(AclOperation.READ, ResourceType.TOPIC, named=("topics", "name"), answered="topics"),)
 CHUNKS = (Chunks(("topics", "partition_indexes"), ("topics", "partitions")),)
 
 

@@ -34,7 +34,13 @@ ZERO_ID = UUID(int=0)
 ResponseTopic = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
 ResponsePartition = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition
 
-NEEDS = (Need(AclOperation.DESCRIBE, ResourceType.TOPIC),)
+NEEDS = (
+    Need(
+        AclOperation.DESCRIBE,
+        ResourceType.TOPIC,
+        lacking="the topic is refused; where all topics are asked for, it is left out",
+    ),
+)
 CHUNKS = ()
 
 
@@ -49,14 +55,19 @@ def handle(request: DescribeTopicPartitionsRequest, context: Context) -> Describ
     room = max(1, min(request.response_partition_limit, MAX_PARTITIONS_PER_PAGE))
     topics = context.services.catalog.topics
     names = sorted(asked or topics)
-    reported = []
+    reported: list[ResponseTopic] = []
+    refused: list[ResponseTopic] = []
     next_cursor = None
     for name in names:
         if cursor is not None and name < cursor.topic_name:
             continue
+        if not context.may(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
+            if asked:
+                refused.append(_unauthorized(name))
+            continue
         topic = topics.get(name)
         if topic is None:
-            reported.append(_refuse(name))
+            reported.append(_refuse(name, context))
             continue
         first = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
         last = min(len(topic.partitions), first + room)
@@ -66,7 +77,7 @@ def handle(request: DescribeTopicPartitionsRequest, context: Context) -> Describ
         if last < len(topic.partitions):
             next_cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=max(first, last))
             break
-    return DescribeTopicPartitionsResponse(topics=reported, next_cursor=next_cursor)
+    return DescribeTopicPartitionsResponse(topics=reported + refused, next_cursor=next_cursor)
 
 
 def _describe(topic: Topic, first: int, last: int, context: Context) -> ResponseTopic:
@@ -90,11 +101,18 @@ def _describe(topic: Topic, first: int, last: int, context: Context) -> Response
             )
             for partition in described
         ],
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=context.operations(TOPIC_OPERATIONS, ResourceType.TOPIC, topic.name),
     )
 
 
-def _refuse(name: str) -> ResponseTopic:
+def _unauthorized(name: str) -> ResponseTopic:
+    """A topic that the client may not see, and of which it is not said whether there is one."""
+    return ResponseTopic(
+        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name, topic_id=ZERO_ID, is_internal=False, partitions=[]
+    )
+
+
+def _refuse(name: str, context: Context) -> ResponseTopic:
     error = (
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic_name_problem(name) is None else ErrorCode.INVALID_TOPIC_EXCEPTION
     )
@@ -104,5 +122,5 @@ def _refuse(name: str) -> ResponseTopic:
         topic_id=ZERO_ID,
         is_internal=name in INTERNAL_TOPICS,
         partitions=[],
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=context.operations(TOPIC_OPERATIONS, ResourceType.TOPIC, name),
     )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 FIRST_VERSION_WITH_FENCED = 2
 
-NEEDS = (Need(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID),)
+NEEDS = (Need(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, named=("transactional_id",)),)
 CHUNKS = ()
 
 

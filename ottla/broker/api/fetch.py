@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING
 from ottla.broker.declarations import Need
 from ottla.broker.fetch.delayed_fetch import answer_or_park
 from ottla.broker.fetch.fetch_read import FetchRead
+from ottla.broker.fetch.fetch_rights import reading_rights
 from ottla.broker.fetch.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchTarget
 from ottla.protocol.acls import AclOperation, ResourceType
 
@@ -43,8 +44,18 @@ if TYPE_CHECKING:
     from ottla.protocol.api.fetch import FetchRequest, FetchResponse
 
 NEEDS = (
-    Need(AclOperation.READ, ResourceType.TOPIC, when="a consumer fetches"),
-    Need(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, when="a replica fetches"),
+    Need(
+        AclOperation.READ,
+        ResourceType.TOPIC,
+        when="a consumer fetches",
+        lacking="the partitions of the topic are refused",
+    ),
+    Need(
+        AclOperation.CLUSTER_ACTION,
+        ResourceType.CLUSTER,
+        when="a replica fetches",
+        lacking="all partitions are refused, with TOPIC_AUTHORIZATION_FAILED",
+    ),
 )
 CHUNKS = ()
 
@@ -55,7 +66,13 @@ def handle(request: FetchRequest, context: Context) -> FetchResponse | Pending[F
     on_throttled: Callable[[], None] | None = None
     if context.quota is not None and session is not None:
         on_throttled = partial(context.services.fetch_sessions.close, session.id)
-    read = FetchRead(request, context, context.services, session, targets, on_throttled)
+    may_read = reading_rights(request, context, context.services.authorizer)
+    if may_read is not None:
+        # All of them now: what is read in later steps is learnt before they would ask.
+        for topic in {target.topic: context.services.catalog.find_topic(target.topic) for target in targets}.values():
+            if topic is not None:
+                may_read(topic.name)
+    read = FetchRead(request, context, context.services, session, targets, on_throttled, may_read)
     return answer_or_park(read, context.services, request.max_wait_ms)
 
 

@@ -34,8 +34,13 @@ FIRST_BATCHED_VERSION = 4
 NOBODY = -1
 
 NEEDS = (
-    Need(AclOperation.DESCRIBE, ResourceType.GROUP, when="the key is a group"),
-    Need(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, when="the key is a transactional id"),
+    Need(AclOperation.DESCRIBE, ResourceType.GROUP, when="the key is a group", lacking="the key is refused"),
+    Need(
+        AclOperation.DESCRIBE,
+        ResourceType.TRANSACTIONAL_ID,
+        when="the key is a transactional id",
+        lacking="the key is refused",
+    ),
 )
 CHUNKS = (Chunks(("coordinator_keys",), ("coordinators",)),)
 
@@ -60,7 +65,7 @@ def handle(request: FindCoordinatorRequest, context: Context) -> Pending[FindCoo
             found[place] = _here(key, context) if error is None else _nowhere(key, error)
             complete()
 
-        refusal = _refusal(key, request.key_type)
+        refusal = _refusal(key, request.key_type, context)
         if refusal is not None:
             prepared(refusal)
         elif request.key_type == GROUP:
@@ -89,7 +94,11 @@ def _single(answer: Coordinator) -> FindCoordinatorResponse:
     )
 
 
-def _refusal(key: str, key_type: int) -> KafkaError | None:
+def _refusal(key: str, key_type: int, context: Context) -> KafkaError | None:
+    if key_type == GROUP and not context.may(AclOperation.DESCRIBE, ResourceType.GROUP, key):
+        return KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if key_type == TRANSACTION and not context.may(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key):
+        return KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if key_type not in (GROUP, TRANSACTION):
         return KafkaError(ErrorCode.INVALID_REQUEST, f"coordinators of key type {key_type} are not served")
     if key_type == TRANSACTION and not key:

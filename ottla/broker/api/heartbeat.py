@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ottla.broker.runtime.pending import Pending
     from ottla.protocol.api.heartbeat import HeartbeatRequest, HeartbeatResponse
 
-NEEDS = (Need(AclOperation.READ, ResourceType.GROUP),)
+NEEDS = (Need(AclOperation.READ, ResourceType.GROUP, named=("group_id",)),)
 CHUNKS = ()
 
 

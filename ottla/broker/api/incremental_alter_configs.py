@@ -14,6 +14,7 @@ from ottla.broker.declarations import Chunks, Need
 from ottla.broker.metadata.change_requests import ConfigRequest, ConfigResult
 from ottla.broker.metadata.config_plans import check_node_id
 from ottla.broker.runtime.pending import Pending
+from ottla.broker.security.config_rights import config_refusal
 from ottla.broker.telemetry.logger_levels import BROKER_LOGGER, check_logger_changes, set_logger_levels
 from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api.incremental_alter_configs import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
@@ -23,9 +24,14 @@ if TYPE_CHECKING:
     from ottla.broker.context import Context
 
 NEEDS = (
-    Need(AclOperation.ALTER_CONFIGS, ResourceType.TOPIC, when="a topic is named"),
-    Need(AclOperation.ALTER_CONFIGS, ResourceType.GROUP, when="a group is named"),
-    Need(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER, when="a broker, its loggers or client metrics are named"),
+    Need(AclOperation.ALTER_CONFIGS, ResourceType.TOPIC, when="a topic is named", lacking="the resource is refused"),
+    Need(AclOperation.ALTER_CONFIGS, ResourceType.GROUP, when="a group is named", lacking="the resource is refused"),
+    Need(
+        AclOperation.ALTER_CONFIGS,
+        ResourceType.CLUSTER,
+        when="a broker, its loggers or client metrics are named",
+        lacking="the resource is refused",
+    ),
 )
 CHUNKS = (Chunks(("resources",), ("responses",)),)
 
@@ -41,17 +47,25 @@ def handle(request: IncrementalAlterConfigsRequest, context: Context) -> Pending
         )
         for resource in request.resources
     ]
-    stored = [one for one in asked if one.resource_type != BROKER_LOGGER]
+    refused = [_refusal(one, context) for one in asked]
+    stored = [
+        one
+        for one, refusal in zip(asked, refused, strict=True)
+        if refusal is None and one.resource_type != BROKER_LOGGER
+    ]
 
     def done(results: Sequence[ConfigResult]) -> None:
         rest = iter(results)
         responses = [
             _result(
-                _alter_loggers(one, context, validate_only=request.validate_only)
-                if one.resource_type == BROKER_LOGGER
-                else next(rest)
+                refusal
+                or (
+                    _alter_loggers(one, context, validate_only=request.validate_only)
+                    if one.resource_type == BROKER_LOGGER
+                    else next(rest)
+                )
             )
-            for one in asked
+            for one, refusal in zip(asked, refused, strict=True)
         ]
         pending.complete(IncrementalAlterConfigsResponse(responses=responses))
 
@@ -68,6 +82,11 @@ def _alter_loggers(one: ConfigRequest, context: Context, *, validate_only: bool)
     if not validate_only:
         set_logger_levels(one.changes)
     return ConfigResult(one.resource_type, one.name)
+
+
+def _refusal(asked: ConfigRequest, context: Context) -> ConfigResult | None:
+    error = config_refusal(context.may, AclOperation.ALTER_CONFIGS, asked.resource_type, asked.name)
+    return None if error is None else ConfigResult(asked.resource_type, asked.name, error.code, error.message)
 
 
 def _result(result: ConfigResult) -> IncrementalAlterConfigsResponse.AlterConfigsResourceResponse:

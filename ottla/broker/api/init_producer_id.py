@@ -26,12 +26,18 @@ NO_PRODUCER_ID = NO_PRODUCER_EPOCH = -1
 FIRST_VERSION_WITH_FENCED = 4
 
 NEEDS = (
-    Need(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, when="a transactional id is given"),
+    Need(
+        AclOperation.WRITE,
+        ResourceType.TRANSACTIONAL_ID,
+        when="a transactional id is given",
+        named=("transactional_id",),
+    ),
     Need(
         AclOperation.IDEMPOTENT_WRITE,
         ResourceType.CLUSTER,
         when="no transactional id is given",
         unless=(AclOperation.WRITE, ResourceType.TOPIC),
+        lacking="the request is refused",
     ),
 )
 CHUNKS = ()
@@ -40,7 +46,13 @@ CHUNKS = ()
 def handle(
     request: InitProducerIdRequest, context: Context
 ) -> InitProducerIdResponse | Pending[InitProducerIdResponse]:
-    """Give the next id of the block."""
+    """Give the next id of the block. Raises KafkaError CLUSTER_AUTHORIZATION_FAILED for who may write nowhere."""
+    if (
+        request.transactional_id is None
+        and not context.may(AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER)
+        and not context.may_somewhere(AclOperation.WRITE, ResourceType.TOPIC)
+    ):
+        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a producer has both an id and an epoch, or neither")
     transactional_id = request.transactional_id

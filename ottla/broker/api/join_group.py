@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ottla.broker.runtime.pending import Pending
     from ottla.protocol.api.join_group import JoinGroupRequest, JoinGroupResponse
 
-NEEDS = (Need(AclOperation.READ, ResourceType.GROUP),)
+NEEDS = (Need(AclOperation.READ, ResourceType.GROUP, named=("group_id",)),)
 CHUNKS = ()
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ottla.broker.runtime.pending import Pending
     from ottla.protocol.api.leave_group import LeaveGroupRequest, LeaveGroupResponse
 
-NEEDS = (Need(AclOperation.READ, ResourceType.GROUP),)
+NEEDS = (Need(AclOperation.READ, ResourceType.GROUP, named=("group_id",)),)
 CHUNKS = (Chunks(("members",), ("members",)),)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.declarations import Need
+from ottla.broker.runtime.pending import changed
 from ottla.protocol.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
@@ -16,10 +17,30 @@ if TYPE_CHECKING:
     from ottla.broker.runtime.pending import Pending
     from ottla.protocol.api.list_groups import ListGroupsRequest, ListGroupsResponse
 
-NEEDS = (Need(AclOperation.DESCRIBE, ResourceType.GROUP, unless=(AclOperation.DESCRIBE, ResourceType.CLUSTER)),)
+NEEDS = (
+    Need(
+        AclOperation.DESCRIBE,
+        ResourceType.GROUP,
+        unless=(AclOperation.DESCRIBE, ResourceType.CLUSTER),
+        lacking="the group is left out",
+    ),
+)
 CHUNKS = ()
 
 
 def handle(request: ListGroupsRequest, context: Context) -> Pending[ListGroupsResponse]:
     """Answer with what is durable."""
-    return context.services.groups.get().list_groups(request, context)
+    answer = context.services.groups.get().list_groups(request, context)
+    if context.may(AclOperation.DESCRIBE, ResourceType.CLUSTER):
+        return answer
+
+    def filtered(response: ListGroupsResponse) -> ListGroupsResponse:
+        return response.replace(
+            groups=[
+                group
+                for group in response.groups
+                if context.may(AclOperation.DESCRIBE, ResourceType.GROUP, group.group_id)
+            ]
+        )
+
+    return changed(answer, filtered)

@@ -41,7 +41,7 @@ NO_EPOCH = -1
 
 Answer = ListOffsetsResponse.ListOffsetsPartitionResponse
 
-NEEDS = (Need(AclOperation.DESCRIBE, ResourceType.TOPIC),)
+NEEDS = (Need(AclOperation.DESCRIBE, ResourceType.TOPIC, named=("topics", "name"), answered="topics"),)
 CHUNKS = (Chunks(("topics", "partitions"), ("topics", "partitions")),)
 
 

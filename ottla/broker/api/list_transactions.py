@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.declarations import Need
+from ottla.broker.runtime.pending import changed
 from ottla.protocol.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
@@ -16,10 +17,23 @@ if TYPE_CHECKING:
     from ottla.broker.runtime.pending import Pending
     from ottla.protocol.api.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 
-NEEDS = (Need(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID),)
+NEEDS = (Need(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, lacking="the id is left out"),)
 CHUNKS = ()
 
 
 def handle(request: ListTransactionsRequest, context: Context) -> Pending[ListTransactionsResponse]:
     """Those that pass all filters."""
-    return context.services.transactions.get().list(request)
+    answer = context.services.transactions.get().list(request)
+    if context.services.authorizer is None:
+        return answer
+
+    def filtered(response: ListTransactionsResponse) -> ListTransactionsResponse:
+        return response.replace(
+            transaction_states=[
+                one
+                for one in response.transaction_states
+                if context.may(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, one.transactional_id)
+            ]
+        )
+
+    return changed(answer, filtered)

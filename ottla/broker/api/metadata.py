@@ -11,7 +11,7 @@ in the order of the request.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -38,14 +38,24 @@ FIRST_VERSION_WITH_IDS = 12
 ZERO_ID = UUID(int=0)
 
 NEEDS = (
-    Need(AclOperation.DESCRIBE, ResourceType.TOPIC),
+    Need(
+        AclOperation.DESCRIBE,
+        ResourceType.TOPIC,
+        lacking="the topic is refused; where all topics are asked for, it is left out",
+    ),
     Need(
         AclOperation.CREATE,
         ResourceType.TOPIC,
         when="a topic is to be created",
         unless=(AclOperation.CREATE, ResourceType.CLUSTER),
+        lacking="the topic is refused",
     ),
-    Need(AclOperation.DESCRIBE, ResourceType.CLUSTER, when="the authorized operations of the cluster are requested"),
+    Need(
+        AclOperation.DESCRIBE,
+        ResourceType.CLUSTER,
+        when="the authorized operations of the cluster are requested",
+        lacking="there are none",
+    ),
 )
 CHUNKS = (Chunks(("topics",), ("topics",)),)
 
@@ -54,16 +64,29 @@ def handle(request: MetadataRequest, context: Context) -> MetadataResponse | Pen
     """Answer at once, or once the missing topics are there. Raises KafkaError INVALID_REQUEST."""
     catalog = context.services.catalog
     if request.topics is None or (context.api_version == 0 and not request.topics):
-        return _respond(request, context, [_describe(request, context, topic) for topic in catalog.topics.values()])
+        seen = (topic for topic in catalog.topics.values() if _may_see(topic.name, context))
+        return _respond(request, context, [_describe(request, context, topic) for topic in seen])
     targets = _targets(request, context)
-    missing = [name for name in targets if isinstance(name, str) and _may_create(name, request, context)]
+    refused = _refused(targets, context)
+    missing = [
+        name
+        for name in targets
+        if isinstance(name, str) and name not in refused and _would_create(name, request, context)
+    ]
+    refused.update(name for name in missing if not _may_create(name, context))
+    missing = [name for name in missing if name not in refused]
+    failed: dict[str | UUID, ErrorCode] = {}
+
+    def look_up(target: str | UUID) -> MetadataResponse.MetadataResponseTopic:
+        return _unauthorized(target) if target in refused else _look_up(request, context, target, failed)
+
     if not missing:
-        return _respond(request, context, [_look_up(request, context, target, {}) for target in targets])
+        return _respond(request, context, [look_up(target) for target in targets])
     pending: Pending[MetadataResponse] = Pending()
 
     def created(results: Sequence[TopicResult]) -> None:
-        failed = {result.name: result.error_code for result in results if result.failed and result.name}
-        pending.complete(_respond(request, context, [_look_up(request, context, target, failed) for target in targets]))
+        failed.update((result.name, result.error_code) for result in results if result.failed and result.name)
+        pending.complete(_respond(request, context, [look_up(target) for target in targets]))
 
     catalog.auto_create(missing, created, charge=context.charge)
     return pending
@@ -84,7 +107,41 @@ def _targets(request: MetadataRequest, context: Context) -> list[str | UUID]:
     return list(targets)
 
 
-def _may_create(name: str, request: MetadataRequest, context: Context) -> bool:
+def _refused(targets: list[str | UUID], context: Context) -> set[str | UUID]:
+    """Those that the client may not see, whether there is such a topic or not; an id without a topic names nothing."""
+    if context.services.authorizer is None:
+        return set()
+    refused: set[str | UUID] = set()
+    for target in targets:
+        topic = context.services.catalog.find_topic(target) if isinstance(target, UUID) else None
+        name = target if isinstance(target, str) else None if topic is None else topic.name
+        if name is not None and not _may_see(name, context):
+            refused.add(target)
+    return refused
+
+
+def _unauthorized(target: str | UUID) -> MetadataResponse.MetadataResponseTopic:
+    """A topic that the client may not see; it is not said whether there is one of this name."""
+    return MetadataResponse.MetadataResponseTopic(
+        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        name=target if isinstance(target, str) else None,
+        topic_id=target if isinstance(target, UUID) else ZERO_ID,
+        is_internal=False,
+        partitions=[],
+    )
+
+
+def _may_see(name: str, context: Context) -> bool:
+    return context.may(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+
+
+def _may_create(name: str, context: Context) -> bool:
+    return context.may(AclOperation.CREATE, ResourceType.CLUSTER) or context.may(
+        AclOperation.CREATE, ResourceType.TOPIC, name
+    )
+
+
+def _would_create(name: str, request: MetadataRequest, context: Context) -> bool:
     return (
         name not in context.services.catalog.topics
         and request.allow_auto_topic_creation
@@ -95,7 +152,7 @@ def _may_create(name: str, request: MetadataRequest, context: Context) -> bool:
 
 
 def _look_up(
-    request: MetadataRequest, context: Context, target: str | UUID, failed: dict[str, ErrorCode]
+    request: MetadataRequest, context: Context, target: str | UUID, failed: Mapping[str | UUID, ErrorCode]
 ) -> MetadataResponse.MetadataResponseTopic:
     topic = context.services.catalog.find_topic(target)
     if topic is not None:
@@ -113,8 +170,20 @@ def _look_up(
         topic_id=ZERO_ID,
         is_internal=target in INTERNAL_TOPICS,
         partitions=[],
-        topic_authorized_operations=TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED,
+        topic_authorized_operations=_topic_operations(request, context, target),
     )
+
+
+def _topic_operations(request: MetadataRequest, context: Context, name: str) -> int:
+    if not request.include_topic_authorized_operations:
+        return NOT_ASKED
+    return context.operations(TOPIC_OPERATIONS, ResourceType.TOPIC, name)
+
+
+def _cluster_operations(context: Context) -> int:
+    if not context.may(AclOperation.DESCRIBE, ResourceType.CLUSTER):
+        return 0
+    return context.operations(CLUSTER_OPERATIONS, ResourceType.CLUSTER)
 
 
 def _describe(request: MetadataRequest, context: Context, topic: Topic) -> MetadataResponse.MetadataResponseTopic:
@@ -136,7 +205,7 @@ def _describe(request: MetadataRequest, context: Context, topic: Topic) -> Metad
             )
             for partition in described
         ],
-        topic_authorized_operations=TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED,
+        topic_authorized_operations=_topic_operations(request, context, topic.name),
     )
 
 
@@ -155,6 +224,6 @@ def _respond(
         controller_id=broker.node_id,
         topics=topics,
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+            _cluster_operations(context) if request.include_cluster_authorized_operations else NOT_ASKED
         ),
     )

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 Result = OffsetCommitResponse.OffsetCommitResponsePartition
 
 NEEDS = (
-    Need(AclOperation.READ, ResourceType.GROUP),
-    Need(AclOperation.READ, ResourceType.TOPIC),
+    Need(AclOperation.READ, ResourceType.GROUP, named=("group_id",)),
+    Need(AclOperation.READ, ResourceType.TOPIC, named=("topics", "name"), answered="topics"),
 )
 CHUNKS = (Chunks(("topics", "partitions"), ("topics", "partitions")),)
 

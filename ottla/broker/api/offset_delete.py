@@ -16,13 +16,15 @@ from ottla.protocol.api.offset_delete import OffsetDeleteRequest, OffsetDeleteRe
 from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from ottla.broker.context import Context
 
 Result = OffsetDeleteResponse.OffsetDeleteResponsePartition
 
 NEEDS = (
-    Need(AclOperation.DELETE, ResourceType.GROUP),
-    Need(AclOperation.READ, ResourceType.TOPIC),
+    Need(AclOperation.DELETE, ResourceType.GROUP, named=("group_id",)),
+    Need(AclOperation.READ, ResourceType.TOPIC, lacking="the partitions of the topic are refused"),
 )
 CHUNKS = (Chunks(("topics", "partitions"), ("topics", "partitions")),)
 
@@ -32,7 +34,11 @@ def handle(request: OffsetDeleteRequest, context: Context) -> Pending[OffsetDele
     topics = context.services.catalog.topics
     pending: Pending[OffsetDeleteResponse] = Pending()
     known = []
+    refused = set()
     for asked in request.topics:
+        if not context.may(AclOperation.READ, ResourceType.TOPIC, asked.name):
+            refused.add(asked.name)
+            continue
         count = len(topics[asked.name].partitions) if asked.name in topics else 0
         existing = [each for each in asked.partitions if 0 <= each.partition_index < count]
         if existing:
@@ -43,29 +49,33 @@ def handle(request: OffsetDeleteRequest, context: Context) -> Pending[OffsetDele
             assert done.error is not None
             pending.fail(done.error)
         else:
-            pending.complete(_merged(request, done.response))
+            pending.complete(_merged(request, done.response, refused))
 
     context.services.groups.get().delete_offsets(request.replace(topics=known), context).then(deleted)
     return pending
 
 
-def _merged(request: OffsetDeleteRequest, response: OffsetDeleteResponse) -> OffsetDeleteResponse:
+def _merged(
+    request: OffsetDeleteRequest, response: OffsetDeleteResponse, refused: Collection[str]
+) -> OffsetDeleteResponse:
     """Every partition that was asked for; those that the coordinator has not seen do not exist."""
     codes = {
         (topic.name, result.partition_index): result.error_code
         for topic in response.topics
         for result in topic.partitions
     }
-    missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def code(topic: str, index: int) -> int:
+        if topic in refused:
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return codes.get((topic, index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
     return OffsetDeleteResponse(
         topics=[
             OffsetDeleteResponse.OffsetDeleteResponseTopic(
                 name=topic.name,
                 partitions=[
-                    Result(
-                        partition_index=each.partition_index,
-                        error_code=codes.get((topic.name, each.partition_index), missing),
-                    )
+                    Result(partition_index=each.partition_index, error_code=code(topic.name, each.partition_index))
                     for each in topic.partitions
                 ],
             )

@@ -12,16 +12,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.declarations import Chunks, Need
+from ottla.broker.runtime.pending import changed
 from ottla.protocol.acls import AclOperation, ResourceType
+from ottla.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from ottla.broker.context import Context
+    from ottla.broker.groups.coordinator import GroupCoordinator
     from ottla.broker.runtime.pending import Pending
-    from ottla.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+
+FIRST_VERSION_WITH_GROUPS = 8
+NO_OFFSET = -1
 
 NEEDS = (
-    Need(AclOperation.DESCRIBE, ResourceType.GROUP),
-    Need(AclOperation.DESCRIBE, ResourceType.TOPIC),
+    Need(AclOperation.DESCRIBE, ResourceType.GROUP, lacking="the group is refused"),
+    Need(
+        AclOperation.DESCRIBE,
+        ResourceType.TOPIC,
+        lacking="the partitions of the topic are refused; where all topics are asked for, it is left out",
+    ),
 )
 CHUNKS = (
     Chunks(("groups", "topics", "partition_indexes"), ("groups", "topics", "partitions")),
@@ -31,4 +41,99 @@ CHUNKS = (
 
 def handle(request: OffsetFetchRequest, context: Context) -> Pending[OffsetFetchResponse]:
     """Answer with what is durable."""
-    return context.services.groups.get().fetch_offsets(request, context)
+    groups = context.services.groups.get()
+    if context.services.authorizer is None:
+        return groups.fetch_offsets(request, context)
+    if context.api_version >= FIRST_VERSION_WITH_GROUPS:
+        return _fetch_permitted_groups(request, context, groups)
+    return _fetch_permitted(request, context, groups)
+
+
+def _fetch_permitted(
+    request: OffsetFetchRequest, context: Context, groups: GroupCoordinator
+) -> Pending[OffsetFetchResponse]:
+    if not context.may(AclOperation.DESCRIBE, ResourceType.GROUP, request.group_id):
+        raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    topics = request.topics
+    asked = None if topics is None else [topic for topic in topics if _may_see(topic.name, context)]
+
+    def permitted(response: OffsetFetchResponse) -> OffsetFetchResponse:
+        seen = [topic for topic in response.topics if _may_see(topic.name, context)]
+        refused = [
+            OffsetFetchResponse.OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponse.OffsetFetchResponsePartition(
+                        partition_index=index,
+                        committed_offset=NO_OFFSET,
+                        metadata="",
+                        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                    )
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in topics or ()
+            if not _may_see(topic.name, context)
+        ]
+        return response.replace(topics=seen + refused)
+
+    return changed(groups.fetch_offsets(request.replace(topics=asked), context), permitted)
+
+
+def _fetch_permitted_groups(
+    request: OffsetFetchRequest, context: Context, groups: GroupCoordinator
+) -> Pending[OffsetFetchResponse]:
+    refused = [
+        group for group in request.groups if not context.may(AclOperation.DESCRIBE, ResourceType.GROUP, group.group_id)
+    ]
+    asked = [group for group in request.groups if group not in refused]
+    stripped = [
+        group
+        if group.topics is None
+        else group.replace(topics=[topic for topic in group.topics if _may_see(topic.name, context)])
+        for group in asked
+    ]
+
+    def permitted(response: OffsetFetchResponse) -> OffsetFetchResponse:
+        answers = [_permitted(group, answer, context) for group, answer in zip(asked, response.groups, strict=True)]
+        answers += [
+            OffsetFetchResponse.OffsetFetchResponseGroup(
+                group_id=group.group_id, topics=[], error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED
+            )
+            for group in refused
+        ]
+        return response.replace(groups=answers)
+
+    return changed(groups.fetch_offsets(request.replace(groups=stripped), context), permitted)
+
+
+def _permitted(
+    asked: OffsetFetchRequest.OffsetFetchRequestGroup,
+    answer: OffsetFetchResponse.OffsetFetchResponseGroup,
+    context: Context,
+) -> OffsetFetchResponse.OffsetFetchResponseGroup:
+    """The answer of one group, without topics that the client may not see, and with those that it asked for refused."""
+    if answer.error_code:
+        return answer
+    seen = [topic for topic in answer.topics if _may_see(topic.name, context)]
+    refused = [
+        OffsetFetchResponse.OffsetFetchResponseTopics(
+            name=topic.name,
+            partitions=[
+                OffsetFetchResponse.OffsetFetchResponsePartitions(
+                    partition_index=index,
+                    committed_offset=NO_OFFSET,
+                    metadata="",
+                    error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                )
+                for index in topic.partition_indexes
+            ],
+        )
+        for topic in asked.topics or ()
+        if not _may_see(topic.name, context)
+    ]
+    return answer.replace(topics=seen + refused)
+
+
+def _may_see(topic: str, context: Context) -> bool:
+    return context.may(AclOperation.DESCRIBE, ResourceType.TOPIC, topic)

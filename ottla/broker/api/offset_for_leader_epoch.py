@@ -21,7 +21,15 @@ if TYPE_CHECKING:
 EpochEndOffset = OffsetForLeaderEpochResponse.EpochEndOffset
 NO_EPOCH = -1
 
-NEEDS = (Need(AclOperation.DESCRIBE, ResourceType.TOPIC, unless=(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)),)
+NEEDS = (
+    Need(
+        AclOperation.DESCRIBE,
+        ResourceType.TOPIC,
+        unless=(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
+        named=("topics", "topic"),
+        answered="topics",
+    ),
+)
 CHUNKS = (Chunks(("topics", "partitions"), ("topics", "partitions")),)
 
 

@@ -28,6 +28,7 @@ from ottla.broker.runtime.pending import Pending
 from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.records.batch import has_transactional_header
 from ottla.storage.log.append import AppendEntry, AppendResult, Refused
 
 if TYPE_CHECKING:
@@ -41,10 +42,16 @@ PartitionResponse = ProduceResponse.PartitionProduceResponse
 
 ACKS_ALL = -1
 FIRST_VERSION_WITH_BATCHES = 3
+FIRST_VERSION_WITH_IDS = 13
 
 NEEDS = (
-    Need(AclOperation.WRITE, ResourceType.TOPIC),
-    Need(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, when="a transactional id is given"),
+    Need(AclOperation.WRITE, ResourceType.TOPIC, lacking="the partitions of the topic are refused"),
+    Need(
+        AclOperation.WRITE,
+        ResourceType.TRANSACTIONAL_ID,
+        when="a batch is part of a transaction",
+        lacking="the request is refused",
+    ),
 )
 CHUNKS = ()
 
@@ -54,6 +61,9 @@ def handle(request: ProduceRequest, context: Context) -> Pending[ProduceResponse
     acks = request.acks
     if acks not in (ACKS_ALL, 0, 1):
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks}; it must be -1, 0 or 1")
+    may_be_refused = context.services.authorizer is not None
+    if may_be_refused:
+        _check_transactional_id(request, context)
     produce = _Produce(request, context)
     version = context.api_version
     is_transactional = request.transactional_id is not None
@@ -61,6 +71,8 @@ def handle(request: ProduceRequest, context: Context) -> Pending[ProduceResponse
     transactional: list[tuple[int, Partition, memoryview]] = []
     for topic_data in request.topic_data:
         topic, missing = _find_topic(topic_data, context)
+        if may_be_refused and not _may_write(topic_data, topic, context):
+            topic, missing = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
         for data in topic_data.partition_data:
             index = produce.expect(data.index)
             try:
@@ -86,6 +98,28 @@ def handle(request: ProduceRequest, context: Context) -> Pending[ProduceResponse
     if acks == 0 and not produce.pending.parks:
         return None
     return produce.pending
+
+
+def _check_transactional_id(request: ProduceRequest, context: Context) -> None:
+    """Raises KafkaError where a batch is part of a transaction whose id the client may not use."""
+    is_transactional = any(
+        isinstance(data.records, memoryview) and has_transactional_header(data.records)
+        for topic in request.topic_data
+        for data in topic.partition_data
+    )
+    transactional_id = request.transactional_id
+    if is_transactional and (
+        transactional_id is None or not context.may(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+    ):
+        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+
+
+def _may_write(data: ProduceRequest.TopicProduceData, topic: Topic | None, context: Context) -> bool:
+    """Asked before it is said whether there is such a topic; an id without a topic names nothing."""
+    if context.api_version < FIRST_VERSION_WITH_IDS:
+        return context.may(AclOperation.WRITE, ResourceType.TOPIC, data.name)
+    found = context.services.catalog.find_topic(data.topic_id)
+    return found is None or context.may(AclOperation.WRITE, ResourceType.TOPIC, found.name)
 
 
 def _admit(
@@ -140,7 +174,7 @@ def _convert(old: list[tuple[int, Partition, memoryview]], produce: _Produce, co
 
 def _find_topic(data: ProduceRequest.TopicProduceData, context: Context) -> tuple[Topic | None, ErrorCode]:
     """The topic, and the code for a partition that is not there."""
-    by_id = context.api_version >= 13
+    by_id = context.api_version >= FIRST_VERSION_WITH_IDS
     topic = context.services.catalog.find_topic(data.topic_id if by_id else data.name)
     missing = ErrorCode.UNKNOWN_TOPIC_ID if by_id and topic is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if topic is not None and topic.is_internal:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ottla.broker.runtime.pending import Pending
     from ottla.protocol.api.sync_group import SyncGroupRequest, SyncGroupResponse
 
-NEEDS = (Need(AclOperation.READ, ResourceType.GROUP),)
+NEEDS = (Need(AclOperation.READ, ResourceType.GROUP, named=("group_id",)),)
 CHUNKS = ()
 
 

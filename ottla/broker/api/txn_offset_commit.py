@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 Result = TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition
 
 NEEDS = (
-    Need(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID),
-    Need(AclOperation.READ, ResourceType.GROUP),
-    Need(AclOperation.READ, ResourceType.TOPIC),
+    Need(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, named=("transactional_id",)),
+    Need(AclOperation.READ, ResourceType.GROUP, named=("group_id",)),
+    Need(AclOperation.READ, ResourceType.TOPIC, named=("topics", "name"), answered="topics"),
 )
 CHUNKS = (Chunks(("topics", "partitions"), ("topics", "partitions")),)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from ottla.broker.fetch.delayed_fetch import answer_or_park
 from ottla.broker.fetch.fetch_read import FetchRead
+from ottla.broker.fetch.fetch_rights import reading_rights
 from ottla.broker.fetch.fetch_sessions import FetchTarget
 from ottla.broker.fetch.parked_fetches import ParkedFetch, SharedReads
 from ottla.protocol.errors import KafkaError
@@ -66,7 +67,9 @@ class SlowPath:
 
         def handle(request: FetchRequest, context: Context) -> FetchResponse | Pending[FetchResponse]:
             targets = targets_of(request, context.api_version)
-            return answer_or_park(FetchRead(request, context, services, session, targets), services, wait_ms)
+            may_read = reading_rights(request, context, services.authorizer)
+            read = FetchRead(request, context, services, session, targets, may_read=may_read)
+            return answer_or_park(read, services, wait_ms)
 
         self._go_on(fetch, frame, self.peer, handle, started_ns)
 

@@ -46,7 +46,8 @@ FIRST_VERSION_WITH_ZSTD = 10
 class FetchRead:
     """See the module's text. All calls on the broker's thread.
 
-    `on_throttled` is called where a quota lets it answer nothing and it has opened a session.
+    `on_throttled` is called where a quota lets it answer nothing and it has opened a session. `may_read` says of a
+    topic's name whether the client may read it; None where everybody may.
 
     `partitions[i]` is what was found for `targets[i]`, None where there is none; `_results[i]` and `_slices[i]` are
     what was read of it. All three grow with `look`.
@@ -60,12 +61,14 @@ class FetchRead:
         session: FetchSession | None,
         targets: list[FetchTarget],
         on_throttled: Callable[[], None] | None = None,
+        may_read: Callable[[str], bool] | None = None,
     ) -> None:
         self.targets = targets
         self._quota = context.quota
         self._on_throttled = on_throttled
         self.partitions: list[Partition | None] = []
         self._services = services
+        self._may_read = may_read
         self._peer = context.connection
         self._api_version = context.api_version
         self._session = session
@@ -209,6 +212,10 @@ class FetchRead:
                 another = catalog.topics.get(target.topic_name)
                 if another is not None and 0 <= target.partition < len(another.partitions):
                     missing = ErrorCode.INCONSISTENT_TOPIC_ID
+        if self._may_read is not None:
+            name = target.topic if isinstance(target.topic, str) else target.topic_name
+            if name is not None and not self._may_read(name):
+                return None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
         try:
             return find_partition(topic, target.partition, missing=missing), ErrorCode.NONE
         except KafkaError as error:

@@ -85,7 +85,7 @@ class RequestDispatcher:
         if self._quotas.clients is not None:
             context.quota = self._charge(self._quotas.clients, frame, request, context)
         try:
-            handler = gate.admit(admission, request, context)
+            handler, request = gate.admit(admission, request, context)
             split = split_of(handler.chunks, request) if handler.chunks else None
             if split is None:
                 answer = handler.handle(request, context)

@@ -1,7 +1,7 @@
 """The gate: every request passes it, whether it takes the slow path or is answered from a template.
 
     version   `serves`            before the request's bytes are decoded
-    right     `admit`             before a handler sees the request, and before a template is learnt from it
+    right     `admit`             before a handler sees the request, and a template is learnt from it (`rights.py`)
     refusal   `refuse`            the API's own error response, made of whatever was raised
     quota     `Context.quota`     made by the dispatcher, settled where a request is answered
     metering  `Admission.count`   once for each answered request
@@ -19,11 +19,12 @@ import logging
 import struct
 from collections.abc import Callable
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from ottla.broker.api import HANDLERS, Handler
 from ottla.broker.profiles import profiles
 from ottla.broker.profiles.profiles import AdvertisedApi
+from ottla.broker.requests.rights import check_rights
 from ottla.broker.runtime.in_flight_request import CloseConnection
 from ottla.protocol.api import REGISTRY, ApiKey
 from ottla.protocol.api.api_versions import ApiVersionsResponse
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
     from ottla.broker.api import LoadHandler
     from ottla.broker.context import ApiServices, Context
-    from ottla.broker.declarations import Need
     from ottla.broker.profiles.profiles import Profile
     from ottla.broker.runtime.metrics import RequestMeter
     from ottla.protocol.api import Api
@@ -50,13 +50,6 @@ _SIZE = struct.Struct(">i")
 
 Meters: TypeAlias = "Callable[[str, int, int], RequestMeter]"
 """Gives the meter of the requests of an API, by its name, their version and the error code of their answers."""
-
-
-class Authorizer(Protocol):
-    """Knows which rights a client has."""
-
-    def authorize(self, needs: tuple[Need, ...], request: Request, context: Context) -> None:
-        """Raises KafkaError where the client lacks a right without which nothing of the request can be answered."""
 
 
 class Admission:
@@ -105,18 +98,16 @@ def advertised_apis(
 
 
 class Gate:
-    """The gate of one broker. `handlers`, `authorizer` and `meters` can be replaced in tests."""
+    """The gate of one broker. `handlers` and `meters` can be replaced in tests."""
 
     def __init__(
         self,
         services: ApiServices,
         handlers: Mapping[ApiKey, LoadHandler] = HANDLERS,
         *,
-        authorizer: Authorizer | None = None,
         meters: Meters | None = None,
     ) -> None:
         self._services = services
-        self._authorizer = authorizer
         self._meters = services.metrics.meter if meters is None else meters
         self._handlers = handlers
         self._versions = {
@@ -144,12 +135,16 @@ class Gate:
             self._admissions[(api_key, version)] = admission
         return admission
 
-    def admit(self, admission: Admission, request: Request, context: Context) -> Handler:
-        """Ask for the rights of a request; gives its handler. Raises KafkaError where the client lacks one."""
+    def admit(self, admission: Admission, request: Request, context: Context) -> tuple[Handler, Request]:
+        """Ask for the rights of a request; gives its handler, and what of the request it is to handle: all but the
+        elements that are refused for themselves, whose answers are kept for `answer`.
+
+        Raises KafkaError where the client lacks a right without which nothing of the request can be answered.
+        """
         handler = admission.handler or admission.load()
-        if self._authorizer is not None:
-            self._authorizer.authorize(handler.needs, request, context)
-        return handler
+        if self._services.authorizer is not None:
+            request = check_rights(handler.needs, admission.api, request, context)
+        return handler, request
 
     def answer(
         self, admission: Admission, request: Request, context: Context, response: Response, started_ns: int
@@ -159,6 +154,8 @@ class Gate:
         Raises CloseConnection where there is none.
         """
         version = admission.version
+        if context.refused is not None:
+            response = context.refused.beside(response)
         if context.quota is not None:
             context.quota.settle(response)
         try:

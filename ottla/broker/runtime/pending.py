@@ -76,3 +76,23 @@ class Pending(Generic[R]):
         listener, self._listener = self._listener, None
         if listener is not None:
             listener(self)
+
+
+def changed(answer: Pending[R], change: Callable[[R], R]) -> Pending[R]:
+    """The same answer as `change` makes it, when it is there."""
+    later: Pending[R] = Pending(parks=answer.parks, is_cold=answer.is_cold)
+    later.on_cancel(answer.cancel)
+
+    def done(came: Pending[R]) -> None:
+        if came.error is not None:
+            later.fail(came.error)
+            return
+        try:
+            response = None if came.response is None else change(came.response)
+        except Exception as error:  # a bug: the dispatcher says so
+            later.fail(error)
+        else:
+            later.complete(response)
+
+    answer.then(done)
+    return later

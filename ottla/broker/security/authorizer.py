@@ -1,12 +1,24 @@
-"""What knows the rights of clients, as the gate and handlers ask it (Kafka's `Authorizer`)."""
+"""What knows the rights of clients, as the gate and handlers ask it (Kafka's `Authorizer`); the codes of refusals."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
+
+from ottla.protocol.acls import ResourceType
+from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from ottla.broker.peer import Peer
-    from ottla.protocol.acls import AclOperation, ResourceType
+    from ottla.protocol.acls import AclOperation
+
+AUTHORIZATION_CODES: Final = {
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ResourceType.DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+}
+"""What a client is answered that lacks a right to a resource of a type (Kafka's `AclEntry.authorizationError`)."""
 
 
 class Authorizer(Protocol):

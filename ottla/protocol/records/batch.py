@@ -51,6 +51,7 @@ __all__ = [
     "decode_batch",
     "decode_rows",
     "encode_batch",
+    "has_transactional_header",
     "header_fields",
     "increment_sequence",
     "iter_batches",
@@ -169,6 +170,12 @@ class BatchHeader(NamedTuple):
 def increment_sequence(sequence: int, increment: int) -> int:
     """Return the sequence `increment` (0 or more) records further; sequences wrap from 2^31-1 to 0."""
     return (sequence + increment) & MAX_SEQUENCE
+
+
+def has_transactional_header(records: memoryview) -> bool:
+    """Whether bytes look like a batch of a transaction; nothing else of them is checked."""
+    low_byte = _ATTRIBUTES_POSITION + 1
+    return len(records) > low_byte and records[16] == MAGIC and bool(records[low_byte] & TRANSACTIONAL_BIT)
 
 
 def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:

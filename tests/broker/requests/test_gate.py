@@ -16,39 +16,50 @@ from kit.wire_values import messages
 import ottla.protocol.api as declarations
 from ottla.broker.api import HANDLERS
 from ottla.broker.context import Context
-from ottla.broker.declarations import Need
 from ottla.broker.fast.hot_path import HotPath
+from ottla.broker.fetch.delayed_fetch import PARTITIONS_PER_STEP
 from ottla.broker.node import Node
+from ottla.broker.peer import Peer
 from ottla.broker.requests.chunks import ELEMENTS_PER_CHUNK
 from ottla.broker.requests.dispatch import RequestDispatcher
 from ottla.broker.requests.gate import Gate
+from ottla.broker.requests.rights import is_asked_by_gate
 from ottla.broker.runtime.in_flight_request import CloseConnection
 from ottla.broker.runtime.metrics import Histogram, RequestMeter
-from ottla.protocol.api import REGISTRY, ApiKey
+from ottla.broker.security.authorizer import AUTHORIZATION_CODES
+from ottla.protocol.acls import AclOperation, ResourceType
+from ottla.protocol.api import REGISTRY, Api, ApiKey
 from ottla.protocol.api.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
 from ottla.protocol.api.list_offsets import ListOffsetsRequest
 from ottla.protocol.api.metadata import MetadataRequest
 from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.message import Request, decode, encode
+from ottla.protocol.message import Request, Response, decode, encode
 
-REFUSED = KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "no")
+REACHED = KafkaError(ErrorCode.INVALID_REQUEST, "the request came to its handler")
+DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 PRODUCE_VERSION, FETCH_VERSION = 9, 12
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 
 
 class Rights:
-    """An authorizer that lets everything pass until it `refuses`; `asked` has the API of each request."""
+    """An authorizer that allows everything but `denied` names, until it `refuses`; `asked` has the questions."""
 
     def __init__(self) -> None:
         self.refuses = False
-        self.asked: list[int] = []
+        self.denied: set[str] = set()
+        self.asked: list[tuple[AclOperation, ResourceType, str]] = []
 
-    def authorize(self, needs: tuple[Need, ...], request: Request, context: Context) -> None:
-        self.asked.append(context.api_key)
-        if self.refuses and needs:
-            raise REFUSED
+    def is_allowed(self, peer: Peer, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
+        self.asked.append((operation, resource_type, name))
+        return not self.refuses and name not in self.denied
+
+    def is_allowed_somewhere(self, peer: Peer, operation: AclOperation, resource_type: ResourceType) -> bool:
+        return not self.refuses
+
+    def allowed_operations(self, peer: Peer, operations: int, resource_type: ResourceType, name: str) -> int:
+        return 0 if self.refuses else operations
 
 
 class Meters:
@@ -65,10 +76,12 @@ class Meters:
         return Counter({key: meter.count for key, meter in self.made.items() if meter.count})
 
 
-def node_behind(**gate: Any) -> Node:
-    """A node with a topic "t" whose gate has an authorizer, handlers or meters of the test's."""
+def node_behind(authorizer: Rights | None = None, **gate: Any) -> Node:
+    """A node with the topics "t" and "u", with an authorizer, handlers or meters of the test's."""
     node, _, _ = start_node(ottla_acks_all="page-cache")
     make_topic(node, "t")
+    make_topic(node, "u")
+    object.__setattr__(node.services, "authorizer", authorizer)  # frozen
     node.dispatcher = RequestDispatcher(node.services, Gate(node.services, **gate))
     return node
 
@@ -89,24 +102,37 @@ VERSIONS = [
 
 
 @pytest.fixture(scope="module")
-def refusing() -> tuple[Node, Rights]:
-    """A node whose handlers must not be reached."""
+def refusing() -> Node:
+    """A node whose clients have no right at all, and whose handlers say when a request comes to them."""
 
     def reached(request: object, context: Context) -> None:
-        raise AssertionError("a refused request came to its handler")
+        raise REACHED
 
     rights = Rights()
     rights.refuses = True
-    handlers = {
-        key: (lambda load=load: load()._replace(handle=reached) if load().needs else load())
-        for key, load in HANDLERS.items()
-    }
-    return node_behind(handlers=handlers, authorizer=rights), rights
+    handlers = {key: (lambda load=load: load()._replace(handle=reached)) for key, load in HANDLERS.items()}
+    return node_behind(rights, handlers=handlers)
+
+
+def refusal_at_the_gate(api: Api, request: Request) -> KafkaError:
+    """The error that the gate gives to this request where no right is there; REACHED where it has nothing to ask."""
+    for need in HANDLERS[api.key]().needs:
+        code = AUTHORIZATION_CODES[need.resource_type]
+        if not need.named:
+            if is_asked_by_gate(need):
+                return KafkaError(code, f"the request needs {need.operation.name} on the cluster")
+        elif need.answered:
+            if getattr(request, need.named[0]):
+                return KafkaError(code)
+        elif getattr(request, need.named[0]) is not None:
+            return KafkaError(code)
+    return REACHED
 
 
 @pytest.mark.parametrize(("key", "version"), VERSIONS)
-def test_every_api_passes_the_gate(refusing: tuple[Node, Rights], key: ApiKey, version: int) -> None:
-    node, rights = refusing
+def test_no_request_passes_the_gate_without_the_rights_that_its_api_states(
+    refusing: Node, key: ApiKey, version: int
+) -> None:
     api = REGISTRY[key]
 
     @settings(max_examples=3, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
@@ -114,14 +140,13 @@ def test_every_api_passes_the_gate(refusing: tuple[Node, Rights], key: ApiKey, v
     def check(request: Request) -> None:
         if isinstance(request, ProduceRequest):
             request.acks = -1
-        rights.asked.clear()
-        answer = Exchange(node).ask(request, version)
-        assert rights.asked == [key]
-        if HANDLERS[key]().needs:
-            arrived = decode(api.request, encode(request, version), version)
-            refusal = api.refused(arrived, version, REFUSED.code, REFUSED.message)
-            assert refusal is not None
-            assert answer == decode(api.response, encode(refusal, version), version)
+        arrived = decode(api.request, encode(request, version), version)
+        error = refusal_at_the_gate(api, arrived)
+        refusal = api.refused(arrived, version, error.code, error.message)
+        if refusal is None:
+            return  # ApiVersions, which needs no right: the connection would be closed
+        answer = Exchange(refusing).ask(request, version)
+        assert answer == decode(api.response, encode(refusal, version), version)
 
     check()
 
@@ -143,15 +168,15 @@ def test_a_produce_answered_from_a_template_was_admitted_and_is_asked_again_when
     for _ in range(3):
         assert client.ask(request, PRODUCE_VERSION).responses[0].partition_responses[0].error_code == 0  # type: ignore[attr-defined]
     assert is_learnt(client, ApiKey.PRODUCE)
-    assert rights.asked == [ApiKey.PRODUCE]
+    assert rights.asked == [(AclOperation.WRITE, ResourceType.TOPIC, "t")]
     rights.refuses = True
     node.services.validity.change()
     for _ in range(2):
         answer = client.ask(request, PRODUCE_VERSION)
         assert isinstance(answer, ProduceResponse)
-        assert answer.responses[0].partition_responses[0].error_code == REFUSED.code
+        assert answer.responses[0].partition_responses[0].error_code == DENIED
     assert not is_learnt(client, ApiKey.PRODUCE), "a refused request was learnt"
-    assert rights.asked == [ApiKey.PRODUCE] * 3
+    assert rights.asked == [(AclOperation.WRITE, ResourceType.TOPIC, "t")] * 3
 
 
 @pytest.mark.parametrize("in_session", [False, True])
@@ -181,13 +206,86 @@ def test_a_fetch_answered_from_a_template_was_admitted_and_is_asked_again_when_a
         session_id = answer.session_id
         asked.append(len(rights.asked))
     assert is_learnt(client, ApiKey.FETCH)
-    assert asked[0] == 1
+    assert asked[0] > 0
     assert asked[-1] == asked[-2], "no template answers: the test sees nothing"
     rights.refuses = True
     node.services.validity.change()
     for epoch in (5, 6):
-        assert fetch(epoch).error_code == REFUSED.code
+        assert fetch(epoch).responses[0].partitions[0].error_code == DENIED
     assert not is_learnt(client, ApiKey.FETCH), "a refused request was learnt"
+
+
+def test_a_produce_of_two_topics_with_a_right_to_one_is_answered_by_the_slow_path_each_time() -> None:
+    rights = Rights()
+    node = node_behind(authorizer=rights)
+    client = Exchange(node)
+    request = produce_request("t", batch())
+    request.topic_data += produce_request("u", batch()).topic_data
+    rights.denied = {"u"}
+    for _ in range(3):
+        assert codes(client.ask(request, PRODUCE_VERSION)) == {"t": 0, "u": DENIED}
+    rights.denied = set()
+    node.services.validity.change()
+    assert codes(client.ask(request, PRODUCE_VERSION)) == {"t": 0, "u": 0}
+
+
+@pytest.mark.parametrize("partitions", [1, PARTITIONS_PER_STEP])
+def test_a_session_is_learnt_only_where_the_client_may_read_all_of_its_topics(partitions: int) -> None:
+    """Also where the topic without a right is beyond what one step reads."""
+    rights = Rights()
+    node = node_behind(authorizer=rights)
+    client = Exchange(node)
+    make_topic(node, "many", partitions)
+    client.ask(produce_request("u", batch()), PRODUCE_VERSION)
+    rights.denied = {"u"}
+    first = fetch_request("many", 0, partitions=partitions, session_epoch=0)
+    first.topics += fetch_request("u", 0).topics
+    session_id = 0
+    epochs = iter(range(1, 20))
+
+    def fetch(request: FetchRequest) -> int:
+        """The code of the topic "u"."""
+        nonlocal session_id
+        client.send(request, FETCH_VERSION)
+        for _ in range(3):
+            node.run_due()
+            node.settle()
+        answer = client.reply()
+        assert isinstance(answer, FetchResponse)
+        session_id = answer.session_id
+        return codes(answer)["u"]
+
+    assert fetch(first) == DENIED
+    for _ in range(3):
+        assert not is_learnt(client, ApiKey.FETCH)
+        more = fetch_request("", 0, session_id=session_id, session_epoch=next(epochs)).replace(topics=[])
+        assert fetch(more) == DENIED
+    rights.denied = set()
+    node.services.validity.change()
+    for _ in range(3):
+        more = fetch_request("", 0, session_id=session_id, session_epoch=next(epochs)).replace(topics=[])
+        assert fetch(more) == 0
+    assert is_learnt(client, ApiKey.FETCH)
+
+
+def codes(answer: Response) -> dict[str, int]:
+    if isinstance(answer, FetchResponse):
+        return {one.topic: one.partitions[0].error_code for one in answer.responses}
+    assert isinstance(answer, ProduceResponse)
+    return {one.name: one.partition_responses[0].error_code for one in answer.responses}
+
+
+def test_a_fetch_that_waits_ends_with_an_error_once_the_right_is_gone() -> None:
+    rights = Rights()
+    node = node_behind(authorizer=rights)
+    client, producer = Exchange(node), Exchange(node)
+    client.send(fetch_request("t", 0, max_wait_ms=10_000), FETCH_VERSION)
+    assert client.replies() == []
+    rights.denied = {"t"}
+    node.services.validity.change()
+    object.__setattr__(node.services, "authorizer", None)  # for the producer
+    producer.ask(produce_request("t", batch()), PRODUCE_VERSION)
+    assert codes(client.reply()) == {"t": DENIED}
 
 
 def test_every_answer_is_counted_once_by_the_meters_of_the_gate() -> None:
@@ -237,7 +335,7 @@ def test_a_chunked_request_is_admitted_and_counted_once() -> None:
         node.settle()
         answers += client.replies()
     assert len(answers) == 1
-    assert rights.asked == [ApiKey.LIST_OFFSETS]
+    assert rights.asked == [(AclOperation.DESCRIBE, ResourceType.TOPIC, "t")]
     assert meters.counts == {("ListOffsets", 7, 0): 1}
 
 

@@ -1,0 +1,34 @@
+"""Who may read what by a Fetch: consumers the topics that they have READ on, replicas all with CLUSTER_ACTION.
+
+Asked for each partition when it is found, so that what waits does not go on once the right is taken away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
+
+if TYPE_CHECKING:
+    from ottla.broker.security.authorizer import Authorizer
+    from ottla.protocol.api.fetch import FetchRequest
+
+
+class AsksForRights(Protocol):
+    """A request's `Context`, as far as it is needed here."""
+
+    def may(self, operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME, /) -> bool:
+        """Whether the client may do this."""
+
+
+def reading_rights(
+    request: FetchRequest, context: AsksForRights, authorizer: Authorizer | None
+) -> Callable[[str], bool] | None:
+    """Whether the client may read a topic, by its name; None where everybody may."""
+    if authorizer is None:
+        return None
+    replica_id = request.replica_id if request.replica_state is None else request.replica_state.replica_id
+    if replica_id >= 0:
+        return lambda topic: context.may(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
+    return lambda topic: context.may(AclOperation.READ, ResourceType.TOPIC, topic)

@@ -1,0 +1,87 @@
+"""The rights of a request, as the module of its API states them (`NEEDS`): what of it may be handled.
+
+A right to the cluster that every request of an API needs, and a right to a resource that a field names: without it the
+request is refused. A right to each element of a list: those without it are taken out of the request, answered as the
+API refuses them, and their answers are put beside those of the others. What else the handler has to ask, as `when`
+says: it knows which resources that are.
+
+As in Kafka's `AuthHelper`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.broker.security.authorizer import AUTHORIZATION_CODES
+from ottla.protocol.acls import ResourceType
+from ottla.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from ottla.broker.context import Context
+    from ottla.broker.declarations import Need
+    from ottla.protocol.acls import AclOperation
+    from ottla.protocol.api import Api
+    from ottla.protocol.message import Request, Response
+
+
+class Refused(NamedTuple):
+    """The answers to elements that were taken out of a request, in `response`, in its list `answered`."""
+
+    answered: str
+    response: Response
+
+    def beside(self, response: Response) -> Response:
+        """The answer to the others, with theirs; an error of the whole request is the answer to all."""
+        if not getattr(response, "error_code", 0):
+            answers = [*getattr(response, self.answered), *getattr(self.response, self.answered)]
+            setattr(response, self.answered, answers)
+        return response
+
+
+def check_rights(needs: tuple[Need, ...], api: Api, request: Request, context: Context) -> Request:
+    """What of the request is to be handled; the rest is in `context.refused`. Raises KafkaError where that is all."""
+    for need in needs:
+        if not is_asked_by_gate(need) or (need.unless is not None and has_instead(need.unless, context)):
+            continue
+        if not need.named:
+            if not context.may(need.operation, need.resource_type):
+                code = AUTHORIZATION_CODES[need.resource_type]
+                raise KafkaError(code, f"the request needs {need.operation.name} on the cluster")
+        elif need.answered:
+            request = _without_refused(need, api, request, context)
+        else:
+            name = getattr(request, need.named[0])
+            if name is not None and not context.may(need.operation, need.resource_type, name):
+                raise KafkaError(AUTHORIZATION_CODES[need.resource_type])
+    return request
+
+
+def is_asked_by_gate(need: Need) -> bool:
+    """Whether the gate asks for the right, not the handler."""
+    return bool(need.named) or (need.resource_type is ResourceType.CLUSTER and not need.when)
+
+
+def has_instead(right: tuple[AclOperation, ResourceType], context: Context) -> bool:
+    """Whether the client has the right that makes another one unnecessary."""
+    operation, resource_type = right
+    if resource_type is ResourceType.CLUSTER:
+        return context.may(operation, resource_type)
+    return context.may_somewhere(operation, resource_type)
+
+
+def _without_refused(need: Need, api: Api, request: Request, context: Context) -> Request:
+    listed = need.named[0]
+    permitted: list[object] = []
+    refused: list[object] = []
+    for element in getattr(request, listed) or ():
+        name = element if len(need.named) == 1 else getattr(element, need.named[1])
+        (permitted if context.may(need.operation, need.resource_type, name) else refused).append(element)
+    if not refused:
+        return request
+    code = AUTHORIZATION_CODES[need.resource_type]
+    if not permitted:
+        raise KafkaError(code)
+    response = api.refused(request.replace(**{listed: refused}), context.api_version, code, code.message)
+    assert response is not None  # every API with such a list has an answer to each of its elements
+    context.refused = Refused(need.answered, response)
+    return request.replace(**{listed: permitted})
