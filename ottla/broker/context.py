@@ -91,7 +91,6 @@ class Context:
         """Whether `may` has said no: such an answer must not be remembered, for it rests on more than the request."""
         self.refused: RefusedElements | None = None
         """What of the request the gate has kept from the handler, and answers itself."""
-
         self.quota: RequestQuota | None = None
         """What the request is charged to; None where its client is under no quota."""
 

@@ -84,6 +84,7 @@ DIFFERENT = {
     "AlterConfigs": ("+AlterConfigs Group", "the same"),
     "IncrementalAlterConfigs": ("+AlterConfigs Group", "the same"),
     "ElectLeaders": ("-ClusterAction Cluster +Alter Cluster", "the page has the right of the API's first draft"),
+    "FindCoordinator": ("+ClusterAction Cluster", "of brokers, for a share group's state (KIP-932)"),
     "AddPartitionsToTxn": ("+ClusterAction Cluster", "of brokers, from version 4 on (KIP-890)"),
     "DescribeUserScramCredentials": ("+Describe Cluster", "the page does not have it"),
     "AlterUserScramCredentials": ("+Alter Cluster", "the same"),

@@ -6,6 +6,7 @@ level 1, as in Kafka. What else is refused, and where we differ: `groups/consume
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.broker.declarations import Need
@@ -37,7 +38,9 @@ def handle(request: ConsumerGroupHeartbeatRequest, context: Context) -> Pending[
     """Join, stay, or leave; answered when what the answer rests on is durable."""
     groups = context.services.groups.get()
     check_consumer_protocol(groups.settings, context.services.catalog)
-    for name in request.subscribed_topic_names or ():
-        if not context.may(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
-            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    return groups.consumer_heartbeat(request, context)
+    if context.services.authorizer is None:
+        return groups.consumer_heartbeat(request, context)
+    may_see = partial(context.may, AclOperation.DESCRIBE, ResourceType.TOPIC)
+    if not all(map(may_see, request.subscribed_topic_names or ())):
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    return groups.consumer_heartbeat(request, context, may_see)

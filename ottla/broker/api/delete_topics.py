@@ -83,7 +83,8 @@ def _refusal(target: str | UUID, context: Context) -> TopicResult | None:
     if name is None or context.may(AclOperation.DELETE, ResourceType.CLUSTER):
         return None
     may_see = context.may(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
-    if may_see and (topic is None or context.may(AclOperation.DELETE, ResourceType.TOPIC, name)):
+    may_delete = topic is None or context.may(AclOperation.DELETE, ResourceType.TOPIC, name)
+    if may_delete and (may_see or isinstance(target, UUID)):
         return None
     error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if isinstance(target, UUID):

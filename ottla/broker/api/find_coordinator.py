@@ -30,6 +30,8 @@ Coordinator = FindCoordinatorResponse.Coordinator
 
 GROUP = 0
 TRANSACTION = 1
+SHARE = 2
+FIRST_VERSION_WITH_SHARE = 6
 FIRST_BATCHED_VERSION = 4
 NOBODY = -1
 
@@ -39,6 +41,12 @@ NEEDS = (
         AclOperation.DESCRIBE,
         ResourceType.TRANSACTIONAL_ID,
         when="the key is a transactional id",
+        lacking="the key is refused",
+    ),
+    Need(
+        AclOperation.CLUSTER_ACTION,
+        ResourceType.CLUSTER,
+        when="the key is a share group's state",
         lacking="the key is refused",
     ),
 )
@@ -99,6 +107,12 @@ def _refusal(key: str, key_type: int, context: Context) -> KafkaError | None:
         return KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if key_type == TRANSACTION and not context.may(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key):
         return KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if (
+        key_type == SHARE
+        and context.api_version >= FIRST_VERSION_WITH_SHARE
+        and not context.may(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
+    ):
+        return KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if key_type not in (GROUP, TRANSACTION):
         return KafkaError(ErrorCode.INVALID_REQUEST, f"coordinators of key type {key_type} are not served")
     if key_type == TRANSACTION and not key:

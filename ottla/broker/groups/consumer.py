@@ -230,9 +230,11 @@ class ConsumerGroup(Group):
 
     # What the classic protocol's part and the conversions need besides.
 
-    def begin_step(self, now: Now) -> ConsumerStep:
-        """A step on the durable state. Nothing may be refused once it has written."""
-        return ConsumerStep(self.durable, self.settings, self.topics, self._watch, now)
+    def begin_step(self, now: Now, may_see: Callable[[str], bool] | None = None) -> ConsumerStep:
+        """A step on the durable state. Nothing may be refused once it has written. `may_see`: the topics that the
+        member may know of whose heartbeat this is.
+        """
+        return ConsumerStep(self.durable, self.settings, self.topics, self._watch, now, may_see)
 
     def answer(self, waiter: Waiter, response: Response | KafkaError) -> Effects:
         """A step without records."""

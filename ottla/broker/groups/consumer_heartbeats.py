@@ -54,7 +54,7 @@ def _heartbeat(
     if wanted != found:
         group.check_size(wanted)
 
-    step = group.begin_step(now)
+    step = group.begin_step(now, caller.may_see)
     before = found if replaced is None else step.replace_static_member(replaced, member_id)
     if replaced is not None:
         group.timers.forget(replaced.member_id)

@@ -40,7 +40,7 @@ from ottla.broker.runtime.regular_expressions import matching
 from ottla.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from uuid import UUID
 
     from ottla.broker.groups.consumer_state import ConsumerState
@@ -76,7 +76,13 @@ class ConsumerStep:
     """The writing part of one step. `effects` has the records; the state is already what they make of it."""
 
     def __init__(
-        self, state: ConsumerState, settings: GroupSettings, topics: TopicView, watch: TopicWatch, now: Now
+        self,
+        state: ConsumerState,
+        settings: GroupSettings,
+        topics: TopicView,
+        watch: TopicWatch,
+        now: Now,
+        may_see: Callable[[str], bool] | None = None,
     ) -> None:
         self.effects = Effects()
         self._state = state
@@ -84,6 +90,7 @@ class ConsumerStep:
         self._topics = topics
         self._watch = watch
         self._now = now
+        self._may_see = may_see
 
     def write(self, record: CoordinatorRecord) -> None:
         """Ask for a record, and replay it."""
@@ -160,7 +167,7 @@ class ConsumerStep:
             self._forget_expression(old.subscribed_topic_regex)
             expression = new.subscribed_topic_regex
             if expression and expression not in state.subscriptions.resolved:
-                self._resolve(expression, matching(expression, self._topics.names()))
+                self._resolve(expression, self._seen(matching(expression, self._topics.names())))
             is_changed = is_changed or bool(expression or old.subscribed_topic_regex)
         return is_changed
 
@@ -194,12 +201,19 @@ class ConsumerStep:
         if expression and expression in subscriptions.resolved and not subscriptions.is_used(expression):
             self.write(expression_tombstone(self._state.group_id, expression))
 
+    def _seen(self, topics: frozenset[str]) -> frozenset[str]:
+        """Those that the member may know of whose heartbeat this is; a member is assigned no topic that it may not."""
+        return topics if self._may_see is None else frozenset(filter(self._may_see, topics))
+
     def _match_expressions(self) -> bool:
         """Match the names that came since the last look; whether an expression has other topics than before.
 
-        All names once in `group.consumer.regex.refresh.interval.ms`.
+        All names once in `group.consumer.regex.refresh.interval.ms`. As in Kafka by heartbeats only: what a member
+        may know of decides.
         """
         watch, subscriptions = self._watch, self._state.subscriptions
+        if self._may_see is None and subscriptions.has_expressions:
+            return False
         is_refresh = self._is_refresh_due()
         if watch.epoch == self._topics.epoch and not is_refresh:
             return False
@@ -215,7 +229,7 @@ class ConsumerStep:
                 if found is None:
                     after = before
                 else:
-                    after = found if is_refresh else before | found
+                    after = self._seen(found) if is_refresh else before | self._seen(found)
                 if known is None or after != known.topics:
                     self._resolve(expression, after)
                     is_changed = True

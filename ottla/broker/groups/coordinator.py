@@ -20,7 +20,7 @@ from ottla.broker.coordination.shard_log import TransactionMarker
 from ottla.broker.groups import answers
 from ottla.broker.groups.consumer_checks import check_heartbeat
 from ottla.broker.groups.fetched_offsets import fetch_offsets
-from ottla.broker.groups.group import Caller
+from ottla.broker.groups.group import Caller, sees_all
 from ottla.broker.groups.offsets_topic import groups_definition
 from ottla.broker.groups.settings import GroupServices, GroupSettings
 from ottla.broker.groups.topics import CatalogTopics
@@ -129,9 +129,14 @@ class GroupCoordinator:
         )
 
     def consumer_heartbeat(
-        self, request: ConsumerGroupHeartbeatRequest, context: RequestContext
+        self,
+        request: ConsumerGroupHeartbeatRequest,
+        context: RequestContext,
+        may_see: Callable[[str], bool] = sees_all,
     ) -> Pending[ConsumerGroupHeartbeatResponse]:
-        """A member of the consumer protocol joins, is alive, or leaves."""
+        """A member of the consumer protocol joins, is alive, or leaves. `may_see` says of a topic's name whether the
+        client may know of it: expressions match no others.
+        """
         pending: Pending[ConsumerGroupHeartbeatResponse] = Pending()
         version = context.api_version
         try:
@@ -143,7 +148,7 @@ class GroupCoordinator:
             request.group_id,
             pending,
             context,
-            lambda shard, caller: shard.consumer_heartbeat(request, version, caller, pending),
+            lambda shard, caller: shard.consumer_heartbeat(request, version, caller._replace(may_see=may_see), pending),
         )
 
     # --- committed offsets -------------------------------------------------------------------------------------------

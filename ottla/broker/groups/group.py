@@ -9,6 +9,7 @@ outlive members.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,8 +19,14 @@ if TYPE_CHECKING:
     from ottla.protocol.message import Struct
 
 
+def sees_all(topic: str) -> bool:
+    """Whether a client may know of a topic: each does where nobody has to have rights."""
+    return True
+
+
 class Caller(NamedTuple):
     """The sender of a request: client id and host as they are shown in descriptions, and the connection it came by.
+    `may_see` says of a topic's name whether the client may know of it.
 
     `connection` is compared by identity only; the same object comes with `on_disconnect` when it ends.
     """
@@ -27,6 +34,7 @@ class Caller(NamedTuple):
     client_id: str
     client_host: str
     connection: object
+    may_see: Callable[[str], bool] = sees_all
 
 
 class GroupType(Enum):

@@ -56,5 +56,20 @@ class AlterPartitionReassignmentsResponse(Response, key=45, versions="0-1", flex
 def refused(
     request: AlterPartitionReassignmentsRequest, version: int, code: ErrorCode, message: str
 ) -> AlterPartitionReassignmentsResponse:
-    """Refuse the request."""
-    return AlterPartitionReassignmentsResponse(error_code=code, error_message=message, responses=[])
+    """Refuse the request, and every partition of it."""
+    return AlterPartitionReassignmentsResponse(
+        error_code=code,
+        error_message=message,
+        responses=[
+            AlterPartitionReassignmentsResponse.ReassignableTopicResponse(
+                name=topic.name,
+                partitions=[
+                    AlterPartitionReassignmentsResponse.ReassignablePartitionResponse(
+                        partition_index=asked.partition_index, error_code=code, error_message=message
+                    )
+                    for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+    )

@@ -49,5 +49,20 @@ class ListPartitionReassignmentsResponse(Response, key=46, versions="0", flexibl
 def refused(
     request: ListPartitionReassignmentsRequest, version: int, code: ErrorCode, message: str
 ) -> ListPartitionReassignmentsResponse:
-    """Refuse the request."""
-    return ListPartitionReassignmentsResponse(error_code=code, error_message=message, topics=[])
+    """Refuse the request, naming its partitions with nothing in them, as Kafka does."""
+    return ListPartitionReassignmentsResponse(
+        error_code=code,
+        error_message=message,
+        topics=[
+            ListPartitionReassignmentsResponse.OngoingTopicReassignment(
+                name=topic.name,
+                partitions=[
+                    ListPartitionReassignmentsResponse.OngoingPartitionReassignment(
+                        partition_index=index, replicas=[], adding_replicas=[], removing_replicas=[]
+                    )
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics or ()
+        ],
+    )
