@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 
 PartitionResponse = ProduceResponse.PartitionProduceResponse
 
+_Unpromised = tuple[int, "Partition", int]
+"""The slot of a batch that is stored, its partition, and the offset up to which that has to be visible."""
+
 ACKS_ALL = -1
 FIRST_VERSION_WITH_BATCHES = 3
 FIRST_VERSION_WITH_IDS = 13
@@ -89,6 +92,7 @@ def handle(request: ProduceRequest, context: Context) -> Pending[ProduceResponse
                 elif is_transactional:
                     transactional.append((index, partition, data.records))
                 else:
+                    produce.unreported += 1
                     partition.gather(AppendEntry(data.records, version), produce, index)
     if old:
         _convert(old, produce, context)
@@ -136,6 +140,7 @@ def _admit(
         [SentBatch(*batch) for batch in batches],
         version,
     )
+    produce.unreported += len(admitted.transactional) + len(admitted.plain)
     for slot, partition, records in admitted.transactional:
         partition.gather(AppendEntry(records, version, is_transactional=True), produce, slot)
     for slot, partition, records in admitted.plain:
@@ -163,6 +168,7 @@ def _convert(old: list[tuple[int, Partition, memoryview]], produce: _Produce, co
         if isinstance(entry, Refused):
             produce.refuse(part.slot, entry.code, entry.message)
         else:
+            produce.unreported += 1
             part.partition.gather(entry, produce, part.slot)
 
     if is_little(parts):
@@ -183,9 +189,17 @@ def _find_topic(data: ProduceRequest.TopicProduceData, context: Context) -> tupl
 
 
 class _Produce:
-    """One request under way: collects the partitions' results and completes the answer when all are there."""
+    """One request under way: collects the partitions' results and completes the answer when all are there.
 
-    __slots__ = ("_acks", "_context", "_deadline_ms", "_missing", "_request", "_results", "partitions", "pending")
+    What is appended together is synced together, as a rule. So of the partitions whose promise is to be waited for only
+    the one that was appended last is: once that may be seen, or failed, the others are looked at, and who is not as far
+    waits for itself. `unreported`: how many batches were gathered and have no result of the append.
+    """
+
+    __slots__ = (
+        *("_acks", "_context", "_deadline_ms", "_missing", "_request", "_results", "_unpromised"),
+        *("partitions", "pending", "unreported"),
+    )
 
     def __init__(self, request: ProduceRequest, context: Context) -> None:
         self.pending: Pending[ProduceResponse] = Pending()
@@ -196,6 +210,8 @@ class _Produce:
         self._results: list[PartitionResponse] = []
         self._missing = 1
         self._deadline_ms = -1.0
+        self.unreported = 0
+        self._unpromised: list[_Unpromised] = []
 
     def expect(self, partition_index: int) -> int:
         """Make room for one more partition's result; its index."""
@@ -233,6 +249,7 @@ class _Produce:
 
     def appended(self, index: int, result: AppendResult) -> None:
         """The result of a batch, from the turn's flush: answer now, or when the high watermark covers it."""
+        self.unreported -= 1
         response = self._results[index]
         response.log_start_offset = result.log_start_offset
         if result.error_code is not ErrorCode.NONE:
@@ -243,35 +260,49 @@ class _Produce:
                 for error in result.record_errors
             ]
             self.refuse(index, result.error_code, result.error_message)
-            return
-        response.base_offset = result.base_offset
-        response.log_append_time_ms = result.log_append_time_ms
-        partition = self.partitions[index]
-        assert partition is not None
-        end_offset = result.last_offset + 1
-        if partition.may_acknowledge(end_offset, self._acks):
-            self._one_done()
-            return
+        else:
+            response.base_offset = result.base_offset
+            response.log_append_time_ms = result.log_append_time_ms
+            partition = self.partitions[index]
+            assert partition is not None
+            end_offset = result.last_offset + 1
+            if partition.may_acknowledge(end_offset, self._acks):
+                self._one_done()
+            else:
+                self._unpromised.append((index, partition, end_offset))
+        if self._unpromised and not self.unreported:
+            self._wait()
+
+    def _wait(self) -> None:
+        """Wait for the promise of what was appended since the last call."""
         if self._deadline_ms < 0:
             self._deadline_ms = self._context.services.clock.monotonic_ms() + max(self._request.timeout_ms, 0)
-        partition.when_visible(end_offset, partial(self._visible, index), self._deadline_ms)
+        unpromised, self._unpromised = self._unpromised, []
+        index, partition, end_offset = unpromised.pop()
+        done = partial(self._last_visible, unpromised, index) if unpromised else partial(self._visible, index)
+        partition.when_visible(end_offset, done, self._deadline_ms)
+
+    def _last_visible(self, others: list[_Unpromised], index: int, error: BaseException | None) -> None:
+        """The promise of the last partition is kept, or is not: see what there is of the others."""
+        for other, partition, end_offset in others:
+            if partition.high_watermark >= end_offset:
+                self._missing -= 1
+            else:
+                partition.when_visible(end_offset, partial(self._visible, other), self._deadline_ms)
+        self._visible(index, error)
 
     def _visible(self, index: int, error: BaseException | None) -> None:
-        if error is not None:
+        """The promise of one partition is kept, or is not."""
+        if error is None:
+            self._one_done()
+        else:
             self._results[index].base_offset = -1
             self.refuse(index, *promise_failure(error))
-            return
-        self._missing -= 1  # `_one_done` without the call: each partition of a synced request comes by
-        if self._missing == 0:
-            self._complete()
 
     def _one_done(self) -> None:
         self._missing -= 1
         if self._missing == 0:
-            self._complete()
-
-    def _complete(self) -> None:
-        self.pending.complete(self._response() if self._acks != 0 else None)
+            self.pending.complete(self._response() if self._acks != 0 else None)
 
     def _response(self) -> ProduceResponse:
         results = iter(self._results)

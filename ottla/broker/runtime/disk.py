@@ -87,8 +87,10 @@ class GroupSyncer(ABC):
         """Call `callback(None)` once the log end seen now is synced (at once if it is), or with the error."""
         queue = self._queue_of_log.get(log)
         if queue is None:
-            path = Path(log.directory).parent
-            queue = self._queues.setdefault(path, DirectoryQueue(path))
+            path = log.directory.parent
+            queue = self._queues.get(path)
+            if queue is None:
+                queue = self._queues[path] = DirectoryQueue(path)
             self._queue_of_log[log] = queue
         error = log.error or queue.error
         if error is not None:
