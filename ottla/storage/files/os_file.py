@@ -29,9 +29,7 @@ RESIDENT_FOR_NS: Final = 500_000_000
 one send wait for the disk, which harms nobody's data."""
 
 
-if sys.platform == "linux":
-    _sync_content = os.fdatasync
-elif sys.platform == "darwin":
+if sys.platform == "darwin":
 
     def _sync_content(fd: int) -> None:
         import fcntl
@@ -39,7 +37,7 @@ elif sys.platform == "darwin":
         fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
 
 else:
-    _sync_content = os.fsync
+    _sync_content = getattr(os, "fdatasync", os.fsync)
 
 
 class _Map(Handle):
