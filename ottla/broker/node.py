@@ -256,10 +256,11 @@ class Node:
         if not names:
             return {}
         from ottla.broker.requests.authenticating import SaslDoor
-        from ottla.broker.security.sasl.listener import sasl_listener
+        from ottla.broker.security.sasl.listener import Means, sasl_listener
 
-        catalog = self.services.catalog
-        return {name: SaslDoor(sasl_listener(config, name, catalog), self.services, self.dispatcher) for name in names}
+        services, dispatcher = self.services, self.dispatcher
+        means = Means(services.catalog, services.workers, services.clock)
+        return {name: SaslDoor(sasl_listener(config, name, means), services, dispatcher) for name in names}
 
     def _run_later(self, step: Callable[[], None]) -> None:
         """Run `step` when others have had their turn."""

@@ -23,7 +23,7 @@ _REMOVED = "Kafka 4 has removed it"
 _REMOTE = "there is no remote storage"
 _TOKENS = "there are no delegation tokens"
 _JAVA = "it names a Java class"
-_LOGINS = "tokens (OAUTHBEARER) are not served, and no broker logs in to another"
+_LOGINS = "it is for clients that fetch tokens; no broker logs in to another"
 _JAVA_TLS = "it is about the TLS of Java"
 _SHARE = "share groups and streams groups are not served"
 
@@ -246,13 +246,6 @@ _BROKER_KEYS: dict[str, dict[str, tuple[ConfigType, str]]] = {
         "sasl.oauthbearer.assertion.template.file": (_STRING, ""),
         "sasl.oauthbearer.client.credentials.client.id": (_STRING, ""),
         "sasl.oauthbearer.client.credentials.client.secret": (_PASSWORD, ""),
-        "sasl.oauthbearer.clock.skew.seconds": (_INT, "30"),
-        "sasl.oauthbearer.expected.audience": (_LIST, ""),
-        "sasl.oauthbearer.expected.issuer": (_STRING, ""),
-        "sasl.oauthbearer.jwks.endpoint.refresh.ms": (_LONG, "3600000"),
-        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms": (_LONG, "10000"),
-        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms": (_LONG, "100"),
-        "sasl.oauthbearer.jwks.endpoint.url": (_STRING, ""),
         "sasl.oauthbearer.jwt.retriever.class": (
             _CLASS,
             "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever",
@@ -262,8 +255,6 @@ _BROKER_KEYS: dict[str, dict[str, tuple[ConfigType, str]]] = {
             "org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator",
         ),
         "sasl.oauthbearer.scope": (_STRING, ""),
-        "sasl.oauthbearer.scope.claim.name": (_STRING, "scope"),
-        "sasl.oauthbearer.sub.claim.name": (_STRING, "sub"),
         "sasl.oauthbearer.token.endpoint.url": (_STRING, ""),
     },
     _JAVA_TLS: {

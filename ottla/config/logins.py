@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from typing import Protocol
 
 from ottla.config.errors import ConfigError
@@ -14,7 +15,7 @@ from ottla.config.options import Origin
 from ottla.config.sasl import Sasl
 from ottla.jaas import parse_jaas
 
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 _USER = "user_"
 
 
@@ -54,6 +55,8 @@ def check_logins(config: ListeningConfig) -> None:
                 raise ConfigError(key, ",".join(mechanisms), reason, origin=str(config.origin_of(key)))
         if "PLAIN" in mechanisms:
             plain_passwords(config, name)
+        if "OAUTHBEARER" in mechanisms:
+            _check_tokens(config, name)
 
 
 def plain_passwords(config: ListeningConfig, listener: str) -> dict[str, str]:
@@ -79,6 +82,19 @@ def plain_passwords(config: ListeningConfig, listener: str) -> dict[str, str]:
     if not users:
         raise ConfigError(key, "[hidden]", 'names no users; add user_NAME="PASSWORD" for each', origin=origin)
     return users
+
+
+def _check_tokens(config: ListeningConfig, listener: str) -> None:
+    url = config.on_listener(listener, "OAUTHBEARER").sasl_oauthbearer_jwks_endpoint_url
+    key = _key(config, listener, "sasl.oauthbearer.jwks.endpoint.url", "OAUTHBEARER")
+    if not url:
+        reason = "must be set, for OAUTHBEARER is enabled: a JWKS as file:///PATH or https://HOST/PATH (there is no"
+        raise ConfigError(key, None, f"{reason} validator of unsigned tokens)")
+    if not url.lower().startswith(("file:", "https://", "http://")):
+        raise ConfigError(key, url, "must be a file:, https: or http: URL", origin=str(config.origin_of(key)))
+    if find_spec("jwt") is None or find_spec("cryptography") is None:
+        reason = "OAUTHBEARER needs two packages more: pip install 'ottla[security]'"
+        raise ConfigError("sasl.enabled.mechanisms", None, reason)
 
 
 def _key(config: ListeningConfig, listener: str, key: str, mechanism: str = "") -> str:

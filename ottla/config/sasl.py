@@ -11,7 +11,8 @@ class Sasl(Options):
 
     sasl_enabled_mechanisms = words(
         ("GSSAPI",),
-        doc="Mechanisms that clients may use on listeners with SASL: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512. "
+        doc="Mechanisms that clients may use on listeners with SASL: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, "
+        "OAUTHBEARER. "
         "The default is Kafka's and is not served.",
     )
     sasl_jaas_config = password(
@@ -27,4 +28,25 @@ class Sasl(Options):
     sasl_server_max_receive_size = int32(
         524288, at_least=1024, doc="Longest request before authentication, on listeners with SASL."
     )
+    sasl_oauthbearer_jwks_endpoint_url = string(
+        "",
+        empty_is_unset=True,
+        doc="Where the keys are that sign the tokens of OAUTHBEARER: a JWKS at a file:, https: or http: URL.",
+    )
+    sasl_oauthbearer_jwks_endpoint_refresh_ms = int64(3600000, at_least=1, doc="Age at which the keys are read again.")
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_ms = int64(
+        100, at_least=1, doc="First pause after the keys could not be read; each next one is twice as long."
+    )
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms = int64(
+        10000,
+        at_least=1,
+        doc="Longest such pause; and how often the keys are read because a token names one that is not among them.",
+    )
+    sasl_oauthbearer_expected_issuer = string(
+        "", empty_is_unset=True, doc="Issuer that tokens must name; empty for any."
+    )
+    sasl_oauthbearer_expected_audience = words((), doc="Audiences of which tokens must name one; empty for any.")
+    sasl_oauthbearer_clock_skew_seconds = int32(30, doc="How far a token's times may be off.")
+    sasl_oauthbearer_sub_claim_name = string("sub", doc="Claim of a token that names the user.")
+    sasl_oauthbearer_scope_claim_name = string("scope", doc="Claim of a token that has its scopes.")
     connections_max_reauth_ms = int64(0, doc="Age at which a session must authenticate again; 0 for never.")

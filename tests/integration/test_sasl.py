@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.abc import AbstractTokenProvider as AioKafkaTokenProvider
 from aiokafka.errors import KafkaError as AioKafkaError
 from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka.admin import (
@@ -24,7 +25,9 @@ from confluent_kafka.admin import (
 )
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaError as KafkaPythonError
+from kafka.net.sasl.oauth import AbstractTokenProvider as KafkaPythonTokenProvider
 from kit.broker import BrokerProcess
+from kit.tokens import AUDIENCE, Issuer
 from kit.wire import Wire
 
 from ottla.protocol.api.api_versions import ApiVersionsRequest
@@ -36,17 +39,22 @@ USERS = {
     "SCRAM-SHA-256": ("bob", "bob's secret"),
     "SCRAM-SHA-512": ("bob", "bob's other secret"),
 }
+ISSUER = Issuer()
 MECHANISMS = pytest.mark.parametrize("mechanism", USERS)
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """A listener with SASL, and one without for the administrator."""
+    jwks = tmp_path_factory.mktemp("jwks") / "jwks.json"
+    jwks.write_bytes(ISSUER.jwks)
     with BrokerProcess(
         tmp_path_factory.mktemp("sasl"),
         {
             "listeners": "SASL_PLAINTEXT://127.0.0.1:0,PLAINTEXT://127.0.0.1:0",
-            "sasl.enabled.mechanisms": ",".join(USERS),
+            "sasl.enabled.mechanisms": ",".join([*USERS, "OAUTHBEARER"]),
+            "sasl.oauthbearer.jwks.endpoint.url": jwks.as_uri(),
+            "sasl.oauthbearer.expected.audience": AUDIENCE,
             "socket.listen.backlog.size": "2000",  # or 2,000 connections at once take Linux half a minute
             "listener.name.sasl_plaintext.plain.sasl.jaas.config": JAAS,
         },
@@ -214,3 +222,86 @@ def test_users_survive_a_restart(tmp_path: Path) -> None:
         producer = KafkaProducer(**keys)
         assert producer.send("t", b"value").get(30).offset == 0
         producer.close()
+
+
+def token(**claims: Any) -> str:
+    return ISSUER.token(time.time(), **claims)
+
+
+class KafkaPythonTokens(KafkaPythonTokenProvider):
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def token(self) -> str:
+        return self._value
+
+
+class AioKafkaTokens(AioKafkaTokenProvider):
+    async def token(self) -> str:
+        return token()
+
+
+def test_confluent_kafka_logs_in_by_token_and_a_wrong_audience_is_refused(broker: BrokerProcess) -> None:
+    keys = {
+        "bootstrap.servers": broker.bootstrap,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+    }
+    producer = Producer(keys | {"oauth_cb": lambda _: (token(), time.time() + 600)})
+    producer.produce("confluent-token", b"value")
+    assert producer.flush(30) == 0
+    errors: list[KafkaError] = []
+    wrong = Producer(
+        keys
+        | {"oauth_cb": lambda _: (token(aud="other"), time.time() + 600), "error_cb": errors.append, "log_level": 0}
+    )
+    while not errors:
+        wrong.poll(0.1)
+    assert errors[0].code() == KafkaError._AUTHENTICATION
+    assert "invalid_token" in errors[0].str()
+
+
+def test_kafka_python_logs_in_by_token(broker: BrokerProcess) -> None:
+    producer = KafkaProducer(
+        bootstrap_servers=broker.bootstrap,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="OAUTHBEARER",
+        sasl_oauth_token_provider=KafkaPythonTokens(token()),
+    )
+    assert producer.send("kafka-python-token", b"value").get(30).offset == 0
+    producer.close()
+
+
+async def test_aiokafka_logs_in_by_token(broker: BrokerProcess) -> None:
+    async with AIOKafkaProducer(
+        bootstrap_servers=broker.bootstrap,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="OAUTHBEARER",
+        sasl_oauth_token_provider=AioKafkaTokens(),
+    ) as producer:
+        assert (await producer.send_and_wait("aiokafka-token", b"value")).offset == 0
+
+
+def test_librdkafka_logs_in_again_on_its_connection_before_its_session_ends(tmp_path: Path) -> None:
+    """Sessions of 3 s; records for 8 s on one connection."""
+    with BrokerProcess(
+        tmp_path,
+        {
+            "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+            "sasl.enabled.mechanisms": "PLAIN",
+            "sasl.jaas.config": JAAS,
+            "connections.max.reauth.ms": "3000",
+        },
+    ) as short:
+        disconnects: list[KafkaError] = []
+        producer = Producer(confluent(short, "PLAIN") | {"error_cb": disconnects.append, "linger.ms": 0})
+        ends = time.monotonic() + 8
+        sent = 0
+        while time.monotonic() < ends:
+            producer.produce("t", b"value")
+            sent += 1
+            assert producer.flush(30) == 0
+            time.sleep(0.05)
+        assert sent > 50
+        assert disconnects == []
+        assert "its session is over" not in short.output

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.security.sasl.authentication import Authentication, Limits
 from ottla.config.logins import plain_passwords
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from ottla.broker.catalog.catalog import Catalog
     from ottla.broker.peer import Peer
     from ottla.broker.runtime.timers import Timers
+    from ottla.broker.runtime.workers import Workers
     from ottla.broker.security.sasl.mechanism import MechanismServer
     from ottla.broker.security.sasl.scram import ScramCredential
-    from ottla.config.broker import BrokerConfig
+    from ottla.config.broker import BrokerConfig, ListenerConfig
     from ottla.storage.files.clock import Clock
 
 
@@ -35,12 +36,20 @@ class SaslListener:
         return Authentication(self.mechanisms, self.limits, peer, timers, clock)
 
 
-def sasl_listener(config: BrokerConfig, name: str, catalog: Catalog) -> SaslListener:
+class Means(NamedTuple):
+    """What mechanisms work with: the users of SCRAM, threads that read keys, the time."""
+
+    catalog: Catalog
+    workers: Workers
+    clock: Clock
+
+
+def sasl_listener(config: BrokerConfig, name: str, means: Means) -> SaslListener:
     """The listener of this name. Raises ConfigError for what the start has not checked yet."""
     own = config.on_listener(name)
     mechanisms: dict[str, Callable[[], MechanismServer]] = {}
     for mechanism in own.sasl_enabled_mechanisms:
-        mechanisms[mechanism] = _maker(config, name, mechanism, catalog)
+        mechanisms[mechanism] = _maker(config, name, mechanism, means)
     return SaslListener(
         mechanisms,
         Limits(
@@ -54,14 +63,38 @@ def sasl_listener(config: BrokerConfig, name: str, catalog: Catalog) -> SaslList
     )
 
 
-def _maker(config: BrokerConfig, name: str, mechanism: str, catalog: Catalog) -> Callable[[], MechanismServer]:
+def _maker(config: BrokerConfig, name: str, mechanism: str, means: Means) -> Callable[[], MechanismServer]:
     if mechanism == "PLAIN":
         from ottla.broker.security.sasl.plain import PlainServer, PlainUsers
 
         return partial(PlainServer, PlainUsers(plain_passwords(config, name)))
+    if mechanism == "OAUTHBEARER":
+        return _oauthbearer(config.on_listener(name, mechanism), means)
     from ottla.broker.security.sasl.scram import MadeUp, ScramServer
 
-    return partial(ScramServer, mechanism, partial(_find_scram, catalog), MadeUp())
+    return partial(ScramServer, mechanism, partial(_find_scram, means.catalog), MadeUp())
+
+
+def _oauthbearer(own: ListenerConfig, means: Means) -> Callable[[], MechanismServer]:
+    from ottla.broker.security.sasl.jwks import Jwks
+    from ottla.broker.security.sasl.oauthbearer import Expected, OAuthBearerServer
+
+    jwks = Jwks(
+        own.sasl_oauthbearer_jwks_endpoint_url,
+        means.workers,
+        means.clock,
+        refresh_ms=own.sasl_oauthbearer_jwks_endpoint_refresh_ms,
+        retry_ms=own.sasl_oauthbearer_jwks_endpoint_retry_backoff_ms,
+        retry_max_ms=own.sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms,
+    )
+    expected = Expected(
+        issuer=own.sasl_oauthbearer_expected_issuer,
+        audience=own.sasl_oauthbearer_expected_audience,
+        clock_skew_s=own.sasl_oauthbearer_clock_skew_seconds,
+        subject_claim=own.sasl_oauthbearer_sub_claim_name,
+        scope_claim=own.sasl_oauthbearer_scope_claim_name,
+    )
+    return partial(OAuthBearerServer, jwks, expected, means.clock)
 
 
 def _find_scram(catalog: Catalog, mechanism: str, name: str, is_token: bool) -> ScramCredential | None:

@@ -1,0 +1,173 @@
+"""The keys that tokens are signed with: a JWKS (RFC 7517) read from a file or URL, kept, and read again.
+
+It is read by a worker, never on the broker's thread: at the first login, when it is older than
+`sasl.oauthbearer.jwks.endpoint.refresh.ms`, and when a token names a key that is not in it (a rotation), then at most
+once in `sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms`, because strangers name any key. While it is being read
+again, logins go on by the keys that are there. A failed read is repeated by a login after a pause that doubles.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
+
+from ottla.broker.runtime.pending import Pending
+
+if TYPE_CHECKING:
+    from ottla.broker.runtime.workers import Workers
+    from ottla.storage.files.clock import Clock
+
+LOG = logging.getLogger("ottla.sasl")
+
+LONGEST_BYTES = 1 << 20
+TIMEOUT_S = 10.0
+MOST_KEYS = 1_000
+
+ALGORITHMS = {
+    "RSA": ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
+    "EC": ("ES256", "ES384", "ES512"),
+    "OKP": ("EdDSA",),
+}
+"""Those that may have signed a token, by the type of the key: none that signs by a secret, and not `none`."""
+
+
+class VerifyingKey(NamedTuple):
+    """A public key, and what it may be used with."""
+
+    key: Any
+    algorithms: tuple[str, ...]
+
+
+Keys = dict[str | None, VerifyingKey]
+"""By key id; None for the one of a token that names none, where there is one key only."""
+
+
+class Jwks:
+    """See the module's text. `read` gets the document and may block; it raises OSError or ValueError."""
+
+    def __init__(
+        self,
+        url: str,
+        workers: Workers,
+        clock: Clock,
+        *,
+        refresh_ms: int = 3_600_000,
+        retry_ms: int = 100,
+        retry_max_ms: int = 10_000,
+        read: Callable[[str], bytes] | None = None,
+    ) -> None:
+        self._url = url
+        self._workers = workers
+        self._clock = clock
+        self._refresh_ms = refresh_ms
+        self._retry_ms = retry_ms
+        self._retry_max_ms = retry_max_ms
+        self._read = read_url if read is None else read
+        self._keys: Keys | None = None
+        self._read_at_ms = 0.0
+        self._not_before_ms = 0.0
+        self._failures = 0
+        self._is_reading = False
+        self._waiting: list[tuple[str | None, Pending[VerifyingKey]]] = []
+
+    def find(self, key_id: str | None) -> Pending[VerifyingKey]:
+        """The key of that id, at once where it is known; completed with None where there is none."""
+        found: Pending[VerifyingKey] = Pending()
+        now_ms = self._clock.monotonic_ms()
+        key = None if self._keys is None else self._keys.get(key_id)
+        is_old = self._keys is not None and now_ms - self._read_at_ms >= self._refresh_ms
+        may_read = now_ms >= self._not_before_ms
+        if key is not None:
+            found.complete(key)
+            if is_old and may_read:
+                self._refresh()
+        elif may_read or self._is_reading:
+            self._waiting.append((key_id, found))
+            self._refresh()
+        else:
+            found.complete(None)
+        return found
+
+    def _refresh(self) -> None:
+        if not self._is_reading:
+            self._is_reading = True
+            url, read = self._url, self._read
+            self._workers.run(lambda: parse_jwks(read(url)), self._done)
+
+    def _done(self, keys: Keys | None, error: BaseException | None) -> None:
+        self._is_reading = False
+        now_ms = self._clock.monotonic_ms()
+        if keys is None:
+            pause_ms = min(self._retry_max_ms, self._retry_ms << min(self._failures, 20))
+            self._failures += 1
+            self._not_before_ms = now_ms + pause_ms
+            LOG.error("sasl.oauthbearer.jwks.endpoint.url=%s cannot be read: %s", _shown(self._url), error)
+        else:
+            self._failures = 0
+            self._keys, self._read_at_ms = keys, now_ms
+            self._not_before_ms = now_ms + min(self._retry_max_ms, self._refresh_ms)
+        waiting, self._waiting = self._waiting, []
+        for key_id, found in waiting:
+            found.complete(None if self._keys is None else self._keys.get(key_id))
+
+
+def parse_jwks(document: bytes) -> Keys:
+    """The keys of a JWKS that verify signatures. Raises ValueError where it is none; single keys that cannot be used,
+    such as those of ciphers or of other algorithms, are passed over.
+    """
+    import jwt
+
+    try:
+        content = json.loads(document)
+        entries = content["keys"]
+        if not isinstance(entries, list):
+            raise TypeError
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise ValueError('it is no JWKS: {"keys": [...]}') from None
+    keys: Keys = {}
+    for entry in entries[:MOST_KEYS]:
+        if not isinstance(entry, dict) or entry.get("use", "sig") != "sig":
+            continue
+        algorithms = ALGORITHMS.get(str(entry.get("kty")), ())
+        if "alg" in entry:
+            algorithms = tuple(one for one in algorithms if one == entry["alg"])
+        if not algorithms:
+            continue  # among them symmetric keys, by which whoever can read the JWKS could sign
+        try:
+            key = VerifyingKey(jwt.PyJWK(entry, algorithms[0]).key, algorithms)
+        except (jwt.PyJWTError, ValueError, TypeError):
+            continue
+        key_id = entry.get("kid")
+        keys[key_id if isinstance(key_id, str) else None] = key
+    if not keys:
+        raise ValueError("it has no key that verifies signatures")
+    if len(keys) == 1:
+        keys[None] = next(iter(keys.values()))
+    return keys
+
+
+def read_url(url: str) -> bytes:
+    """The document at a file:, http: or https: URL. Raises OSError, ValueError."""
+    parts = urlsplit(url)
+    if parts.scheme == "file":
+        from urllib.request import url2pathname
+
+        with open(url2pathname(parts.path), "rb") as file:
+            content = file.read(LONGEST_BYTES + 1)
+    else:
+        from urllib.request import urlopen
+
+        with urlopen(url, timeout=TIMEOUT_S) as answer:
+            content = answer.read(LONGEST_BYTES + 1)
+    if len(content) > LONGEST_BYTES:
+        raise ValueError(f"it is longer than {LONGEST_BYTES} bytes")
+    return bytes(content)
+
+
+def _shown(url: str) -> str:
+    """Without the secrets that some put into URLs."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
