@@ -135,7 +135,7 @@ def parse_jwks(document: bytes) -> Keys:
         if "alg" in entry:
             algorithms = tuple(one for one in algorithms if one == entry["alg"])
         if not algorithms:
-            continue  # among them symmetric keys, by which whoever can read the JWKS could sign
+            continue  # among them symmetric keys, by which every reader of the JWKS could sign
         try:
             key = VerifyingKey(jwt.PyJWK(entry, algorithms[0]).key, algorithms)
         except (jwt.PyJWTError, ValueError, TypeError):
