@@ -84,6 +84,9 @@ class PartitionFacts:
     end: int
     owner: str | None = None
     open_transactions: tuple[OpenTransaction, ...] = ()
+    pending_by: tuple[str, ...] | None = None
+    """The transactional ids of open transactions, one of which has committed an offset that does not count yet; None
+    where there is no such offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +251,8 @@ def _about_partition(facts: GroupFacts, one: PartitionFacts, is_read: bool) -> I
         )
     elif position == one.end:
         yield Finding(Weight.FINE, "read to its end")
+    if one.pending_by is not None:
+        yield _pending(one.pending_by)
     if position < one.end and one.stable_end < one.end and position >= one.stable_end:
         yield _held_back(one)
     elif one.committed is not None and one.start <= position < one.stable_end and is_read and one.owner is not None:
@@ -293,6 +298,18 @@ def _held_back(one: PartitionFacts) -> Finding:
             text += ", of which no coordinator knows"
             remedy = f"nobody will end it but you: `ottla transactions abort --topic {one.topic} --partition {number}`"
     return Finding(Weight.CAUSE, text, remedy)
+
+
+def _pending(transactional_ids: Sequence[str]) -> Finding:
+    text = (
+        "an open transaction has committed an offset that does not count yet; a consumer that begins waits for its end"
+    )
+    remedy = "its producer has to commit or abort, or its time-out to pass"
+    if transactional_ids:
+        are = "transactional id" if len(transactional_ids) == 1 else "one of the transactional ids"
+        text += f" ({are} {_some([repr(one) for one in transactional_ids])})"
+        remedy += f"; `ottla transactions abort {shlex.quote(transactional_ids[0])}` ends it now"
+    return Finding(Weight.PERHAPS, text, remedy)
 
 
 def _lag(one: PartitionFacts) -> int:

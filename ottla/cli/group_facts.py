@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         TopicPartition,
     )
 
+OFFSETS_TOPIC = "__consumer_offsets"
 RETENTION_KEY = "offsets.retention.minutes"
 OPEN_STATES = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
 
@@ -107,6 +108,8 @@ async def facts_of(admin: Admin, group_id: str) -> GroupFacts:
     existing = sorted({one.topic for one in view.edges})
     held_back = [one for one, edges in view.edges.items() if edges.stable_end < edges.end]
     transactions = await _with_their_ids(admin, {one: await _open_transactions(admin, one) for one in held_back})
+    unstable = await admin.find_unstable_group_offsets(group_id, view.edges) if view.edges else []
+    writers = await _writers_of_offsets(admin, group_id) if unstable else ()
     return GroupFacts(
         group_id=group_id,
         state=description.state if description is not None else None,
@@ -123,6 +126,7 @@ async def facts_of(admin: Admin, group_id: str) -> GroupFacts:
                 end=edges.end,
                 owner=member_name(view.owners[one]) if one in view.owners else None,
                 open_transactions=transactions.get(one, ()),
+                pending_by=writers if one in unstable else None,
             )
             for one, edges in sorted(view.edges.items())
         ),
@@ -193,6 +197,23 @@ async def _with_their_ids(
         )
         for partition, some in found.items()
     }
+
+
+async def _writers_of_offsets(admin: Admin, group_id: str) -> tuple[str, ...]:
+    """The transactional ids whose open transactions have a part in the offsets of this group, or of another one that
+    shares its partition of `__consumer_offsets`; none where the broker does not say.
+    """
+    from ottla.broker.coordination.definition import java_hash
+    from ottla.client import KafkaError, TopicPartition
+
+    try:
+        count = len((await admin.describe_topics([OFFSETS_TOPIC]))[OFFSETS_TOPIC].partitions)
+        partition = TopicPartition(OFFSETS_TOPIC, java_hash(group_id) % count)
+        ids = [one.transactional_id for one in await admin.list_transactions() if one.state in OPEN_STATES]
+        described = await admin.describe_transactions(ids) if ids else {}
+    except KafkaError:  # the diagnosis continues without
+        return ()
+    return tuple(one for one in sorted(described) if partition in described[one].partitions)
 
 
 async def _retention_minutes(admin: Admin) -> int | None:

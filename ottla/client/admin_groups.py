@@ -161,6 +161,25 @@ class GroupAdmin(AdminClient):
 
         return await self._of_each_group(list(asked_for), ask)
 
+    async def find_unstable_group_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition]
+    ) -> list[TopicPartition]:
+        """Return those of the partitions of which an open transaction may change what the group has committed, sorted.
+
+        A consumer that begins there waits for its end (KIP-447). Does not wait itself. Raises AdminError by group.
+        """
+        wanted = {group_id: [TopicPartition(*one) for one in partitions]}
+
+        async def ask(node_id: int, asked: list[str]) -> Outcomes[list[TopicPartition]]:
+            connection = await self._started().connection(node_id)
+            version = connection.version_for(OffsetFetchRequest)
+            answer = await connection.send(offset_fetch_request(version, wanted), OffsetFetchResponse, version)
+            code, _, refused = read_offset_fetch(answer, version, group_id)
+            found = sorted(one for one, why in refused.items() if why is ErrorCode.UNSTABLE_OFFSET_COMMIT)
+            return {group_id: KafkaError(code) if code else found}
+
+        return (await self._of_each_group([group_id], ask))[group_id]
+
     async def alter_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]
     ) -> None:

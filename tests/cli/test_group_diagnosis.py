@@ -152,6 +152,24 @@ CASES = {
         ["holds back what lies from 6 to 9"],
         ["commit or abort"],
     ),
+    "an offset that an open transaction has committed": (
+        with_partition(pending_by=("billing run",)),
+        Weight.PERHAPS,
+        ["orders-0: an open transaction has committed an offset", "a consumer that begins waits", "'billing run'"],
+        ["ottla transactions abort 'billing run'"],
+    ),
+    "an offset that a transaction of one of two has committed": (
+        with_partition(pending_by=("a", "b")),
+        Weight.PERHAPS,
+        ["one of the transactional ids 'a', 'b'"],
+        ["ottla transactions abort a"],
+    ),
+    "an offset that a transaction of nobody knows whom has committed": (
+        with_partition(pending_by=()),
+        Weight.PERHAPS,
+        ["does not count yet"],
+        ["commit or abort"],
+    ),
     "a member that does not get on": (
         with_partition(committed=4),
         Weight.PERHAPS,

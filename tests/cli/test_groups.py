@@ -11,7 +11,9 @@ from contextlib import contextmanager
 
 import pytest
 from click.testing import CliRunner, Result
+from confluent_kafka import Consumer as ConfluentConsumer
 from confluent_kafka import Producer as ConfluentProducer
+from confluent_kafka import TopicPartition as ConfluentPartition
 from kit.broker import BrokerProcess
 
 from ottla.cli.main import main
@@ -162,6 +164,25 @@ def test_why_names_the_transaction_that_holds_records_back(broker: BrokerProcess
     assert f"transactional id '{transactional_id}'" in found
     run(broker, "transactions", "abort", transactional_id)
     assert not [line for line in lines(broker, "groups", "why", group) if "holds back" in line]
+
+
+def test_why_names_the_transaction_whose_offsets_a_new_consumer_waits_for(
+    broker: BrokerProcess, filled: str, group: str
+) -> None:
+    commit_at(broker, group, filled, 10, 10)
+    transactional_id = f"tx-offsets-{filled}"
+    producer = ConfluentProducer({"bootstrap.servers": broker.bootstrap, "transactional.id": transactional_id})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    reader = ConfluentConsumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
+    offsets = [ConfluentPartition(filled, 0, 5)]
+    producer.send_offsets_to_transaction(offsets, reader.consumer_group_metadata(), 30)
+    (found,) = [line for line in lines(broker, "groups", "why", group) if "does not count yet" in line]
+    assert found.startswith(f"? {filled}-0: an open transaction has committed an offset")
+    assert f"transactional id '{transactional_id}'" in found
+    producer.abort_transaction(30)
+    reader.close()
+    assert not [line for line in lines(broker, "groups", "why", group) if "does not count yet" in line]
 
 
 def test_why_finds_members_that_have_no_partition(broker: BrokerProcess, filled: str, group: str) -> None:

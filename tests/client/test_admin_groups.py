@@ -360,6 +360,21 @@ async def test_stable_offsets_are_waited_for(cluster, admin):
     assert codes == []
 
 
+async def test_offsets_that_an_open_transaction_may_change_are_named_and_not_waited_for(cluster, admin):
+    code = ErrorCode.UNSTABLE_OFFSET_COMMIT
+
+    def answer(request, version):
+        answer = fetched(request, version)
+        answer.groups[0].topics[0].partitions[0].error_code = code
+        return answer
+
+    cluster.handlers[OffsetFetchRequest] = answer
+    assert await admin.find_unstable_group_offsets("a0", [T0]) == [T0]
+    code = ErrorCode.NONE
+    assert await admin.find_unstable_group_offsets("a0", [T0]) == []
+    assert [request.require_stable for _, request in asked(cluster, OffsetFetchRequest)] == [True, True]
+
+
 async def test_a_group_whose_offsets_are_refused_is_named(cluster, admin):
     cluster.handlers[OffsetFetchRequest] = lambda request, version: OffsetFetchResponse(
         groups=[

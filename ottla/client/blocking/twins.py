@@ -483,6 +483,13 @@ class AdminMethods(Twin[AsyncAdmin]):
         """
         return self._await(self._inner.list_group_offsets(wanted, require_stable=require_stable))
 
+    def find_unstable_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Return those of the partitions of which an open transaction may change what the group has committed, sorted.
+
+        A consumer that begins there waits for its end (KIP-447). Does not wait itself. Raises AdminError by group.
+        """
+        return self._await(self._inner.find_unstable_group_offsets(group_id, partitions))
+
     def alter_group_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> None:
         """Set where a group goes on reading, in place of what it has committed. The group must have no members.
 
