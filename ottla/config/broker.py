@@ -28,7 +28,7 @@ from ottla.config.listeners import Listener, SecurityProtocol, protocols_by_name
 from ottla.config.logins import check_logins
 from ottla.config.logs import Cleaner, Directories, Durability, Records, Retention, Segments
 from ottla.config.memory import defaults_for
-from ottla.config.network import Identity, Network, Topics
+from ottla.config.network import Identity, ListenerLimits, Network, Topics
 from ottla.config.options import (
     DEFAULT_ORIGIN,
     ConfigEntry,
@@ -50,7 +50,7 @@ _NOBODY_COULD_CONNECT = frozenset({"max.connections", "max.connections.per.ip", 
 _LISTENER_KEY = re.compile(r"listener\.name\.(?P<listener>[^.]+)\.(?P<key>.+)")
 
 
-class ListenerConfig(Sasl, Tls):
+class ListenerConfig(Sasl, Tls, ListenerLimits):
     """The keys that may be set for one listener, as they count there. Made by `BrokerConfig.on_listener`."""
 
     def __init__(self, values: Mapping[str, object]) -> None:
@@ -60,6 +60,7 @@ class ListenerConfig(Sasl, Tls):
 class BrokerConfig(
     Identity,
     Network,
+    ListenerLimits,
     Topics,
     Directories,
     Segments,
@@ -169,6 +170,17 @@ class BrokerConfig(
                     except ConfigError as error:
                         raise ConfigError(full_key, error.value, error.reason, origin=error.origin) from None
         return ListenerConfig(values)
+
+    def listener_max_connections(self, name: str) -> int:
+        """How many connections may come in by a listener."""
+        own = self.listener_overrides.get(name)
+        return int(own["max.connections"]) if own and "max.connections" in own else self.max_connections
+
+    def listener_connection_rate(self, name: str) -> int:
+        """How many connections per second may come in by a listener."""
+        own = self.listener_overrides.get(name)
+        key = "max.connection.creation.rate"
+        return int(own[key]) if own and key in own else self.max_connection_creation_rate
 
     def describe(self, names: Iterable[str] | None = None) -> list[ConfigEntry]:
         """What DescribeConfigs answers for the broker: the keys of these names, or all, in the order of their names.
@@ -312,6 +324,14 @@ class BrokerConfig(
         self._check_consumer_groups()
         if self.max_connections_per_ip == 0 and not self.max_connections_per_ip_overrides:
             raise self._wrong("max.connections.per.ip", "must not be 0 without max.connections.per.ip.overrides")
+        for name, own in self.listener_overrides.items():
+            limits = self.on_listener(name)
+            for key, limit in (
+                ("max.connections", limits.max_connections),
+                ("max.connection.creation.rate", limits.max_connection_creation_rate),
+            ):
+                if key in own and limit <= 0:
+                    raise ConfigError(f"listener.name.{name.lower()}.{key}", str(limit), "must be at least 1")
         if "queued.max.request.bytes" not in self.values:
             self.queued_max_request_bytes = max(self.queued_max_request_bytes, self.socket_request_max_bytes)
         if self.queued_max_request_bytes == 0 or 0 < self.queued_max_request_bytes < self.socket_request_max_bytes:

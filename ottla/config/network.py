@@ -57,6 +57,23 @@ class Identity(Options):
     )
 
 
+class ListenerLimits(Options):
+    """How many connections there may be, and how fast they may come: on the broker, or on one listener."""
+
+    max_connections = int32(
+        INT_MAX,
+        dynamic=True,
+        doc="Connections at a time, as far as RLIMIT_NOFILE has room for them beside the logs; more are closed. As "
+        "`listener.name.NAME.max.connections` those of one listener.",
+    )
+    max_connection_creation_rate = int32(
+        INT_MAX,
+        dynamic=True,
+        doc="New connections per second; more of them wait. As `listener.name.NAME.max.connection.creation.rate` those "
+        "of one listener.",
+    )
+
+
 class Network(Options):
     """Listeners and connections."""
 
@@ -130,11 +147,6 @@ class Network(Options):
     connections_max_idle_ms = int64(
         600000, at_least=-1, doc="A connection that is silent for so long is closed; -1 for never."
     )
-    max_connections = int32(
-        INT_MAX,
-        dynamic=True,
-        doc="Connections at a time, as far as RLIMIT_NOFILE has room for them beside the logs; more are closed.",
-    )
     max_connections_per_ip = int32(INT_MAX, dynamic=True, doc="Connections at a time from one address.")
     max_connections_per_ip_overrides = parsed(
         "",
@@ -143,12 +155,6 @@ class Network(Options):
         allowed="ADDRESS:COUNT, …",
         dynamic=True,
         doc="Other limits for single addresses, as `address:count`.",
-    )
-    max_connection_creation_rate = int32(
-        INT_MAX,
-        dynamic=True,
-        inert="the rate is not limited; `max.connections` is",
-        doc="New connections per second.",
     )
     connection_failed_authentication_delay_ms = int32(
         100, doc="Delay before a client whose login has failed is answered, and its connection closed."

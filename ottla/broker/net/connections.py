@@ -1,10 +1,11 @@
 """All connections of one broker: how many there may be, and the sweep for silent ones.
 
-Limits: `max.connections` and what RLIMIT_NOFILE leaves beside the logs' files, `max.connections.per.ip` (and
-overrides), `connections.max.idle.ms` for a connection without traffic and without a request under way,
+Limits: `max.connections` (also of a listener) and what RLIMIT_NOFILE leaves beside the logs' files,
+`max.connections.per.ip` (and overrides), rates of new connections (`security/quotas/connection_rates.py`),
+`connections.max.idle.ms` for a connection without traffic and without a request under way,
 `ottla.partial.frame.timeout.ms` for a request that does not get whole, and `ottla.connections.max.unsent.bytes` for
-answers that clients do not take (docs/limits.md has all of them). Kafka stops
-accepting at `max.connections`; we accept and close, so that the client sees an end and not a silence.
+answers that clients do not take (docs/limits.md has all of them). Kafka stops accepting at `max.connections`; we accept
+and close, so that the client sees an end and not a silence.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ from ottla.broker.net.connection import Connection
 from ottla.broker.net.read_pauses import THROTTLED
 from ottla.broker.net.shared import SharedState
 from ottla.broker.runtime.descriptors import shares_of
+from ottla.config.declare import INT_MAX
 
 if TYPE_CHECKING:
     from ottla.broker.net.shared import Dispatcher, Door
     from ottla.broker.runtime.timers import Timer
+    from ottla.broker.security.quotas.connection_rates import ConnectionRates
     from ottla.broker.services import Services
 
 LOG = logging.getLogger("ottla.connection")
@@ -55,6 +58,9 @@ class Connections:
         self.shared = SharedState(services, dispatcher, sends_maps=sends_maps, doors=doors)
         self._all: set[Connection] = set()
         self._by_host: Counter[str] = Counter()
+        self._by_listener: Counter[str] = Counter()
+        self._rates: ConnectionRates | None = None
+        """Made when there is a limit for the first time."""
         self._sweep_timer: Timer | None = None
         self._is_draining = False
         self.on_empty: Callable[[], None] | None = None
@@ -73,7 +79,7 @@ class Connections:
     def add(self, connection: Connection) -> str | None:
         """Count a new connection; the reason when it may not stay (logged, counted as refused)."""
         config = self.services.config
-        host = connection.peer.host
+        host, listener = connection.peer.host, connection.peer.listener
         reason = None
         if self._is_draining:
             reason = "the broker is stopping"
@@ -87,6 +93,10 @@ class Connections:
             limit = limits.get(host, config.max_connections_per_ip)
             if self._by_host[host] >= limit:
                 reason = f"there are max.connections.per.ip={limit} from {host} already"
+            elif self._by_listener[listener] >= (of_listener := config.listener_max_connections(listener)):
+                reason = f"there are listener.name.{listener.lower()}.max.connections={of_listener} already"
+            else:
+                reason = self._limit_rate(connection)
         if reason is not None:
             self.services.metrics.connections_refused += 1
             self._say_refused(connection, reason)
@@ -94,8 +104,32 @@ class Connections:
         self.services.metrics.connections_opened += 1
         self._all.add(connection)
         self._by_host[host] += 1
+        self._by_listener[listener] += 1
         if self._sweep_timer is None:
             self._plan_sweep()
+        return None
+
+    def _limit_rate(self, connection: Connection) -> str | None:
+        """Let it wait if too many come, or close it after a while; the reason where it may not stay at all."""
+        services, peer = self.services, connection.peer
+        listener_rate = services.config.listener_connection_rate(peer.listener)
+        addresses = services.quotas.address_rates
+        if listener_rate == services.config.max_connection_creation_rate == INT_MAX and not addresses:
+            return None
+        if self._rates is None:
+            # Here: nearly no broker has such a limit.
+            from ottla.broker.security.quotas.connection_rates import ConnectionRates
+
+            self._rates = ConnectionRates(services.config, services.quotas.counters, self.shared.now_ms)
+        wait_ms, refusal = self._rates.arrive(peer.listener, listener_rate, peer.host, addresses)
+        if refusal is not None and not wait_ms:
+            return refusal
+        if wait_ms:
+            connection.pipeline.throttle(wait_ms)
+        if refusal is not None:
+            services.metrics.connections_refused += 1
+            self._say_refused(connection, f"{refusal}; it is closed in {wait_ms} ms")
+            connection.pipeline.close_after(wait_ms, refusal)
         return None
 
     def _say_refused(self, connection: Connection, reason: str) -> None:
@@ -118,6 +152,7 @@ class Connections:
         if self.shared.last_reader is connection:
             self.shared.last_reader = None
         host = connection.peer.host
+        self._by_listener[connection.peer.listener] -= 1
         self._by_host[host] -= 1
         if self._by_host[host] <= 0:
             del self._by_host[host]

@@ -446,6 +446,15 @@ class RequestPipeline:
         self.pauses.hold(THROTTLED)
         self._throttle = self._shared.timers.at(until_ms, self._end_throttle)
 
+    def close_after(self, wait_ms: float, reason: str) -> None:
+        """Close it in a while, unheard; nothing where it has ended by then."""
+        self._shared.timers.at(self._shared.now_ms() + wait_ms, lambda: self._close_unheard(reason))
+
+    def _close_unheard(self, reason: str) -> None:
+        if self.sender.transport is not None:
+            self.closing = self.closing or reason
+            self.abort()
+
     def _end_throttle(self) -> None:
         self._throttle = None
         self.reader.owe_from_now()

@@ -30,6 +30,8 @@ from ottla.broker.runtime.metrics import Metrics
 from ottla.broker.runtime.pending import Pending
 from ottla.broker.runtime.timers import Timers
 from ottla.broker.runtime.turn import Turn
+from ottla.broker.runtime.validity import Validity
+from ottla.broker.security.quotas.quotas import Quotas
 from ottla.config.broker import BrokerConfig
 
 
@@ -80,6 +82,7 @@ class Shell:
             self.config.ottla_connections_max_unsent_bytes, self.turn, self.timers, self.clock.monotonic_ms
         )
         self.memory_reserve = MemoryReserve(self.timers, self.clock.monotonic_ms)
+        self.quotas = Quotas(self.config, Validity(), self.clock.monotonic_ms)
         self.connections = Connections(self, self.echo)  # type: ignore[arg-type]  # a node without storage
 
     def connect(self, host: str = "192.0.2.7") -> tuple[Connection, FakeTransport]:
@@ -587,6 +590,7 @@ def test_an_idle_connection_is_closed_and_a_waiting_one_is_not() -> None:
     ("config", "hosts", "refused"),
     [
         ({"max_connections": 2}, ["a", "b", "c"], "max.connections=2"),
+        ({"listener_name_plaintext_max_connections": 2}, ["a", "b", "c"], "listener.name.plaintext.max.connections=2"),
         ({"max_connections_per_ip": 1}, ["a", "b", "a"], "max.connections.per.ip=1"),
         ({"max_connections_per_ip": 1, "max_connections_per_ip_overrides": "a:2"}, ["a", "a", "b", "b"], "per.ip=1"),
     ],
@@ -599,6 +603,38 @@ def test_connections_are_bounded(
     assert [transport.closed for transport in transports] == [False] * (len(hosts) - 1) + [True]
     assert refused in caplog.text
     assert shell.metrics.connections_refused == 1
+
+
+def test_a_connection_over_the_rate_of_the_broker_is_heard_later() -> None:
+    shell = Shell(max_connection_creation_rate=1, quota_window_num=2)
+    _, early = shell.connect()
+    late, transport = shell.connect()
+    assert not early.is_paused
+    assert transport.is_paused
+    shell.feed(late, frame(b"one"))
+    assert not transport.written
+    shell.pass_time(1_000)
+    assert not transport.is_paused
+    shell.feed(late, frame(b"one"))
+    assert bytes(transport.written) == frame(b"one")
+    assert shell.metrics.connections_refused == 0
+
+
+def test_a_connection_over_the_rate_of_its_address_is_closed_after_its_wait(caplog: pytest.LogCaptureFixture) -> None:
+    shell = Shell(quota_window_num=2)
+    shell.quotas.load({(("ip", None),): {"connection_creation_rate": 1.0}})
+    shell.connect("192.0.2.1")
+    late, transport = shell.connect("192.0.2.1")
+    _, other = shell.connect("192.0.2.2")
+    assert transport.is_paused
+    assert not transport.closed
+    assert not other.is_paused
+    assert shell.metrics.connections_refused == 1
+    assert "connection_creation_rate=1 come from 192.0.2.1" in caplog.text
+    shell.pass_time(1_000)
+    assert transport.closed
+    late.connection_lost(None)
+    assert len(shell.connections) == 2
 
 
 def test_a_closed_connection_makes_room_for_another() -> None:

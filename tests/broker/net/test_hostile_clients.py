@@ -24,6 +24,8 @@ from ottla.broker.runtime.metrics import Metrics
 from ottla.broker.runtime.pending import Pending
 from ottla.broker.runtime.timers import Timers
 from ottla.broker.runtime.turn import Turn
+from ottla.broker.runtime.validity import Validity
+from ottla.broker.security.quotas.quotas import Quotas
 from ottla.config.broker import BrokerConfig
 
 MIB = 1 << 20
@@ -86,6 +88,7 @@ class Shell:
             self.config.ottla_connections_max_unsent_bytes, self.turn, self.timers, self.clock.monotonic_ms
         )
         self.memory_reserve = MemoryReserve(self.timers, self.clock.monotonic_ms)
+        self.quotas = Quotas(self.config, Validity(), self.clock.monotonic_ms)
         self.connections = Connections(self, self.answers)  # type: ignore[arg-type]  # a node without storage
 
     def connect(self, *, takes: bool = True) -> tuple[Connection, SlowTransport | FakeTransport]:
