@@ -104,18 +104,24 @@ class Context:
     def may(self, operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> bool:
         """Whether the client may do this with the resource of that name; with the cluster, where none is given."""
         authorizer = self.services.authorizer
-        if authorizer is None or authorizer.is_allowed(self.connection, operation, resource_type, name):
-            return True
-        self.lacks_rights = True
-        return False
+        is_allowed = authorizer is None or authorizer.is_allowed(self.connection, operation, resource_type, name)
+        if not is_allowed:
+            self.lacks_rights = True
+        audit = self.services.audit
+        if audit is not None:
+            audit.authorization(self, operation, resource_type, name, is_allowed=is_allowed)
+        return is_allowed
 
     def may_somewhere(self, operation: AclOperation, resource_type: ResourceType) -> bool:
         """Whether the client may do this with at least one resource of the type."""
         authorizer = self.services.authorizer
-        if authorizer is None or authorizer.is_allowed_somewhere(self.connection, operation, resource_type):
-            return True
-        self.lacks_rights = True
-        return False
+        is_allowed = authorizer is None or authorizer.is_allowed_somewhere(self.connection, operation, resource_type)
+        if not is_allowed:
+            self.lacks_rights = True
+        audit = self.services.audit
+        if audit is not None:
+            audit.authorization(self, operation, resource_type, None, is_allowed=is_allowed)
+        return is_allowed
 
     def operations(self, operations: int, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
         """Which of these operations the client may do with the resource: bit sets of AclOperation (KIP-430)."""

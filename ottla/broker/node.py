@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from ottla.broker.runtime.disk import GroupSyncer
     from ottla.broker.runtime.workers import Post, Workers
     from ottla.broker.security.acls.standard_authorizer import StandardAuthorizer
+    from ottla.broker.security.audit import Audit, Sink
     from ottla.broker.transactions.coordinator import TransactionCoordinator
     from ottla.config.broker import BrokerConfig
     from ottla.storage.files.clock import Clock
@@ -107,6 +108,7 @@ class Node:
         self._authorizer = _authorizer(config, catalog, validity)
         quotas = Quotas(config, validity, clock.monotonic_ms)
         catalog.settings.on_quotas = quotas.load
+        audit = quotas.audit = _audit(config, clock, timers, workers, catalog) if config.ottla_audit_log else None
         profile = profile_named(config.ottla_profile)
         answer_memory = AnswerMemory(config.ottla_connections_max_unsent_bytes, turn, timers, clock.monotonic_ms)
         self.services = ApiServices(
@@ -127,6 +129,7 @@ class Node:
             catalog=catalog,
             producer_ids=ProducerIds(catalog.allocate_producer_ids),
             quotas=quotas,
+            audit=audit,
             fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots, clock),
             parked_fetches=ParkedFetches(turn, timers, clock.monotonic_ms, validity, answer_memory),
             groups=OnDemand(self._make_groups),
@@ -221,6 +224,8 @@ class Node:
         for coordinator in (services.groups.if_made, services.transactions.if_made):
             if coordinator is not None:
                 coordinator.close()
+        if services.audit is not None:
+            services.audit.close()
         services.turn.end()
         services.syncer.close()
         services.workers.close()
@@ -296,6 +301,17 @@ def _authorizer(config: BrokerConfig, catalog: Catalog, validity: Validity) -> S
     )
     catalog.settings.on_acls_changed = authorizer.add_records
     return authorizer
+
+
+def _audit(config: BrokerConfig, clock: Clock, timers: Timers, workers: Workers, catalog: Catalog) -> Audit | None:
+    from ottla.broker.security.audit import make_audit
+
+    def topic_sink(topic: str) -> Sink:
+        from ottla.broker.security.audit_sinks import TopicSink
+
+        return TopicSink(topic, catalog)
+
+    return make_audit(config, clock, timers, workers, topic_sink)
 
 
 def _os_files(config: BrokerConfig) -> Files:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ottla.broker.runtime.turn import Turn
     from ottla.broker.runtime.validity import Validity
     from ottla.broker.runtime.workers import OneAtATime, Workers
+    from ottla.broker.security.audit import Audit
     from ottla.broker.security.quotas.quotas import Quotas
     from ottla.config.broker import BrokerConfig
     from ottla.storage.directories.manager import LogManager
@@ -50,6 +51,7 @@ class Services(Plain, eq=False, frozen=True):
         catalog: topics, partitions and settings, as the metadata log has them.
         producer_ids: ids for idempotent producers.
         quotas: what clients may take.
+        audit: the audit log, None where there is none.
     """
 
     config: BrokerConfig
@@ -69,3 +71,4 @@ class Services(Plain, eq=False, frozen=True):
     catalog: Catalog
     producer_ids: ProducerIds
     quotas: Quotas
+    audit: Audit | None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from ottla.config.declare import boolean, int32, string, words
 from ottla.config.options import Options
 
+_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 _OLDER_AUTHORIZERS: Final = ("kafka.security.authorizer.AclAuthorizer", "kafka.security.auth.SimpleAclAuthorizer")
 
@@ -35,6 +37,14 @@ def split_principals(text: str) -> list[str]:
     return principals
 
 
+def _audit_log(text: str) -> str:
+    """Checks where the audit log goes. Raises ValueError with what is wrong."""
+    kind, colon, name = text.partition(":")
+    if colon and kind == "topic" and (not _TOPIC.fullmatch(name) or name.startswith("__")):
+        raise ValueError(f"{name!r} is not the name of a topic that clients may have")
+    return text
+
+
 class Access(Options):
     """Access control and quotas."""
 
@@ -57,6 +67,25 @@ class Access(Options):
     quota_window_size_seconds = int32(1, at_least=1, doc="Length of such a sample.")
     controller_quota_window_num = int32(11, at_least=1, doc="Samples that quotas on changes of partitions look at.")
     controller_quota_window_size_seconds = int32(1, at_least=1, doc="Length of such a sample.")
+    ottla_audit_log = string(
+        "",
+        check=_audit_log,
+        allowed="a path, topic:NAME, or empty",
+        doc="Where the audit log goes, one line of JSON for each event: a file, or a topic. Empty: nowhere.",
+    )
+    ottla_audit_allowed = boolean(
+        False,
+        dynamic=True,
+        doc="Whether the audit log has what was allowed, too, and not only what was denied, changed and throttled, and "
+        "who has authenticated.",
+    )
+    ottla_audit_max_per_second = int32(
+        1000,
+        at_least=1,
+        dynamic=True,
+        doc="Events that the audit log takes in a second, a quarter of them from one address. More are counted and "
+        "left out.",
+    )
     metric_reporters = words(
         ("org.apache.kafka.common.metrics.JmxReporter",),
         inert="metrics are served for Prometheus, see `ottla.http.listener`",

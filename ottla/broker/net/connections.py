@@ -134,6 +134,8 @@ class Connections:
 
     def _say_refused(self, connection: Connection, reason: str) -> None:
         """At most a line a second: who is refused comes again at once."""
+        if self.services.quotas.audit is not None:
+            self.services.quotas.audit.connection_refused(connection.peer, reason)
         now_ms = self.shared.now_ms()
         if self._refused_at_ms is not None and now_ms - self._refused_at_ms < REFUSALS_SAID_EVERY_MS:
             self._refused_quietly += 1

@@ -108,6 +108,7 @@ class Gate:
         meters: Meters | None = None,
     ) -> None:
         self._services = services
+        self._audit = services.audit
         self._meters = services.metrics.meter if meters is None else meters
         self._handlers = handlers
         self._versions = {
@@ -158,6 +159,8 @@ class Gate:
             response = context.refused.beside(response)
         if context.quota is not None:
             context.quota.settle(response)
+        if self._audit is not None and context.api_key in self._audit.administration:
+            self._audit.request(context, request, response)
         try:
             buffers = encode_buffers(response, version)
         except ValueError as error:

@@ -21,7 +21,7 @@ from prometheus_client.registry import Collector
 
 from ottla.broker.runtime.metrics import REQUEST_BUCKETS_US, Histogram, TopicCounters
 from ottla.broker.telemetry.lag_exposition import group_lag
-from ottla.broker.telemetry.quota_exposition import quota_figures
+from ottla.broker.telemetry.security_exposition import audit_figures, quota_figures
 from ottla.broker.telemetry.transaction_exposition import transaction_figures
 from ottla.protocol.errors import ErrorCode
 
@@ -118,6 +118,7 @@ class NodeCollector(Collector):
         yield from self._lag()
         yield from transaction_figures(self._services.transactions.if_made, self._services.metrics.transactions)
         yield from quota_figures(self._services.quotas)
+        yield from audit_figures(self._services.audit)
         yield from self._cleaner()
         yield from self._clock()
         yield from self._work()

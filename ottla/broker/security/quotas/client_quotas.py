@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ottla.broker.peer import Peer
+    from ottla.broker.security.audit import Audit
     from ottla.broker.security.quotas.limits import Entity, Limit
     from ottla.broker.security.quotas.throttle_counters import ThrottleCounters
     from ottla.config.broker import BrokerConfig
@@ -73,6 +74,8 @@ class ClientQuotas:
         counters: ThrottleCounters,
         now_ms: Callable[[], float],
         now_ns: Callable[[], int] = perf_counter_ns,
+        *,
+        audit: Audit | None = None,
     ) -> None:
         self._samples, self._sample_ms = config.quota_window_num, config.quota_window_size_seconds * 1000
         self._mutation_samples = config.controller_quota_window_num
@@ -80,6 +83,7 @@ class ClientQuotas:
         self.counters = counters
         self._now_ms = now_ms
         self.now_ns = now_ns
+        self.audit = audit
         self._limits: dict[str, Limits] = {}
         self._accounts: OrderedDict[tuple[str, str, str], Account] = OrderedDict()
 
@@ -114,7 +118,8 @@ class ClientQuotas:
         if not accounts:
             return None
         strict_from = STRICT_FROM.get(api_key)
-        return RequestQuota(self, peer, accounts, is_strict=strict_from is not None and version >= strict_from)
+        is_strict = strict_from is not None and version >= strict_from
+        return RequestQuota(self, peer, accounts, client_id, api_key, is_strict=is_strict)
 
     def window_bytes(self, bound: float) -> float:
         """What may be fetched in a window that is empty before (Kafka's getMaxValueInQuotaWindow)."""
@@ -151,7 +156,9 @@ class RequestQuota:
 
     __slots__ = (
         "_accounts",
+        "_api_key",
         "_began_ns",
+        "_client_id",
         "_is_strict",
         "_mutation_at_ms",
         "_mutation_ms",
@@ -162,10 +169,21 @@ class RequestQuota:
         "is_timed",
     )
 
-    def __init__(self, quotas: ClientQuotas, peer: Peer, accounts: dict[str, Account], *, is_strict: bool) -> None:
+    def __init__(
+        self,
+        quotas: ClientQuotas,
+        peer: Peer,
+        accounts: dict[str, Account],
+        client_id: str,
+        api_key: int,
+        *,
+        is_strict: bool,
+    ) -> None:
         self._quotas = quotas
         self._peer = peer
         self._accounts = accounts
+        self._client_id = client_id
+        self._api_key = api_key
         self._is_strict = is_strict
         self._began_ns: int | None = quotas.now_ns()
         """None while it waits."""
@@ -261,6 +279,8 @@ class RequestQuota:
         if throttle_ms <= 0:
             return
         self._quotas.counters.note(kind, throttle_ms)
+        if self._quotas.audit is not None:
+            self._quotas.audit.throttled(self._peer, self._client_id, self._api_key, kind, throttle_ms)
         if throttle_ms > self._throttle_ms:
             self._throttle_ms = throttle_ms
             self._peer.throttle(throttle_ms)

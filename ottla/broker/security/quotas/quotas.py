@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ottla.broker.runtime.validity import Validity
+    from ottla.broker.security.audit import Audit
     from ottla.broker.security.quotas.client_quotas import ClientQuotas
     from ottla.broker.security.quotas.limits import Entity
     from ottla.config.broker import BrokerConfig
@@ -21,13 +22,15 @@ if TYPE_CHECKING:
 class Quotas:
     """See the module. All calls on the broker's thread."""
 
-    __slots__ = ("_client_entities", "_config", "_now_ms", "_validity", "address_rates", "clients", "counters")
+    __slots__ = ("_client_entities", "_config", "_now_ms", "_validity", "address_rates", "audit", "clients", "counters")
 
     def __init__(self, config: BrokerConfig, validity: Validity, now_ms: Callable[[], float]) -> None:
         self._config = config
         self._validity = validity
         self._now_ms = now_ms
         self.counters = ThrottleCounters()
+        self.audit: Audit | None = None
+        """Learns who was throttled; None where there is no audit log."""
         self.clients: ClientQuotas | None = None
         self._client_entities: dict[Entity, dict[str, float]] = {}
         self.address_rates: dict[str | None, float] = {}
@@ -52,7 +55,7 @@ class Quotas:
             if self.clients is None:
                 from ottla.broker.security.quotas.client_quotas import ClientQuotas
 
-                self.clients = ClientQuotas(self._config, self.counters, self._now_ms)
+                self.clients = ClientQuotas(self._config, self.counters, self._now_ms, audit=self.audit)
             self.clients.set(clients)
         self._validity.change()
 

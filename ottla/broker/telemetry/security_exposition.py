@@ -1,4 +1,4 @@
-"""The figures of quotas, for `exposition.py`: who had to wait, and how much is remembered of clients.
+"""The figures of quotas and of the audit log, for `exposition.py`: who had to wait, and what was written of that.
 
 By kind of quota only: clients choose their ids, and a scrape shall not grow with them.
 """
@@ -13,7 +13,15 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
+    from ottla.broker.security.audit import Audit
     from ottla.broker.security.quotas.quotas import Quotas
+
+
+def audit_figures(audit: Audit | None) -> Iterator[Metric]:
+    """All families; zeros without an audit log."""
+    written, dropped = (0, 0) if audit is None else (audit.written, audit.dropped)
+    yield CounterMetricFamily("ottla_audit_events", "Events written to the audit log.", value=written)
+    yield CounterMetricFamily("ottla_audit_dropped", "Events left out of the audit log.", value=dropped)
 
 
 def quota_figures(quotas: Quotas) -> Iterator[Metric]:

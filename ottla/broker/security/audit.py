@@ -1,0 +1,316 @@
+"""The audit log: who did what, from where, with what, and whether that was allowed (`ottla.audit.log`; off by default).
+
+One event is one line of JSON, to a file or to a topic (`audit_sinks.py`):
+
+    {"time": "2026-11-23T12:00:00.000Z", "event": "authorization", "outcome": "denied", "principal": "User:alice",
+     "host": "10.0.0.7", "port": 50412, "listener": "SASL_SSL", "client_id": "app", "api": "Produce",
+     "operation": "WRITE", "resource_type": "TOPIC", "resource": "orders"}
+
+    authentication  succeeded or failed
+    authorization   denied; with `ottla.audit.allowed=true` allowed, too, once for what templates answer from then on
+    request         administration: an API of ADMINISTRATION was answered; the error, where it failed as a whole
+    quota           throttled, and for how long
+    connection      refused
+
+It never holds anybody up: an event is put into a bounded queue, which a worker writes behind. Events beyond
+`ottla.audit.max.per.second`, or beyond what the disk takes, are counted and left out; the next one that is written says
+how many (`"event": "dropped"`). One address gets a quarter of them at most, so that nobody can hide behind noise.
+Nothing of a request but names is written, each cut at MOST_CHARACTERS; JSON leaves no control character as it is.
+
+`Services.audit` is None where it is off. All calls on the broker's thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from ottla.protocol.acls import AclOperation
+from ottla.protocol.api import REGISTRY, ApiKey
+from ottla.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ottla.broker.peer import Peer
+    from ottla.broker.runtime.timers import Timers
+    from ottla.broker.runtime.workers import Workers
+    from ottla.config.broker import BrokerConfig
+    from ottla.protocol.acls import ResourceType
+    from ottla.protocol.message import Request, Response
+    from ottla.storage.files.clock import Clock
+
+LOG = logging.getLogger("ottla.audit")
+
+Event = dict[str, Any]
+
+MAX_WAITING: Final = 10_000
+"""Events that wait for the worker, some 1 KB each."""
+MOST_AT_ONCE: Final = 1_000
+FLUSH_MS: Final = 50
+SHARE_OF_ONE: Final = 4
+MOST_CHARACTERS: Final = 256
+MOST_NAMES: Final = 20
+ADMINISTRATION: Final = frozenset(
+    {
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.DELETE_RECORDS,
+        ApiKey.CREATE_ACLS,
+        ApiKey.DELETE_ACLS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.DELETE_GROUPS,
+        ApiKey.OFFSET_DELETE,
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        ApiKey.UPDATE_FEATURES,
+        ApiKey.ALTER_REPLICA_LOG_DIRS,
+        ApiKey.WRITE_TXN_MARKERS,
+        38,  # CreateDelegationToken
+        39,  # RenewDelegationToken
+        40,  # ExpireDelegationToken
+        51,  # AlterUserScramCredentials
+    }
+)
+"""What changes something for others."""
+_LISTING: Final = frozenset(
+    {ApiKey.METADATA, ApiKey.LIST_GROUPS, ApiKey.LIST_TRANSACTIONS, ApiKey.DESCRIBE_TOPIC_PARTITIONS}
+)
+"""APIs that leave out what one may not describe: nobody has asked for it."""
+_LISTS: Final = (
+    "topics",
+    "topic_names",
+    "resources",
+    "groups_names",
+    "entries",
+    "creations",
+    "upsertions",
+    "deletions",
+)
+_NAMES: Final = ("name", "resource_name", "topic")
+
+
+class AuditedContext(Protocol):
+    """What of a request's `Context` is written."""
+
+    api_key: int
+    client_id: str | None
+    connection: Peer
+
+
+class Sink(Protocol):
+    """Where events go (`audit_sinks.py`)."""
+
+    def prepare(self, events: Sequence[Event]) -> object:
+        """Encode them, and write them where that may block. In a worker. Raises OSError."""
+
+    def deliver(self, prepared: object) -> None:
+        """Do the rest, on the broker's thread. Raises OSError."""
+
+
+class Audit:
+    """See the module."""
+
+    administration = ADMINISTRATION
+
+    def __init__(self, config: BrokerConfig, clock: Clock, timers: Timers, workers: Workers, sink: Sink) -> None:
+        self._config = config
+        self._clock = clock
+        self._timers = timers
+        self._workers = workers
+        self._sink = sink
+        self._waiting: deque[Event] = deque()
+        self._is_busy = self._is_closed = False
+        self._second = -1
+        self._written = 0
+        self._of_host: dict[str, int] = {}
+        self._dropped_since = 0
+        self.written = 0
+        """Events that were given to the sink since the start."""
+        self.dropped = 0
+        """Events that were left out since the start."""
+
+    # --- what is noted -----------------------------------------------------------------------------------------------
+
+    def authentication(self, peer: Peer, mechanism: str, *, error: str | None = None, name: str | None = None) -> None:
+        """A client has authenticated: `peer.principal` is who it is; or it has failed, as `name` if it gave one."""
+        outcome = "succeeded" if error is None else "failed"
+        self.note("authentication", outcome, peer, mechanism=mechanism, error=error, name=name)
+
+    def authorization(
+        self,
+        context: AuditedContext,
+        operation: int,
+        resource_type: ResourceType,
+        name: str | None,
+        *,
+        is_allowed: bool,
+    ) -> None:
+        """A right was asked for; `name` is None for "any of the type"."""
+        if is_allowed:
+            if not self._config.ottla_audit_allowed:
+                return
+        elif operation == AclOperation.DESCRIBE and context.api_key in _LISTING:
+            return
+        self.note(
+            "authorization",
+            "allowed" if is_allowed else "denied",
+            context.connection,
+            client_id=context.client_id,
+            api=_api_name(context.api_key),
+            operation=AclOperation(operation).name,
+            resource_type=resource_type.name,
+            resource=name,
+        )
+
+    def request(self, context: AuditedContext, request: Request, response: Response) -> None:
+        """A request of ADMINISTRATION was answered."""
+        code = getattr(response, "error_code", 0)
+        self.note(
+            "request",
+            "failed" if code else "answered",
+            context.connection,
+            client_id=context.client_id,
+            api=_api_name(context.api_key),
+            resources=_names_in(request),
+            error=ErrorCode.of(code).name if code else None,
+        )
+
+    def throttled(self, peer: Peer, client_id: str, api_key: int, quota: str, throttle_ms: int) -> None:
+        """A client waits, because a quota is used up."""
+        api = _api_name(api_key)
+        self.note("quota", "throttled", peer, client_id=client_id, api=api, quota=quota, throttle_ms=throttle_ms)
+
+    def connection_refused(self, peer: Peer, reason: str) -> None:
+        """A connection was closed before it could send anything."""
+        self.note("connection", "refused", peer, error=reason)
+
+    def note(self, event: str, outcome: str, peer: Peer, **what: object) -> None:
+        """Write that, if there is room. What is None is left out."""
+        now_ms = self._clock.wall_ms()
+        if self._is_closed or not self._may_write(peer.host, now_ms // 1000):
+            self.dropped += 1
+            self._dropped_since += 1
+            return
+        if self._dropped_since:
+            self._waiting.append({"time": now_ms, "event": "dropped", "count": self._dropped_since})
+            self._dropped_since = 0
+        self._waiting.append(
+            {
+                "time": now_ms,
+                "event": event,
+                "outcome": outcome,
+                "principal": str(peer.principal)[:MOST_CHARACTERS],
+                "host": peer.host,
+                "port": peer.port,
+                "listener": peer.listener,
+                **{key: _cut(value) for key, value in what.items() if value is not None},
+            }
+        )
+        if not self._is_busy:
+            self._is_busy = True
+            self._timers.at(self._clock.monotonic_ms() + FLUSH_MS, self._flush)
+
+    def close(self) -> None:
+        """Write what waits, and nothing from now on. Blocks."""
+        self._is_closed = True
+        while self._waiting:
+            events = self._take()
+            try:
+                self._sink.deliver(self._sink.prepare(events))
+            except OSError as error:
+                self._failed(events, error)
+            else:
+                self.written += len(events)
+
+    # --- how it gets there -------------------------------------------------------------------------------------------
+
+    def _may_write(self, host: str, second: int) -> bool:
+        if second != self._second:
+            self._second, self._written = second, 0
+            self._of_host.clear()
+        most = self._config.ottla_audit_max_per_second
+        of_host = self._of_host.get(host, 0)
+        if self._written >= most or of_host >= max(most // SHARE_OF_ONE, 1) or len(self._waiting) >= MAX_WAITING:
+            return False
+        self._written += 1
+        self._of_host[host] = of_host + 1
+        return True
+
+    def _take(self) -> list[Event]:
+        return [self._waiting.popleft() for _ in range(min(len(self._waiting), MOST_AT_ONCE))]
+
+    def _flush(self) -> None:
+        if self._is_closed:
+            return
+        events = self._take()
+
+        def prepared(result: object, error: BaseException | None) -> None:
+            if error is None:
+                try:
+                    self._sink.deliver(result)
+                except OSError as refusal:
+                    error = refusal
+            if error is None:
+                self.written += len(events)
+            else:
+                self._failed(events, error)
+            if self._waiting:
+                self._timers.at(self._clock.monotonic_ms() + FLUSH_MS, self._flush)
+            else:
+                self._is_busy = False
+
+        self._workers.run(lambda: self._sink.prepare(events), prepared)
+
+    def _failed(self, events: Sequence[Event], error: BaseException) -> None:
+        self.dropped += len(events)
+        self._dropped_since += len(events)
+        LOG.error("ottla.audit.log: %d events could not be written: %s", len(events), error)
+
+
+def make_audit(
+    config: BrokerConfig, clock: Clock, timers: Timers, workers: Workers, topic_sink: Callable[[str], Sink]
+) -> Audit | None:
+    """The audit log that the configuration asks for; None where it asks for none. `topic_sink` makes one to a topic."""
+    target = config.ottla_audit_log
+    if not target:
+        return None
+    from ottla.broker.security.audit_sinks import FileSink
+
+    kind, colon, name = target.partition(":")
+    sink = topic_sink(name) if colon and kind == "topic" else FileSink(target)
+    return Audit(config, clock, timers, workers, sink)
+
+
+def _api_name(api_key: int) -> str:
+    api = REGISTRY.get(ApiKey(api_key)) if api_key in set(ApiKey) else None
+    return str(api_key) if api is None else api.name
+
+
+def _names_in(request: Request) -> list[str]:
+    """What a request of ADMINISTRATION names, as far as there is room."""
+    names: list[str] = []
+    for attribute in _LISTS:
+        for element in getattr(request, attribute, None) or ():
+            if len(names) >= MOST_NAMES:
+                return [*names, "..."]
+            if isinstance(element, str):
+                names.append(element)
+            elif hasattr(element, "entity"):
+                parts = [f"{part.entity_type}={part.entity_name or '<default>'}" for part in element.entity]
+                names.append(",".join(parts))
+            else:
+                named = next((name for key in _NAMES if (name := getattr(element, key, None)) is not None), "")
+                names.append(str(named))
+    group_id = getattr(request, "group_id", None)
+    return names if group_id is None else [group_id, *names]
+
+
+def _cut(value: object) -> object:
+    if isinstance(value, str):
+        return value[:MOST_CHARACTERS]
+    if isinstance(value, list):
+        return [str(each)[:MOST_CHARACTERS] for each in value]
+    return value

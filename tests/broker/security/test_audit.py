@@ -1,0 +1,225 @@
+"""The audit log: what is in it, where it goes, what is left out of it; on a node with a manual clock."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit.clock import ManualClock
+from kit.exchange import Exchange, batch, fetch_request, make_topic, produce_request
+from kit.nodes import partition_of, pass_time, start_node
+
+from ottla.broker.context import Context
+from ottla.broker.node import Node
+from ottla.broker.peer import Peer
+from ottla.broker.principal import Principal
+from ottla.broker.security.audit import FLUSH_MS, MAX_WAITING, MOST_CHARACTERS
+from ottla.config.broker import BrokerConfig
+from ottla.config.errors import ConfigError
+from ottla.protocol.acls import AclOperation, ResourceType
+from ottla.protocol.api.alter_client_quotas import AlterClientQuotasRequest
+from ottla.protocol.api.delete_topics import DeleteTopicsRequest
+from ottla.protocol.api.metadata import MetadataRequest
+
+STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def audited(path: Path, **keys: object) -> tuple[Node, ManualClock]:
+    node, _, clock = start_node(ottla_acks_all="page-cache", ottla_audit_log=str(path), **keys)
+    return node, clock
+
+
+def flush(node: Node, clock: ManualClock) -> None:
+    pass_time(node, clock, FLUSH_MS)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "audit.log"
+
+
+def test_administration_is_written_with_who_from_where_and_on_what(path: Path) -> None:
+    node, clock = audited(path)
+    make_topic(node, "orders")
+    client = Exchange(node)
+    client.connection.peer.principal = Principal("User", "alice")
+    client.ask(DeleteTopicsRequest(topic_names=["orders"], timeout_ms=1_000), 5)
+    flush(node, clock)
+    (line,) = lines(path)
+    assert line == {
+        "time": "2023-11-14T22:13:20.000Z",
+        "event": "request",
+        "outcome": "answered",
+        "principal": "User:alice",
+        "host": "192.0.2.7",
+        "port": 4242,
+        "listener": "PLAINTEXT",
+        "client_id": "test",
+        "api": "DeleteTopics",
+        "resources": ["orders"],
+    }
+    assert path.stat().st_mode & 0o007 == 0, "not for everybody on the machine"
+
+
+@pytest.mark.parametrize(("allowed", "outcomes"), [("false", ["denied"]), ("true", ["allowed", "denied"])])
+def test_what_is_denied_is_written_and_what_is_allowed_where_it_is_asked_for(
+    path: Path, allowed: str, outcomes: list[str]
+) -> None:
+    node, clock = audited(path, authorizer_class_name=STANDARD, super_users="User:root", ottla_audit_allowed=allowed)
+    make_topic(node, "orders")
+    root, nobody = Exchange(node), Exchange(node)
+    root.connection.peer.principal = Principal("User", "root")
+    for client in (root, nobody):
+        context = Context(node.services, 0, 9, client_id="test", connection=client.connection.peer)
+        context.may(AclOperation.WRITE, ResourceType.TOPIC, "orders")
+    flush(node, clock)
+    written = lines(path)
+    assert [line["outcome"] for line in written] == outcomes
+    assert written[-1]["principal"] == "User:ANONYMOUS"
+    what = ("event", "api", "operation", "resource_type", "resource")
+    assert [written[-1][key] for key in what] == ["authorization", "Produce", "WRITE", "TOPIC", "orders"]
+
+
+def test_what_a_list_leaves_out_is_not_written(path: Path) -> None:
+    node, clock = audited(path, authorizer_class_name=STANDARD)
+    make_topic(node, "orders")
+    Exchange(node).ask(MetadataRequest(topics=None), 9)
+    flush(node, clock)
+    assert [line for line in lines(path) if line["event"] == "authorization"] == []
+
+
+def test_who_is_throttled_and_who_is_refused_is_written(path: Path) -> None:
+    node, clock = audited(path, max_connections=2)
+    make_topic(node, "t")
+    client = Exchange(node)
+    client.ask(
+        AlterClientQuotasRequest(
+            entries=[
+                AlterClientQuotasRequest.EntryData(
+                    entity=[AlterClientQuotasRequest.EntityData(entity_type="user", entity_name=None)],
+                    ops=[AlterClientQuotasRequest.OpData(key="producer_byte_rate", value=1_000.0, remove=False)],
+                )
+            ],
+            validate_only=False,
+        ),
+        1,
+    )
+    answer: Any = client.ask(produce_request("t", batch(value=b"x" * 20_000)), 9)
+    Exchange(node, client)
+    Exchange(node, client)
+    flush(node, clock)
+    changed, throttled, refused = lines(path)
+    assert (changed["api"], changed["resources"]) == ("AlterClientQuotas", ["user=<default>"])
+    assert (throttled["event"], throttled["outcome"]) == ("quota", "throttled")
+    assert throttled["throttle_ms"] == answer.throttle_time_ms
+    assert (refused["event"], refused["outcome"]) == ("connection", "refused")
+    assert "max.connections=2" in refused["error"]
+
+
+def test_authentication_is_written(path: Path) -> None:
+    node, clock = audited(path)
+    audit = node.services.audit
+    assert audit is not None
+    audit.authentication(Peer(principal=Principal("User", "alice")), "PLAIN")
+    audit.authentication(Peer(), "PLAIN", error="wrong password", name="ali\nce" + "x" * 1_000)
+    flush(node, clock)
+    good, bad = lines(path)
+    assert (good["outcome"], good["principal"], good["mechanism"]) == ("succeeded", "User:alice", "PLAIN")
+    assert (bad["outcome"], bad["error"], len(bad["name"])) == ("failed", "wrong password", MOST_CHARACTERS)
+
+
+def test_a_file_that_was_moved_away_is_made_again(path: Path) -> None:
+    node, clock = audited(path)
+    audit = node.services.audit
+    assert audit is not None
+    for name in ("first", "second"):
+        audit.note("test", name, Peer())
+        flush(node, clock)
+        os.rename(path, path.with_name(name))
+    for name in ("first", "second"):
+        assert [line["outcome"] for line in lines(path.with_name(name))] == [name]
+
+
+def test_more_than_the_rate_is_left_out_and_counted(path: Path) -> None:
+    node, clock = audited(path, ottla_audit_max_per_second=40)
+    audit = node.services.audit
+    assert audit is not None
+    for _ in range(50):
+        audit.note("test", "noisy", Peer(host="192.0.2.1"))
+    audit.note("test", "quiet", Peer(host="192.0.2.2"))
+    flush(node, clock)
+    written = lines(path)
+    assert [line.get("outcome") for line in written].count("noisy") == 10, "a quarter is for one address"
+    assert written[-2]["event"] == "dropped"
+    assert written[-2]["count"] == 40
+    assert written[-1]["outcome"] == "quiet"
+    clock.advance(1_000)
+    audit.note("test", "later", Peer(host="192.0.2.1"))
+    flush(node, clock)
+    assert lines(path)[-1]["outcome"] == "later"
+    assert audit.dropped == 40
+
+
+def test_a_disk_that_takes_nothing_loses_events_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    node, clock = audited(tmp_path / "missing" / "audit.log")
+    audit = node.services.audit
+    assert audit is not None
+    audit.note("test", "lost", Peer())
+    flush(node, clock)
+    assert "1 events could not be written" in caplog.text
+    (tmp_path / "missing").mkdir()
+    audit.note("test", "kept", Peer())
+    flush(node, clock)
+    assert [line["event"] for line in lines(tmp_path / "missing" / "audit.log")] == ["dropped", "test"]
+
+
+def test_what_waits_is_bounded(path: Path) -> None:
+    node, _ = audited(path, ottla_audit_max_per_second=1_000_000)
+    audit = node.services.audit
+    assert audit is not None
+    for number in range(MAX_WAITING + 10):
+        audit.note("test", "x", Peer(host=f"host-{number}"))
+    assert audit.dropped == 10
+
+
+def test_a_stop_writes_what_waits(path: Path) -> None:
+    node, _ = audited(path)
+    assert node.services.audit is not None
+    node.services.audit.note("test", "last", Peer())
+    node.stop()
+    assert [line["outcome"] for line in lines(path)] == ["last"]
+
+
+def test_a_topic_is_made_and_has_a_record_for_each_event() -> None:
+    node, _, clock = start_node(ottla_acks_all="page-cache", ottla_audit_log="topic:audit")
+    audit = node.services.audit
+    assert audit is not None
+    for outcome in ("one", "two"):
+        audit.note("test", outcome, Peer())
+        flush(node, clock)
+    log = partition_of(node, "audit").log
+    assert log.log_end_offset == 2
+    answer: Any = Exchange(node).ask(fetch_request("audit", 0), 12)
+    records = bytes(answer.responses[0].partitions[0].records)
+    assert records.index(b'"outcome": "one"') < records.index(b'"outcome": "two"')
+    audit.note("test", "three", Peer())
+    node.quiesce()
+    assert log.log_end_offset == 3
+
+
+def test_without_the_key_there_is_none() -> None:
+    node, _, _ = start_node()
+    assert node.services.audit is None
+
+
+@pytest.mark.parametrize("target", ["topic:", "topic:__consumer_offsets", "topic:a b"])
+def test_a_topic_that_cannot_be_is_refused(target: str) -> None:
+    with pytest.raises(ConfigError, match=r"ottla\.audit\.log"):
+        BrokerConfig.of({"ottla.audit.log": target})
