@@ -48,6 +48,7 @@ class SaslDoor:
         """What starts the requests of a new connection until it is authenticated."""
         services = self._services
         peer.authentication = authentication = self._listener.open(peer, services.timers, services.clock)
+        authentication.audit = services.audit
         return AuthenticatingDispatcher(authentication, self._dispatcher)
 
 

@@ -11,6 +11,7 @@ import pytest
 from kit.clock import ManualClock
 from kit.exchange import Exchange, batch, fetch_request, make_topic, produce_request
 from kit.nodes import partition_of, pass_time, start_node
+from kit.sasl_connections import SaslNode
 
 from ottla.broker.context import Context
 from ottla.broker.node import Node
@@ -23,6 +24,8 @@ from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api.alter_client_quotas import AlterClientQuotasRequest
 from ottla.protocol.api.delete_topics import DeleteTopicsRequest
 from ottla.protocol.api.metadata import MetadataRequest
+from ottla.protocol.api.sasl_authenticate import SaslAuthenticateRequest
+from ottla.protocol.api.sasl_handshake import SaslHandshakeRequest
 
 STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
@@ -133,6 +136,22 @@ def test_authentication_is_written(path: Path) -> None:
     good, bad = lines(path)
     assert (good["outcome"], good["principal"], good["mechanism"]) == ("succeeded", "User:alice", "PLAIN")
     assert (bad["outcome"], bad["error"], len(bad["name"])) == ("failed", "wrong password", MOST_CHARACTERS)
+
+
+def test_logins_are_written_without_what_was_sent(path: Path) -> None:
+    at = SaslNode(ottla_audit_log=str(path))
+    at.connect().log_in()
+    client = at.connect()
+    client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+    client.send_request(SaslAuthenticateRequest(auth_bytes=b"\0alice\0hunter2"), 2)
+    at.pass_time(100)
+    at.node.stop()
+    logins = [line for line in lines(path) if line["event"] == "authentication"]
+    assert [(line["outcome"], line["principal"], line["mechanism"]) for line in logins] == [
+        ("succeeded", "User:alice", "PLAIN"),
+        ("failed", "User:ANONYMOUS", "PLAIN"),
+    ]
+    assert "hunter2" not in path.read_text()
 
 
 def test_a_file_that_was_moved_away_is_made_again(path: Path) -> None:

@@ -28,6 +28,7 @@ from ottla.protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from ottla.broker.peer import Peer
     from ottla.broker.runtime.timers import Timer, Timers
+    from ottla.broker.security.audit import Audit
     from ottla.storage.files.clock import Clock
 
 LOG = logging.getLogger("ottla.sasl")
@@ -84,6 +85,7 @@ class Authentication:
         "_server",
         "_session_began_ms",
         "_timers",
+        "audit",
         "expires_ms",
         "stage",
         "takes_bare_tokens",
@@ -111,6 +113,8 @@ class Authentication:
         self.expires_ms: float | None = None
         """The monotonic time at which the session ends; None for never, and while there is none."""
         self.stage = Stage.HANDSHAKE
+        self.audit: Audit | None = None
+        """Learns who has logged in and who has not; None where there is no audit log."""
         self.takes_bare_tokens = False
         """Whether what comes next is a token without a request around it (SaslHandshake 0)."""
 
@@ -198,6 +202,8 @@ class Authentication:
     def refuse(self, reason: str) -> Pending[None]:
         """Complete when a refusal may be sent, after the delay of failures; the connection ends with it."""
         refused: Pending[None] = Pending(parks=True)
+        if self.audit is not None:
+            self.audit.authentication(self._peer, self._mechanism, error=reason)
         self.stage, self._server = Stage.FAILED, None
 
         def after_delay() -> None:
@@ -242,6 +248,8 @@ class Authentication:
             self._plan(lifetime_ms, self._expire)
         answer.complete(TokenAnswer(auth_bytes=step.token, session_lifetime_ms=lifetime_ms or 0))
         LOG.debug("%s: authenticated as %s by %s", peer, principal, self._mechanism)
+        if self.audit is not None:
+            self.audit.authentication(peer, self._mechanism)
         if before is None:
             peer.authenticated(is_watched=lifetime_ms is not None)
 
@@ -272,6 +280,8 @@ class Authentication:
 
     def _give_up(self, reason: str) -> None:
         self.stage, self._server = Stage.FAILED, None
+        if self.audit is not None:
+            self.audit.authentication(self._peer, self._mechanism, error=reason)
         self._peer.close(reason)
 
     def _plan(self, delay_ms: float, step: Callable[[], None]) -> None:
