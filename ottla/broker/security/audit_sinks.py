@@ -1,7 +1,7 @@
 """Where the audit log goes: a file that others rotate, or a topic.
 
-The file is opened for each write: once it is renamed (logrotate) the next write makes a new one, without a signal. It is
-readable by its owner and group only. The topic is made with the broker's defaults when it is missing, and written as
+The file is opened for each write: once it is renamed (logrotate) the next write makes a new one, without a signal. It
+is readable by its owner and group only. The topic is made with the broker's defaults when it is missing, and written as
 any producer writes; who may read it or delete it is a matter of ACLs.
 """
 
