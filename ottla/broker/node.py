@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ottla.broker.runtime.disk import GroupSyncer
     from ottla.broker.runtime.workers import Post, Workers
     from ottla.broker.security.acls.standard_authorizer import StandardAuthorizer
-    from ottla.broker.security.audit import Audit, Sink
+    from ottla.broker.security.audit import Audit
     from ottla.broker.transactions.coordinator import TransactionCoordinator
     from ottla.config.broker import BrokerConfig
     from ottla.storage.files.clock import Clock
@@ -108,7 +108,7 @@ class Node:
         self._authorizer = _authorizer(config, catalog, validity)
         quotas = Quotas(config, validity, clock.monotonic_ms)
         catalog.settings.on_quotas = quotas.load
-        audit = quotas.audit = _audit(config, clock, timers, workers, catalog) if config.ottla_audit_log else None
+        audit = quotas.audit = _audit(config, clock, timers, workers, catalog)
         profile = profile_named(config.ottla_profile)
         answer_memory = AnswerMemory(config.ottla_connections_max_unsent_bytes, turn, timers, clock.monotonic_ms)
         self.services = ApiServices(
@@ -304,14 +304,12 @@ def _authorizer(config: BrokerConfig, catalog: Catalog, validity: Validity) -> S
 
 
 def _audit(config: BrokerConfig, clock: Clock, timers: Timers, workers: Workers, catalog: Catalog) -> Audit | None:
-    from ottla.broker.security.audit import make_audit
+    if not config.ottla_audit_log:
+        return None
+    from ottla.broker.security.audit import Audit
+    from ottla.broker.security.audit_sinks import sink_of
 
-    def topic_sink(topic: str) -> Sink:
-        from ottla.broker.security.audit_sinks import TopicSink
-
-        return TopicSink(topic, catalog)
-
-    return make_audit(config, clock, timers, workers, topic_sink)
+    return Audit(config, clock, timers, workers, sink_of(config.ottla_audit_log, catalog))
 
 
 def _os_files(config: BrokerConfig) -> Files:

@@ -31,7 +31,7 @@ from ottla.protocol.api import REGISTRY, ApiKey
 from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from ottla.broker.peer import Peer
     from ottla.broker.runtime.timers import Timers
@@ -268,20 +268,6 @@ class Audit:
         self.dropped += len(events)
         self._dropped_since += len(events)
         LOG.error("ottla.audit.log: %d events could not be written: %s", len(events), error)
-
-
-def make_audit(
-    config: BrokerConfig, clock: Clock, timers: Timers, workers: Workers, topic_sink: Callable[[str], Sink]
-) -> Audit | None:
-    """The audit log that the configuration asks for; None where it asks for none. `topic_sink` makes one to a topic."""
-    target = config.ottla_audit_log
-    if not target:
-        return None
-    from ottla.broker.security.audit_sinks import FileSink
-
-    kind, colon, name = target.partition(":")
-    sink = topic_sink(name) if colon and kind == "topic" else FileSink(target)
-    return Audit(config, clock, timers, workers, sink)
 
 
 def _api_name(api_key: int) -> str:

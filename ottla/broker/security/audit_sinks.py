@@ -102,6 +102,12 @@ class TopicSink:
             self.deliver(batch.obj)
 
 
+def sink_of(target: str, catalog: Catalog) -> FileSink | TopicSink:
+    """The sink that `ottla.audit.log` asks for."""
+    kind, colon, name = target.partition(":")
+    return TopicSink(name, catalog) if colon and kind == "topic" else FileSink(target)
+
+
 def line_of(event: Event) -> bytes:
     """The JSON of an event, its time as text."""
     moment = datetime.fromtimestamp(event["time"] / 1000, UTC).isoformat(timespec="milliseconds")
