@@ -17,7 +17,8 @@ from ottla.broker.chores.log_cleaner import LogCleaner
 from ottla.broker.context import ApiServices
 from ottla.broker.fetch.fetch_sessions import FetchSessions
 from ottla.broker.fetch.parked_fetches import ParkedFetches
-from ottla.broker.partitions.partition import Partition, PartitionServices
+from ottla.broker.partitions.appending import PartitionServices
+from ottla.broker.partitions.partition import Partition
 from ottla.broker.profiles.profiles import profile_named
 from ottla.broker.requests.dispatch import RequestDispatcher
 from ottla.broker.requests.gate import Gate, advertised_apis

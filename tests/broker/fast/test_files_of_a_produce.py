@@ -30,7 +30,7 @@ FAST = {
     "/broker/net/connection.py": "takes what was read, and gives the answer to the socket",
     "/broker/fast/hot_path.py": "knows whether what was learnt still holds",
     "/broker/fast/produce_templates.py": "finds the template, and encodes the answer",
-    "/broker/partitions/partition.py": "knows what a stored batch lets consumers see",
+    "/broker/partitions/appending.py": "knows what a stored batch lets consumers see",
     "/storage/log/log_append.py": "looks at the header, gives offsets, checks the producer, writes",
     "/storage/log/append_plan.py": "knows when a segment is full and what its indexes get; with log_append.py too long",
     "/storage/files/os_file.py": "is the only door to the file",

@@ -1,0 +1,344 @@
+"""The side of a partition that is written to: batches are gathered, appended once per loop turn, and become visible.
+
+`partition.py` has the rest, and the invariants. Nobody but `Partition` is made of this.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from ottla.broker.partitions.visibility import NEVER_MS, VisibilityWaits, VisibleCallback
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.storage.log.append import TAKES_ZSTD, Appended, AppendResult
+
+if TYPE_CHECKING:
+    from ottla.broker.runtime.disk import Syncer
+    from ottla.broker.runtime.metrics import Metrics
+    from ottla.broker.runtime.timers import Timer, Timers
+    from ottla.broker.runtime.turn import Turn
+    from ottla.broker.runtime.validity import Validity
+    from ottla.config.topic import TopicConfig
+    from ottla.storage.files.clock import Clock
+    from ottla.storage.log.append import AppendEntry
+    from ottla.storage.log.log import Log
+
+LOG = logging.getLogger("ottla.partition")
+
+
+class BatchWaiter(Protocol):
+    """What gathers a batch gets its result, in the turn's flush."""
+
+    def appended(self, index: int, result: AppendResult) -> None:
+        """`result` of the batch gathered under `index`."""
+
+
+class RunWaiter(Protocol):
+    """What gathers several batches together gets their results together."""
+
+    def run_appended(self, appended: Appended) -> None:
+        """The results of all of its batches of this turn, in their order."""
+
+
+class _OneBatch:
+    """The run of a waiter that gathers a single batch."""
+
+    __slots__ = ("_index", "_waiter")
+
+    def __init__(self, waiter: BatchWaiter, index: int) -> None:
+        self._waiter = waiter
+        self._index = index
+
+    def run_appended(self, appended: Appended) -> None:
+        self._waiter.appended(self._index, appended[0])
+
+
+class Watcher(Protocol):
+    """A long poll: woken when more of a partition may be seen, or when that will never happen."""
+
+    def wake(self) -> None:
+        """Look again. Called in the middle of a flush: plan the look, do not look yet."""
+
+
+class PartitionServices(NamedTuple):
+    """What every partition of a node shares."""
+
+    clock: Clock
+    timers: Timers
+    turn: Turn
+    syncer: Syncer
+    metrics: Metrics
+    validity: Validity
+
+
+class PartitionAppend:
+    """See the module."""
+
+    __slots__ = (
+        "_closed_error",
+        "_flush_timer",
+        "_gathered_bytes",
+        "_leader_epoch",
+        "_services",
+        "_takes",
+        "_unsynced_config",
+        "_waiters",
+        "_waits",
+        "_watchers",
+        "corrupt_reads",
+        "counters",
+        "gathered",
+        "high_watermark",
+        "holds_acknowledgements",
+        "index",
+        "is_closed",
+        "log",
+        "newest_waiter",
+        "next_damage_line_ms",
+        "tail",
+        "topic",
+    )
+
+    def __init__(self, topic: str, index: int, log: Log, services: PartitionServices) -> None:
+        self.topic = topic
+        self.index = index
+        self.log = log
+        self._leader_epoch = log.leader_epoch
+        self.high_watermark = log.high_watermark
+        self.counters = services.metrics.topic(topic)
+        self.corrupt_reads = 0
+        """Reads that were answered CORRUPT_MESSAGE; `next_damage_line_ms` is when the log says so again."""
+        self.next_damage_line_ms = 0.0
+        self._services = services
+        self.gathered: list[memoryview] = []
+        """Batches of this turn that are not appended yet: who looks at the log calls `settle` first."""
+        self._waiters: list[tuple[int, RunWaiter]] = []
+        """How many of the gathered batches each waits for, in order."""
+        self.newest_waiter: RunWaiter | None = None
+        """The one that gathered the last of them."""
+        self._takes = TAKES_ZSTD
+        """What the requests may bring that they came with (`TAKES_ZSTD` ...)."""
+        self._gathered_bytes = 0
+        self._waits = VisibilityWaits(services.clock, services.timers)
+        self._watchers: dict[Watcher, None] = {}
+        self.tail: Watcher | None = None
+        """The fetches that wait at its end, once there has been one: `fetch/parked_fetches.py` keeps them here."""
+        self.holds_acknowledgements = False
+        """Whether `flush.messages` asked for a sync that acks=1 waits for too (Kafka syncs inside the append)."""
+        self.is_closed = False
+        """Whether the topic was deleted, or the broker gave the partition up."""
+        self._flush_timer: Timer | None = None
+        self._closed_error: BaseException | None = None
+        self._unsynced_config: TopicConfig | None = None
+        """The log's configuration, when it is known to ask for no sync at all."""
+        log.on_roll = self._rolled
+
+    def gather(self, entry: AppendEntry, waiter: BatchWaiter, index: int) -> None:
+        """Append `entry` at the end of this turn, then call `waiter.appended(index, result)`.
+
+        `entry.records` must stay valid until the turn's flush. Batches of one idempotent producer may be gathered
+        together: the log judges each by what the ones before it in the same call have made of the producer.
+        """
+        records = entry.records
+        self.gather_run([records], len(records), _OneBatch(waiter, index), entry.takes)
+
+    def gather_run(
+        self, batches: list[memoryview], size_bytes: int, waiter: RunWaiter, takes: int = TAKES_ZSTD
+    ) -> None:
+        """As `gather`, for several batches of `size_bytes` in all; the list is the partition's from now on.
+
+        The `newest_waiter` may gather more: it gets the results of all together. `takes`: what the requests may bring
+        (`TAKES_ZSTD` ...).
+        """
+        if takes != self._takes:
+            self.settle()  # one call of the log is for requests of one kind
+            self._takes = takes
+        if self.gathered:
+            self.gathered += batches
+        else:
+            self._services.turn.note_gathering(self)
+            self.gathered = batches
+        self._gathered_bytes += size_bytes
+        count = len(batches)
+        if self.newest_waiter is waiter:
+            count += self._waiters.pop()[0]
+        self._waiters.append((count, waiter))
+        self.newest_waiter = waiter
+
+    def settle(self) -> None:
+        """Append what was gathered, if anything: called before anybody else looks at the log."""
+        if self.gathered:
+            self.flush(self._services.clock.wall_ms())
+
+    def flush(self, now_ms: int) -> None:
+        """Append what was gathered in one call, move the high watermark or ask for the sync, call the waiters."""
+        batches = self.gathered
+        if not batches:
+            return
+        waiters, gathered_bytes = self._waiters, self._gathered_bytes
+        self.gathered, self._waiters, self._gathered_bytes = [], [], 0
+        self.newest_waiter = None
+        if self._closed_error is not None:
+            code = self._code_of(self._closed_error)
+            for count, waiter in waiters:
+                waiter.run_appended(Appended.not_stored([AppendResult(code)] * count))
+            return
+        appended = self.append(batches, gathered_bytes, now_ms, self._takes)
+        if len(waiters) == 1:
+            waiters[0][1].run_appended(appended)
+            return
+        results, first = appended[:], 0  # a copy: what a waiter does may append to the log again
+        for count, waiter in waiters:
+            waiter.run_appended(results[first : first + count])
+            first += count
+
+    def visible_on_append(self) -> bool:
+        """Whether what is appended now may be seen and acknowledged at once, and nothing waits to be appended before.
+
+        Where a sync is asked for or waited for it may not; neither where the partition has failed or was given up.
+        """
+        return (
+            self.log.config is self._unsynced_config
+            and not self.holds_acknowledgements
+            and not self.gathered
+            and self._closed_error is None
+        )
+
+    def may_acknowledge(self, end_offset: int, acks: int) -> bool:
+        """Whether a producer that asks for `acks` may be answered now about batches that end at `end_offset`; if not,
+        `when_visible`.
+        """
+        return self.high_watermark >= end_offset or acks == 0 or (acks == 1 and not self.holds_acknowledgements)
+
+    def append(self, batches: list[memoryview], size_bytes: int, now_ms: int, takes: int = TAKES_ZSTD) -> Appended:
+        """Append at once, move the high watermark or ask for the sync, and count; what `Log.append_batches` gives.
+
+        Called by `flush`, and by a fast path that `visible_on_append` lets answer without the turn.
+        """
+        log = self.log
+        old_end_offset, old_size_bytes = log.log_end_offset, log.size_bytes
+        try:
+            appended = log.append_batches(batches, now_ms, takes)
+        except Exception:
+            # A bug must not leave the requests of a whole turn without an answer.
+            LOG.exception("bug: append to %s-%d failed", self.topic, self.index)
+            appended = Appended.not_stored([AppendResult(ErrorCode.UNKNOWN_SERVER_ERROR)] * len(batches))
+        config = log.config
+        if config is not self._unsynced_config and log.log_end_offset > log.synced_offset:
+            if config.ottla_acks_all == "sync" and log.error is None:
+                # What `_ask_for_sync` does, without the call: each partition of a request comes by.
+                self._services.syncer.request(log, self._synced)
+            else:
+                self._ask_for_sync()
+        visible = log.high_watermark
+        if visible > self.high_watermark:
+            if self._waits.waiting or self._watchers or self.holds_acknowledgements:
+                self._advance()
+            else:
+                self.high_watermark = visible
+        counters = self.counters
+        counters.total_produce_requests += len(batches)
+        counters.messages_in += log.log_end_offset - old_end_offset
+        if log.size_bytes - old_size_bytes == size_bytes:
+            counters.bytes_in += size_bytes  # all stored, and as they came
+        else:
+            self._count_one_by_one(batches, appended)
+        return appended
+
+    def _count_one_by_one(self, batches: list[memoryview], appended: Appended) -> None:
+        """Count the bytes of each batch where it belongs: some were refused, stored before, or not stored as sent."""
+        counters = self.counters
+        for records, result in zip(batches, appended, strict=True):
+            if result.base_offset < 0:
+                counters.bytes_rejected += len(records)
+                counters.failed_produce_requests += 1
+            elif not result.is_duplicate:
+                counters.bytes_in += len(records)
+
+    def when_visible(self, end_offset: int, callback: VisibleCallback, deadline_ms: float = NEVER_MS) -> None:
+        """Call back with None once the high watermark covers `end_offset`, at once if it does.
+
+        With an error instead: KafkaError(REQUEST_TIMED_OUT) once the monotonic time is past `deadline_ms`, the OSError
+        of a failed sync, or what `close` was given.
+        """
+        if self.high_watermark >= end_offset:
+            callback(None)
+            return
+        error = self._closed_error or self.log.error
+        if error is not None:
+            callback(error)
+            return
+        self._waits.add(end_offset, callback, deadline_ms)
+
+    def wake_watchers(self) -> None:
+        """Something that long polls look at has changed (log start, epoch, configuration)."""
+        for watcher in list(self._watchers):
+            watcher.wake()
+
+    def _ask_for_sync(self) -> None:
+        """After an append: `sync` always wants one; `page-cache` where flush.messages or flush.ms say so."""
+        log = self.log
+        if log.error is not None:
+            return
+        config = log.config
+        if config.ottla_acks_all == "sync":
+            self._services.syncer.request(log, self._synced)
+        elif log.log_end_offset - log.synced_offset >= config.flush_messages:
+            self.holds_acknowledgements = True
+            self._services.syncer.request(log, self._synced)
+        elif config.flush_ms < NEVER_MS and self._flush_timer is None:
+            deadline_ms = self._services.clock.monotonic_ms() + config.flush_ms
+            self._flush_timer = self._services.timers.at(deadline_ms, self._flush_by_time)
+        elif config.flush_messages >= NEVER_MS and config.flush_ms >= NEVER_MS:
+            self._unsynced_config = config
+
+    def _rolled(self) -> None:
+        """A segment takes no more records. Whatever the configuration, it is brought to the disk, as in Kafka: so a
+        crash takes no more than the active segment, and a start looks at no more. Nobody waits for it.
+        """
+        if self.log.config.ottla_acks_all != "sync":
+            self._services.syncer.request(self.log, self._synced)
+
+    def _flush_by_time(self) -> None:
+        self._flush_timer = None
+        if self.log.error is None:
+            self._services.syncer.request(self.log, self._synced)
+
+    def _synced(self, error: BaseException | None) -> None:
+        log = self.log
+        if error is None and not self.holds_acknowledgements:
+            visible = log.high_watermark
+            if visible > self.high_watermark:
+                self.high_watermark = visible  # `_show` without the calls: each partition of a round comes by
+                if self._waits.waiting:
+                    self._waits.reached(visible)
+                if self._watchers:
+                    self.wake_watchers()
+            return
+        self.holds_acknowledgements = (
+            self.holds_acknowledgements and log.log_end_offset - log.synced_offset >= log.config.flush_messages
+        )
+        if error is not None:
+            self.holds_acknowledgements = False
+            self._waits.fail(error)
+            self.wake_watchers()
+        else:
+            self._advance()
+
+    def _advance(self) -> None:
+        """Follow the log's high watermark, and call what waits for it."""
+        visible = self.log.high_watermark
+        if self.holds_acknowledgements:
+            visible = min(visible, self.log.synced_offset)
+        if visible > self.high_watermark:
+            self._show(visible)
+
+    def _show(self, visible: int) -> None:
+        self.high_watermark = visible
+        self._waits.reached(visible)
+        if self._watchers:
+            self.wake_watchers()
+
+    @staticmethod
+    def _code_of(error: BaseException) -> ErrorCode:
+        return error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
