@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ottla.broker.runtime.on_demand import OnDemand
     from ottla.broker.security.authorizer import Authorizer
     from ottla.broker.security.quotas.client_quotas import RequestQuota
+    from ottla.broker.security.tokens.delegation_tokens import DelegationTokens
     from ottla.broker.transactions.coordinator import TransactionCoordinator
     from ottla.protocol.acls import AclOperation, ResourceType
     from ottla.protocol.message import Response
@@ -32,6 +33,7 @@ class ApiServices(Services, eq=False, frozen=True):
         parked_fetches: requests of consumers that wait, and are answered from templates.
         groups: the group coordinator, made when first asked for: its code is a fifth of what a start would import.
         transactions: the transaction coordinator, made when first asked for, too.
+        tokens: the delegation tokens, made when first asked for.
         authorizer: knows the rights of clients; None where everybody may do everything.
         profile: whose versions of the APIs are shown to clients.
         advertised_apis: what ApiVersions answers, in the profile's versions.
@@ -41,6 +43,7 @@ class ApiServices(Services, eq=False, frozen=True):
     parked_fetches: ParkedFetches
     groups: OnDemand[GroupCoordinator]
     transactions: OnDemand[TransactionCoordinator]
+    tokens: OnDemand[DelegationTokens]
     authorizer: Authorizer | None
     profile: Profile
     advertised_apis: list[AdvertisedApi]

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from ottla.broker.runtime.workers import Post, Workers
     from ottla.broker.security.acls.standard_authorizer import StandardAuthorizer
     from ottla.broker.security.audit import Audit
+    from ottla.broker.security.tokens.delegation_tokens import DelegationTokens
     from ottla.broker.transactions.coordinator import TransactionCoordinator
     from ottla.config.broker import BrokerConfig
     from ottla.storage.files.clock import Clock
@@ -135,12 +136,13 @@ class Node:
             parked_fetches=ParkedFetches(turn, timers, clock.monotonic_ms, validity, answer_memory),
             groups=OnDemand(self._make_groups),
             transactions=OnDemand(self._make_transactions),
+            tokens=OnDemand(self._make_tokens),
             authorizer=self._authorizer,
             profile=profile,
             advertised_apis=advertised_apis(profile=profile),
         )
         self.cleaner = LogCleaner(self.services)
-        self.chores = Chores(self.services, self.services.groups, self.cleaner)
+        self.chores = Chores(self.services, self.services.groups, self.services.tokens, self.cleaner)
         catalog.settings.on_broker_changed = self.chores.configuration_changed
         self.dispatcher = RequestDispatcher(self.services, Gate(self.services))
         self.doors = self._make_doors()
@@ -256,6 +258,11 @@ class Node:
         self.services.catalog.topic_listeners.append(transactions.on_topics_changed)
         return transactions
 
+    def _make_tokens(self) -> DelegationTokens:
+        from ottla.broker.security.tokens.delegation_tokens import DelegationTokens
+
+        return DelegationTokens(self.services.config, self.services.catalog, self.services.clock)
+
     def _make_doors(self) -> Mapping[str, SaslDoor]:
         config = self.services.config
         names = [listener.name for listener in config.listeners if listener.protocol.has_sasl]
@@ -265,7 +272,7 @@ class Node:
         from ottla.broker.security.sasl.listener import Means, sasl_listener
 
         services, dispatcher = self.services, self.dispatcher
-        means = Means(services.catalog, services.workers, services.clock)
+        means = Means(services.catalog, services.workers, services.clock, services.tokens)
         return {name: SaslDoor(sasl_listener(config, name, means), services, dispatcher) for name in names}
 
     def _run_later(self, step: Callable[[], None]) -> None:

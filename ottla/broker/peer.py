@@ -116,7 +116,8 @@ class Peer(Plain, eq=False):
     (host, port) that it connected to, as the socket reports it: the advertised address of a listener without one.
     `sends_maps` says that record bytes may be given as views of mapped files (plaintext on uvloop only: anything
     that reads the bytes in our process would die of a lost page). `software`: what the client calls itself
-    (KIP-511), empty until it has. `principal` is who it is: ANONYMOUS until it has authenticated. `authentication`
+    (KIP-511), empty until it has. `principal` is who it is: ANONYMOUS until it has authenticated; `is_by_token`
+    says that it has by a delegation token. `authentication`
     is what it has yet to complete, or to repeat some time, None where nothing is. `hot_path` holds its request
     templates, None before the first is learnt. `received` counts what of a request is kept beyond its turn, and
     `owner` is the connection; both None where there is none. `on_end` is the group coordinator's: called
@@ -130,6 +131,7 @@ class Peer(Plain, eq=False):
     sends_maps: bool = False
     software: str = ""
     principal: Principal = ANONYMOUS
+    is_by_token: bool = False
     authentication: Authentication | None = None
     hot_path: FastPath | None = None
     received: ReceivedBytes | None = None

@@ -21,7 +21,6 @@ _REPLICAS = "there are no followers and no other broker"
 _CONTROLLER = "the broker is its own controller"
 _REMOVED = "Kafka 4 has removed it"
 _REMOTE = "there is no remote storage"
-_TOKENS = "there are no delegation tokens"
 _JAVA = "it names a Java class"
 _LOGINS = "it is for clients that fetch tokens; no broker logs in to another"
 _JAVA_TLS = "it is about the TLS of Java"
@@ -176,12 +175,6 @@ _BROKER_KEYS: dict[str, dict[str, tuple[ConfigType, str]]] = {
         "remote.log.reader.threads": (_INT, "10"),
         "remote.log.storage.manager.class.path": (_STRING, ""),
         "remote.log.storage.manager.impl.prefix": (_STRING, "rsm.config."),
-    },
-    _TOKENS: {
-        "delegation.token.secret.key": (_PASSWORD, ""),
-        "delegation.token.max.lifetime.ms": (_LONG, "604800000"),
-        "delegation.token.expiry.time.ms": (_LONG, "86400000"),
-        "delegation.token.expiry.check.interval.ms": (_LONG, "3600000"),
     },
     _JAVA: {
         "alter.config.policy.class.name": (_CLASS, ""),

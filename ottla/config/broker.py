@@ -43,6 +43,7 @@ from ottla.config.ours import Limits, Promises, WallClock
 from ottla.config.sasl import Sasl
 from ottla.config.sources import read_environment, read_overrides, read_properties
 from ottla.config.tls import Tls
+from ottla.config.tokens import Tokens
 
 _DYNAMIC = Origin(OriginKind.TOPIC, "")
 _NOBODY_COULD_CONNECT = frozenset({"max.connections", "max.connections.per.ip", "max.connection.creation.rate"})
@@ -74,6 +75,7 @@ class BrokerConfig(
     Sasl,
     Tls,
     Access,
+    Tokens,
     Promises,
     Limits,
     WallClock,

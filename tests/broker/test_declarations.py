@@ -45,6 +45,10 @@ AlterConfigs: AlterConfigs Cluster, AlterConfigs Topic
 AlterReplicaLogDirs: Alter Cluster
 DescribeLogDirs: Describe Cluster
 CreatePartitions: Alter Topic
+CreateDelegationToken: CreateTokens User
+RenewDelegationToken:
+ExpireDelegationToken:
+DescribeDelegationToken: Describe DelegationToken, DescribeTokens User
 DeleteGroups: Delete Group
 ElectLeaders: ClusterAction Cluster
 IncrementalAlterConfigs: AlterConfigs Cluster, AlterConfigs Topic

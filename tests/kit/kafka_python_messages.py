@@ -15,7 +15,7 @@ from ottla.protocol.api.api_versions import ApiVersionsResponse
 from ottla.protocol.message import Message, Struct
 from ottla.protocol.plan import FieldPlan, StructPlan, plan_message
 
-MODULES = ("producer", "consumer", "metadata", "admin")
+MODULES = ("producer", "consumer", "metadata", "admin", "sasl")
 
 
 @cache

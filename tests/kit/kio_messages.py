@@ -54,7 +54,15 @@ def narrow_to_kio(field: FieldPlan) -> st.SearchStrategy[Any] | None:
         return st.just(-1) | st.integers(0, 4_000_000_000_000)
     if field.name == "transaction_start_time_ms":
         return st.integers(0, 4_000_000_000_000)
-    if field.name == "retention_time_ms":
+    if field.name in ("issue_timestamp_ms", "expiry_timestamp_ms", "max_timestamp_ms"):
+        return st.integers(0, 4_000_000_000_000)
+    if field.name in (
+        "retention_time_ms",
+        "session_lifetime_ms",
+        "max_lifetime_ms",
+        "renew_period_ms",
+        "expiry_time_period_ms",
+    ):
         return st.integers(-1, 2**51)  # kio writes it from seconds in a float: exact that far
     return None
 

@@ -18,7 +18,16 @@ CASES = [
 ]
 
 UNKNOWN_TO_KAFKA_PYTHON = {
-    f"{api}{kind}" for api in ("ConsumerGroupHeartbeat", "ConsumerGroupDescribe") for kind in ("Request", "Response")
+    f"{api}{kind}"
+    for api in (
+        "ConsumerGroupHeartbeat",
+        "ConsumerGroupDescribe",
+        "CreateDelegationToken",
+        "RenewDelegationToken",
+        "ExpireDelegationToken",
+        "DescribeDelegationToken",
+    )
+    for kind in ("Request", "Response")
 }
 
 

@@ -22,6 +22,7 @@ Nothing here knows of a loop: the broker's timers drive all of it, and so does a
     log cleaner            log.cleaner.backoff.ms                            see log_cleaner.py
     producer expiry        producer.id.expiration.check.interval.ms          some idle producers
     group expiry           offsets.retention.check.interval.ms               old offsets and empty groups of some groups
+    token expiry           delegation.token.expiry.check.interval.ms         some expired delegation tokens
     clock                  1 s                                               see clock_watch.py
 """
 
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from ottla.broker.runtime.metrics import ChoreCounters
     from ottla.broker.runtime.on_demand import OnDemand
     from ottla.broker.runtime.timers import Timer
+    from ottla.broker.security.tokens.delegation_tokens import DelegationTokens
     from ottla.broker.services import Services
     from ottla.storage.log.log import Log
     from ottla.storage.segment.segment import Segment
@@ -199,9 +201,16 @@ class Sweep:
 class Chores:
     """All background work of one broker. `start` plans the first steps, `stop` cancels what is planned."""
 
-    def __init__(self, services: Services, groups: OnDemand[GroupCoordinator], cleaner: LogCleaner) -> None:
+    def __init__(
+        self,
+        services: Services,
+        groups: OnDemand[GroupCoordinator],
+        tokens: OnDemand[DelegationTokens],
+        cleaner: LogCleaner,
+    ) -> None:
         self._services = services
         self._groups = groups
+        self._tokens = tokens
         self._cleaner = cleaner
         self.chores: dict[str, Chore] = {}
         self._pause = pause_for(services.workers)
@@ -229,6 +238,9 @@ class Chores:
         self._add("producer expiry", config.producer_id_expiration_check_interval_ms, self._expire_producers)
 
         self._add("group expiry", config.offsets_retention_check_interval_ms, self._expire_groups)
+        if config.delegation_token_secret_key:
+            interval_ms = config.delegation_token_expiry_check_interval_ms
+            self._add("token expiry", interval_ms, lambda: self._tokens.get().remove_expired())
         self._clock_watch = ClockWatch(self._services)
         self._add("clock", HOUSEKEEPING_INTERVAL_MS, self._watch_clock)
 

@@ -15,7 +15,7 @@ with one) take effect at its end.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
 from ottla.broker.metadata.acls import Acl, acl_of, acl_record
@@ -30,6 +30,7 @@ from ottla.protocol.stored.metadata import (
     ClearElrRecord,
     ClientQuotaRecord,
     ConfigRecord,
+    DelegationTokenRecord,
     EndTransactionRecord,
     FeatureLevelRecord,
     FenceBrokerRecord,
@@ -41,6 +42,7 @@ from ottla.protocol.stored.metadata import (
     RegisterBrokerRecord,
     RegisterControllerRecord,
     RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
     RemoveTopicRecord,
     RemoveUserScramCredentialRecord,
     TopicRecord,
@@ -49,6 +51,9 @@ from ottla.protocol.stored.metadata import (
     UserScramCredentialRecord,
 )
 from ottla.storage.formats.layout import topic_name_problem
+
+if TYPE_CHECKING:
+    from ottla.broker.metadata.tokens import DelegationToken
 
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
@@ -89,6 +94,8 @@ class MetadataImage(Plain):
     """The newest id of each ACL."""
     scram_credentials: dict[tuple[int, str], UserScramCredentialRecord] = field(factory=dict)
     """By mechanism and user."""
+    tokens: dict[str, DelegationToken] = field(factory=dict)
+    """Delegation tokens by their ids."""
     controllers: dict[int, RegisterControllerRecord] = field(factory=dict)
     carried: list[MetadataRecord] = field(factory=list)
     partition_count: int = 0
@@ -156,6 +163,10 @@ class MetadataImage(Plain):
             records.append(self.producer_ids)
         records.extend(acl_record(acl_id, acl) for acl_id, acl in self.acls.items())
         records.extend(self.scram_credentials[key] for key in sorted(self.scram_credentials))
+        if self.tokens:
+            from ottla.broker.metadata.tokens import token_record
+
+            records.extend(map(token_record, self.tokens.values()))
         records.extend(self.carried)
         return records
 
@@ -344,6 +355,19 @@ def _scram_credential(image: MetadataImage, record: UserScramCredentialRecord) -
     image.scram_credentials[(record.mechanism, record.name)] = record
 
 
+def _token(image: MetadataImage, record: DelegationTokenRecord) -> None:
+    from ottla.broker.metadata.tokens import token_of  # most brokers have none
+
+    try:
+        image.tokens[record.token_id] = token_of(record)
+    except ValueError as error:
+        raise MetadataError(f"DelegationTokenRecord {record.token_id}: {error}") from error
+
+
+def _remove_token(image: MetadataImage, record: RemoveDelegationTokenRecord) -> None:
+    image.tokens.pop(record.token_id, None)
+
+
 def _remove_scram_credential(image: MetadataImage, record: RemoveUserScramCredentialRecord) -> None:
     image.scram_credentials.pop((record.mechanism, record.name), None)
 
@@ -390,6 +414,8 @@ _REPLAY: dict[type[MetadataRecord], Callable[[MetadataImage, Any], None]] = {
     RemoveAccessControlEntryRecord: _remove_acl,
     UserScramCredentialRecord: _scram_credential,
     RemoveUserScramCredentialRecord: _remove_scram_credential,
+    DelegationTokenRecord: _token,
+    RemoveDelegationTokenRecord: _remove_token,
     NoOpRecord: _nothing,
     ClearElrRecord: _nothing,
     RegisterControllerRecord: _register_controller,

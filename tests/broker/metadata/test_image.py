@@ -30,6 +30,7 @@ from ottla.protocol.stored.metadata import (
     RemoveDelegationTokenRecord,
     RemoveTopicRecord,
     TopicRecord,
+    ZkMigrationStateRecord,
 )
 
 DIRECTORY = UUID(int=1000)
@@ -146,20 +147,38 @@ def test_records_in_a_transaction_count_when_it_ends_and_not_when_it_is_aborted(
 
 
 def test_what_is_not_understood_is_carried_along_in_its_order() -> None:
-    tokens = [
-        DelegationTokenRecord(
-            owner="User:a",
-            requester="User:a",
-            renewers=[],
-            issue_timestamp=1,
-            max_timestamp=3,
-            expiration_timestamp=2,
-            token_id="t",
-        ),
-        RemoveDelegationTokenRecord(token_id="t"),
+    unknown: list[MetadataRecord] = [
+        ZkMigrationStateRecord(zk_migration_state=1),
+        ZkMigrationStateRecord(zk_migration_state=2),
     ]
-    image = replay(NoOpRecord(), *tokens)
-    assert image.records() == tokens
+    image = replay(NoOpRecord(), *unknown)
+    assert image.records() == unknown
+
+
+def test_a_delegation_token_is_the_last_record_of_its_id_and_gone_when_it_was_removed() -> None:
+    record = DelegationTokenRecord(
+        owner="User:a",
+        requester="User:b",
+        renewers=["User:c:d"],
+        issue_timestamp=1,
+        max_timestamp=3,
+        expiration_timestamp=2,
+        token_id="t",
+    )
+    renewed = record.replace(expiration_timestamp=3)
+    image = replay(record, renewed)
+    assert image.records() == [renewed]
+    image.replay(RemoveDelegationTokenRecord(token_id="t"))
+    image.replay(RemoveDelegationTokenRecord(token_id="t"))
+    assert image == MetadataImage()
+
+
+def test_a_delegation_token_of_nobody_is_damage() -> None:
+    record = DelegationTokenRecord(
+        owner="a", requester="", renewers=[], issue_timestamp=1, max_timestamp=3, expiration_timestamp=2, token_id="t"
+    )
+    with pytest.raises(MetadataError, match="DelegationTokenRecord t"):
+        replay(record)
 
 
 def quota(value: float, *, remove: bool = False, key: str = "producer_byte_rate") -> ClientQuotaRecord:

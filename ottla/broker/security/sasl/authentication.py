@@ -239,7 +239,7 @@ class Authentication:
             self._fail(answer, SaslFailure("another user during re-authentication", text))
             return
         peer = self._peer
-        peer.principal = principal
+        peer.principal, peer.is_by_token = principal, step.is_token
         self.stage, self._server, self.takes_bare_tokens = Stage.COMPLETE, None, False
         self._cancel()
         lifetime_ms = self._lifetime_ms(step.expires_at_ms)

@@ -16,10 +16,12 @@ from ottla.scram import NUMBERS
 if TYPE_CHECKING:
     from ottla.broker.catalog.catalog import Catalog
     from ottla.broker.peer import Peer
+    from ottla.broker.runtime.on_demand import OnDemand
     from ottla.broker.runtime.timers import Timers
     from ottla.broker.runtime.workers import Workers
     from ottla.broker.security.sasl.mechanism import MechanismServer
     from ottla.broker.security.sasl.scram import ScramCredential
+    from ottla.broker.security.tokens.delegation_tokens import DelegationTokens
     from ottla.config.broker import BrokerConfig, ListenerConfig
     from ottla.storage.files.clock import Clock
 
@@ -37,11 +39,12 @@ class SaslListener:
 
 
 class Means(NamedTuple):
-    """What mechanisms work with: the users of SCRAM, threads that read keys, the time."""
+    """What mechanisms work with: the users of SCRAM, threads that read keys, the time, delegation tokens."""
 
     catalog: Catalog
     workers: Workers
     clock: Clock
+    tokens: OnDemand[DelegationTokens]
 
 
 def sasl_listener(config: BrokerConfig, name: str, means: Means) -> SaslListener:
@@ -72,7 +75,7 @@ def _maker(config: BrokerConfig, name: str, mechanism: str, means: Means) -> Cal
         return _oauthbearer(config.on_listener(name, mechanism), means)
     from ottla.broker.security.sasl.scram import MadeUp, ScramServer
 
-    return partial(ScramServer, mechanism, partial(_find_scram, means.catalog), MadeUp())
+    return partial(ScramServer, mechanism, partial(_find_scram, means), MadeUp())
 
 
 def _oauthbearer(own: ListenerConfig, means: Means) -> Callable[[], MechanismServer]:
@@ -97,12 +100,18 @@ def _oauthbearer(own: ListenerConfig, means: Means) -> Callable[[], MechanismSer
     return partial(OAuthBearerServer, jwks, expected, means.clock)
 
 
-def _find_scram(catalog: Catalog, mechanism: str, name: str, is_token: bool) -> ScramCredential | None:
+def _find_scram(means: Means, mechanism: str, name: str, is_token: bool) -> ScramCredential | None:
     from ottla.broker.security.sasl.scram import ScramCredential
 
     if is_token:
-        return None
-    record = catalog.image.scram_credentials.get((NUMBERS[mechanism], name))
+        found = means.tokens.get().credential(mechanism, name)
+        if found is None:
+            return None
+        token, salt, stored_key, server_key, iterations = found
+        return ScramCredential(
+            salt, stored_key, server_key, iterations, token.owner.name, expires_at_ms=token.expiry_ms, is_token=True
+        )
+    record = means.catalog.image.scram_credentials.get((NUMBERS[mechanism], name))
     if record is None:
         return None
     return ScramCredential(record.salt, record.stored_key, record.server_key, record.iterations, name)

@@ -1,0 +1,78 @@
+"""DescribeDelegationToken (key 41), versions 1-3: the tokens that the client may see, with their secrets.
+
+Those that it owns or may renew; of others those for which it has DESCRIBE of the token, or DESCRIBE_TOKENS of the
+owner. Refused to clients that have not authenticated, or have by a token.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.declarations import Need
+from ottla.broker.principal import Principal
+from ottla.broker.security.tokens.delegation_tokens import may_ask
+from ottla.protocol.acls import AclOperation, ResourceType
+from ottla.protocol.api.describe_delegation_token import (
+    DescribeDelegationTokenRequest,
+    DescribeDelegationTokenResponse,
+)
+from ottla.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla.broker.context import Context
+    from ottla.broker.metadata.tokens import DelegationToken
+
+NEEDS = (
+    Need(
+        AclOperation.DESCRIBE,
+        ResourceType.DELEGATION_TOKEN,
+        when="the token is of somebody else",
+        unless=(AclOperation.DESCRIBE_TOKENS, ResourceType.USER),
+        lacking="the token is left out",
+    ),
+)
+CHUNKS = ()
+
+_Described = DescribeDelegationTokenResponse.DescribedDelegationToken
+_Renewer = DescribeDelegationTokenResponse.DescribedDelegationTokenRenewer
+
+
+def handle(request: DescribeDelegationTokenRequest, context: Context) -> DescribeDelegationTokenResponse:
+    """Answer at once. Raises KafkaError DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, DELEGATION_TOKEN_AUTH_DISABLED."""
+    peer, tokens = context.connection, context.services.tokens.get()
+    if not may_ask(peer):
+        raise KafkaError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
+    if not tokens.is_enabled:
+        raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
+    owners = None
+    if request.owners is not None:
+        owners = {Principal(one.principal_type, one.principal_name) for one in request.owners}
+    found = [
+        token
+        for token in tokens.tokens()
+        if (owners is None or not owners.isdisjoint((token.owner, *token.renewers))) and _may_see(context, token)
+    ]
+    return DescribeDelegationTokenResponse(tokens=[_described(token, tokens.secret_of(token)) for token in found])
+
+
+def _may_see(context: Context, token: DelegationToken) -> bool:
+    return (
+        token.is_of(context.connection.principal)
+        or context.may(AclOperation.DESCRIBE, ResourceType.DELEGATION_TOKEN, token.token_id)
+        or context.may(AclOperation.DESCRIBE_TOKENS, ResourceType.USER, str(token.owner))
+    )
+
+
+def _described(token: DelegationToken, secret: bytes) -> _Described:
+    return _Described(
+        principal_type=token.owner.type,
+        principal_name=token.owner.name,
+        token_requester_principal_type=token.requester.type,
+        token_requester_principal_name=token.requester.name,
+        issue_timestamp=token.issue_ms,
+        expiry_timestamp=token.expiry_ms,
+        max_timestamp=token.max_ms,
+        token_id=token.token_id,
+        hmac=secret,
+        renewers=[_Renewer(principal_type=one.type, principal_name=one.name) for one in token.renewers],
+    )

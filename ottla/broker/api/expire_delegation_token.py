@@ -1,0 +1,40 @@
+"""ExpireDelegationToken (key 40), versions 1-2: a token expires sooner, or is removed at once.
+
+Its owner and its renewers may; no right to it can be given by ACLs. Rules: `broker/security/tokens`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.runtime.pending import Pending
+from ottla.broker.security.tokens.delegation_tokens import may_ask
+from ottla.protocol.api.expire_delegation_token import ExpireDelegationTokenRequest, ExpireDelegationTokenResponse
+from ottla.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla.broker.context import Context
+    from ottla.broker.metadata.tokens import DelegationToken
+
+NEEDS = ()
+CHUNKS = ()
+
+
+def handle(
+    request: ExpireDelegationTokenRequest, context: Context
+) -> ExpireDelegationTokenResponse | Pending[ExpireDelegationTokenResponse]:
+    """Answer once the change is on disk."""
+    if not may_ask(context.connection):
+        code = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+        return ExpireDelegationTokenResponse(error_code=code, expiry_timestamp_ms=-1)
+    pending: Pending[ExpireDelegationTokenResponse] = Pending()
+
+    def done(token: DelegationToken | KafkaError) -> None:
+        if isinstance(token, KafkaError):
+            pending.complete(ExpireDelegationTokenResponse(error_code=token.code))
+        else:
+            pending.complete(ExpireDelegationTokenResponse(expiry_timestamp_ms=token.expiry_ms))
+
+    by = context.connection.principal
+    context.services.tokens.get().expire(request.hmac, by, request.expiry_time_period_ms, done)
+    return pending
