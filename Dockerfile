@@ -4,9 +4,13 @@ FROM python:3.12-slim AS build
 COPY pyproject.toml README.md LICENSE /src/
 COPY ottla /src/ottla
 COPY pyspark_ottla /src/pyspark_ottla
+COPY packaging/image/build-requirements.txt packaging/image/requirements.txt /src/packaging/image/
+# Nothing that is not pinned by its hash (scripts/lock-image), also not for a build.
 RUN python3 -m venv /opt/ottla \
- && /opt/ottla/bin/pip install --no-cache-dir --disable-pip-version-check /src \
- && /opt/ottla/bin/pip uninstall --yes --quiet --disable-pip-version-check setuptools pip
+ && /opt/ottla/bin/pip install --no-cache-dir --disable-pip-version-check --no-build-isolation --require-hashes -r /src/packaging/image/build-requirements.txt \
+ && /opt/ottla/bin/pip install --no-cache-dir --disable-pip-version-check --no-build-isolation --require-hashes -r /src/packaging/image/requirements.txt \
+ && /opt/ottla/bin/pip install --no-cache-dir --disable-pip-version-check --no-build-isolation --no-deps /src \
+ && /opt/ottla/bin/pip uninstall --yes --quiet --disable-pip-version-check wheel setuptools pip
 
 FROM python:3.12-slim
 # Group 0 owns the data: a container that is given any user id, but no group, belongs to it and can write.

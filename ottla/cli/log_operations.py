@@ -123,7 +123,7 @@ def post(address: str, path: str, fields: Mapping[str, str]) -> dict[str, Any]:
     target = f"{path}?{urlencode(fields)}" if fields else path
     try:
         with Waiting(f"an answer of {address}"):
-            connection.request("POST", target, headers={"Content-Length": "0"})
+            connection.request("POST", target, headers={"Content-Length": "0", "X-Ottla": "1"})
             response = connection.getresponse()
             body = response.read(MAX_ANSWER_BYTES)
     except ConnectionRefusedError:

@@ -81,7 +81,8 @@ def test_what_is_built_is_all_that_the_package_needs() -> None:
     }
     named = {project["project"]["readme"], *project["project"]["license-files"], "pyproject.toml"}
     packages = {one.rstrip("*") for one in project["tool"]["setuptools"]["packages"]["find"]["include"]}
-    assert copied == named | packages
+    pins = {f"packaging/image/{name}" for name in ("build-requirements.txt", "requirements.txt")}
+    assert copied == named | packages | pins
 
 
 def test_the_port_and_the_volume_are_those_of_the_defaults() -> None:

@@ -157,12 +157,11 @@ class DebianRoot(ImageRoot):
         self._run_outside(command)
 
     def _fetch(self, wheels: Path) -> None:
-        """What pip installs, as wheels in the root: it needs no network there."""
-        import tomllib
-
-        project = tomllib.loads((TOP / "pyproject.toml").read_text())
-        needed = [*project["project"]["dependencies"], *project["build-system"]["requires"], "wheel"]
-        self._run_outside([sys.executable, "-m", "pip", "wheel", "--quiet", "--wheel-dir", str(wheels), *needed])
+        """What pip installs, as files in the root, whose hashes are those of the pins: it needs no network there."""
+        for name in ("build-requirements.txt", "requirements.txt"):
+            pins = str(TOP / "packaging/image" / name)
+            options = ["--quiet", "--no-deps", "--no-build-isolation", "--require-hashes", "--dest", str(wheels)]
+            self._run_outside([sys.executable, "-m", "pip", "download", *options, "-r", pins])
         shutil.copytree(wheels, self.path("/wheels"))
 
     def _run_outside(self, command: Sequence[str]) -> None:

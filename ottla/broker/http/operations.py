@@ -7,11 +7,11 @@
     POST /log/explain?partition=orders-0   why each segment is kept, goes, or is not yet cleaned
     POST /log/trust-clock                  the wall clock is right although it has jumped (storage/files/clock_trust.py)
 
-All do what the broker does by itself sooner or later, or show it, so nothing can be asked here that the
-configuration does not allow anyway. Still they change things, so `server.py` refuses them (403) unless the peer's
-address is a loopback one, whatever `ottla.http.listener` is bound to, and refuses requests that a web page has made
-(they carry `Origin`, or name the page's host: `addressed.py`). A proxy on this machine makes its clients look like this
-machine: it must not pass `/log/` on.
+All do what the broker does by itself sooner or later, or show it, so nothing can be asked here that the configuration
+does not allow anyway. Still they change things, so `server.py` refuses them (403) unless the peer's address is a
+loopback one, whatever `ottla.http.listener` is bound to, and refuses requests that a web page has made (they carry
+`Origin`, or name the page's host: `addressed.py`) or could have made (`X-Ottla` is missing). A proxy on this machine
+makes its clients look like this machine: it must not pass `/log/` on.
 
 Answers are JSON. What is asked wrongly is 400, an unknown topic or partition 404, a log that takes no writes 503, each
 with `error` in a line for people. Runs on the broker's thread, as the retention chore does, and where it takes long in
@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from http import HTTPStatus
@@ -30,7 +30,8 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.catalog.topic import find_partition
 from ottla.broker.chores.retaining import retain as retain_partition
-from ottla.broker.http.server import Operations, Page
+from ottla.broker.http.server import Answer, Operations, Page
+from ottla.broker.peer import Peer
 from ottla.broker.runtime.pending import Pending
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.records.errors import CorruptBatch
@@ -41,6 +42,7 @@ from ottla.storage.tools.housekeeping import segment_status
 if TYPE_CHECKING:
     from ottla.broker.chores.log_cleaner import LogCleaner
     from ottla.broker.partitions.partition import Partition
+    from ottla.broker.security.audit import Audit
     from ottla.broker.services import Services
     from ottla.storage.segment.segment import Segment
 
@@ -51,8 +53,8 @@ PARTITIONS_PER_STEP = 50
 
 
 def operations_of(services: Services, cleaner: LogCleaner) -> Operations:
-    """The operations of one broker."""
-    return {
+    """The operations of one broker; the audit log, if there is one, learns which of them are asked."""
+    operations: Operations = {
         "/log/roll": partial(roll, services),
         "/log/retain": partial(retain, services),
         "/log/clean": partial(clean, services, cleaner),
@@ -60,6 +62,17 @@ def operations_of(services: Services, cleaner: LogCleaner) -> Operations:
         "/log/explain": partial(explain, services, cleaner),
         "/log/trust-clock": partial(trust_clock, services),
     }
+    audit = services.audit
+    if audit is None:
+        return operations
+    return {path: partial(_audited, audit, path, operation) for path, operation in operations.items()}
+
+
+def _audited(
+    audit: Audit, path: str, operation: Callable[[Mapping[str, str]], Answer], asked: Mapping[str, str]
+) -> Answer:
+    audit.note("request", "asked", Peer(listener="HTTP"), api=path, resources=list(asked.values()))
+    return operation(asked)
 
 
 def roll(services: Services, asked: Mapping[str, str]) -> Page:

@@ -1,10 +1,10 @@
 """A small HTTP/1.1 server for people and probes, on a port of its own: `/livez`, `/readyz`, `/metrics`, operations.
 
 It answers GET and HEAD for pages and POST for operations, one request after the other on a connection, and knows no
-bodies. An operation is refused (403) unless it is asked from a loopback address, and not by a web page
-(`operations.py`); a request that is meant for another host is 421 (`addressed.py`). Everything a client may send is
-bounded: the head in bytes (431), the time until the head is complete (the connection is closed), requests per
-connection, and connections. What it cannot understand is 400, an unknown path 404, another method 405.
+bodies. An operation is refused (403) unless it is asked from a loopback address, not by a web page, and with a header
+that no form can send (`operations.py`); a request that is meant for another host is 421 (`addressed.py`). Everything a
+client may send is bounded: the head in bytes (431), the time until the head is complete (the connection is closed),
+requests per connection, and connections. What it cannot understand is 400, an unknown path 404, another method 405.
 
 Own code instead of a library: it is one page, needs no dependency, and starts in no time; the broker's port never
 speaks HTTP. Asyncio lives here and in `ottla.broker.server` and `process` only. Paths are served by `pages.py` and
@@ -49,6 +49,8 @@ Operations = Mapping[str, Callable[[Mapping[str, str]], Answer]]
 """What is done, by path; an operation is given the fields of the query."""
 
 MAX_QUERY_FIELDS = 10
+MARK = "x-ottla"
+"""A header that an operation has to have, with any value, where it is not said to be JSON."""
 
 
 class BadRequest(Exception):
@@ -64,6 +66,8 @@ class _Head(NamedTuple):
     """Whether a browser says that a web page has made the request."""
     host: str = ""
     """The value of `Host`, in lower case; empty where there is none."""
+    is_marked: bool = False
+    """Whether it has what a page of another origin may not send without asking: a header of its own, or JSON."""
 
 
 class HttpServer:
@@ -244,7 +248,9 @@ def parse_head(data: bytes) -> _Head:
         raise BadRequest("the path is not ASCII") from None
     is_from_a_page = b"origin" in headers or headers.get(b"sec-fetch-site", b"none") != b"none"
     host = headers.get(b"host", b"").decode("latin-1")
-    return _Head(method.decode("ascii").upper(), path, keeps_alive, query, is_from_a_page, host)
+    media_type = headers.get(b"content-type", b"").partition(b";")[0].strip()
+    is_marked = MARK.encode() in headers or media_type == b"application/json"
+    return _Head(method.decode("ascii").upper(), path, keeps_alive, query, is_from_a_page, host, is_marked)
 
 
 async def _page_of(answer: Answer) -> Page:
@@ -272,6 +278,11 @@ def _operate(operation: Callable[[Mapping[str, str]], Answer], head: _Head, peer
         return plain(HTTPStatus.FORBIDDEN, f"operations are asked from this machine, not from {peer_host}")
     if head.is_from_a_page:
         return plain(HTTPStatus.FORBIDDEN, "operations are not asked by web pages")
+    if not head.is_marked:
+        # A form of a web page can send neither; Origin alone is left to the browser's good will.
+        return plain(
+            HTTPStatus.FORBIDDEN, f"an operation needs a header `{MARK}: 1`, or Content-Type: application/json"
+        )
     from urllib.parse import parse_qsl  # not for a start that serves pages only
 
     try:

@@ -196,7 +196,7 @@ async def test_a_port_for_other_machines_is_reached_by_any_name() -> None:
     await running.start()
     try:
         assert (await send(running, addressed("docker.example:9644")))[0] == 200
-        operation = b"POST /do HTTP/1.1\r\nHost: docker.example\r\n\r\n"
+        operation = b"POST /do HTTP/1.1\r\nHost: docker.example\r\nX-Ottla: 1\r\n\r\n"
         assert (await send(running, operation))[0] == 421
         assert (await send(running, operation.replace(b"docker.example", b"127.0.0.1:9644")))[0] == 200
     finally:
@@ -219,9 +219,10 @@ async def test_stopping_closes_open_connections() -> None:
 
 
 def test_a_head_is_parsed_to_method_path_and_persistence() -> None:
-    assert parse_head(get("/a?b=c")) == ("GET", "/a", True, "b=c", False, "x")
-    assert parse_head(get("/a", "connection: Close")) == ("GET", "/a", False, "", False, "x")
-    assert parse_head(get("/a", "Connection: keep-alive", version="HTTP/1.0")) == ("GET", "/a", True, "", False, "x")
+    assert parse_head(get("/a?b=c")) == ("GET", "/a", True, "b=c", False, "x", False)
+    assert parse_head(get("/a", "connection: Close")) == ("GET", "/a", False, "", False, "x", False)
+    stays = get("/a", "Connection: keep-alive", "x-ottla: 1", version="HTTP/1.0")
+    assert parse_head(stays) == ("GET", "/a", True, "", False, "x", True)
     with pytest.raises(BadRequest):
         parse_head(b"\r\n\r\n")
 

@@ -213,9 +213,16 @@ async def server() -> AsyncIterator[HttpServer]:
     await running.stop()
 
 
+MARK = "X-Ottla: 1"
+
+
 async def ask(server: HttpServer, target: str, *headers: str, method: str = "POST", host: str = "x") -> bytes:
+    lines = [f"{method} {target} HTTP/1.1", f"Host: {host}", "Connection: close", MARK, *headers, "", ""]
+    return await send(server, lines)
+
+
+async def send(server: HttpServer, lines: list[str]) -> bytes:
     reader, writer = await asyncio.open_connection(*server.address)
-    lines = [f"{method} {target} HTTP/1.1", f"Host: {host}", "Connection: close", *headers, "", ""]
     writer.write("\r\n".join(lines).encode())
     answer = await reader.read()
     writer.close()
@@ -229,6 +236,21 @@ async def test_an_operation_is_asked_by_post(server: HttpServer) -> None:
     answer = await ask(server, "/log/roll?partition=orders-0", method="GET")
     assert answer.startswith(b"HTTP/1.1 405 ")
     assert b"Allow: POST\r\n" in answer
+
+
+@pytest.mark.parametrize(
+    ("header", "status"),
+    [
+        ("X-Ottla: 1", 200),
+        ("Content-Type: application/json; charset=utf-8", 200),
+        ("Content-Type: text/plain", 403),
+        ("Content-Type: application/x-www-form-urlencoded", 403),
+        ("Accept: application/json", 403),
+    ],
+)
+async def test_what_the_form_of_a_web_page_can_send_is_not_enough(server: HttpServer, header: str, status: int) -> None:
+    lines = ["POST /log/retain HTTP/1.1", "Host: x", "Connection: close", header, "", ""]
+    assert (await send(server, lines)).startswith(b"HTTP/1.1 %d " % status)
 
 
 @pytest.mark.parametrize("header", ["Origin: http://evil.example", "Sec-Fetch-Site: cross-site"])

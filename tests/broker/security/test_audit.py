@@ -14,6 +14,7 @@ from kit.nodes import partition_of, pass_time, start_node
 from kit.sasl_connections import SaslNode
 
 from ottla.broker.context import Context
+from ottla.broker.http.operations import operations_of
 from ottla.broker.node import Node
 from ottla.broker.peer import Peer
 from ottla.broker.principal import Principal
@@ -152,6 +153,15 @@ def test_logins_are_written_without_what_was_sent(path: Path) -> None:
         ("failed", "User:ANONYMOUS", "PLAIN"),
     ]
     assert "hunter2" not in path.read_text()
+
+
+def test_operations_over_http_are_written(path: Path) -> None:
+    node, clock = audited(path)
+    make_topic(node, "orders")
+    operations_of(node.services, node.cleaner)["/log/roll"]({"partition": "orders-0"})
+    flush(node, clock)
+    (line,) = lines(path)
+    assert (line["listener"], line["api"], line["resources"]) == ("HTTP", "/log/roll", ["orders-0"])
 
 
 def test_a_file_that_was_moved_away_is_made_again(path: Path) -> None:
