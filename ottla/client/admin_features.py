@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from ottla.client.admin_results import FeatureLevels
 from ottla.client.admin_settings import SettingsAdmin
-from ottla.client.connection import SOFTWARE_NAME
+from ottla.client.secured import SOFTWARE_NAME
 from ottla.client.errors import KafkaError, UnsupportedByBroker
 from ottla.protocol.api.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.api.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse

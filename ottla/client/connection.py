@@ -3,37 +3,46 @@
 `send` writes at once and returns a future, so that many requests are under way together and their order is the order of
 the calls. An answer that matches no request, that cannot be decoded, or that does not come in time ends the connection,
 and with it every request on it (`ConnectionLost`), because what follows cannot be trusted.
+
+Where the broker gives a session an end (KIP-368), the connection logs in again before that; requests wait meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
+import random
 import re
 import socket
+import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, cast
 
 from ottla.address import host_and_port
-from ottla.client.errors import ClientTimeout, ConnectionLost, KafkaError, UnsupportedByBroker
+from ottla.client.errors import AuthenticationFailed, ClientTimeout, ConnectionLost, KafkaError, UnsupportedByBroker
 from ottla.client.metrics import ConnectionMetrics
+from ottla.client.secured import Secured, handshake_of, next_handshake_of
 from ottla.client_core.exchange import Answer, Exchange, InFlight
-from ottla.client_core.frames import FrameReader
-from ottla.client_core.handshake import HandshakeRefused, negotiate
+from ottla.client_core.frames import FrameReader, SpeaksTls
+from ottla.client_core.handshake import HandshakeRefused, LoginRefused
+from ottla.client_core.sasl import Login
 from ottla.client_core.versions import ANY_VERSION, NoCommonVersion, newest_common
 from ottla.protocol.api import REGISTRY
 from ottla.protocol.errors import MalformedMessage
 from ottla.protocol.framing import SIZE_BYTES
 from ottla.protocol.message import Request, Response
-from ottla.version import __version__
 
 if TYPE_CHECKING:
     from ottla.client.options import ClientOptions
 
-SOFTWARE_NAME = "ottla"
+_SESSION_PART_BEFORE_LOGIN = (0.85, 0.95)
+"""Between which parts of its life a session is renewed, by chance: Kafka's SaslClientAuthenticator."""
 _TIMER_SLACK_S = 0.001
 """How much too early a timer of the loop may be (uvloop's have milliseconds)."""
 _ERRNO = re.compile(r"\[Errno (\d+)\]")
+
+logger = logging.getLogger(__name__)
 
 R = TypeVar("R", bound=Response)
 
@@ -49,7 +58,14 @@ class _Awaited(NamedTuple, Generic[R]):
 class Connection(asyncio.BufferedProtocol):
     """See the module. Made by `connect`; `is_open` until `close` or the end of the socket."""
 
-    def __init__(self, address: str, options: ClientOptions, metrics: ConnectionMetrics | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        options: ClientOptions,
+        metrics: ConnectionMetrics | None,
+        secured: Secured,
+        login: Login | None,
+    ) -> None:
         self.address = address
         self.is_open = False
         self.is_writable = True
@@ -61,10 +77,16 @@ class Connection(asyncio.BufferedProtocol):
         """Done when the handshake is, or with what ended it."""
         self.closed: asyncio.Future[None] = self._loop.create_future()
         self._options = options
+        self._secured = secured
+        self._is_settling = True
+        """Whether a handshake goes on: the first, or a log-in before the session ends."""
+        self._has_answered = False
+        self._login_timer: asyncio.TimerHandle | None = None
+        self._login_task: asyncio.Task[None] | None = None
         self._exchange: Exchange[_Awaited[Response]] = Exchange(
             options.client_id,
             FrameReader(options.receive_message_max_bytes),
-            negotiate(SOFTWARE_NAME, __version__),
+            handshake_of(login),
             handshake_timeout_s=options.socket_connection_setup_timeout_ms / 1000,
         )
         self._metrics = metrics or ConnectionMetrics(self._loop.time())
@@ -134,6 +156,8 @@ class Connection(asyncio.BufferedProtocol):
         """Write the request that the exchange has to send."""
         assert self._transport is not None
         buffers = self._exchange.bytes_to_send()
+        if not buffers:  # the request waits for the end of a log-in
+            return
         self._transport.writelines(buffers)
         self._used_at = self._loop.time()
         self._metrics.sent_bytes.add(sum(map(len, buffers)), self._used_at)
@@ -213,9 +237,23 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by asyncio."""
-        self.close(str(exc) if exc else "the broker closed the connection")
+        problem = final_problem(exc)
+        if problem:
+            _fail(self.ready, AuthenticationFailed(f"{self.address}: {problem}"))
+        self.close(problem or (str(exc) if exc else self._why_closed()))
         if not self.closed.done():
             self.closed.set_result(None)
+
+    def _why_closed(self) -> str:
+        """What may be behind the end of a connection that never served: a listener that wants another protocol."""
+        closed = "the broker closed the connection"
+        if self._has_answered or self._secured.has_sasl:
+            return closed
+        wanted = "SASL" if self._exchange.is_ready else "TLS"
+        if self._secured.has_tls:
+            wanted = "SASL, or a client's certificate (ssl.keystore.location)"
+        protocol = self._options.security_protocol
+        return f"{closed} before it answered; does its listener want {wanted}? security.protocol is {protocol}"
 
     def finish(self) -> None:
         """Take no more requests and let those that are written leave: the broker ends the connection behind them.
@@ -224,7 +262,10 @@ class Connection(asyncio.BufferedProtocol):
         """
         if self.is_open and self._transport is not None:
             self._end_use()
-            self._transport.write_eof()
+            if self._transport.can_write_eof():
+                self._transport.write_eof()
+            else:  # TLS: closing it sends what was written before
+                self._transport.close()
 
     def close(self, reason: str = "the client closed the connection") -> None:
         """End the connection now; every request in flight ends in ConnectionLost with the reason."""
@@ -243,8 +284,11 @@ class Connection(asyncio.BufferedProtocol):
         self._metrics.connections_closed.add(1, self._loop.time())
         if self._idle_timer is not None:
             self._idle_timer.cancel()
-        if self._deadline_timer is not None:
-            self._deadline_timer.cancel()
+        for timer in (self._deadline_timer, self._login_timer):
+            if timer is not None:
+                timer.cancel()
+        if self._login_task is not None:
+            self._login_task.cancel()
 
     # Answers ----------------------------------------------------------------------------------------------------
 
@@ -260,21 +304,32 @@ class Connection(asyncio.BufferedProtocol):
         try:
             for answer in self._exchange.receive(nbytes, now):
                 self._take(answer, now)
-            if not self.ready.done():
+            if self._is_settling:
                 self._continue_handshake()
+        except SpeaksTls as tls:
+            _fail(self.ready, AuthenticationFailed(f"{self.address}: {tls} (it is {self._options.security_protocol})"))
+            self.close(str(tls))
         except MalformedMessage as malformed:
             self.close(f"the broker's answer makes no sense: {malformed}")
+        except LoginRefused as refused:
+            self._end_refused(AuthenticationFailed(f"{self.address}: {refused.step} failed: {refused.reason}", refused.code))
         except HandshakeRefused as refused:
-            _fail(
-                self.ready, KafkaError(refused.code, f"{self.address} refused {refused.step}: {refused.code.message}")
-            )
-            self.close()
+            self._end_refused(KafkaError(refused.code, f"{self.address} refused {refused.step}: {refused.reason}"))
+
+    def _end_refused(self, refusal: KafkaError) -> None:
+        if self.ready.done():
+            logger.warning("%s", refusal.message)
+        _fail(self.ready, refusal)
+        self.close(refusal.message.removeprefix(f"{self.address}: "))
 
     def _take(self, answer: Answer[_Awaited[Response]], now: float) -> None:
         self._metrics.received_bytes.add(SIZE_BYTES + len(answer.data), now)
         self._metrics.latency_ms.add((now - answer.request.sent_at) * 1000, now)
         awaited = answer.request.context
-        if awaited is None or awaited.future.done():
+        if awaited is None:
+            return
+        self._has_answered = True
+        if awaited.future.done():
             return
         try:
             awaited.future.set_result(answer.decode(awaited.response))
@@ -283,12 +338,35 @@ class Connection(asyncio.BufferedProtocol):
             raise
 
     def _continue_handshake(self) -> None:
-        """After bytes that may have ended a step of the handshake: send the next one, or let `connect` return."""
-        if self._exchange.is_ready:
-            self.ready.set_result(None)
-        elif self._exchange.has_bytes_to_send:
+        """After bytes that may have ended a step of a handshake: send the next one, or let requests through."""
+        if self._exchange.has_bytes_to_send:
             self._write()
             self._watch_deadline(self._exchange.next_deadline() or self._used_at)
+        if self._exchange.is_settling:
+            return
+        self._is_settling = False
+        lifetime_s = self._exchange.session_lifetime_ms / 1000
+        if lifetime_s > 0:
+            due_s = lifetime_s * random.uniform(*_SESSION_PART_BEFORE_LOGIN)
+            self._login_timer = self._loop.call_later(due_s, self._log_in_again)
+        if not self.ready.done():
+            self.ready.set_result(None)
+
+    def _log_in_again(self) -> None:
+        """Before the session ends: get what the login needs, then the handshake, before which nothing has to wait."""
+        self._login_task = self._loop.create_task(self._prolong_session(), name=f"ottla-login-{self.address}")
+
+    async def _prolong_session(self) -> None:
+        try:
+            login = await self._secured.login()
+        except KafkaError as failed:
+            # The broker ends the connection at the session's end; the next one says what is wrong.
+            logger.warning("%s: no login for another session: %s", self.address, failed.message)
+            return
+        if self.is_open and login is not None:
+            self._is_settling = True
+            self._exchange.begin_again(next_handshake_of(self._exchange.settled, login), self._loop.time())
+            self._continue_handshake()
 
 
 def _fail(future: asyncio.Future[R] | asyncio.Future[None], error: KafkaError) -> None:
@@ -297,20 +375,38 @@ def _fail(future: asyncio.Future[R] | asyncio.Future[None], error: KafkaError) -
         future.exception()  # seen: the program may have stopped waiting, which is nothing to complain about
 
 
-async def connect(host: str, port: int, options: ClientOptions, metrics: ConnectionMetrics | None = None) -> Connection:
-    """Connect, agree on versions, and return the open connection.
+async def connect(
+    host: str,
+    port: int,
+    options: ClientOptions,
+    metrics: ConnectionMetrics | None = None,
+    secured: Secured | None = None,
+) -> Connection:
+    """Connect, agree on versions, log in where `secured` says so, and return the open connection.
 
-    Raises ConnectionLost, ClientTimeout, or KafkaError when the broker refuses.
+    Raises ConnectionLost, ClientTimeout, AuthenticationFailed, or KafkaError when the broker refuses.
     """
     address = host_and_port(host, port)
     loop = asyncio.get_running_loop()
     limit_ms = options.socket_connection_setup_timeout_ms
+    secured = secured or Secured(options)
+    context = secured.context()
     try:
         async with asyncio.timeout(limit_ms / 1000):
-            _, connection = await loop.create_connection(lambda: Connection(address, options, metrics), host, port)
+            login = await secured.login()
+            _, connection = await loop.create_connection(
+                lambda: Connection(address, options, metrics, secured, login), host, port, ssl=context
+            )
     except TimeoutError:
-        raise ClientTimeout(f"{address} did not accept a connection within {limit_ms} ms") from None
+        awaited = "accept a connection" if context is None else "finish a TLS handshake (security.protocol)"
+        raise ClientTimeout(f"{address} did not {awaited} within {limit_ms} ms") from None
     except OSError as failed:
+        problem = final_problem(failed)
+        if problem:
+            raise AuthenticationFailed(f"{address}: {problem}") from None
+        if context is not None and _is_cut_short(failed):
+            reason = "it closed the connection in the TLS handshake; is its listener one with TLS (security.protocol)?"
+            raise ConnectionLost(f"{address}: {reason}") from None
         raise ConnectionLost(f"cannot connect to {address}: {_reason(failed)}") from None
     except (ValueError, OverflowError) as failed:  # a broker may advertise what is no address
         raise ConnectionLost(f"{address!r} is no address: {failed}") from None
@@ -320,6 +416,20 @@ async def connect(host: str, port: int, options: ClientOptions, metrics: Connect
         connection.close()
         raise
     return connection
+
+
+def final_problem(error: BaseException | None) -> str:
+    """Why TLS cannot be had, where every attempt ends so; an empty text for any other failure."""
+    if not isinstance(error, ssl.SSLError):
+        return ""
+    from ottla.client_tls import final_problem
+
+    return final_problem(error)
+
+
+def _is_cut_short(failed: OSError) -> bool:
+    """Whether the other side ended the connection in the middle of the TLS handshake."""
+    return isinstance(failed, (ssl.SSLError, ConnectionResetError, ConnectionAbortedError))
 
 
 def _reason(failed: OSError) -> str:

@@ -13,9 +13,10 @@ from typing import Any
 
 from ottla.address import host_and_port
 from ottla.client.connection import Connection, connect
-from ottla.client.errors import ClientClosed, ConnectionLost, KafkaError, NoBrokersAvailable
+from ottla.client.errors import AuthenticationFailed, ClientClosed, ConnectionLost, KafkaError, NoBrokersAvailable
 from ottla.client.metrics import ConnectionMetrics
 from ottla.client.options import ClientOptions
+from ottla.client.secured import Secured
 from ottla.client.shared_tasks import outcome_of
 from ottla.client.structs import BrokerAddress
 
@@ -31,6 +32,8 @@ class _Node:
     dialling: asyncio.Task[Connection] | None = None
     failures: int = 0
     not_before: float = 0.0
+    refusal: AuthenticationFailed | None = None
+    """Why the last attempt failed, where every other one does, too."""
 
 
 class Connections:
@@ -39,6 +42,7 @@ class Connections:
     def __init__(self, options: ClientOptions, metrics: ConnectionMetrics) -> None:
         self._options = options
         self._metrics = metrics
+        self._secured = Secured(options)
         self._nodes: dict[_NodeKey, _Node] = {}
         self._is_closed = False
 
@@ -78,7 +82,9 @@ class Connections:
         return await self._dial((node_id, lane), address.host, address.port)
 
     async def to_any(self, brokers: Iterable[BrokerAddress], servers: Sequence[tuple[str, int]]) -> Connection:
-        """Return an open connection to a broker, or to a bootstrap server; raises NoBrokersAvailable, with reasons."""
+        """Return an open connection to a broker, or to a bootstrap server; raises NoBrokersAvailable, with reasons, and
+        AuthenticationFailed at once.
+        """
         for key in self._nodes:
             if isinstance(key[0], int) and key[1] == 0 and (found := self.open_to(key[0], 0)) is not None:
                 return found
@@ -90,6 +96,8 @@ class Connections:
         for key, host, port in candidates:
             try:
                 return await self._dial(key, host, port)
+            except AuthenticationFailed:  # the others of a cluster do not accept it either
+                raise
             except KafkaError as failed:
                 reasons.append(failed.message)
         raise NoBrokersAvailable("; ".join(dict.fromkeys(reasons)))
@@ -114,8 +122,10 @@ class Connections:
             return node.connection
         if node.dialling is None:
             if loop.time() < node.not_before:
+                if node.refusal is not None:
+                    raise AuthenticationFailed(node.refusal.message, node.refusal.code)
                 raise ConnectionLost(f"{host_and_port(host, port)} failed a moment ago and is not dialled again yet")
-            attempt = connect(host, port, self._options, self._metrics)
+            attempt = connect(host, port, self._options, self._metrics, self._secured)
             node.dialling = asyncio.create_task(attempt, name=f"ottla-dial-{host_and_port(host, port)}")
             node.dialling.add_done_callback(lambda task: self._on_dialled(node, task))
         return await outcome_of(node.dialling)
@@ -124,7 +134,9 @@ class Connections:
         node.dialling = None
         if task.cancelled():
             return
-        if task.exception() is None:
+        failure = task.exception()
+        node.refusal = failure if isinstance(failure, AuthenticationFailed) else None
+        if failure is None:
             node.connection = task.result()
             node.failures = 0
             if self._is_closed:

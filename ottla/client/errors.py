@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AbortableTransactionError",
+    "AuthenticationFailed",
     "BufferExhausted",
     "ClientClosed",
     "ClientTimeout",
@@ -55,6 +56,15 @@ class ConnectionLost(KafkaError):
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.NETWORK_EXCEPTION, message)
+
+
+class AuthenticationFailed(KafkaError):
+    """Broker and client do not accept each other: a wrong password, mechanism or token, a certificate that is not
+    trusted, TLS where there is none. Another attempt ends the same way (Kafka's AuthenticationException).
+    """
+
+    def __init__(self, message: str, code: ErrorCode = ErrorCode.SASL_AUTHENTICATION_FAILED) -> None:
+        super().__init__(code, message)
 
 
 class NoBrokersAvailable(KafkaError):

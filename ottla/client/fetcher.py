@@ -20,6 +20,7 @@ from ottla.client.cluster import Cluster
 from ottla.client.connection import Connection
 from ottla.client.consumer_options import ISOLATION_LEVELS, RESETS, ConsumerOptions
 from ottla.client.errors import (
+    AuthenticationFailed,
     CorruptRecords,
     KafkaError,
     LogTruncated,
@@ -168,6 +169,10 @@ class Fetcher:
             await self._cluster.connection(leader_id, lane)
         except KafkaError as failed:
             logger.warning("broker %d: %s", leader_id, failed.message)
+            if isinstance(failed, AuthenticationFailed):  # which the program has to hear of
+                for assigned in self._partitions.values():
+                    if assigned.failure is None and self._cluster.leader_of(*assigned.partition) == leader_id:
+                        self._fail(assigned, failed)
             self._cluster.mark_stale()
             await asyncio.sleep(self._cluster.options.reconnect_pause_s(1))
         finally:

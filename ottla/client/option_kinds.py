@@ -34,14 +34,19 @@ def text(default: str) -> str:
     return cast(str, _option(default, _to_text))
 
 
+def secret(default: str) -> str:
+    """Make an option that is any text and that neither a `repr` nor an error shows."""
+    return cast(str, field(default=default, repr=False, metadata={"convert": _to_text, "is_secret": True}))
+
+
 def choice(default: str, choices: Sequence[str]) -> str:
     """Make an option that is one of some words."""
     return cast(str, _option(default, partial(_to_choice, choices)))
 
 
-def option_of(default: Any, convert: Callable[[object], object]) -> Any:
+def option_of(default: Any, convert: Callable[[object], object], *, is_secret: bool = False) -> Any:
     """Make an option of a kind of its own; `convert` raises ValueError("must be ...") for what makes no sense."""
-    return _option(default, convert)
+    return field(default=default, repr=not is_secret, metadata={"convert": convert, "is_secret": is_secret})
 
 
 def optional(default: None, convert: Callable[[object], object]) -> Any:
@@ -105,6 +110,13 @@ def to_function(value: object) -> object:
     """Let functions pass."""
     if not callable(value):
         raise ValueError("must be a function")
+    return value
+
+
+def to_text_or_function(value: object) -> object:
+    """Take text, or a function that returns it."""
+    if not isinstance(value, str) and not callable(value):
+        raise ValueError("must be text, or a function that returns it")
     return value
 
 

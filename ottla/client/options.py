@@ -11,9 +11,10 @@ import difflib
 import random
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypeVar
 
-from ottla.client.option_kinds import integer, option_of, text
+from ottla.client.option_kinds import integer, text
+from ottla.client.security_options import SECURITY_ALIASES, SecurityKeywords, SecurityOptions
 from ottla.client_core.retries import SPREAD, Backoff
 
 DEFAULT_PORT = 9092
@@ -33,10 +34,11 @@ ALIASES = {
     "compression_codec": "compression_type",
     "fetch_message_max_bytes": "max_partition_fetch_bytes",
     "topic_metadata_refresh_interval_ms": "metadata_max_age_ms",
+    **SECURITY_ALIASES,
 }
-"""Other names of the same things: older ones of Kafka's, and librdkafka's."""
-_SECURITY_PREFIXES = ("sasl_", "ssl_")
+"""Other names of the same things: older ones of Kafka's, librdkafka's, and kafka-python's."""
 _NOT_OURS_PREFIXES = ("group_", "metrics_", "metric_", "auto_commit_", "share_")
+_SECURITY_PREFIXES = ("sasl_", "ssl_")
 _NOT_OURS = frozenset(
     {
         "auto_include_jmx_reporter",
@@ -61,17 +63,10 @@ _NOT_OURS = frozenset(
 )
 
 
-def _to_plaintext(value: object) -> str:
-    if value != "PLAINTEXT":
-        raise ValueError("must be PLAINTEXT (TLS and SASL are not there yet)")
-    return value
-
-
-class ClientKeywords(TypedDict, total=False):
+class ClientKeywords(SecurityKeywords, total=False):
     """The shared options as keyword arguments; `ClientOptions` says what each means."""
 
     client_id: str
-    security_protocol: str
     request_timeout_ms: int
     metadata_max_age_ms: int
     metadata_max_idle_ms: int
@@ -87,13 +82,11 @@ class ClientKeywords(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClientOptions:
+class ClientOptions(SecurityOptions):
     """The shared options, checked. Raises ValueError for one that makes no sense."""
 
     client_id: str = text("ottla")
     """What the broker's log calls this client."""
-    security_protocol: str = option_of("PLAINTEXT", _to_plaintext)
-    """How the connection is secured."""
     request_timeout_ms: int = integer(30_000)
     """How long one request may take before its connection is given up."""
     metadata_max_age_ms: int = integer(300_000)
@@ -122,6 +115,7 @@ class ClientOptions:
     def __post_init__(self) -> None:
         for one in fields(self):
             object.__setattr__(self, one.name, _convert(one.name, one.metadata, getattr(self, one.name)))
+        self.security()
 
     def retry_pause_s(self, attempts: int) -> float:
         """Return how long to wait after `attempts` failures, in seconds: exponential, with 20 % of chance."""
@@ -210,12 +204,13 @@ def problem_of(kind: type[ClientOptions], name: str) -> str:
 
 def _unknown(name: str, known: Iterable[str]) -> str:
     plain = name.replace(".", "_")
-    if plain.startswith(_SECURITY_PREFIXES):
-        return f"{name} is about TLS or SASL, which this client does not have yet"
     if plain in _NOT_OURS or plain.startswith(_NOT_OURS_PREFIXES):
         return f"{name} is an option of Kafka's that this client does not have"
     names = [*known, "bootstrap_servers", *ALIASES]
-    near = difflib.get_close_matches(plain, names, n=1)
+    is_security = plain.startswith(_SECURITY_PREFIXES)  # many of these are like each other
+    near = difflib.get_close_matches(plain, names, n=1, cutoff=0.9 if is_security else 0.6)
+    if is_security and not near:
+        return f"{name} is about TLS or SASL, and no option that this client has"
     meant = ALIASES.get(near[0], near[0]) if near else ""
     shown = meant.replace("_", ".") if "." in name else meant
     return f"unknown option {name}" + (f": did you mean {shown}?" if shown else "")
@@ -225,7 +220,8 @@ def _convert(name: str, metadata: Mapping[str, Any], value: object) -> object:
     try:
         converted: object = metadata["convert"](value)
     except ValueError as wrong:
-        raise ValueError(f"{name} {wrong}, not {value!r}") from None
+        shown = "" if metadata.get("is_secret") else f", not {value!r}"
+        raise ValueError(f"{name} {wrong}{shown}") from None
     return converted
 
 

@@ -5,6 +5,10 @@ true, and `send` takes requests: each gets a correlation id and a deadline and i
 driver calls `end`, or `overdue` shows that it waited too long. Answers are matched by correlation id; a broker answers
 in the order of the requests, and `in_order` insists on it.
 
+`begin_again` takes another handshake on a connection that is ready, by which a client logs in anew before its session
+ends (KIP-368). A broker takes nothing else meanwhile, so requests wait among the bytes until it is done; the answers to
+those before it still come.
+
 What breaks the protocol raises MalformedMessage: a frame of an impossible size, an answer to no request, a body that
 cannot be decoded. Nothing behind it can be trusted, so the driver then ends the connection: `end` returns the requests
 in flight; whether the broker has acted on them is unknown.
@@ -16,6 +20,7 @@ import struct
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
+from ottla.client_core.handshake import Settled
 from ottla.protocol.api import ApiKey
 from ottla.protocol.errors import ErrorCode, MalformedMessage
 from ottla.protocol.framing import frame
@@ -28,6 +33,8 @@ if TYPE_CHECKING:
     from ottla.protocol.types import Buffer
 
 MAX_CORRELATION_ID = 2**31 - 1
+MAX_HANDSHAKE_FRAME_BYTES = 1024 * 1024
+"""Of an answer before the first handshake is done: whoever listens there has not shown yet to be a broker."""
 _CORRELATION_ID = struct.Struct(">i")
 _ERROR_CODE = struct.Struct(">h")
 
@@ -86,6 +93,8 @@ class Exchange(Generic[C]):
         """What the broker takes, once it is known."""
         self.features: dict[str, int] = {}
         """The finalized level of each feature, as the broker said when the connection was made."""
+        self.session_lifetime_ms = 0
+        """For how long the broker takes requests after the handshake; 0: without end."""
         self.in_flight: dict[int, InFlight[C]] = {}
         """The requests whose answers are due, by correlation id, oldest first."""
         self._client_id = client_id
@@ -93,27 +102,51 @@ class Exchange(Generic[C]):
         self._handshake = handshake
         self._handshake_timeout_s = handshake_timeout_s
         self._question: Question | None = None
+        self._asked_by = -1
+        """The correlation id of the handshake's question."""
         self._in_order = in_order
         self._next_correlation_id = 0
         self._outgoing: list[Buffer] = []
+        """What `bytes_to_send` returns."""
+        self._requests = self._outgoing
+        """Where requests go: the same list, but while a handshake goes on one that waits for its end."""
 
     # Out --------------------------------------------------------------------------------------------------------
 
     def begin(self, now: float) -> None:
         """Start the handshake."""
+        self._frames.limit(MAX_HANDSHAKE_FRAME_BYTES)
         self._continue(None, now)
+
+    def begin_again(self, handshake: Handshake, now: float) -> None:
+        """Start another handshake on a connection that is ready; `is_settling` until it is done."""
+        if not self.is_ready or self.is_settling:
+            raise RuntimeError("another handshake before the end of the first")
+        self._handshake = handshake
+        self._requests = []
+        self._continue(None, now)
+
+    @property
+    def is_settling(self) -> bool:
+        """Whether a handshake goes on."""
+        return self._question is not None
+
+    @property
+    def settled(self) -> Settled:
+        """What the last handshake has settled."""
+        return Settled(self.versions, self.features, self.session_lifetime_ms)
 
     def send(self, request: Request, version: int, now: float, deadline: float, context: C) -> InFlight[C]:
         """Put a request among the bytes to send; its answer is due at `deadline`. Raises UnencodableMessage."""
         if not self.is_ready:
             raise RuntimeError("a request before the end of the handshake")
-        return self._put(request, version, now, deadline, context)
+        return self._put(self._requests, request, version, now, deadline, context)
 
     def send_only(self, request: Request, version: int) -> None:
         """Put a request that has no answer (Produce with acks=0) among the bytes to send."""
         if not self.is_ready:
             raise RuntimeError("a request before the end of the handshake")
-        self._encode(request, version)
+        self._encode(self._requests, request, version)
 
     @property
     def has_bytes_to_send(self) -> bool:
@@ -122,19 +155,28 @@ class Exchange(Generic[C]):
 
     def bytes_to_send(self) -> list[Buffer]:
         """Return what is to be sent now, in order, and take it for sent."""
-        buffers, self._outgoing = self._outgoing, []
+        buffers = self._outgoing[:]
+        self._outgoing.clear()
         return buffers
 
-    def _put(self, request: Request, version: int, now: float, deadline: float, context: C | None) -> InFlight[C]:
-        correlation_id = self._encode(request, version)
+    def _put(
+        self,
+        outgoing: list[Buffer],
+        request: Request,
+        version: int,
+        now: float,
+        deadline: float,
+        context: C | None,
+    ) -> InFlight[C]:
+        correlation_id = self._encode(outgoing, request, version)
         sent = InFlight(request.message_key, version, correlation_id, now, deadline, context)
         self.in_flight[correlation_id] = sent
         return sent
 
-    def _encode(self, request: Request, version: int) -> int:
+    def _encode(self, outgoing: list[Buffer], request: Request, version: int) -> int:
         correlation_id = self._next_correlation_id
         header = encode_request_header(request.message_key, version, correlation_id, self._client_id)
-        self._outgoing += frame([header, *encode_buffers(request, version)])
+        outgoing += frame([header, *encode_buffers(request, version)])
         self._next_correlation_id = 0 if correlation_id == MAX_CORRELATION_ID else correlation_id + 1
         return correlation_id
 
@@ -152,7 +194,7 @@ class Exchange(Generic[C]):
         for data in self._frames.received(count):
             answer = self._match(data)
             yield answer
-            if self._question is not None:
+            if self._question is not None and answer.request.correlation_id == self._asked_by:
                 self._continue(answer.decode(self._question.response), now)
 
     def _match(self, data: Buffer) -> Answer[C]:
@@ -172,12 +214,18 @@ class Exchange(Generic[C]):
             # A generator that has not begun takes None, which its type has no word for.
             question = next(self._handshake) if message is None else self._handshake.send(message)
         except StopIteration as done:
-            self.versions, self.features = done.value
+            self.versions, self.features, self.session_lifetime_ms = done.value
             self._question = None
             self.is_ready = True
+            self._frames.limit(None)
+            if self._requests is not self._outgoing:
+                self._outgoing += self._requests
+                self._requests = self._outgoing
             return
         self._question = question
-        self._put(question.request, question.version, now, now + self._handshake_timeout_s, None)
+        deadline = now + self._handshake_timeout_s
+        asked = self._put(self._outgoing, question.request, question.version, now, deadline, None)
+        self._asked_by = asked.correlation_id
 
     # The end ----------------------------------------------------------------------------------------------------
 

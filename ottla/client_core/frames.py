@@ -25,6 +25,12 @@ HEAD_BYTES = 64 * 1024
 FIRST_BODY_BYTES = 1024 * 1024
 LEAST_ANSWER_BYTES = 4
 """The correlation id, which every answer has."""
+_TLS_ALERT = b"\x15\x03"
+"""How a TLS alert begins, by which a listener with TLS answers a client without it; read as a size it is 350 MB."""
+
+
+class SpeaksTls(MalformedMessage):
+    """What came is no frame but the beginning of TLS."""
 
 
 class FrameReader:
@@ -38,7 +44,7 @@ class FrameReader:
         head_bytes: int = HEAD_BYTES,
         first_body_bytes: int = FIRST_BODY_BYTES,
     ) -> None:
-        self._max_frame_bytes = max_frame_bytes
+        self._max_frame_bytes = self._limit_bytes = max_frame_bytes
         self._allocate = allocate
         self._first_body_bytes = first_body_bytes
         self._head = bytearray(head_bytes)
@@ -48,6 +54,10 @@ class FrameReader:
         self._room_bytes = 0
         """How much of it that buffer has room for."""
         self._filled = 0
+
+    def limit(self, most_bytes: int | None) -> None:
+        """From the next frame on take none that is larger; None: `max_frame_bytes` again."""
+        self._limit_bytes = self._max_frame_bytes if most_bytes is None else min(most_bytes, self._max_frame_bytes)
 
     def buffer(self) -> memoryview:
         """Return where the next bytes go; never empty."""
@@ -70,7 +80,12 @@ class FrameReader:
         """Yield the whole frames of the head; a partial one moves to a buffer of its own."""
         head, filled, position = memoryview(self._head), self._filled, 0
         while filled - position >= SIZE_BYTES:
-            size_bytes = frame_size_bytes(head, position, self._max_frame_bytes) or 0
+            try:
+                size_bytes = frame_size_bytes(head, position, self._limit_bytes) or 0
+            except MalformedMessage:
+                if head[position : position + 2] == _TLS_ALERT:
+                    raise SpeaksTls("the listener speaks TLS, and this client does not: set security.protocol") from None
+                raise
             if size_bytes < LEAST_ANSWER_BYTES:
                 raise MalformedMessage(f"a frame of {size_bytes} bytes has no correlation id")
             position += SIZE_BYTES

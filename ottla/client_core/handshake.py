@@ -1,10 +1,11 @@
-"""What a connection settles before its first request: today the versions (ApiVersions, KIP-511), and nothing else.
+"""What a connection settles before its first request: the versions (ApiVersions, KIP-511), and who the client is (SASL).
 
 A handshake is a generator: it yields a question, is sent the decoded answer, and returns what was settled when the
-connection may be used. `Exchange` runs it over bytes, so no driver knows its steps. Authentication has its place here:
-SASL is a generator that delegates to `negotiate` first (`yield from`), then yields SaslHandshake and SaslAuthenticate
-with whatever its mechanism makes of each answer, and raises HandshakeRefused. TLS lies below the bytes of a handshake
-and belongs to the driver's socket.
+connection may be used. `Exchange` runs it over bytes, so no driver knows its steps. TLS lies below the bytes of a
+handshake and belongs to the driver's socket.
+
+SASL is SaslHandshake 1 and then SaslAuthenticate, with whatever the mechanism makes of each answer (KIP-43, KIP-152).
+Where the broker says how long the session lasts (KIP-368), `authenticate_again` is the handshake that prolongs it.
 """
 
 from __future__ import annotations
@@ -12,13 +13,20 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import NamedTuple
 
+from ottla.client_core.sasl import Login, SaslFailed, converse, one_line
+from ottla.client_core.versions import NoCommonVersion, newest_common
+from ottla.protocol.api import ApiKey
 from ottla.protocol.api.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.api.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from ottla.protocol.api.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response
 
 _NEWEST_ASKED = 3
 """Version 4 differs in the features that a broker *could* run at, which no client here reads, and would cost older
 brokers a second question."""
+_OLDEST_SASL = {ApiKey.SASL_HANDSHAKE: 1}
+"""After version 0 the tokens come without a request around them; brokers since Kafka 1.0 know version 1."""
 
 
 class Question(NamedTuple):
@@ -39,6 +47,8 @@ class Settled(NamedTuple):
     versions: Versions
     features: dict[str, int]
     """The level of each feature that the cluster has finalized (KIP-584), as far as the broker says it."""
+    session_lifetime_ms: int = 0
+    """For how long the broker takes requests from who has logged in; 0: without end."""
 
 
 Handshake = Generator[Question, Response, Settled]
@@ -47,10 +57,24 @@ Handshake = Generator[Question, Response, Settled]
 class HandshakeRefused(Exception):
     """The broker refused a step of the handshake with an error code; `step` names it."""
 
-    def __init__(self, step: str, code: ErrorCode) -> None:
+    def __init__(self, step: str, code: ErrorCode, reason: str = "") -> None:
         self.step = step
         self.code = code
-        super().__init__(f"the broker refused {step}: {code.message}")
+        self.reason = reason or code.message
+        super().__init__(f"the broker refused {step}: {self.reason}")
+
+
+class LoginRefused(HandshakeRefused):
+    """The broker does not take this login, or did not prove that it may: another attempt ends the same way.
+
+    `step` names the mechanism and the user, `reason` says what the broker said; neither has a secret.
+    """
+
+
+def open_session(software_name: str, software_version: str, login: Login | None = None, nonce: str = "") -> Handshake:
+    """Settle the versions, as `negotiate` does, and log in. `nonce` is fresh chance for SCRAM. Raises HandshakeRefused."""
+    settled = yield from negotiate(software_name, software_version)
+    return settled if login is None else (yield from authenticate_again(settled, login, nonce))
 
 
 def negotiate(software_name: str, software_version: str) -> Handshake:
@@ -74,3 +98,50 @@ def negotiate(software_name: str, software_version: str) -> Handshake:
         {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys},
         {feature.name: feature.max_version_level for feature in answer.finalized_features},
     )
+
+
+def authenticate_again(settled: Settled, login: Login, nonce: str) -> Handshake:
+    """Log in on a connection whose versions are settled: the first time, or before its session ends.
+
+    A broker takes no other request between the first and the last of these. Raises LoginRefused.
+    """
+    lifetime_ms = yield from _authenticate(settled.versions, login, nonce)
+    return settled._replace(session_lifetime_ms=lifetime_ms)
+
+
+def _authenticate(versions: Versions, login: Login, nonce: str) -> Generator[Question, Response, int]:
+    try:
+        handshake_version = newest_common(versions, ApiKey.SASL_HANDSHAKE, oldest_used=_OLDEST_SASL)
+        version = newest_common(versions, ApiKey.SASL_AUTHENTICATE)
+    except NoCommonVersion as none:
+        raise LoginRefused(login.who, ErrorCode.UNSUPPORTED_VERSION, str(none)) from None
+    question = Question(SaslHandshakeRequest(mechanism=login.mechanism), SaslHandshakeResponse, handshake_version)
+    answer = yield question
+    assert isinstance(answer, SaslHandshakeResponse)
+    if answer.error_code:
+        raise LoginRefused(login.who, ErrorCode.of(answer.error_code), _mechanism_refused(answer))
+    conversation = converse(login, nonce)
+    try:
+        token = next(conversation)
+        while True:
+            said = yield Question(SaslAuthenticateRequest(auth_bytes=token), SaslAuthenticateResponse, version)
+            assert isinstance(said, SaslAuthenticateResponse)
+            if said.error_code:
+                code = ErrorCode.of(said.error_code)
+                raise LoginRefused(login.who, code, one_line(said.error_message or "") or code.message)
+            try:
+                token = conversation.send(bytes(said.auth_bytes))
+            except StopIteration:
+                return max(0, said.session_lifetime_ms)
+    except SaslFailed as failed:
+        raise LoginRefused(login.who, ErrorCode.SASL_AUTHENTICATION_FAILED, str(failed)) from None
+
+
+def _mechanism_refused(answer: SaslHandshakeResponse) -> str:
+    code = ErrorCode.of(answer.error_code)
+    if code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+        offered = one_line(", ".join(sorted(answer.mechanisms))) or "none"
+        return f"the broker's listener does not have this mechanism (sasl.mechanism); it has {offered}"
+    if code == ErrorCode.ILLEGAL_SASL_STATE:
+        return "the broker's listener is without SASL (security.protocol), or wants something else first"
+    return code.message

@@ -154,7 +154,7 @@ async def test_why_there_is_no_connection_is_said_once_in_the_systems_words(monk
     with pytest.raises(ConnectionLost, match=r"cannot connect to 127\.0\.0\.1:1: Connection refused$"):
         await connect("127.0.0.1", 1, OPTIONS)
 
-    async def refused_everywhere(*_):  # what asyncio makes of a name with two addresses
+    async def refused_everywhere(*_, **__):  # what asyncio makes of a name with two addresses
         raise OSError(
             "Multiple exceptions: [Errno 111] Connect call failed ('::1', 1, 0, 0), "
             "[Errno 111] Connect call failed ('127.0.0.1', 1)"

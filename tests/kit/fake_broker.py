@@ -8,6 +8,7 @@ whether records are there once, in order.
 from __future__ import annotations
 
 import asyncio
+import ssl
 import struct
 from collections import defaultdict, deque
 from collections.abc import Callable
@@ -104,6 +105,8 @@ class FakeCluster:
         }
         self.features: dict[str, int] = {}
         """The finalized features that ApiVersions reports."""
+        self.tls: ssl.SSLContext | None = None
+        """With which its listeners speak TLS."""
         self.ports: list[int] = []
         self.next_producer_id = 1000
         self._count = brokers
@@ -131,7 +134,7 @@ class FakeCluster:
 
     async def __aenter__(self) -> FakeCluster:
         for node in range(self._count):
-            server = await asyncio.start_server(partial(self._serve, node), "127.0.0.1", 0)
+            server = await asyncio.start_server(partial(self._serve, node), "127.0.0.1", 0, ssl=self.tls)
             self._servers.append(server)
             self.ports.append(server.sockets[0].getsockname()[1])
         return self

@@ -1,0 +1,81 @@
+"""Where the bearer tokens of SASL OAUTHBEARER come from: a file, or a server that gives them for client credentials.
+
+Both drivers use it, each in a place where it may wait. A token is fetched before each login, since it does not last.
+Kafka's `sasl.oauthbearer.token.endpoint.url` names either (KIP-768); RFC 6749, section 4.4 is the question to a server.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from urllib.parse import quote_plus, urlencode, urlsplit
+from urllib.request import url2pathname
+
+from ottla.client_core.security import TokenSource
+
+MAX_TOKEN_BYTES = 64 * 1024
+
+
+class NoToken(Exception):
+    """There is no token; one line that has no secret in it."""
+
+
+def fetch_token(source: TokenSource, timeout_s: float) -> str:
+    """Return a token. Raises NoToken. Blocks, for `timeout_s` at each step of a server's answer."""
+    parts = urlsplit(source.url)
+    if parts.scheme == "file":
+        return _of_file(url2pathname(parts.path))
+    return _of_server(source, timeout_s)
+
+
+def _of_file(path: str) -> str:
+    try:
+        with Path(path).open("rb") as file:
+            data = file.read(MAX_TOKEN_BYTES + 1)
+    except OSError as error:
+        raise NoToken(f"sasl.oauthbearer.token.endpoint.url: {path} cannot be read: {error.strerror}") from None
+    return _bounded(data, path)
+
+
+def _of_server(source: TokenSource, timeout_s: float) -> str:
+    from http.client import HTTPException
+    from urllib.error import HTTPError
+    from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+    class Stay(HTTPRedirectHandler):
+        """A redirection would take the client's secret to another server."""
+
+        def redirect_request(self, *_: object) -> None:
+            """Follow none: it is reported as the HTTP status that it is."""
+
+
+    form = {"grant_type": "client_credentials"} | ({"scope": source.scope} if source.scope else {})
+    pair = f"{quote_plus(source.client_id)}:{quote_plus(source.client_secret)}"  # RFC 6749, section 2.3.1
+    headers = {
+        "Authorization": "Basic " + base64.b64encode(pair.encode()).decode(),
+        "Content-Type": "application/x-www-form-urlencoded",
+        "Accept": "application/json",
+    }
+    request = Request(source.url, urlencode(form).encode(), headers)
+    shown = source.url.partition("?")[0]
+    try:
+        with build_opener(Stay).open(request, timeout=timeout_s) as answer:  # http or https: `read_security` takes no other
+            data = answer.read(MAX_TOKEN_BYTES + 1)
+    except HTTPError as refused:
+        raise NoToken(f"{shown} gives no token to client {source.client_id!r}: HTTP status {refused.code}") from None
+    except (OSError, HTTPException, ValueError) as error:
+        raise NoToken(f"{shown} cannot be asked for a token: {getattr(error, 'reason', None) or error}") from None
+    try:
+        token = json.loads(_bounded(data, shown))["access_token"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        token = None
+    if not isinstance(token, str):
+        raise NoToken(f"{shown} answers without an access_token")
+    return token
+
+
+def _bounded(data: bytes, where: str) -> str:
+    if len(data) > MAX_TOKEN_BYTES:
+        raise NoToken(f"{where}: more than {MAX_TOKEN_BYTES} bytes are no token")
+    return data.decode("latin-1").strip()
