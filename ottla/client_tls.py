@@ -54,6 +54,8 @@ def final_problem(error: BaseException | None) -> str:
     if "ALERT" in reason and reason.rpartition("ALERT_")[2] in _ABOUT_OUR_CERTIFICATE:
         said = reason.rpartition("ALERT_")[2].lower().replace("_", " ")
         return f"the broker does not accept this client's certificate (ssl.keystore.location): {said}"
+    if reason.endswith("HANDSHAKE_FAILURE"):
+        return "the broker refuses the TLS handshake: it may want a client's certificate (ssl.keystore.location)"
     if "PROTOCOL" in reason:
         return "there is no version of TLS that both sides allow (ssl.enabled.protocols)"
     said = (reason or str(error)).lower().replace("_", " ")

@@ -49,7 +49,6 @@ def _of_server(source: TokenSource, timeout_s: float) -> str:
         def redirect_request(self, *_: object) -> None:
             """Follow none: it is reported as the HTTP status that it is."""
 
-
     form = {"grant_type": "client_credentials"} | ({"scope": source.scope} if source.scope else {})
     pair = f"{quote_plus(source.client_id)}:{quote_plus(source.client_secret)}"  # RFC 6749, section 2.3.1
     headers = {
@@ -60,7 +59,7 @@ def _of_server(source: TokenSource, timeout_s: float) -> str:
     request = Request(source.url, urlencode(form).encode(), headers)
     shown = source.url.partition("?")[0]
     try:
-        with build_opener(Stay).open(request, timeout=timeout_s) as answer:  # http or https: `read_security` takes no other
+        with build_opener(Stay).open(request, timeout=timeout_s) as answer:
             data = answer.read(MAX_TOKEN_BYTES + 1)
     except HTTPError as refused:
         raise NoToken(f"{shown} gives no token to client {source.client_id!r}: HTTP status {refused.code}") from None

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 from ottla.client.admin_results import FeatureLevels
 from ottla.client.admin_settings import SettingsAdmin
-from ottla.client.secured import SOFTWARE_NAME
 from ottla.client.errors import KafkaError, UnsupportedByBroker
+from ottla.client.secured import SOFTWARE_NAME
 from ottla.protocol.api.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.api.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from ottla.protocol.errors import ErrorCode

@@ -312,7 +312,9 @@ class Connection(asyncio.BufferedProtocol):
         except MalformedMessage as malformed:
             self.close(f"the broker's answer makes no sense: {malformed}")
         except LoginRefused as refused:
-            self._end_refused(AuthenticationFailed(f"{self.address}: {refused.step} failed: {refused.reason}", refused.code))
+            self._end_refused(
+                AuthenticationFailed(f"{self.address}: {refused.step} failed: {refused.reason}", refused.code)
+            )
         except HandshakeRefused as refused:
             self._end_refused(KafkaError(refused.code, f"{self.address} refused {refused.step}: {refused.reason}"))
 

@@ -36,7 +36,7 @@ def text(default: str) -> str:
 
 def secret(default: str) -> str:
     """Make an option that is any text and that neither a `repr` nor an error shows."""
-    return cast(str, field(default=default, repr=False, metadata={"convert": _to_text, "is_secret": True}))
+    return field(default=default, repr=False, metadata={"convert": _to_text, "is_secret": True})
 
 
 def choice(default: str, choices: Sequence[str]) -> str:

@@ -73,7 +73,7 @@ class Secured:
         if login is None or login.mechanism != OAUTHBEARER:
             return login
         source = self._security.token_source
-        token = self._token
+        token: object = self._token
         if callable(token):
             try:
                 token = token()
@@ -81,8 +81,6 @@ class Secured:
                     token = await token
             except Exception as failed:  # the program's own function
                 raise ConnectionLost(f"sasl_oauthbearer_token raised {type(failed).__name__}: {failed}") from failed
-            if not isinstance(token, str):
-                raise AuthenticationFailed(f"sasl_oauthbearer_token returned {type(token).__name__}, and no text")
         elif source is not None:
             from ottla.client_tokens import NoToken, fetch_token
 
@@ -90,6 +88,8 @@ class Secured:
                 token = await asyncio.to_thread(fetch_token, source, self._timeout_s)
             except NoToken as none:
                 raise ConnectionLost(str(none)) from None
+        if not isinstance(token, str):
+            raise AuthenticationFailed(f"sasl_oauthbearer_token returned {type(token).__name__}, and no text")
         try:
             return self._security.with_token(token)
         except SecurityProblem as wrong:

@@ -4,6 +4,7 @@ them.
 What the values mean together is `ottla.client_core.security`'s affair, which the Spark source shares.
 """
 
+# ruff: noqa: RUF009  # the calls make dataclass fields
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 MAX_CORRELATION_ID = 2**31 - 1
 MAX_HANDSHAKE_FRAME_BYTES = 1024 * 1024
-"""Of an answer before the first handshake is done: whoever listens there has not shown yet to be a broker."""
+"""Of an answer before the first handshake is done: what listens there has not shown yet to be a broker."""
 _CORRELATION_ID = struct.Struct(">i")
 _ERROR_CODE = struct.Struct(">h")
 

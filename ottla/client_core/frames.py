@@ -84,7 +84,9 @@ class FrameReader:
                 size_bytes = frame_size_bytes(head, position, self._limit_bytes) or 0
             except MalformedMessage:
                 if head[position : position + 2] == _TLS_ALERT:
-                    raise SpeaksTls("the listener speaks TLS, and this client does not: set security.protocol") from None
+                    raise SpeaksTls(
+                        "the listener speaks TLS, and this client does not: set security.protocol"
+                    ) from None
                 raise
             if size_bytes < LEAST_ANSWER_BYTES:
                 raise MalformedMessage(f"a frame of {size_bytes} bytes has no correlation id")

@@ -1,4 +1,4 @@
-"""What a connection settles before its first request: the versions (ApiVersions, KIP-511), and who the client is (SASL).
+"""What a connection settles before its first request: the versions (ApiVersions, KIP-511), and who logs in (SASL).
 
 A handshake is a generator: it yields a question, is sent the decoded answer, and returns what was settled when the
 connection may be used. `Exchange` runs it over bytes, so no driver knows its steps. TLS lies below the bytes of a
@@ -25,7 +25,7 @@ from ottla.protocol.message import Request, Response
 _NEWEST_ASKED = 3
 """Version 4 differs in the features that a broker *could* run at, which no client here reads, and would cost older
 brokers a second question."""
-_OLDEST_SASL = {ApiKey.SASL_HANDSHAKE: 1}
+_OLDEST_SASL: dict[int, int] = {ApiKey.SASL_HANDSHAKE: 1}
 """After version 0 the tokens come without a request around them; brokers since Kafka 1.0 know version 1."""
 
 
@@ -72,7 +72,7 @@ class LoginRefused(HandshakeRefused):
 
 
 def open_session(software_name: str, software_version: str, login: Login | None = None, nonce: str = "") -> Handshake:
-    """Settle the versions, as `negotiate` does, and log in. `nonce` is fresh chance for SCRAM. Raises HandshakeRefused."""
+    """Settle the versions, as `negotiate` does, and log in. `nonce` is fresh, for SCRAM. Raises HandshakeRefused."""
     settled = yield from negotiate(software_name, software_version)
     return settled if login is None else (yield from authenticate_again(settled, login, nonce))
 

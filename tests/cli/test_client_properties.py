@@ -119,9 +119,10 @@ REFUSED = [
         "enable.metrics.push=true",
         "enable.metrics.push is an option of Kafka's that this client does not have",
     ),
-    ("produce", "sasl.mechanism=PLAIN", "sasl.mechanism is about TLS or SASL, which this client does not have yet"),
-    ("consume", "ssl.truststore.password=geheim", "ssl.truststore.password is about TLS or SASL, which this"),
-    ("consume", "security.protocol=SASL_SSL", "security.protocol must be PLAINTEXT (TLS and SASL are not there yet)"),
+    ("produce", "sasl.mechanism=GSSAPI", "sasl.mechanism must be one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTH"),
+    ("consume", "sasl.pasword=geheim", "unknown option sasl.pasword: did you mean sasl.password?"),
+    ("consume", "ssl.cipher.suites=geheim", "ssl.cipher.suites is about TLS or SASL, and no option that this client"),
+    ("consume", "security.protocol=SASL_SSL", "sasl.mechanism must be one of PLAIN, SCRAM-SHA-256"),
     ("consume", "isolation.level=read", "isolation.level must be one of read_uncommitted, read_committed, not 'read'"),
     ("consume", "key.deserializer=org.apache.X", "key.deserializer names code, which has no place here: leave it out"),
     ("consume", "fetch.min.byte=1", "did you mean fetch.min.bytes?"),
@@ -179,8 +180,15 @@ def test_a_file_serves_every_client_command(
     ("text", "words"),
     [
         ("linger.mss=1", "unknown option linger.mss: did you mean linger.ms? (client.properties:2)"),
-        ("sasl.jaas.config=geheim", "sasl.jaas.config is about TLS or SASL, which this client does not have yet"),
-        ("security.protocol=SSL", "security.protocol must be PLAINTEXT (TLS and SASL are not there yet), not 'SSL'"),
+        ("sasl.kerberos.service.name=geheim", "sasl.kerberos.service.name is about TLS or SASL, and no option that"),
+        (
+            "security.protocol=TLS",
+            "security.protocol must be one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL",
+        ),
+        (
+            "sasl.jaas.config=geheim\nsecurity.protocol=SASL_SSL\nsasl.mechanism=PLAIN",
+            "sasl.jaas.config has no flag (`required`) after its login module",
+        ),
         ("bootstrap.servers=x:y", "'x:y' in bootstrap_servers is not host:port"),
     ],
 )

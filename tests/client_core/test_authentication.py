@@ -32,7 +32,9 @@ def versions(**changed):
     ranges = {key: (api.min_version, api.max_version) for key, api in REGISTRY.items()}
     ranges |= {ApiKey[name]: value for name, value in changed.items()}
     return ApiVersionsResponse(
-        api_keys=[ApiVersionsResponse.ApiVersion(api_key=key, min_version=a, max_version=b) for key, (a, b) in ranges.items()]
+        api_keys=[
+            ApiVersionsResponse.ApiVersion(api_key=key, min_version=a, max_version=b) for key, (a, b) in ranges.items()
+        ]
     )
 
 
@@ -177,7 +179,9 @@ def test_requests_wait_for_the_end_of_another_login_and_keep_their_order():
         ApiKey.METADATA,
         ApiKey.METADATA,
     ]
-    names = [[topic.name for topic in decode(MetadataRequest, body, 12).topics] for key, _, body in talk.asked if key == 3]
+    names = [
+        [topic.name for topic in decode(MetadataRequest, body, 12).topics] for key, _, body in talk.asked if key == 3
+    ]
     assert names == [["before"], ["first"], [], ["second"]]
     ask("after")
     assert exchange.has_bytes_to_send

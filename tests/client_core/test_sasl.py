@@ -11,9 +11,7 @@ from ottla.scram import digest_of, keys_of, proves, salted_password
 
 RFC_7677 = Login("SCRAM-SHA-256", "user", "pencil")
 RFC_NONCE = "rOprNGfwEbeRWgbNEkqO"
-RFC_FIRST = (
-    b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"  # of the server
-)
+RFC_FIRST = b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"  # of the server
 RFC_FINAL = b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
 
 
@@ -35,8 +33,7 @@ def test_plain_is_user_and_password_in_utf_8():
 def test_scram_follows_the_example_of_rfc_7677():
     assert sent(converse(RFC_7677, RFC_NONCE), RFC_FIRST, RFC_FINAL) == [
         b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO",
-        b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,"
-        b"p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=",
+        b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=",
     ]
 
 

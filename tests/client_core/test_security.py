@@ -32,16 +32,22 @@ def test_nothing_given_is_plaintext():
 )
 def test_what_the_protocol_does_not_ask_for_is_left_alone(protocol, has_tls, has_login):
     found = read_security(
-        {"security.protocol": protocol, "sasl.mechanism": "plain", "sasl.jaas.config": PLAIN_JAAS, "ssl.key.password": "x"}
+        {
+            "security.protocol": protocol,
+            "sasl.mechanism": "plain",
+            "sasl.jaas.config": PLAIN_JAAS,
+            "ssl.key.password": "x",
+        }
     )
     assert found.protocol == protocol.upper()
     assert (found.tls is not None, found.login is not None) == (has_tls, has_login)
 
 
 def test_a_jaas_entry_and_the_short_form_say_the_same():
-    assert sasl("PLAIN", sasl_jaas_config=PLAIN_JAAS).login == sasl(
-        "PLAIN", sasl_username="alice", sasl_password="s3;cret"
-    ).login
+    assert (
+        sasl("PLAIN", sasl_jaas_config=PLAIN_JAAS).login
+        == sasl("PLAIN", sasl_username="alice", sasl_password="s3;cret").login
+    )
 
 
 @pytest.mark.parametrize(("option", "is_token"), [('tokenauth="true"', True), ("tokenauth=false", False), ("", False)])
@@ -67,7 +73,11 @@ def test_a_delegation_token_is_named_by_tokenauth(option, is_token):
         ({"ssl.truststore.type": "BKS"}, "ssl.truststore.type", "PEM or PKCS12"),
         ({"ssl.enabled.protocols": "TLSv1.1"}, "ssl.enabled.protocols", "TLSv1.2, TLSv1.3"),
         ({"ssl.endpoint.identification.algorithm": "ldaps"}, "ssl.endpoint.identification.algorithm", "https"),
-        ({"ssl.truststore.location": "x", "ssl.truststore.certificates": "y"}, "ssl.truststore.certificates", "give one"),
+        (
+            {"ssl.truststore.location": "x", "ssl.truststore.certificates": "y"},
+            "ssl.truststore.certificates",
+            "give one",
+        ),
         ({"ssl.keystore.location": "x", "ssl.keystore.key": "s3cret"}, "ssl.keystore.key", "give one"),
         ({"ssl.keystore.key": "s3cret"}, "ssl.keystore.key", "give both"),
         ({"ssl.key.location": "x"}, "ssl.key.location", "ssl.keystore.location"),
