@@ -48,9 +48,9 @@ class Talk:
         self.exchange = Exchange("me", FrameReader(), open_session("toy", "1", login, "nonce"), handshake_timeout_s=10)
         self.exchange.begin(0.0)
 
-    def step(self):
-        """Answer what was sent; whether there was anything."""
-        data = b"".join(self.exchange.bytes_to_send())
+    def step(self, before=()):
+        """Answer `before` and what was sent; whether there was anything."""
+        data = b"".join([*before, *self.exchange.bytes_to_send()])
         requests = []
         while data:
             (size,) = struct.unpack_from(">i", data)
@@ -166,8 +166,7 @@ def test_requests_wait_for_the_end_of_another_login_and_keep_their_order():
     ask("first")
     exchange.send_only(MetadataRequest(topics=[]), 12)
     ask("second")
-    exchange._outgoing[:0] = before  # the answer to it comes while the login goes on
-    talk.step()
+    talk.step(before)  # the answer to it comes while the login goes on
     assert exchange.is_settling
     talk.run()
     assert not exchange.is_settling
