@@ -31,6 +31,7 @@ def _print_version(context: click.Context, _: click.Parameter, is_asked: bool) -
             "ottla.cli.transactions:transactions",
             "List, describe and abort transactions; find hanging ones.",
         ),
+        "users": ("ottla.cli.users:users", "List, add and delete users (SCRAM)."),
         "configs": ("ottla.cli.configs:configs", "Show and change the configuration of topics, brokers and groups."),
         "features": ("ottla.cli.features:features", "Show, raise and lower the levels of features."),
         "config": ("ottla.cli.config:config", "Show the configuration that serve would start with."),

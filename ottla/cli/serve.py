@@ -25,6 +25,14 @@ from ottla.config.ours import PROFILE_NAMES
     help="Set a key; overrides the file and the environment. May be repeated.",
 )
 @click.option(
+    "--add-scram",
+    "scram_users",
+    multiple=True,
+    metavar="MECHANISM=[name=NAME,password=PASSWORD]",
+    help="A SCRAM user with which a new data directory begins, as in kafka-storage; sets ottla.add.scram. Other users "
+    "of the machine can read command lines; the variable OTTLA_ADD_SCRAM they cannot. May be repeated.",
+)
+@click.option(
     "--profile",
     type=click.Choice(PROFILE_NAMES),
     help="Serve the API versions of one release of Kafka; sets ottla.profile.",
@@ -36,7 +44,13 @@ from ottla.config.ours import PROFILE_NAMES
     show_default=True,
     help="The level of the log on standard error.",
 )
-def serve(properties: Path | None, overrides: tuple[str, ...], profile: str | None, log_level: str) -> None:
+def serve(
+    properties: Path | None,
+    overrides: tuple[str, ...],
+    scram_users: tuple[str, ...],
+    profile: str | None,
+    log_level: str,
+) -> None:
     """Run the broker until Ctrl-C or SIGTERM. A second one stops it without waiting for requests in flight.
 
     SERVER.PROPERTIES is a file in Kafka's format. The defaults are: all addresses, port 9092, data in ./data.
@@ -53,6 +67,8 @@ def serve(properties: Path | None, overrides: tuple[str, ...], profile: str | No
     require_posix("ottla serve")
     from ottla.config.errors import ConfigError
 
+    if scram_users:
+        overrides = (*overrides, f"ottla.add.scram={' '.join(scram_users)}")
     try:
         status = run_broker(properties, overrides, profile, log_level)
     except ConfigError as error:

@@ -36,6 +36,11 @@ from ottla.client.admin_settings_results import (
     ReplicaDescription,
 )
 from ottla.client.admin_transaction_results import HangingTransaction, TransactionDescription, TransactionListing
+from ottla.client.admin_users_results import (
+    ScramCredentialInfo,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
+)
 from ottla.client.consumer import Consumer
 from ottla.client.errors import (
     AbortableTransactionError,
@@ -128,6 +133,7 @@ __all__ = [
     "RecordTooLarge",
     "RecordsNotSent",
     "ReplicaDescription",
+    "ScramCredentialInfo",
     "SentRecords",
     "TopicDescription",
     "TopicPartition",
@@ -136,4 +142,6 @@ __all__ = [
     "TransactionListing",
     "UndecodableRecord",
     "UnsupportedByBroker",
+    "UserScramCredentialDeletion",
+    "UserScramCredentialUpsertion",
 ]

@@ -192,9 +192,11 @@ def text_or_null(value: object) -> str | None:
     return text_of(value) or None
 
 
-def password(*, doc: str, inert: str = "") -> str:
-    """A key whose value is a secret: no answer, log line or error shows it."""
-    return cast("str", Option(ConfigType.PASSWORD, "", str, "text", doc, inert=inert))
+def password(*, doc: str, inert: str = "", check: Callable[[str], str] | None = None) -> str:
+    """A key whose value is a secret: no answer, log line or error shows it. `check` as for `string`; what it raises
+    must not show it either.
+    """
+    return cast("str", Option(ConfigType.PASSWORD, "", check or str, "text", doc, inert=inert))
 
 
 def choice(

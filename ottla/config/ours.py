@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ottla.config.declare import boolean, choice, int32, int64, parsed, string
+from ottla.config.declare import boolean, choice, int32, int64, parsed, password, string
 from ottla.config.listeners import parse_optional_address, show_optional_address
 from ottla.config.options import ConfigType, Options
 
@@ -86,6 +86,14 @@ PROFILE_NAMES = ("default", "kafka-4.1", "kafka-4.0", "kafka-3.9", "kafka-2.8")
 """Values of `ottla.profile`; what they mean: ottla/broker/profiles/profiles.py."""
 
 
+def _scram_users(text: str) -> str:
+    if not text:
+        return text
+    from ottla.config.scram_users import check_scram_users  # for the few that set it
+
+    return check_scram_users(text)
+
+
 class Limits(Options):
     """Ottla: limits and service."""
 
@@ -136,6 +144,12 @@ class Limits(Options):
         "begins until clients have taken it. Reads that find no room wait; then the connection that has not taken its "
         "answers for longest is closed. What the kernel sends from the page cache does not count. Where it is not set "
         "and memory is limited (a cgroup, `ulimit -d`): at most a quarter of it.",
+    )
+    ottla_add_scram = password(
+        check=_scram_users,
+        doc="SCRAM users with which a new data directory begins, as `kafka-storage format --add-scram` has them: "
+        "`SCRAM-SHA-256=[name=alice,password=...]`, several with blanks between them. `ottla serve --add-scram` sets "
+        "it. Without effect on a directory that is not new.",
     )
     ottla_handshake_timeout_ms = int64(
         30000,

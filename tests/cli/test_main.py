@@ -20,6 +20,7 @@ COMMANDS = (
     "consume",
     "groups",
     "transactions",
+    "users",
     "configs",
     "features",
     "config",

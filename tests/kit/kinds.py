@@ -32,6 +32,7 @@ PLACES: Final = {
         "cli/test_standard_files.py",
         "cli/test_terminal.py",
         "cli/test_transactions.py",
+        "cli/test_users.py",
         "cli/test_waiting.py",
         "client/groups/test_against_broker.py",
         "client/test_against_broker.py",

@@ -121,11 +121,31 @@ def register(journal: Journal, config: BrokerConfig, directories: Sequence[LogDi
     records: list[MetadataRecord] = []
     if journal.image.transaction is not None:
         records.append(AbortTransactionRecord(reason="the controller that began it has stopped"))
+    is_new = not journal.image.features and not journal.image.brokers
     records.extend(bootstrap_records(known_features(journal.image, config.node_id)))
+    if is_new and config.ottla_add_scram:
+        records.extend(_scram_users(config.ottla_add_scram))
     epoch = journal.log.log_end_offset + len(records)
     ids = [one.id for one in directories if one.id is not None and not one.is_offline]
     journal.append_now(records + Registration(config.node_id, epoch).records(config, incarnation, ids))
     return epoch
+
+
+def _scram_users(text: str) -> Sequence[MetadataRecord]:
+    """The users with which a new directory begins."""
+    from ottla.broker.metadata.scram_plans import Upsertion, plan_scram
+    from ottla.config.scram_users import parse_scram_users
+    from ottla.scram import NUMBERS
+
+    image, records = MetadataImage(), []
+    for user in parse_scram_users(text):
+        asked = Upsertion(user.name, NUMBERS[user.mechanism], user.iterations, user.salt, user.salted_password)
+        plan = plan_scram(image, [], [asked])
+        if plan.results[0].error_code:
+            raise MetadataError(f"ottla.add.scram: user {user.name}: {plan.results[0].error_message}")
+        records += plan.records
+        logger.info("user %s begins with a credential of %s", user.name, user.mechanism)
+    return records
 
 
 def known_features(image: MetadataImage, node_id: int) -> set[str]:

@@ -26,6 +26,11 @@ from ottla.client.admin_settings_results import (
     QuotaEntity,
 )
 from ottla.client.admin_transaction_results import HangingTransaction, TransactionDescription, TransactionListing
+from ottla.client.admin_users_results import (
+    ScramCredentialInfo,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
+)
 from ottla.client.blocking.loop_thread import Twin
 from ottla.client.consumer import Consumer as AsyncConsumer
 from ottla.client.consumer_options import ConsumerKeywords
@@ -388,6 +393,21 @@ class AdminMethods(Twin[AsyncAdmin]):
     def list_partition_reassignments(self) -> dict[TopicPartition, PartitionReassignment]:
         """Return the partitions that are moving between brokers."""
         return self._await(self._inner.list_partition_reassignments())
+
+    def describe_user_scram_credentials(
+        self, users: Iterable[str] | None = None
+    ) -> dict[str, list[ScramCredentialInfo]]:
+        """Return the SCRAM credentials of all users, or of these; raises AdminError by user, for one that has none."""
+        return self._await(self._inner.describe_user_scram_credentials(users))
+
+    def alter_user_scram_credentials(
+        self, alterations: Iterable[UserScramCredentialUpsertion | UserScramCredentialDeletion]
+    ) -> None:
+        """Set and remove SCRAM credentials; raises AdminError by user, ValueError for a mechanism that is none.
+
+        A user may be named once.
+        """
+        return self._await(self._inner.alter_user_scram_credentials(alterations))
 
     def list_transactions(
         self,
