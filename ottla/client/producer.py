@@ -360,6 +360,7 @@ class Producer(TransactionMethods):
             "waiting-threads": self._room.waiting,
             "requests-in-flight": self._sender.requests_in_flight,
             "metadata-age": now - self._cluster.asked_at,
+            **({} if self._transactions is None else self._transactions.metrics()),
         }
 
     # Inside -----------------------------------------------------------------------------------------------------

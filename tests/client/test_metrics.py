@@ -6,8 +6,18 @@ import math
 
 import pytest
 from kit.fake_broker import FakeCluster, Fault
+from kit.fake_transactions import FakeTransactions
 
-from ottla.client import Admin, ClientClosed, Consumer, ErrorCode, KafkaError, Producer, TopicPartition
+from ottla.client import (
+    Admin,
+    ClientClosed,
+    Consumer,
+    ErrorCode,
+    GroupMetadata,
+    KafkaError,
+    Producer,
+    TopicPartition,
+)
 from ottla.client.metrics import Spread
 
 
@@ -73,6 +83,30 @@ async def test_a_producer_counts_records_batches_and_requests(cluster):
         assert found["buffer-available-bytes"] == found["buffer-total-bytes"] == 32 * 1024 * 1024
         assert found["connection-count"] == 2  # the bootstrap server's, and the broker's
         assert all(isinstance(value, (int, float)) for value in found.values())
+
+
+async def test_a_transactional_producer_counts_the_time_of_the_calls_that_succeed(cluster):
+    FakeTransactions(cluster, version=2).topic("t")
+    names = [f"txn-{call}-time-ns-total" for call in ("init", "begin", "send-offsets", "commit", "abort")]
+    async with Producer(cluster.bootstrap, transactional_id="mine", retry_backoff_ms=1) as producer:
+
+        def spent() -> list[bool]:
+            found = producer.metrics()
+            return [found[name] > 0 for name in names]
+
+        assert spent() == [True, False, False, False, False]
+        with pytest.raises(RuntimeError):
+            await producer.commit_transaction()
+        assert spent() == [True, False, False, False, False]
+        async with producer.transaction() as transaction:
+            await transaction.send_offsets(GroupMetadata("g", -1, "", None), {TopicPartition("in", 0): 5})
+        assert spent() == [True, True, True, True, False]
+        async with producer.transaction() as transaction:
+            await producer.send("t", b"a")
+            await transaction.abort()
+        assert spent() == [True] * 5
+    async with Producer(cluster.bootstrap) as producer:
+        assert not producer.metrics().keys() & names
 
 
 async def test_a_consumer_counts_what_it_took_and_how_far_behind_it_is(cluster):
