@@ -24,6 +24,7 @@ from ottla.protocol.stored.group import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from ottla.shown import counted
 
 if TYPE_CHECKING:
     from ottla.broker.coordination.effects import CoordinatorRecord, Now, Reply, Waiter
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FIRST_COMMIT_VERSION_WITH_MEMBER_EPOCHS = 9
+MOST_NAMED = 5
+"""So many topics are named in a line of the log; the rest are counted."""
 SMALLEST_RECORD_BYTES = 64
 """A group's record without its names: the key's version, numbers, empty lists."""
 
@@ -193,12 +196,20 @@ class OffsetShard(CoordinatorShard):
         """At a load: forget a group's offsets of topics that are not there any more, or were made again since.
 
         A topic is gone as soon as the metadata say so; its offsets' tombstones are written after that, and a crash may
-        come between. A new topic of the same name must not be read from where the old one was left.
+        come between. A new topic of the same name must not be read from where the old one was left. Nor can a topic
+        whose id was lost with the metadata log and every `partition.metadata` be told from a new one: to read it from
+        its beginning loses nothing.
         """
         topic_id_of = self._services.topics.id_of
         self._forget_topics(group_id, [name for name in self.offsets.topics(group_id) if topic_id_of(name) is None])
         others = self.offsets.tombstones_of_others(group_id, topic_id_of)
         if others:
+            topics = sorted({key.topic for key, _ in others if isinstance(key, OffsetCommitKey)})
+            logger.warning(
+                "group %r: what it has committed of %s is forgotten: its topic id is not that of the topic now",
+                group_id,
+                counted(len(topics), "topic") if len(topics) > MOST_NAMED else ", ".join(topics),
+            )
             self._forget(group_id, others)
 
     def _forget_topics(self, group_id: str, deleted: Collection[str]) -> None:

@@ -39,6 +39,8 @@ from ottla.broker.coordination.definition import java_hash
 from ottla.broker.coordination.loader import STEP_BYTES
 from ottla.broker.coordination.runtime import LOAD_AT_START_BYTES
 from ottla.broker.coordination.shard_map import RELOAD_INTERVAL_MS
+from ottla.broker.metadata.reading import METADATA_DIRECTORY
+from ottla.broker.metadata.rebuild import MetadataRebuild
 from ottla.broker.node import Node
 from ottla.protocol.api.delete_topics import DeleteTopicsRequest
 from ottla.protocol.api.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -55,7 +57,8 @@ from ottla.protocol.records.control import (
 )
 from ottla.protocol.records.record import Record
 from ottla.protocol.stored.group import OffsetCommitKey, OffsetCommitValue, encode_group_key, encode_group_value
-from ottla.storage.formats.layout import OFFSETS_TOPIC
+from ottla.storage.formats.layout import OFFSETS_TOPIC, PARTITION_METADATA_FILE
+from ottla.storage.tools.repair import Repair
 
 KAFKAS_LOG = Path(__file__).parent / "golden" / "kafka-4.1.0-consumer-offsets.log"
 """Written by Apache Kafka 4.1.0 (`scripts/interop/group-exchange --golden`): a static classic member, a member of the
@@ -459,6 +462,27 @@ def test_offsets_of_a_topic_that_was_made_again_do_not_count_at_a_load(is_open: 
     node.stop()
     node, _, _ = start_node(files, clock)
     assert committed(node, "g") == -1
+
+
+def test_a_topic_whose_id_is_lost_everywhere_is_read_from_its_beginning_and_a_line_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It cannot be told from a new topic of the name, whose records must not be passed over."""
+    node, files, clock = start_node()
+    make_topic(node, "t", 4)
+    assert commit(node, "g", {0: 5}) == ErrorCode.NONE
+    node.stop()
+    for index in range(4):
+        files.unlink(DATA / f"t-{index}" / PARTITION_METADATA_FILE)
+    for name in files.list_directory(DATA / METADATA_DIRECTORY):
+        if name.endswith((".log", ".checkpoint")):
+            files.write_atomically(DATA / METADATA_DIRECTORY / name, b"")
+    later_ms = clock.wall_ms() + 1_000
+    list(Repair(files, DATA, later_ms, None, MetadataRebuild(files, DATA, later_ms), lambda question: True).run())
+    node, _, _ = start_node(files, clock)
+    pass_time(node, clock, 1_000, step_ms=10)
+    assert committed(node, "g") == -1
+    assert "group 'g': what it has committed of t is forgotten" in caplog.text
 
 
 def test_offsets_with_the_present_topics_id_or_none_count_at_a_load() -> None:
