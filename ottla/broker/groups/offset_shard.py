@@ -197,8 +197,8 @@ class OffsetShard(CoordinatorShard):
 
         A topic is gone as soon as the metadata say so; its offsets' tombstones are written after that, and a crash may
         come between. A new topic of the same name must not be read from where the old one was left. Nor can a topic
-        whose id was lost with the metadata log and every `partition.metadata` be told from a new one: to read it from
-        its beginning loses nothing.
+        be distinguished from a new one whose id was lost with the metadata log and every `partition.metadata`: to read
+        it from its beginning loses nothing.
         """
         topic_id_of = self._services.topics.id_of
         self._forget_topics(group_id, [name for name in self.offsets.topics(group_id) if topic_id_of(name) is None])
