@@ -87,15 +87,19 @@ def _row(loaded: BrokerConfig, option: Option) -> dict[str, object]:
 
 
 def _listener_row(loaded: BrokerConfig, key: str) -> dict[str, object]:
-    """A key of one listener (`listener.name.NAME.KEY`): read, kept, without effect yet, and maybe a secret."""
-    origin = loaded.origin_of(key)
+    """A key of one listener (`listener.name.NAME.KEY`). What is no key there may be a secret all the same."""
+    from ottla.config.broker import listener_option
+
+    origin, option = loaded.origin_of(key), listener_option(key)
+    listener, _, own = key.removeprefix("listener.name.").partition(".")
+    is_shown = option is not None and not option.is_sensitive
     return {
         "name": key,
-        "value": "[hidden]",
+        "value": loaded.listener_overrides[listener.upper()][own] if is_shown else "[hidden]",
         "origin": str(origin),
         "origin_kind": origin.kind.name.lower(),
         "set_by_key": key,
-        "is_without_effect": True,
+        "is_without_effect": option is None or bool(option.inert),
     }
 
 

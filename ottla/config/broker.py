@@ -124,7 +124,12 @@ class BrokerConfig(
         file = read_properties(path) if path is not None else {}
         stronger = read_environment(environ or {}) | read_overrides(overrides or {})
         images = read_image_variables(environ or {}, file=file, stronger=stronger)
-        config = cls(file | images.given | stronger, memory_bytes)
+        given = file | images.given | stronger
+        if "config.providers" in given:
+            from ottla.config.providers import resolve  # for the few that have secrets elsewhere
+
+            given = resolve(given, environ or {})
+        config = cls(given, memory_bytes)
         config.warnings[:0] = images.remarks
         return config
 
@@ -413,14 +418,18 @@ def _readable(texts: Mapping[str, str], warnings: list[str], *, for_all: bool = 
     return values
 
 
-def _is_without_effect(key: str) -> bool:
-    """Whether a key is one of a single listener, and does nothing there."""
+def listener_option(key: str) -> Option | None:
+    """What `listener.name.NAME.KEY` or `listener.name.NAME.MECHANISM.KEY` sets; None where that is nothing."""
     match = _LISTENER_KEY.fullmatch(key)
     if match is None:
-        return False
-    own = match["key"]
-    option = ListenerConfig.by_key.get(own) or ListenerConfig.by_key.get(own.partition(".")[2])  # of a mechanism
-    return option is None or bool(option.inert)
+        return None
+    return ListenerConfig.by_key.get(match["key"]) or ListenerConfig.by_key.get(match["key"].partition(".")[2])
+
+
+def _is_without_effect(key: str) -> bool:
+    """Whether a key is one of a single listener, and does nothing there."""
+    option = listener_option(key)
+    return bool(_LISTENER_KEY.fullmatch(key)) and (option is None or bool(option.inert))
 
 
 def _meant(key: str) -> str:
