@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, cast
 
@@ -90,7 +91,8 @@ class RequestDispatcher:
             if split is None:
                 answer = handler.handle(request, context)
             else:
-                answer = handle_in_chunks(self._services, request, split, lambda chunk: handler.handle(chunk, context))
+                handle = partial(_handle_chunk, handler.handle, context)
+                answer = handle_in_chunks(self._services, request, split, handle)
             # Produce is 0, Fetch 1.
             if api_key <= ApiKey.FETCH and not context.lacks_rights and context.quota is None:
                 learn(frame, request, context, answer, admission.meter, self.go_on)
@@ -157,6 +159,8 @@ class RequestDispatcher:
             response, answer = answer, Pending()
             answer.complete(response)
         waiting.pending = answer
+        if context.quota is not None:
+            context.quota.hold()
         answer.then(lambda done: self._finish(waiting, admission, request, context, done, started_ns))
 
     def _note_hold(self, admission: Admission, since_ns: int) -> None:
@@ -196,3 +200,14 @@ class RequestDispatcher:
         else:
             waiting.finish(buffers)
         self._note_hold(admission, answered_ns)
+
+
+def _handle_chunk(handle: Callable[[Any, Context], Any], context: Context, chunk: Request) -> Any:
+    """One piece of a long request, which may be the only work of its turn: its time is the client's."""
+    quota = context.quota
+    if quota is None:
+        return handle(chunk, context)
+    quota.go_on()
+    answer = handle(chunk, context)
+    quota.hold()
+    return answer

@@ -246,7 +246,8 @@ class RequestQuota:
 
     def go_on(self) -> None:
         """The request has the thread again."""
-        self._began_ns = self._quotas.now_ns()
+        if self._began_ns is None:
+            self._began_ns = self._quotas.now_ns()
 
     def settle(self, response: Response | None) -> None:
         """The request is answered: charge its time, mute the connection, and say so in the answer."""

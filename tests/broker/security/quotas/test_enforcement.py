@@ -14,6 +14,7 @@ from kit.transport import feed
 from ottla.broker.fast.hot_path import HotPath
 from ottla.broker.node import Node
 from ottla.broker.principal import Principal
+from ottla.broker.requests.chunks import ELEMENTS_PER_CHUNK
 from ottla.broker.security.quotas import client_quotas
 from ottla.protocol.api.alter_client_quotas import AlterClientQuotasRequest
 from ottla.protocol.api.create_partitions import CreatePartitionsRequest
@@ -21,6 +22,7 @@ from ottla.protocol.api.create_topics import CreateTopicsRequest
 from ottla.protocol.api.delete_topics import DeleteTopicsRequest
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
 from ottla.protocol.api.list_groups import ListGroupsRequest
+from ottla.protocol.api.list_offsets import ListOffsetsRequest
 from ottla.protocol.api.metadata import MetadataRequest
 from ottla.protocol.api.produce import ProduceResponse
 from ottla.protocol.errors import ErrorCode
@@ -256,6 +258,53 @@ def new_topic(name: str) -> CreateTopicsRequest.CreatableTopic:
     return CreateTopicsRequest.CreatableTopic(
         name=name, num_partitions=5, replication_factor=1, assignments=[], configs=[]
     )
+
+
+def test_each_piece_of_a_long_request_is_charged() -> None:
+    node, clock = make_node()
+    limit(node, {"client-id": "test"}, request_percentage=1_000)
+    quotas = node.services.quotas.clients
+    assert quotas is not None
+    looks = iter(range(0, 10**12, 50_000_000))
+    quotas.now_ns = lambda: next(looks)
+    client = Exchange(node)
+    names = [
+        ListOffsetsRequest.ListOffsetsPartition(partition_index=index, timestamp=-1)
+        for index in range(10 * ELEMENTS_PER_CHUNK)
+    ]
+    before = next(looks)
+    client.send(
+        ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsRequest.ListOffsetsTopic(name="t", partitions=names)]), 7
+    )
+    for _ in range(20):
+        pass_time(node, clock, 1)
+    assert client.replies()
+    spans = (next(looks) - before) / 50_000_000 / 2
+    assert spans >= 10, "each piece has a beginning and an end"
+
+
+def test_a_fetch_that_waited_from_before_the_quota_is_not_charged_for_its_wait() -> None:
+    node, clock = make_node()
+    client, producer = Exchange(node), Exchange(node)
+
+    def begin() -> None:
+        client.send(fetch_request("t", 0, max_wait_ms=60_000, min_bytes=10_000), FETCH_VERSION)
+        node.settle()
+
+    for _ in range(2):
+        begin()
+        pass_time(node, clock, 60_000)
+        client.reply()
+    begin()  # by the template
+    limit(node, {"client-id": "test"}, request_percentage=1)
+    quotas = node.services.quotas.clients
+    assert quotas is not None
+    quotas.now_ns = lambda: clock.monotonic_ms() * 1_000_000
+    produce(producer, batch())  # too little: it waits on, on the slow path
+    pass_time(node, clock, 60_000)
+    answer: Any = client.reply()
+    assert answer.responses[0].partitions[0].records
+    assert answer.throttle_time_ms == 0
 
 
 @pytest.mark.parametrize(("create", "grow", "delete"), [(6, 3, 5), (7, 3, 6)])
