@@ -17,7 +17,8 @@ PATIENCE_S = 30.0
 class Wire:
     """One blocking connection to a broker. Every read has a bound, so a broker that hangs fails the test."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, client_id: str = "wire") -> None:
+        self._client_id = client_id
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
         self._correlation_id = 0
 
@@ -40,7 +41,7 @@ class Wire:
     def send_request(self, message: Request, version: int) -> int:
         """A request of Ottla's own classes; returns its correlation id."""
         self._correlation_id += 1
-        header = encode_request_header(type(message).message_key, version, self._correlation_id, "wire")
+        header = encode_request_header(type(message).message_key, version, self._correlation_id, self._client_id)
         self.send_frame(header + encode(message, version))
         return self._correlation_id
 
