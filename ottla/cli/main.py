@@ -33,6 +33,7 @@ def _print_version(context: click.Context, _: click.Parameter, is_asked: bool) -
         ),
         "users": ("ottla.cli.users:users", "List, add and delete users (SCRAM)."),
         "configs": ("ottla.cli.configs:configs", "Show and change the configuration of topics, brokers and groups."),
+        "acls": ("ottla.cli.acls:acls", "List, add and delete ACLs: who may do what."),
         "features": ("ottla.cli.features:features", "Show, raise and lower the levels of features."),
         "config": ("ottla.cli.config:config", "Show the configuration that serve would start with."),
         "log": ("ottla.cli.log:log", "Look into the log files on disk; roll, retain and clean on a running broker."),

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from ottla.client.accumulator import Delivery
 from ottla.client.admin import Admin
+from ottla.client.admin_acl_results import Acl, AclFilter
 from ottla.client.admin_group_results import GroupDescription, GroupListing, MemberDescription
 from ottla.client.admin_results import (
     AdminError,
@@ -83,6 +84,8 @@ __all__ = [
     "LATEST",
     "MAX_TIMESTAMP",
     "AbortableTransactionError",
+    "Acl",
+    "AclFilter",
     "Admin",
     "AdminError",
     "Assignor",

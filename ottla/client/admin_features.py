@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ottla.client.admin_acls import AclAdmin
 from ottla.client.admin_results import FeatureLevels
-from ottla.client.admin_settings import SettingsAdmin
 from ottla.client.errors import KafkaError, UnsupportedByBroker
 from ottla.client.secured import SOFTWARE_NAME
 from ottla.protocol.api.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -21,7 +21,7 @@ _FIRST_VERSION_WITH_UPGRADE_TYPES = 1
 _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
 
 
-class FeatureAdmin(SettingsAdmin):
+class FeatureAdmin(AclAdmin):
     """See the module; `Admin` is the class for programs."""
 
     # Features ---------------------------------------------------------------------------------------------------

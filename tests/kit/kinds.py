@@ -17,6 +17,7 @@ PLACES: Final = {
     "processes": (
         "broker/test_notify.py",
         "broker/test_process.py",
+        "cli/test_acls.py",
         "cli/test_client_properties.py",
         "cli/test_clients.py",
         "cli/test_completion.py",

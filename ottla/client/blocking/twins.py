@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Generic, Unpack
 
 from ottla.client.admin import Admin as AsyncAdmin
+from ottla.client.admin_acl_results import Acl, AclFilter
 from ottla.client.admin_group_results import GroupDescription, GroupListing
 from ottla.client.admin_results import (
     ClusterDescription,
@@ -356,6 +357,23 @@ class AdminMethods(Twin[AsyncAdmin]):
     ) -> None:
         """As `upgrade_features`, to lower levels. `unsafe`: also where what only the higher level has is lost."""
         return self._await(self._inner.downgrade_features(levels, unsafe=unsafe, validate_only=validate_only))
+
+    def describe_acls(self, wanted: AclFilter | None = None) -> list[Acl]:
+        """Return all ACLs, or those that a filter matches.
+
+        Raises KafkaError SECURITY_DISABLED where the broker has no authorizer.
+        """
+        return self._await(self._inner.describe_acls(wanted))
+
+    def create_acls(self, acls: Sequence[Acl]) -> None:
+        """Create ACLs, each for itself; one that exists is no error. Raises AdminError by the ACL in words."""
+        return self._await(self._inner.create_acls(acls))
+
+    def delete_acls(self, filters: Sequence[AclFilter]) -> list[Acl]:
+        """Delete the ACLs that the filters match, and return them. Raises AdminError by the filter, "filter 0" first,
+        when the others have done their work.
+        """
+        return self._await(self._inner.delete_acls(filters))
 
     def alter_configs(
         self, changes: Mapping[ConfigResource, Sequence[ConfigChange]], *, validate_only: bool = False
