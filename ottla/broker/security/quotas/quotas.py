@@ -67,6 +67,7 @@ def _canonical(address: str | None) -> str | None:
     import ipaddress  # few have such a quota
 
     try:
-        return str(ipaddress.ip_address(address))
-    except ValueError:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:  # a host name, which Kafka has looked up before the directory was taken over
         return address
+    return str(getattr(parsed, "ipv4_mapped", None) or parsed)

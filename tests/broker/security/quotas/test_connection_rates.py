@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from kit.clock import ManualClock
 
+from ottla.broker.runtime.validity import Validity
 from ottla.broker.security.quotas.connection_rates import MOST_WAIT_MS, NO_LIMIT, WELCOME, ConnectionRates
+from ottla.broker.security.quotas.quotas import Quotas
 from ottla.broker.security.quotas.throttle_counters import ThrottleCounters
 from ottla.config.broker import BrokerConfig
 
@@ -47,6 +50,15 @@ def test_who_would_wait_for_too_long_is_refused() -> None:
     assert max(arrival.wait_ms for arrival in arrivals) <= MOST_WAIT_MS + 1_000
     assert arrivals[-1].refusal is not None
     assert arrivals[-1].wait_ms == 0
+
+
+@pytest.mark.parametrize(
+    ("written", "reported"), [("::ffff:192.0.2.1", "192.0.2.1"), ("2001:DB8:0::1", "2001:db8::1"), (None, None)]
+)
+def test_an_address_counts_whatever_way_it_is_written(written: str | None, reported: str | None) -> None:
+    quotas = Quotas(BrokerConfig.of({}), Validity(), ManualClock().monotonic_ms)
+    quotas.load({(("ip", written),): {"connection_creation_rate": 5.0}})
+    assert quotas.address_rates == {reported: 5.0}
 
 
 def test_an_address_over_its_rate_is_refused_after_a_while_and_not_counted() -> None:
