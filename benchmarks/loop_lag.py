@@ -39,6 +39,7 @@ from ottla.protocol.api.delete_topics import DeleteTopicsRequest
 from ottla.protocol.api.describe_configs import DescribeConfigsRequest
 from ottla.protocol.api.describe_groups import DescribeGroupsRequest
 from ottla.protocol.api.describe_log_dirs import DescribeLogDirsRequest
+from ottla.protocol.api.describe_producers import DescribeProducersRequest
 from ottla.protocol.api.fetch import FetchRequest
 from ottla.protocol.api.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.api.join_group import JoinGroupRequest
@@ -54,6 +55,7 @@ from ottla.protocol.records.batch import encode_batch, seal_batch
 from ottla.protocol.records.record import Record
 
 TOPICS, PARTITIONS = 10, 200
+PRODUCERS, IN_FLIGHT = 50_000, 50
 ZERO_ID = UUID(int=0)
 STAMP_MS = 1_700_000_000_000
 MOST_FRAME_BYTES = 16 << 20
@@ -201,12 +203,15 @@ def delete(client: Client, names: list[str]) -> None:
 
 def produce(client: Client, topic: str, partitions: int, batch: bytes, acks: int = -1) -> int:
     """Produce a batch to each partition; the first error code."""
-    data = [ProduceRequest.PartitionProduceData(index=index, records=batch) for index in range(partitions)]
-    request = ProduceRequest(
-        acks=acks, timeout_ms=60_000, topic_data=[ProduceRequest.TopicProduceData(name=topic, partition_data=data)]
-    )
-    answer = client.ask(request, 9)
+    answer = client.ask(produce_request(topic, partitions, batch, acks), 9)
     return next((each.error_code for each in answer.responses[0].partition_responses if each.error_code), 0)
+
+
+def produce_request(topic: str, partitions: int, batch: bytes, acks: int) -> ProduceRequest:
+    """A batch for each partition."""
+    data = [ProduceRequest.PartitionProduceData(index=index, records=batch) for index in range(partitions)]
+    topics = [ProduceRequest.TopicProduceData(name=topic, partition_data=data)]
+    return ProduceRequest(acks=acks, timeout_ms=60_000, topic_data=topics)
 
 
 def names() -> list[str]:
@@ -275,6 +280,27 @@ def requests(table: Table) -> None:
     table.row("DeleteRecords of 2,000 partitions", "DeleteRecords", lambda: client.ask(deleted, 2))
     scrape = f"{table.http}/metrics"
     table.row("a scrape of /metrics", "", lambda: urllib.request.urlopen(scrape, timeout=60).read(), 5)
+
+
+def producers(table: Table) -> None:
+    """What a client can ask of a partition that remembers many producers."""
+    client = table.client
+    name = f"DescribeProducers of {PRODUCERS:,}"
+    if not table.wants(name):
+        return  # no later row needs them
+    create(client, ["producers"], 1)
+    records = [Record(0, STAMP_MS, b"k", b"v")]
+    for first in range(0, PRODUCERS, IN_FLIGHT):
+        for number in range(first, first + IN_FLIGHT):
+            batch = encode_batch(records, producer_id=number, producer_epoch=0, base_sequence=0)
+            client.send(produce_request("producers", 1, bytes(batch), 1), 9)
+        for _ in range(IN_FLIGHT):
+            client.receive(ApiKey.PRODUCE, 9)
+    topics = [DescribeProducersRequest.TopicRequest(name="producers", partition_indexes=[0])]
+    request = DescribeProducersRequest(topics=topics)
+    answer = client.ask(request, 0)
+    assert len(answer.topics[0].partitions[0].active_producers) == PRODUCERS
+    table.row(name, "DescribeProducers", lambda: client.ask(request, 0), 5)
 
 
 def groups(table: Table) -> None:
@@ -406,6 +432,7 @@ def main() -> None:
         table = Table(server, port, options.only)
         requests(table)
         groups(table)
+        producers(table)
         chores(table)
         table.end()
 

@@ -81,8 +81,9 @@ class SyncTicket:
             OSError: the sync failed; the caller passes it to `Log.fail`.
         """
         for file in self.files:
-            self.sync_file(file)
-        self.finish()
+            self._do(file.fdatasync)
+        if self.steps:
+            self.finish()
 
     def sync_file(self, file: File) -> None:
         """Block until one of `files` is on disk. Raises as `run`."""
