@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import TypeVar
 
 import click
 from click.core import ParameterSource
 
-from ottla.cli.client_properties import FILE_KEY, SERVERS, read_file
+from ottla.cli.client_properties import FILE_KEY, PROTOCOL_KEY, SERVERS, read_environment, read_file
+from ottla.cli.failures import Failure
 from ottla.cli.probe import DEFAULT_SERVER
+
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 _F = TypeVar("_F", bound=Callable[..., object])
 
 
 def bootstrap_server(command: _F) -> _F:
-    """`--bootstrap-server host:port`, as Kafka's own tools call it, and `--command-config FILE`."""
-    by_file = click.option(
-        "--command-config",
-        type=click.Path(),
-        metavar="FILE",
-        is_eager=True,
-        expose_value=False,
-        callback=_read_command_config,
-        help="A properties file with options of the client, such as request.timeout.ms=5000.",
-    )
+    """`--bootstrap-server host:port`, as Kafka's own tools call it, `--command-config FILE`, `--security-protocol`."""
     by_option = click.option(
         "-b",
         "--bootstrap-server",
@@ -35,16 +30,49 @@ def bootstrap_server(command: _F) -> _F:
         callback=check_servers,
         help="The broker to connect to; several are separated by commas.",
     )
-    return by_option(by_file(command))
+    return by_option(how_to_connect(command))
+
+
+def how_to_connect(command: _F) -> _F:
+    """`--command-config FILE` and `--security-protocol`, and what the environment says (docs/client-security.md)."""
+    by_file = click.option(
+        "--command-config",
+        type=click.Path(),
+        metavar="FILE",
+        is_eager=True,
+        expose_value=False,
+        callback=_read_command_config,
+        help="A properties file with options of the client, such as request.timeout.ms=5000.",
+    )
+    by_protocol = click.option(
+        "--security-protocol",
+        type=click.Choice(PROTOCOLS, case_sensitive=False),
+        is_eager=True,
+        expose_value=False,
+        callback=_take_protocol,
+        help="How the connection is secured; certificates and users are options of the client.",
+    )
+    return by_protocol(by_file(command))
 
 
 def _read_command_config(context: click.Context, _: click.Parameter, path: str | None) -> None:
-    if path is not None and not context.resilient_parsing:
-        context.meta[FILE_KEY] = read_file(path)
+    path = path or os.environ.get("OTTLA_COMMAND_CONFIG") or None
+    try:
+        file = {} if path is None else read_file(path)
+        context.meta[FILE_KEY] = read_environment(os.environ, file) | file
+    except Failure:
+        if not context.resilient_parsing:  # else a shell completes a line, and there is nobody to hear of it
+            raise
+
+
+def _take_protocol(context: click.Context, _: click.Parameter, protocol: str | None) -> None:
+    context.meta[PROTOCOL_KEY] = protocol
 
 
 def check_servers(context: click.Context, parameter: click.Parameter, value: str) -> str:
-    """Refuse what is no address before anything is dialled; where none is given, take that of --command-config."""
+    """Refuse what is no address before anything is dialled; where none is given, take that of --command-config or of
+    the environment.
+    """
     from ottla.client.options import parse_servers
 
     if context.get_parameter_source(parameter.name or "") is not ParameterSource.COMMANDLINE:

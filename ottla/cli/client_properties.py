@@ -1,9 +1,8 @@
 """Options of the client by Kafka's names: `--command-config FILE`, `--producer-property` and `--consumer-property`.
 
-What counts, from the weakest: what the command itself wants (`acks=all` of `produce`), the file, a property, an option
-of the command that was given (`--acks 1`). A file is shared by many commands, so what it says for another kind of
-client is left out; a property is for one command, and has to be one of its client's.
-"""
+What counts, from the weakest: what the command itself wants (`acks=all` of `produce`), the environment (`OTTLA_*`), the
+file, a property, an option of the command that was given (`--acks 1`). A file is shared by many commands, so what it
+says for another kind of client is left out; a property is for one command, and has to be one of its client's."""
 
 from __future__ import annotations
 
@@ -19,7 +18,10 @@ if TYPE_CHECKING:
 
 FILE_KEY = "ottla.command-config"
 """Where the context keeps what the file says."""
+PROTOCOL_KEY = "ottla.security-protocol"
+"""Where it keeps what `--security-protocol` says."""
 SERVERS = "bootstrap.servers"
+MAX_PASSWORD_BYTES = 64 * 1024
 
 CODE = ("key_serializer", "value_serializer", "key_deserializer", "value_deserializer", "interceptors")
 """Options whose values are code: in Java the name of a class, here a function."""
@@ -41,6 +43,38 @@ def read_file(path: str) -> dict[str, str]:
             raise Failure(f"{problem} ({one.origin})")
         read[SERVERS if _canonical(name) == "bootstrap_servers" else name] = one.text
     return read
+
+
+def read_environment(environ: Mapping[str, str], file: Mapping[str, str]) -> dict[str, str]:
+    """The options that variables set and the file does not. Raises Failure for a password file that cannot be read.
+
+    Who logs in is one thing: a file that says it leaves nothing of that to the variables.
+    """
+    from ottla.config.sources import COMMAND_VARIABLES
+
+    given = {option: environ[name] for name, option in COMMAND_VARIABLES.items() if option and environ.get(name)}
+    password_file = environ.get("OTTLA_SASL_PASSWORD_FILE")
+    if password_file:
+        if "sasl.password" in given:
+            raise Failure("OTTLA_SASL_PASSWORD and OTTLA_SASL_PASSWORD_FILE: set one of them")
+        given["sasl.password"] = _read_password(password_file)
+    known = {_canonical(name) for name in file}
+    if any(name.startswith("sasl_") and name != "sasl_mechanism" for name in known):
+        known |= {"sasl_username", "sasl_password"}
+    return {name: value for name, value in given.items() if _canonical(name) not in known}
+
+
+def _read_password(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            data = file.read(MAX_PASSWORD_BYTES + 1)
+        if len(data) > MAX_PASSWORD_BYTES:
+            raise Failure(f"OTTLA_SASL_PASSWORD_FILE: {path} is longer than {MAX_PASSWORD_BYTES} bytes")
+        return data.decode().rstrip("\r\n")
+    except OSError as error:
+        raise Failure(f"OTTLA_SASL_PASSWORD_FILE: {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise Failure(f"OTTLA_SASL_PASSWORD_FILE: {path} is not UTF-8") from None
 
 
 def options_of(
@@ -75,7 +109,8 @@ def options_of(
             raise Failure(f"{option}: {problem}")
         merged[_canonical(name)] = value
         spelled[_canonical(name)] = name
-    for name, chosen_value in (chosen or {}).items():
+    protocol = None if context is None else context.meta.get(PROTOCOL_KEY)
+    for name, chosen_value in {"security_protocol": protocol, **(chosen or {})}.items():
         if chosen_value is not None:
             merged[name] = chosen_value
             spelled.pop(name, None)

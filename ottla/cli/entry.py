@@ -76,10 +76,16 @@ QUICK_MS = 5_000
 """What may take longer than this has to say what it waits for, which needs more than this module."""
 
 
+VARIABLES_OF_A_CONNECTION = ("OTTLA_BOOTSTRAP_SERVER", "OTTLA_SECURITY_PROTOCOL", "OTTLA_COMMAND_CONFIG")
+"""By which the environment says where the broker is, and how it is reached: `ottla.cli.ping` reads them."""
+
+
 def quick_ping(arguments: list[str]) -> int | None:
     """The exit status of `ottla ping` with these arguments; None for those that are click's to understand."""
     from ottla.cli import probe
 
+    if any(variable in os.environ for variable in VARIABLES_OF_A_CONNECTION):
+        return None
     servers, timeout_ms, is_quiet = [probe.parse_address(probe.DEFAULT_SERVER)], probe.DEFAULT_TIMEOUT_MS, False
     rest = iter(arguments)
     for option in rest:

@@ -73,13 +73,15 @@ def reader_is_gone() -> bool:
 @contextmanager
 def client_errors() -> Iterator[None]:
     """Turn what the client says of brokers, topics and options into one line."""
-    from ottla.client.errors import KafkaError, NoBrokersAvailable
+    from ottla.client.errors import AuthenticationFailed, KafkaError, NoBrokersAvailable
     from ottla.protocol.errors import UnencodableMessage
 
     try:
         yield
     except UnencodableMessage as error:  # a name of 40,000 letters
         raise Failure(str(error)) from None
+    except AuthenticationFailed as error:  # whose line says it all
+        raise Failure(error.message) from None
     except NoBrokersAvailable as error:
         raise Failure(f"no broker answers: {error.message}. {IS_IT_RUNNING}") from None
     except KafkaError as error:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import click
 
 from ottla.address import host_and_port
 from ottla.cli import probe
+from ottla.cli.client_options import how_to_connect
+from ottla.cli.client_properties import FILE_KEY, SERVERS, options_of
 from ottla.cli.entry import answer_line
 from ottla.cli.failures import Failure
 from ottla.cli.parameters import Number
@@ -43,6 +47,7 @@ from ottla.cli.waiting import Waiting
     show_default=True,
     help="How long to wait for each server.",
 )
+@how_to_connect
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing when a broker answers; only the exit status.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def ping(
@@ -50,9 +55,13 @@ def ping(
 ) -> None:
     """Ask whether a broker answers: one ApiVersions request. Exit status 1 when none does.
 
+    With TLS or SASL (--security-protocol, --command-config) the connection is made as a client makes it, and the user
+    logs in.
+
     \b
     Examples:
       ottla ping
+      ottla ping -b broker.example:9093 --command-config client.properties
       ottla ping -b 10.0.0.7:9092 --timeout-ms 500 --quiet
       ottla ping --serving server.properties
     """
@@ -61,13 +70,19 @@ def ping(
     if properties is not None and not is_serving:
         raise click.UsageError("SERVER.PROPERTIES goes with --serving")
     try:
-        text = serving_address(properties) if is_serving else probe.DEFAULT_SERVER if servers is None else servers
+        if servers is None:
+            servers = click.get_current_context().meta[FILE_KEY].get(SERVERS, probe.DEFAULT_SERVER)
+        text = serving_address(properties) if is_serving else servers
         addresses = [probe.parse_address(one) for one in text.split(",")]
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--bootstrap-server") from None
     try:
         with Waiting(f"an answer of {text}", is_quiet=quiet):
-            address, elapsed_ms, apis = probe.ping_first(addresses, timeout_ms)
+            secured = {} if is_serving else _secured(text, timeout_ms)
+            if secured:
+                address, elapsed_ms, apis = _ping_first_secured(addresses, secured)
+            else:
+                address, elapsed_ms, apis = probe.ping_first(addresses, timeout_ms)
     except probe.NoAnswer as error:
         if as_json and not quiet:
             click.echo(json.dumps({"server": text, "answers": False, "problem": str(error)}))
@@ -78,13 +93,55 @@ def ping(
         click.echo(answer_line(address, elapsed_ms, apis))
 
 
+def _secured(servers: str, timeout_ms: int) -> dict[str, Any]:
+    """The options of a client where a connection is more than a socket; else none. Raises Failure."""
+    from ottla.client.options import AdminOptions
+
+    options = options_of(AdminOptions, servers, {"client_id": "ottla-ping"})
+    if str(options.get("security_protocol", "PLAINTEXT")).upper() == "PLAINTEXT":
+        return {}
+    return {**options, "socket_connection_setup_timeout_ms": timeout_ms}
+
+
+def _ping_first_secured(addresses: list[tuple[str, int]], options: dict[str, Any]) -> tuple[str, float, int]:
+    """As `probe.ping_first`, by the client's connection: TLS and the login are part of it."""
+    import asyncio
+    import time
+
+    from ottla.client.connection import connect
+    from ottla.client.errors import KafkaError
+    from ottla.client.options import ClientOptions, read_options
+
+    shared = {one.name for one in fields(ClientOptions)}
+    _, read = read_options(ClientOptions, "x", {name: value for name, value in options.items() if name in shared})
+
+    async def ask() -> tuple[str, float, int]:
+        problems = []
+        for host, port in addresses:
+            started = time.perf_counter()
+            try:
+                connection = await connect(host, port, read)
+            except KafkaError as failed:
+                problems.append(failed.message)
+                continue
+            elapsed_ms, apis = (time.perf_counter() - started) * 1000, len(connection.versions)
+            connection.close()
+            return host_and_port(host, port), elapsed_ms, apis
+        raise probe.NoAnswer("; ".join(dict.fromkeys(problems)))
+
+    return asyncio.run(ask())
+
+
 def serving_address(properties: Path | None) -> str:
-    """`host:port` of the first listener that a `serve` with this file and environment binds. Raises Failure."""
+    """`host:port` of the first listener that a `serve` with this file and environment binds, of one without TLS if
+    there is any: to SASL everybody may say ApiVersions first. Raises Failure.
+    """
     from ottla.config.broker import BrokerConfig
     from ottla.config.errors import ConfigError
 
     try:
-        listener = BrokerConfig.load(properties, environ=os.environ).listeners[0]
+        listeners = BrokerConfig.load(properties, environ=os.environ).listeners
+        listener = next((one for one in listeners if not one.protocol.endswith("SSL")), listeners[0])
     except ConfigError as error:
         raise Failure(str(error)) from None
     if not listener.port:

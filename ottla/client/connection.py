@@ -240,7 +240,7 @@ class Connection(asyncio.BufferedProtocol):
         problem = final_problem(exc)
         if problem:
             _fail(self.ready, AuthenticationFailed(f"{self.address}: {problem}"))
-        self.close(problem or (str(exc) if exc else self._why_closed()))
+        self.close(problem or (str(exc) if exc and not isinstance(exc, ConnectionResetError) else self._why_closed()))
         if not self.closed.done():
             self.closed.set_result(None)
 

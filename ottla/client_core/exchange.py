@@ -122,6 +122,8 @@ class Exchange(Generic[C]):
         """Start another handshake on a connection that is ready; `is_settling` until it is done."""
         if not self.is_ready or self.is_settling:
             raise RuntimeError("another handshake before the end of the first")
+        # Its first answer comes after those to the requests before it, of which a broker may hold one back on purpose.
+        now = max([now, *(request.deadline for request in self.in_flight.values())])
         self._handshake = handshake
         self._requests = []
         self._continue(None, now)

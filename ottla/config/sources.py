@@ -26,6 +26,20 @@ _NOT_KEYS = re.compile(
 )
 
 
+COMMAND_VARIABLES = {
+    "OTTLA_BOOTSTRAP_SERVER": "bootstrap.servers",
+    "OTTLA_SECURITY_PROTOCOL": "security.protocol",
+    "OTTLA_SASL_MECHANISM": "sasl.mechanism",
+    "OTTLA_SASL_USERNAME": "sasl.username",
+    "OTTLA_SASL_PASSWORD": "sasl.password",
+    "OTTLA_SASL_PASSWORD_FILE": "",
+    "OTTLA_SSL_TRUSTSTORE_LOCATION": "ssl.truststore.location",
+    "OTTLA_SSL_KEYSTORE_LOCATION": "ssl.keystore.location",
+    "OTTLA_COMMAND_CONFIG": "",
+}
+"""What the commands read of the environment, with the client's option that each stands for: keys of no broker."""
+
+
 def read_properties(path: str | Path) -> dict[str, Given]:
     """The keys of a file in Java's properties syntax. A key that is set twice has its last value, as in Java.
 
@@ -73,7 +87,7 @@ def read_environment(environ: Mapping[str, str]) -> dict[str, Given]:
     """
     given: dict[str, Given] = {}
     for variable in sorted(environ):
-        if _NOT_KEYS.fullmatch(variable) or is_for_an_image(variable):
+        if _NOT_KEYS.fullmatch(variable) or variable in COMMAND_VARIABLES or is_for_an_image(variable):
             continue
         match = _ENVIRONMENT_KEY.fullmatch(variable)
         if match:

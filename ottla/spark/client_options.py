@@ -1,17 +1,18 @@
 """The `kafka.*` options: which of the Kafka consumer's keys this source follows, accepts, and refuses.
 
-Followed keys change what the client does. Keys about groups, polling and reconnecting are accepted and do nothing,
-since Spark plans the offsets itself and this source has no consumer group: a query written for Spark's own source
-runs unchanged. Keys that Spark's source forbids are refused with the option to use instead, all others by name.
-"""
+Followed keys change what the client does; those of TLS and SASL are read by the client core, as those of every client.
+Keys about groups, polling and reconnecting are accepted and do nothing, since Spark plans the offsets itself and this
+source has no consumer group: a query written for Spark's own source runs unchanged. Keys that Spark's source forbids
+are refused with the option to use instead, all others by name."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ottla.client_core.security import DEFAULTS, Security, SecurityProblem, read_security
 from ottla.spark.errors import OptionError
-from ottla.spark.option_values import Address, addresses, boolean, integer, shown
+from ottla.spark.option_values import Address, addresses, boolean, integer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,6 +21,9 @@ KAFKA_PREFIX = "kafka."
 LARGEST_FETCH_BYTES = 256 * 1024 * 1024
 _LARGEST_WAIT_MS = 2**31 - 1
 _LARGEST_RETRIES = 1000
+
+
+_NO_SECURITY = Security()
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,7 @@ class ClientSettings:
     poll_timeout_ms: int
     offset_retries: int
     offset_retry_interval_ms: int
+    security: Security = _NO_SECURITY
 
 
 _FOLLOWED = {
@@ -54,7 +59,6 @@ _FOLLOWED = {
     "receive.buffer.bytes": "-1",
     "request.timeout.ms": "30000",
     "retry.backoff.ms": "100",
-    "security.protocol": "PLAINTEXT",
     "socket.connection.setup.timeout.ms": "10000",
 }
 """Keys that change something, with their defaults. A Fetch asks for one partition, so of the two bounds of bytes the
@@ -105,16 +109,13 @@ _REFUSED = {
 def client_settings(kafka: Mapping[str, str], given: Mapping[str, str]) -> ClientSettings:
     """Read the `kafka.*` options (names in lower case) and those of the source's own that steer the client."""
     values = dict(_FOLLOWED)
+    secured: dict[str, str] = {}
     for name, value in kafka.items():
         key = name.removeprefix(KAFKA_PREFIX)
         _check_known(key, name)
-        values[key] = value.strip()
+        (secured if key in DEFAULTS else values)[key] = value.strip()
     if not values["bootstrap.servers"]:
         raise OptionError("option kafka.bootstrap.servers is missing; it names brokers as host:port,host:port")
-    if values["security.protocol"].upper() != "PLAINTEXT":
-        raise OptionError(
-            f"kafka.security.protocol: {shown(values['security.protocol'])} is not PLAINTEXT, the only one"
-        )
     if values["isolation.level"] not in ("read_uncommitted", "read_committed"):
         raise OptionError("kafka.isolation.level: neither read_uncommitted nor read_committed")
     return ClientSettings(
@@ -132,15 +133,24 @@ def client_settings(kafka: Mapping[str, str], given: Mapping[str, str]) -> Clien
         poll_timeout_ms=_own(given, "kafkaConsumer.pollTimeoutMs", "120000", 1, _LARGEST_WAIT_MS),
         offset_retries=_own(given, "fetchOffset.numRetries", "3", 0, _LARGEST_RETRIES),
         offset_retry_interval_ms=_own(given, "fetchOffset.retryIntervalMs", "1000", 0, _LARGEST_WAIT_MS),
+        security=_security(secured),
     )
+
+
+def _security(given: Mapping[str, str]) -> Security:
+    try:
+        return read_security(given)
+    except SecurityProblem as wrong:
+        raise OptionError(f"{KAFKA_PREFIX}{wrong.option} {wrong.problem}") from None
 
 
 def _check_known(key: str, name: str) -> None:
     if key in _REFUSED:
         raise OptionError(f"option {name} cannot be set: {_REFUSED[key]}")
-    if key.startswith(("ssl.", "sasl.")):
-        raise OptionError(f"option {name}: this source speaks PLAINTEXT only, without TLS and SASL")
-    if key not in _FOLLOWED and key not in _WITHOUT_EFFECT:
+    if key.startswith(("ssl.", "sasl.")) and key not in DEFAULTS:
+        known = ", ".join(f"{KAFKA_PREFIX}{one}" for one in DEFAULTS if one.startswith(("ssl.", "sasl.")))
+        raise OptionError(f"option {name} is about TLS or SASL, and none that this source has; it has {known}")
+    if key not in _FOLLOWED and key not in _WITHOUT_EFFECT and key not in DEFAULTS:
         raise OptionError(f"unknown option {name}; known are kafka.{', kafka.'.join(sorted(_FOLLOWED))}")
 
 

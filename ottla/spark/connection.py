@@ -5,32 +5,40 @@ the order of the requests; one with another correlation id, or larger than MAX_R
 A response is read, without a copy, into its own numpy buffer with PADDING_BYTES behind it (see ottla.arrow.varints).
 numpy leaves that memory untouched, so what is announced costs address space only, and memory as bytes arrive.
 
+With TLS the same socket is wrapped. A session whose end the broker has said (KIP-368) is renewed before a request would
+meet it; answers that come meanwhile are kept for `receive`.
+
 Any OSError (TimeoutError, refused, reset), and BrokerUnavailable when the peer closes, means: this connection is over.
-"""
+AuthenticationFailed means that another one would end the same way."""
 
 from __future__ import annotations
 
+import secrets
 import socket
+import ssl
 import time
+from collections import deque
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from ottla.arrow.varints import PADDING_BYTES
 from ottla.client_core.exchange import Answer, Exchange
-from ottla.client_core.frames import FrameReader
-from ottla.client_core.handshake import HandshakeRefused, negotiate
+from ottla.client_core.frames import FrameReader, SpeaksTls
+from ottla.client_core.handshake import HandshakeRefused, LoginRefused, authenticate_again, open_session
+from ottla.client_core.security import SecurityProblem
 from ottla.client_core.versions import ANY_VERSION, OLDEST_USED, NoCommonVersion, newest_common
 from ottla.protocol.api import ApiKey
 from ottla.protocol.errors import MalformedMessage
 from ottla.protocol.framing import SIZE_BYTES
 from ottla.protocol.message import Request, Response
-from ottla.spark.errors import BrokerUnavailable, ProtocolFailure
+from ottla.spark.errors import AuthenticationFailed, BrokerUnavailable, ProtocolFailure
 from ottla.version import __version__
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from ottla.client_core.sasl import Login
     from ottla.protocol.types import Buffer
     from ottla.spark.client_options import ClientSettings
     from ottla.spark.option_values import Address
@@ -39,6 +47,9 @@ MAX_RESPONSE_BYTES = 512 * 1024 * 1024
 """Far above what a Fetch asks for, since one batch is returned whole however large it is."""
 
 SOFTWARE_NAME = "ottla-spark"
+SESSION_PART_BEFORE_LOGIN = 0.85
+"""At which part of its life a session is renewed: the smallest that Kafka's client chooses."""
+_NONCE_BYTES = 24
 
 OLDEST_METADATA = 4
 """An older Metadata cannot say that looking at a topic must not create it."""
@@ -48,7 +59,9 @@ R = TypeVar("R", bound=Response)
 
 
 class Connection:
-    """Connects at once; raises OSError or BrokerUnavailable without a broker, ProtocolFailure when it is none."""
+    """Connects and logs in at once. Raises OSError or BrokerUnavailable without a broker, ProtocolFailure when it is
+    none, AuthenticationFailed when the two do not accept each other.
+    """
 
     def __init__(self, address: Address, settings: ClientSettings) -> None:
         self._address = address
@@ -61,24 +74,101 @@ class Connection:
         self._exchange: Exchange[bool] = Exchange(
             settings.client_id,
             frames,
-            negotiate(SOFTWARE_NAME, __version__),
+            open_session(SOFTWARE_NAME, __version__, self._login(), _nonce()),
             handshake_timeout_s=self._timeout_s,
             in_order=True,
         )
-        self._socket = socket.create_connection(
-            (address.host, address.port), timeout=settings.connect_timeout_ms / 1000
-        )
+        self._login_at: float | None = None
+        """When the session is to be renewed; None: never."""
+        self._early: deque[Answer[bool]] = deque()
+        """What was answered while the session was renewed."""
+        self._has_answered = False
+        self._socket = self._connected()
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if settings.receive_buffer_bytes > 0:
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.receive_buffer_bytes)
             self._exchange.begin(time.monotonic())
-            while not self._exchange.is_ready:
-                self._flush()
-                self._read_answer()
+            self._settle()
+        except ssl.SSLError as failed:  # TLS 1.3 refuses a client's certificate after the handshake
+            self._socket.close()
+            raise self._tls_problem(failed) from None
         except BaseException:
             self._socket.close()
             raise
+
+    def _connected(self) -> socket.socket:
+        address, settings = self._address, self._settings
+        # Before anything is dialled: files that cannot be used are nothing that another broker would better.
+        context = self._tls_context()
+        plain = socket.create_connection((address.host, address.port), timeout=settings.connect_timeout_ms / 1000)
+        if context is None:
+            return plain
+        try:
+            return context.wrap_socket(plain, server_hostname=address.host)
+        except (ssl.SSLError, ConnectionResetError) as failed:
+            plain.close()
+            raise self._tls_problem(failed) from None
+        except TimeoutError:
+            plain.close()
+            awaited = f"did not finish a TLS handshake within {settings.connect_timeout_ms} ms"
+            raise BrokerUnavailable(f"{address} {awaited} (kafka.security.protocol)") from None
+        except BaseException:
+            plain.close()
+            raise
+
+    def _tls_context(self) -> ssl.SSLContext | None:
+        tls = self._settings.security.tls
+        if tls is None:
+            return None
+        from ottla.client_tls import context_of
+
+        try:
+            return context_of(tls)
+        except SecurityProblem as wrong:
+            raise AuthenticationFailed(f"kafka.{wrong}") from None
+
+    def _tls_problem(self, failed: OSError) -> Exception:
+        from ottla.client_tls import final_problem
+
+        problem = final_problem(failed)
+        if problem:
+            return AuthenticationFailed(f"{self._address}: {problem}")
+        reason = "it ended the connection in the TLS handshake; has its listener TLS (kafka.security.protocol)?"
+        return BrokerUnavailable(f"{self._address}: {reason}")
+
+    # Logging in -------------------------------------------------------------------------------------------------
+
+    def _login(self) -> Login | None:
+        """Return who logs in, with a token fetched now if there is one to fetch."""
+        security = self._settings.security
+        if security.token_source is None:
+            return security.login
+        from ottla.client_tokens import NoToken, fetch_token
+
+        try:
+            return security.with_token(fetch_token(security.token_source, self._timeout_s))
+        except NoToken as none:
+            raise BrokerUnavailable(f"kafka.sasl.oauthbearer.token: {none}") from None
+        except SecurityProblem as wrong:
+            raise AuthenticationFailed(f"kafka.{wrong}") from None
+
+    def _settle(self) -> None:
+        """Run the handshake that was begun to its end."""
+        while self._exchange.is_settling:
+            self._flush()
+            answer = self._read_answer()
+            if answer is not None and answer.request.context is not None:
+                self._early.append(answer)
+        self._flush()
+        lifetime_s = self._exchange.session_lifetime_ms / 1000
+        self._login_at = time.monotonic() + SESSION_PART_BEFORE_LOGIN * lifetime_s if lifetime_s else None
+
+    def _renew_session(self) -> None:
+        login = self._login()
+        assert login is not None  # a session without a login has no end
+        self._exchange.begin_again(authenticate_again(self._exchange.settled, login, _nonce()), time.monotonic())
+        self._settle()
 
     def close(self) -> None:
         """Close the socket; answers still under way are lost."""
@@ -107,11 +197,16 @@ class Connection:
         if version is None:
             version = self.version(ApiKey(type(request).message_key))
         now = time.monotonic()
+        if self._login_at is not None and now >= self._login_at:
+            self._renew_session()
+            now = time.monotonic()
         self._exchange.send(request, version, now, now + self._timeout_s + wait_ms / 1000, True)
         self._flush()
 
     def receive(self) -> Answer[bool]:
         """Wait for the response to the oldest request that has none yet."""
+        if self._early:
+            return self._early.popleft()
         while (answer := self._read_answer()) is None:
             pass
         return answer
@@ -134,20 +229,42 @@ class Connection:
         if left <= 0:
             raise TimeoutError(f"no answer within {self._settings.request_timeout_ms} ms")
         self._socket.settimeout(left)
-        count = self._socket.recv_into(self._exchange.buffer())
+        try:
+            count = self._socket.recv_into(self._exchange.buffer())
+        except ConnectionResetError:
+            count = 0
         if not count:
-            raise BrokerUnavailable(f"{self._address} closed the connection")
+            raise BrokerUnavailable(f"{self._address} closed the connection{self._hint()}")
         try:
             # At most one: no byte of the next frame is read before this one is whole.
             answers = list(self._exchange.receive(count, time.monotonic()))
+        except SpeaksTls:
+            protocol = self._settings.security.protocol
+            reason = f"the listener speaks TLS, and kafka.security.protocol is {protocol}"
+            raise AuthenticationFailed(f"{self._address}: {reason}") from None
         except MalformedMessage as broken:
             raise self._no_broker(broken) from None
+        except LoginRefused as refused:
+            raise AuthenticationFailed(f"{self._address}: {refused.step} failed: {refused.reason}") from None
         except HandshakeRefused as refused:
             raise ProtocolFailure(f"{self._address} refused {refused.step}: {refused.code.name}") from None
+        self._has_answered = self._has_answered or (bool(answers) and answers[0].request.context is not None)
         return answers[0] if answers else None
+
+    def _hint(self) -> str:
+        """What may be behind the end of a connection that never served."""
+        security = self._settings.security
+        if self._has_answered or security.login is not None:
+            return ""
+        wanted = "SASL" if self._exchange.is_ready or security.tls is not None else "TLS"
+        return f" before it answered; does its listener want {wanted}? kafka.security.protocol is {security.protocol}"
 
     def _no_broker(self, broken: MalformedMessage) -> ProtocolFailure:
         return ProtocolFailure(f"{self._address} does not answer as a Kafka broker: {broken}")
+
+
+def _nonce() -> str:
+    return secrets.token_urlsafe(_NONCE_BYTES)
 
 
 def _padded(size_bytes: int) -> Buffer:

@@ -24,6 +24,10 @@ class ProtocolFailure(RuntimeError):
     """A broker answered with an error that trying again does not help, or with bytes that are no answer."""
 
 
+class AuthenticationFailed(ProtocolFailure):
+    """Broker and source do not accept each other: the login, a certificate, or TLS where there is none."""
+
+
 class DataLoss(RuntimeError):
     """Records that the query was to read are gone; `failOnDataLoss=false` turns this into a warning."""
 
@@ -47,4 +51,11 @@ class reported_in_one_line:  # noqa: N801  # used as a statement, like contextli
             raise error.with_traceback(None) from None
 
 
-_REPORTED = (OptionError, SchemaError, DataLoss, BrokerUnavailable, ProtocolFailure, WriteFailed)
+_REPORTED = (
+    OptionError,
+    SchemaError,
+    DataLoss,
+    BrokerUnavailable,
+    ProtocolFailure,
+    WriteFailed,
+)

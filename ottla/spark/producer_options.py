@@ -41,7 +41,6 @@ _SHARED = frozenset(
         "receive.buffer.bytes",
         "request.timeout.ms",
         "retry.backoff.ms",
-        "security.protocol",
         "socket.connection.setup.timeout.ms",
     }
 )
@@ -104,14 +103,14 @@ def producer_settings(kafka: Mapping[str, str]) -> tuple[ClientSettings, Produce
     values = dict(_FOLLOWED)
     for name, value in kafka.items():
         key = name.removeprefix(KAFKA_PREFIX)
-        if key in _SHARED or key.startswith(("ssl.", "sasl.")):
+        if key in _SHARED or key == "security.protocol" or key.startswith(("ssl.", "sasl.")):
             shared[name] = value
         elif key in _REFUSED:
             raise OptionError(f"option {name} cannot be set: {_REFUSED[key]}")
         elif key in _FOLLOWED:
             values[key] = value.strip()
         elif key not in _WITHOUT_EFFECT:
-            known = ", kafka.".join(sorted(_SHARED | _FOLLOWED.keys()))
+            known = ", kafka.".join(sorted({"security.protocol", *_SHARED, *_FOLLOWED}))
             raise OptionError(f"unknown option {name}; known are kafka.{known}")
     client = client_settings(shared, {})
     acks = _acks(values["acks"])

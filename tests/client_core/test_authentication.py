@@ -161,6 +161,7 @@ def test_requests_wait_for_the_end_of_another_login_and_keep_their_order():
     ask("before")
     before = exchange.bytes_to_send()
     exchange.begin_again(authenticate_again(exchange.settled, LOGIN, ""), 0.0)
+    assert [request.deadline for request in exchange.in_flight.values()] == [100.0, 110.0]
     assert exchange.is_ready
     assert exchange.is_settling
     ask("first")

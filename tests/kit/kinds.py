@@ -27,6 +27,7 @@ PLACES: Final = {
         "cli/test_groups.py",
         "cli/test_log.py",
         "cli/test_operations.py",
+        "cli/test_secured.py",
         "cli/test_ping.py",
         "cli/test_platforms.py",
         "cli/test_serve.py",

@@ -86,7 +86,7 @@ def test_the_source_imports_without_any_dependency_of_the_broker(installed: set[
     assert "ottla.spark.sender" in imported
     assert not imported & missing
     ours = {name.split(".")[1] for name in imported if name.startswith("ottla.")}
-    assert ours == {"address", "arrow", "client_core", "protocol", "scram", "spark", "version"}
+    assert ours == {"address", "arrow", "client_core", "jaas", "protocol", "scram", "spark", "version"}
 
 
 def test_what_needs_a_missing_dependency_says_which() -> None:
