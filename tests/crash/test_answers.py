@@ -32,14 +32,20 @@ from kit.group_requests import (
 from kit.nodes import ask_for, pass_time, start_node
 from kit.simulated_files import CrashPoint, SimulatedFiles
 
+from ottla.broker.metadata.acls import Acl
 from ottla.broker.node import Node
 from ottla.broker.peer import Peer
+from ottla.broker.principal import ANONYMOUS
 from ottla.broker.runtime.pending import Pending
+from ottla.broker.security.acls.standard_authorizer import StandardAuthorizer
+from ottla.protocol.acls import AclOperation, PatternType, PermissionType, ResourceType
 from ottla.protocol.api.alter_client_quotas import AlterClientQuotasRequest
 from ottla.protocol.api.alter_configs import AlterConfigsRequest
 from ottla.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from ottla.protocol.api.create_acls import CreateAclsRequest, CreateAclsResponse
 from ottla.protocol.api.create_partitions import CreatePartitionsRequest
 from ottla.protocol.api.create_topics import CreateTopicsRequest
+from ottla.protocol.api.delete_acls import DeleteAclsRequest
 from ottla.protocol.api.delete_records import DeleteRecordsRequest
 from ottla.protocol.api.delete_topics import DeleteTopicsRequest
 from ottla.protocol.api.incremental_alter_configs import IncrementalAlterConfigsRequest
@@ -149,6 +155,38 @@ def set_quota(_: Node) -> Asked:
     return Asked(request, 1, lambda node: {"producer_byte_rate": 9.0} in node.services.catalog.image.quotas.values())
 
 
+ACL = Acl(ResourceType.TOPIC, "t", PatternType.LITERAL, "User:a", "*", AclOperation.READ, PermissionType.ALLOW)
+
+
+def create_acl(node: Node) -> Asked:
+    authorizer = StandardAuthorizer(super_users=[str(ANONYMOUS)], allow_without_acls=False)
+    object.__setattr__(node.services, "authorizer", authorizer)  # frozen
+    creation = CreateAclsRequest.AclCreation(
+        resource_type=ACL.resource_type,
+        resource_name=ACL.resource_name,
+        principal=ACL.principal,
+        host=ACL.host,
+        operation=ACL.operation,
+        permission_type=ACL.permission_type,
+    )
+    return Asked(CreateAclsRequest(creations=[creation]), 3, lambda node: ACL in node.services.catalog.image.acl_ids)
+
+
+def delete_acl(node: Node) -> Asked:
+    creation = create_acl(node)
+    ask_for(CreateAclsResponse, node, creation.request, creation.version)
+    everything = DeleteAclsRequest.DeleteAclsFilter(
+        resource_type_filter=ResourceType.ANY,
+        resource_name_filter=None,
+        pattern_type_filter=PatternType.ANY,
+        principal_filter=None,
+        host_filter=None,
+        operation=AclOperation.ANY,
+        permission_type=PermissionType.ANY,
+    )
+    return Asked(DeleteAclsRequest(filters=[everything]), 3, lambda node: not node.services.catalog.image.acls)
+
+
 def update_feature(_: Node) -> Asked:
     update = UpdateFeaturesRequest.FeatureUpdateKey(feature="group.version", max_version_level=0, upgrade_type=2)
     request = UpdateFeaturesRequest(feature_updates=[update])
@@ -213,6 +251,8 @@ KINDS = [
     Kind("IncrementalAlterConfigs of client metrics", configured(CLIENT_METRICS, "m", "interval.ms", "1000")),
     Kind("AlterConfigs", replace_configs),
     Kind("AlterClientQuotas", set_quota),
+    Kind("CreateAcls", create_acl),
+    Kind("DeleteAcls", delete_acl),
     Kind("UpdateFeatures", update_feature),
     Kind("OffsetCommit", commit_offset),
     Kind("OffsetDelete", delete_offset),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ottla.broker.declarations import Need
+from ottla.broker.declarations import Chunks, Need
 from ottla.broker.metadata.acl_plans import AclResult
 from ottla.broker.metadata.acls import Acl
 from ottla.broker.runtime.pending import Pending
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ottla.broker.context import Context
 
 NEEDS = (Need(AclOperation.ALTER, ResourceType.CLUSTER),)
-CHUNKS = ()
+CHUNKS = (Chunks(("creations",), ("results",)),)
 
 
 def handle(request: CreateAclsRequest, context: Context) -> Pending[CreateAclsResponse]:

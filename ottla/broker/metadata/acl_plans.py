@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MAX_TEXT_BYTES: Final = 1_000
 """Of a resource's name, a principal and a host, each: names of topics have 249, certificates' subjects some hundred."""
-MAX_WIDE_FILTERS: Final = 100
+MAX_WIDE_FILTERS: Final = 20
 """Filters in one request that do not name one resource: each is compared with every ACL."""
 MAX_MATCHES: Final = 40_000
 """ACLs in the answer to one deletion; an ACL counts for each filter that finds it."""

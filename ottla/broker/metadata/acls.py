@@ -6,12 +6,16 @@ Pure. Follows Kafka's `StandardAcl`, `ResourcePatternFilter` and `AccessControlE
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
-from ottla.protocol.acls import WILDCARD, AclOperation, PatternType, PermissionType, ResourceType
+from ottla.protocol.acls import WILDCARD, PatternType
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.stored.metadata import AccessControlEntryRecord
+
+_ANY: Final = 1
+"""In filters, of all numbers. Looking into an enum costs more than all else that a comparison does."""
+_MATCH, _PREFIXED = int(PatternType.MATCH), int(PatternType.PREFIXED)
 
 
 class Acl(NamedTuple):
@@ -43,27 +47,25 @@ class AclFilter(NamedTuple):
     def matches(self, acl: Acl) -> bool:
         """Whether this ACL is one of those that are asked for."""
         return (
-            self.resource_type in (ResourceType.ANY, acl.resource_type)
+            self.principal in (None, acl.principal)
+            and self.resource_type in (_ANY, acl.resource_type)
             and self._matches_pattern(acl)
-            and self.principal in (None, acl.principal)
             and self.host in (None, acl.host)
-            and self.operation in (AclOperation.ANY, acl.operation)
-            and self.permission_type in (PermissionType.ANY, acl.permission_type)
+            and self.operation in (_ANY, acl.operation)
+            and self.permission_type in (_ANY, acl.permission_type)
         )
 
     @property
     def names_one_pattern(self) -> bool:
         """Whether the ACLs that it may find all have the name that it gives."""
-        return self.resource_name is not None and self.pattern_type != PatternType.MATCH
+        return self.resource_name is not None and self.pattern_type != _MATCH
 
     def _matches_pattern(self, acl: Acl) -> bool:
-        if self.pattern_type != PatternType.MATCH:
-            return self.pattern_type in (PatternType.ANY, acl.pattern_type) and (
-                self.resource_name in (None, acl.resource_name)
-            )
+        if self.pattern_type != _MATCH:
+            return self.pattern_type in (_ANY, acl.pattern_type) and self.resource_name in (None, acl.resource_name)
         if self.resource_name is None:
             return True
-        if acl.pattern_type == PatternType.PREFIXED:
+        if acl.pattern_type == _PREFIXED:
             return self.resource_name.startswith(acl.resource_name)
         return acl.resource_name in (self.resource_name, WILDCARD)
 
