@@ -14,14 +14,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from kit.fuzz import batches, files, framing, requests
+from kit.fuzz import batches, files, framing, logins, requests
 from kit.fuzz.corpus import edits_to_json, steps_to_json
 from kit.fuzz.life import Cost, Life, Step
 from kit.fuzz.watch import Finding
 
-KINDS = ("framing", "requests", "batches", "files")
+KINDS = ("framing", "logins", "requests", "batches", "files")
 LIVES: dict[str, Callable[[random.Random, Life], int]] = {
     "framing": framing.live,
+    "logins": logins.live,
     "requests": requests.live,
     "batches": batches.live,
 }
