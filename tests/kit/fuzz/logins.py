@@ -28,14 +28,14 @@ from ottla.scram import client_key, digest_of, keys_of
 LINES = 3
 TALKS = 10
 MECHANISMS = ("PLAIN", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "OAUTHBEARER", "", "plain")
-PLAIN_TOKENS = (
+PLAIN_TOKENS: tuple[bytes, ...] = (
     b"\0alice\0a secret",
     b"alice\0alice\0a secret",
     b"\0alice\0wrong",
     b"\0alice\0a secre",
     b"\0nobody\0a\0secret",
 )
-TOKENS = (
+TOKENS: tuple[bytes, ...] = (
     *PLAIN_TOKENS,
     b"\0" * 5,
     b"n,,n=carol,r=abc",
@@ -100,7 +100,8 @@ def _log_in(chance: random.Random, life: Life, line: int, number: int) -> int:
 def _frames(chance: random.Random, maker: MessageMaker, number: int) -> list[bytes]:
     """What a client says, in an order that may make sense."""
     version = chance.choice((0, 1, 1))
-    frames, tokens = [], TOKENS
+    frames: list[bytes] = []
+    tokens = TOKENS
     if chance.random() < 0.5:
         frames.append(_frame(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3, number))
     if chance.random() < 0.8:
