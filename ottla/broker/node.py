@@ -34,6 +34,7 @@ from ottla.broker.runtime.turn import Turn
 from ottla.broker.runtime.validity import Validity
 from ottla.broker.runtime.workers import InlineWorkers, OneAtATime, ThreadedWorkers
 from ottla.broker.security.quotas.quotas import Quotas
+from ottla.broker.security.tls.listeners import TlsListeners
 from ottla.storage.directories.manager import LogManager
 from ottla.storage.files.clock import SystemClock
 from ottla.storage.files.clock_trust import ClockLimits, ClockTrust
@@ -142,8 +143,10 @@ class Node:
             advertised_apis=advertised_apis(profile=profile),
         )
         self.cleaner = LogCleaner(self.services)
-        self.chores = Chores(self.services, self.services.groups, self.services.tokens, self.cleaner)
-        catalog.settings.on_broker_changed = self.chores.configuration_changed
+        self.tls = TlsListeners(config)
+        self.chores = Chores(self.services, self.services.groups, self.services.tokens, self.cleaner, self.tls)
+        catalog.settings.on_broker_changed = self._on_broker_changed
+        catalog.settings.check_listeners = self.tls.check
         self.dispatcher = RequestDispatcher(self.services, Gate(self.services))
         self.doors = self._make_doors()
         """What stands in front of the dispatcher on the listeners that ask who a client is, by name."""
@@ -243,6 +246,10 @@ class Node:
         services = self.services
         timeout_ms = services.config.ottla_shutdown_close_timeout_ms
         services.log_manager.close(clean=True, broker_epoch=services.catalog.node_epoch, timeout_ms=timeout_ms)
+
+    def _on_broker_changed(self) -> None:
+        self.chores.configuration_changed()
+        self.tls.on_configuration()
 
     def _make_groups(self) -> GroupCoordinator:
         from ottla.broker.groups.coordinator import GroupCoordinator

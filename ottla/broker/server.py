@@ -29,6 +29,7 @@ from ottla.broker.runtime.descriptors import LEAST_DESCRIPTORS, RAISED_BY, descr
 from ottla.broker.runtime.loop_watch import LoopWatch
 from ottla.broker.runtime.threads import ThreadStarter
 from ottla.broker.start_summary import log_start_summary
+from ottla.config.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,6 +96,10 @@ class Server:
         )
         sockets: list[tuple[Listener, socket.socket]] = []
         try:
+            try:
+                node.tls.open()
+            except ConfigError as error:
+                raise StartError(str(error)) from error
             node.claim()
             for listener in self.config.listeners:
                 sockets.append((listener, bind(listener, self.config)))
@@ -103,6 +108,10 @@ class Server:
             self._timers = LoopTimers(node.services, loop)
             self._start_http()
             await self._open(loop, node)
+            try:
+                node.tls.on_start()
+            except ConfigError as error:
+                raise StartError(f"set while the broker ran: {error}") from error
             node.begin()
             self._watch = LoopWatch(node.services.metrics.loop_lag, loop.call_later)
         except BaseException:
@@ -125,6 +134,7 @@ class Server:
             sends_maps=sends_maps,
             descriptors=limit,
             doors=node.doors,
+            tls=node.tls.by_name,
         )
         self._show_pages()
         for listener, bound in sockets:
@@ -282,7 +292,7 @@ class Server:
         assert connections is not None
         backlog = self.config.socket_listen_backlog_size
         try:
-            server = await loop.create_server(lambda: connections.protocol(listener.name), sock=bound, backlog=backlog)
+            server = await loop.create_server(lambda: connections.accept(listener.name), sock=bound, backlog=backlog)
         except OSError as error:
             # With SO_REUSEADDR a port that somebody has bound is only refused to who listens second.
             await self.stop()

@@ -22,6 +22,7 @@ from ottla.version import __version__
 if TYPE_CHECKING:
     from ottla.broker.context import ApiServices
     from ottla.config.broker import BrokerConfig
+    from ottla.config.listeners import Listener
 
 LOG = logging.getLogger("ottla.server")
 
@@ -35,7 +36,8 @@ def log_start_summary(config: BrokerConfig, services: ApiServices, elapsed_ms: i
     loop = type(asyncio.get_running_loop()).__module__.partition(".")[0]
     python = f"{platform.python_implementation()} {platform.python_version()}"
     identity = f"node {services.catalog.node_id} of cluster {services.catalog.cluster_id}"
-    LOG.info("Ottla %s, %s (%s, %s)", __version__, identity, python, loop)
+    serves = "".join(f"; {listener} serves every client, without a login" for listener in open_listeners(config))
+    LOG.info("Ottla %s, %s (%s, %s)%s", __version__, identity, python, loop, serves)
     for warning in config.warnings:
         LOG.warning("configuration: %s", warning)
     if fitted := config.fitted:
@@ -76,6 +78,17 @@ def log_start_summary(config: BrokerConfig, services: ApiServices, elapsed_ms: i
             shown_bytes(sum(log.recovery.scanned_bytes for log in recovered)),
             shown_bytes(sum(log.recovery.truncated_bytes for log in recovered)),
         )
+
+
+def open_listeners(config: BrokerConfig) -> list[Listener]:
+    """Those that other machines reach, and that ask nobody who they are."""
+    return [
+        listener
+        for listener in config.listeners
+        if not (listener.host in ("localhost", "::1") or listener.host.startswith("127."))
+        and not listener.protocol.has_sasl
+        and not (listener.protocol.is_encrypted and config.on_listener(listener.name).ssl_client_auth == "required")
+    ]
 
 
 def _log_groups(services: ApiServices) -> None:

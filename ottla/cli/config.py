@@ -88,7 +88,7 @@ def _row(loaded: BrokerConfig, option: Option) -> dict[str, object]:
 
 def _listener_row(loaded: BrokerConfig, key: str) -> dict[str, object]:
     """A key of one listener (`listener.name.NAME.KEY`). What is no key there may be a secret all the same."""
-    from ottla.config.broker import listener_option
+    from ottla.config.on_listener import listener_option
 
     origin, option = loaded.origin_of(key), listener_option(key)
     listener, _, own = key.removeprefix("listener.name.").partition(".")

@@ -37,6 +37,7 @@ def _print_version(context: click.Context, _: click.Parameter, is_asked: bool) -
         "features": ("ottla.cli.features:features", "Show, raise and lower the levels of features."),
         "config": ("ottla.cli.config:config", "Show the configuration that serve would start with."),
         "log": ("ottla.cli.log:log", "Look into the log files on disk; roll, retain and clean on a running broker."),
+        "tls": ("ottla.cli.tls:tls", "Make certificates for TLS, for tests and small networks."),
         "ping": ("ottla.cli.ping:ping", "Ask whether a broker answers."),
         "completion": ("ottla.cli.completion:completion", "Print the script that completes commands in a shell."),
     },

@@ -13,8 +13,8 @@ key reads it again each time; code that keeps the value must be notified (`Catal
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
+from operator import attrgetter
 from pathlib import Path
 
 from ottla.config.accepted import ACCEPTED_BROKER_KEYS, PER_BROKER_KEYS, REMOVED_KEYS
@@ -29,6 +29,7 @@ from ottla.config.logins import check_logins
 from ottla.config.logs import Cleaner, Directories, Durability, Records, Retention, Segments
 from ottla.config.memory import defaults_for
 from ottla.config.network import Identity, ListenerLimits, Network, Topics
+from ottla.config.on_listener import LISTENER_KEY, PerListener
 from ottla.config.options import (
     DEFAULT_ORIGIN,
     ConfigEntry,
@@ -42,23 +43,16 @@ from ottla.config.options import (
 from ottla.config.ours import Limits, Promises, WallClock
 from ottla.config.sasl import Sasl
 from ottla.config.sources import read_environment, read_overrides, read_properties
-from ottla.config.tls import Tls
+from ottla.config.tls import DYNAMIC_TLS_KEYS, Tls
 from ottla.config.tokens import Tokens
 
 _DYNAMIC = Origin(OriginKind.TOPIC, "")
 _NOBODY_COULD_CONNECT = frozenset({"max.connections", "max.connections.per.ip", "max.connection.creation.rate"})
 """Keys of which 0 could not be taken back while the broker runs."""
-_LISTENER_KEY = re.compile(r"listener\.name\.(?P<listener>[^.]+)\.(?P<key>.+)")
-
-
-class ListenerConfig(Sasl, Tls, ListenerLimits):
-    """The keys that may be set for one listener, as they count there. Made by `BrokerConfig.on_listener`."""
-
-    def __init__(self, values: Mapping[str, object]) -> None:
-        self.assign(values)
 
 
 class BrokerConfig(
+    PerListener,
     Identity,
     Network,
     ListenerLimits,
@@ -84,8 +78,8 @@ class BrokerConfig(
 
     Beside the keys' own attributes: `warnings`, one line each; `origins`, where each key that is set was set, by key;
     `values`, what is set, parsed, by key; `listener_overrides`, the texts of the keys set for one listener
-    (`listener.name.NAME.KEY`), by the listener's name (`on_listener` gives them as values); `controller_listeners`,
-    read and never bound.
+    (`listener.name.NAME.KEY`), by the listener's name (`on_listener` gives them as values), and `dynamic_overrides`
+    those of them that were set while the broker runs, which win; `controller_listeners`, read and never bound.
     """
 
     def __init__(self, given: Mapping[str, Given], memory_bytes: int | None = None) -> None:
@@ -94,6 +88,7 @@ class BrokerConfig(
         self.origins: dict[str, Origin] = {}
         self.values: dict[str, object] = {}
         self.listener_overrides: dict[str, dict[str, str]] = {}
+        self.dynamic_overrides: dict[str, dict[str, str]] = {}
         self.controller_listeners: list[Listener] = []
         self._of_node: dict[str, object] = {}
         self._of_all_nodes: dict[str, object] = {}
@@ -137,7 +132,7 @@ class BrokerConfig(
     def of(cls, values: Mapping[str, object] | None = None) -> BrokerConfig:
         """The configuration with these keys set: for tests, where an unknown key is a mistake (ConfigError)."""
         for key in values or {}:
-            if key not in cls.by_key and key not in ACCEPTED_BROKER_KEYS and not _LISTENER_KEY.fullmatch(key):
+            if key not in cls.by_key and key not in ACCEPTED_BROKER_KEYS and not LISTENER_KEY.fullmatch(key):
                 raise ConfigError(key, None, "is not a key")
         return cls.load(overrides={key: text_of(value) or "" for key, value in (values or {}).items()})
 
@@ -161,34 +156,6 @@ class BrokerConfig(
                 return listener if listener.host else None
         return None
 
-    def on_listener(self, name: str, mechanism: str = "") -> ListenerConfig:
-        """The keys of security as they count on this listener, for this SASL mechanism if one is named: a key of
-        `listener.name.NAME.MECHANISM.` wins over one of `listener.name.NAME.`. Raises ConfigError for what is set so.
-        """
-        values = merged(self.layers)
-        overrides = self.listener_overrides.get(name.upper(), {})
-        for prefix in ("", f"{mechanism.lower()}.") if mechanism else ("",):
-            for own, text in overrides.items():
-                option = ListenerConfig.by_key.get(own.removeprefix(prefix)) if own.startswith(prefix) else None
-                if option is not None:
-                    full_key = f"listener.name.{name.lower()}.{own}"
-                    try:
-                        values[option.key] = option.read(Given(text, self.origin_of(full_key)))
-                    except ConfigError as error:
-                        raise ConfigError(full_key, error.value, error.reason, origin=error.origin) from None
-        return ListenerConfig(values)
-
-    def listener_max_connections(self, name: str) -> int:
-        """How many connections may come in by a listener."""
-        own = self.listener_overrides.get(name)
-        return int(own["max.connections"]) if own and "max.connections" in own else self.max_connections
-
-    def listener_connection_rate(self, name: str) -> int:
-        """How many connections per second may come in by a listener."""
-        own = self.listener_overrides.get(name)
-        key = "max.connection.creation.rate"
-        return int(own[key]) if own and key in own else self.max_connection_creation_rate
-
     def describe(self, names: Iterable[str] | None = None) -> list[ConfigEntry]:
         """What DescribeConfigs answers for the broker: the keys of these names, or all, in the order of their names.
 
@@ -196,7 +163,11 @@ class BrokerConfig(
         """
         set_keys = merged(self.layers)
         shown = [one for one in select(ALL_BROKER_KEYS, names) if one.key in set_keys or one.key not in REMOVED_KEYS]
-        return [broker_entry(option, self.layers) for option in shown]
+        entries = [broker_entry(option, self.layers) for option in shown]
+        if self.listener_overrides or self.dynamic_overrides:
+            entries += self.listener_entries(None if names is None else frozenset(names))
+            entries.sort(key=attrgetter("name"))
+        return entries
 
     def describe_default(self, names: Iterable[str] | None = None) -> list[ConfigEntry]:
         """What DescribeConfigs answers for the broker of no name: what was set for all brokers, and nothing else."""
@@ -224,7 +195,8 @@ class BrokerConfig(
         come from another Kafka.
         """
         warnings: list[str] = []
-        self._of_node = _readable(node, warnings)
+        self.dynamic_overrides = self.overrides_in(node)
+        self._of_node = _readable({key: node[key] for key in node if not self.is_set_on_listener(key)}, warnings)
         self._of_all_nodes = _readable(all_nodes, warnings, for_all=True)
         values = merged(self.layers)
         for option in self.by_key.values():
@@ -239,6 +211,9 @@ class BrokerConfig(
         Raises ConfigError: first for keys that need a restart or are not known, in one line as Kafka has it, then for a
         value, then for keys that can be set for one broker only.
         """
+        if without := sorted(values.keys() & DYNAMIC_TLS_KEYS):
+            only = "These security configs can be dynamically updated only per-listener using the listener prefix"
+            raise ConfigError(without[0], None, f"{only}: Set({', '.join(without)})")
         fixed = sorted(key for key in values if key not in ALL_BROKER_KEYS or not ALL_BROKER_KEYS[key].is_dynamic)
         if fixed:
             raise ConfigError(fixed[0], None, f"Cannot update these configs dynamically: Set({', '.join(fixed)})")
@@ -260,7 +235,7 @@ class BrokerConfig(
             if option is not None:
                 self.values[key] = option.read(text)
                 self.origins[key] = text.origin
-            elif match := _LISTENER_KEY.fullmatch(key):
+            elif match := LISTENER_KEY.fullmatch(key):
                 self.listener_overrides.setdefault(match["listener"].upper(), {})[match["key"]] = text.text
                 self.origins[key] = text.origin
         if "node.id" in self.values and "broker.id" not in self.values:  # clients look into either (KafkaConfig)
@@ -310,11 +285,7 @@ class BrokerConfig(
 
     def _check(self) -> None:
         for listener in self.listeners:
-            if listener.protocol in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL):
-                raise self._wrong(
-                    "listeners",
-                    f"{listener} speaks {listener.protocol}, which this version does not; use PLAINTEXT",
-                )
+            self.on_listener(listener.name)
         check_logins(self)
         if "node.id" in self.values and "broker.id" in self.values and self.node_id != self.broker_id:
             raise self._wrong("broker.id", f"must be the same as node.id, which is {self.node_id}")
@@ -364,10 +335,12 @@ class BrokerConfig(
     def _wrong(self, key: str, reason: str) -> ConfigError:
         option = ALL_BROKER_KEYS[key]
         shown = option.show(self.values[key]) if key in self.values else option.show(option.default)
+        if option.is_sensitive:
+            shown = "[hidden]" if key in self.values else None
         return ConfigError(key, shown, reason, origin=str(self.origin_of(key)))
 
     def _warn(self, given: Mapping[str, Given]) -> None:
-        unknown = [key for key in given if key not in ALL_BROKER_KEYS and not _LISTENER_KEY.fullmatch(key)]
+        unknown = [key for key in given if key not in ALL_BROKER_KEYS and not LISTENER_KEY.fullmatch(key)]
         zookeeper = [key for key in unknown if key.startswith("zookeeper.")]
         if zookeeper:
             self.warnings.append(
@@ -388,7 +361,7 @@ class BrokerConfig(
             for key, value in self.values.items()
             if ALL_BROKER_KEYS[key].inert and value != ALL_BROKER_KEYS[key].default and key not in remarked
         )
-        inert += sorted(key for key in self.origins if _is_without_effect(key))
+        inert += sorted(filter(self.has_no_effect_on_its_listener, self.origins))
         if inert:
             self.warnings.append(f"accepted without effect (docs/configuration.md says why): {', '.join(inert)}")
         self.warnings += conflicts(self)
@@ -416,20 +389,6 @@ def _readable(texts: Mapping[str, str], warnings: list[str], *, for_all: bool = 
         except ConfigError as error:
             warnings.append(f"{key}, set while the broker ran, has no effect: {error}")
     return values
-
-
-def listener_option(key: str) -> Option | None:
-    """What `listener.name.NAME.KEY` or `listener.name.NAME.MECHANISM.KEY` sets; None where that is nothing."""
-    match = _LISTENER_KEY.fullmatch(key)
-    if match is None:
-        return None
-    return ListenerConfig.by_key.get(match["key"]) or ListenerConfig.by_key.get(match["key"].partition(".")[2])
-
-
-def _is_without_effect(key: str) -> bool:
-    """Whether a key is one of a single listener, and does nothing there."""
-    option = listener_option(key)
-    return bool(_LISTENER_KEY.fullmatch(key)) and (option is None or bool(option.inert))
 
 
 def _meant(key: str) -> str:

@@ -32,6 +32,11 @@ class SecurityProtocol(enum.StrEnum):
         """Whether clients authenticate by SASL."""
         return self in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
 
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether it is spoken within TLS."""
+        return self in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
+
 
 class Listener(NamedTuple):
     """A name with its address. `host` is empty for all addresses; `port` 0 lets the system choose (when binding)."""

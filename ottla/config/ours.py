@@ -156,6 +156,12 @@ class Limits(Options):
         at_least=1,
         doc="A connection that has not finished its TLS handshake, or its login, is closed after so long.",
     )
+    ottla_tls_reload_interval_ms = int64(
+        10000,
+        at_least=1,
+        doc="How often is looked whether the files of key stores and trust stores have changed: new connections then "
+        "get what is in them.",
+    )
     ottla_partial_frame_timeout_ms = int64(
         30000, at_least=1, doc="A connection whose request is still incomplete after so long is closed."
     )

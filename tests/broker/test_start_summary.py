@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from kit.nodes import start_node
 
-from ottla.broker.start_summary import lower_transaction_version
+from ottla.broker.start_summary import lower_transaction_version, open_listeners
+from ottla.config.broker import BrokerConfig
 from ottla.protocol.stored.metadata import FeatureLevelRecord
 
 
@@ -28,3 +29,23 @@ def test_a_profile_without_the_feature_has_no_such_line() -> None:
     node, _, _ = start_node(ottla_profile="kafka-3.9")
     node.services.catalog.image.replay(FeatureLevelRecord(name="transaction.version", feature_level=0))
     assert lower_transaction_version(node.services) == ""
+
+
+@pytest.mark.parametrize(
+    ("listeners", "keys", "found"),
+    [
+        ("PLAINTEXT://:9092", {}, ["PLAINTEXT://:9092"]),
+        ("PLAINTEXT://0.0.0.0:9092,A://[::]:9093", {}, ["PLAINTEXT://0.0.0.0:9092", "A://[::]:9093"]),
+        ("PLAINTEXT://127.0.0.1:9092,A://[::1]:9093,B://localhost:9094", {}, []),
+        ("SSL://:9093", {}, ["SSL://:9093"]),
+        ("SSL://:9093", {"ssl.client.auth": "requested"}, ["SSL://:9093"]),
+        ("SSL://:9093", {"ssl.client.auth": "required"}, []),
+        ("SSL://:9093,A://:9092", {"listener.name.ssl.ssl.client.auth": "required"}, ["A://:9092"]),
+        ("SASL_PLAINTEXT://:9092", {"sasl.enabled.mechanisms": "SCRAM-SHA-256"}, []),
+    ],
+)
+def test_listeners_beyond_this_machine_without_a_login_are_named(
+    listeners: str, keys: dict[str, str], found: list[str]
+) -> None:
+    names = {"listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT"}
+    assert [str(one) for one in open_listeners(BrokerConfig.of({"listeners": listeners, **names, **keys}))] == found

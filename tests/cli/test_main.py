@@ -22,9 +22,11 @@ COMMANDS = (
     "transactions",
     "users",
     "configs",
+    "acls",
     "features",
     "config",
     "log",
+    "tls",
     "ping",
     "completion",
 )

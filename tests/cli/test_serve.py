@@ -63,7 +63,10 @@ def test_file_environment_and_override_each_win_over_the_one_before(tmp_path: Pa
         (["nothing.properties"], "nothing.properties: cannot be read: No such file or directory"),
         (["--override", "log.dirs"], "--override=log.dirs: must be key=value"),
         (["--override", "listeners=9092"], "listeners=9092: '9092' must be NAME://host:port"),
-        (["--override", "listeners=SSL://:0"], "speaks SSL, which this version does not"),
+        (
+            ["--override", "listeners=SSL://:0"],
+            "cannot start: ssl.keystore.location: must be set: a TLS listener needs a key and a certificate",
+        ),
     ],
 )
 def test_a_wrong_configuration_is_one_line(arguments: list[str], words: str) -> None:

@@ -124,7 +124,7 @@ ASKING = [
     ("ping", "--timeout-ms", "6000"),
 ]
 """Every command that asks a broker, with what it needs."""
-LOCAL = {"serve", "config", "completion", "log dump", "log explain", "log verify", "log strays"}
+LOCAL = {"serve", "config", "completion", "log dump", "log explain", "log verify", "log strays", "tls make"}
 
 
 def test_every_command_is_among_them_or_asks_nobody() -> None:

@@ -159,7 +159,6 @@ log.retention.check.interval.ms=300000
         ({"log.dirs": ""}, "log.dirs=: must not be empty (--override)"),
         ({"log.dirs": "a,b,c", "log.cleanup.policy": "remove"}, "log.cleanup.policy=remove: must be a list of "),
         ({"listeners": "CONTROLLER://:9093"}, "listeners=CONTROLLER://:9093: names only controller listeners; "),
-        ({"listeners": "SSL://:9093"}, "listeners=SSL://:9093: SSL://:9093 speaks SSL, which this version does not"),
         ({"listeners": "A://:9093"}, "listeners=A://:9093: A stands for no protocol"),
         ({"advertised.listeners": "B://h:1"}, "advertised.listeners=B://h:1: B stands for no protocol"),
         ({"advertised.listeners": "SSL://h:1"}, "advertised.listeners=SSL://h:1: SSL is not among the listeners"),

@@ -33,6 +33,7 @@ PLACES: Final = {
         "cli/test_serve.py",
         "cli/test_standard_files.py",
         "cli/test_terminal.py",
+        "cli/test_tls.py",
         "cli/test_transactions.py",
         "cli/test_users.py",
         "cli/test_waiting.py",

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ottla.broker.catalog.topic import Topic
     from ottla.broker.metadata.acl_plans import AclPlan, AclResult
     from ottla.broker.metadata.acls import Acl, AclFilter
+    from ottla.broker.metadata.config_plans import CheckListeners
     from ottla.broker.metadata.feature_plans import FeatureRequest
     from ottla.broker.metadata.image import MetadataImage, QuotaEntity
     from ottla.config.broker import BrokerConfig
@@ -58,6 +59,8 @@ class Settings:
     def __init__(self, catalog: ChangingCatalog, config: BrokerConfig) -> None:
         self.on_broker_changed: Callable[[], None] | None = None
         """Called when this broker's configuration has changed, before the change is answered."""
+        self.check_listeners: CheckListeners | None = None
+        """Whether the listeners could work with what a client wants to be set."""
         self.on_acls_changed: Callable[[Sequence[MetadataRecord]], None] | None = None
         """Called with the records of a change of ACLs, before the change is answered."""
         self.on_quotas: Callable[[Mapping[QuotaEntity, Mapping[str, float]]], None] | None = None
@@ -89,7 +92,9 @@ class Settings:
 
         def plan(image: MetadataImage) -> Sequence[MetadataRecord]:
             nonlocal planned
-            planned = plan_configs(image, requests, self._config, validate_only=validate_only)
+            planned = plan_configs(
+                image, requests, self._config, validate_only=validate_only, check_listeners=self.check_listeners
+            )
             return planned.records
 
         def finish(error: KafkaError | None) -> None:

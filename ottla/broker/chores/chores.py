@@ -24,6 +24,7 @@ Nothing here knows of a loop: the broker's timers drive all of it, and so does a
     group expiry           offsets.retention.check.interval.ms               old offsets and empty groups of some groups
     token expiry           delegation.token.expiry.check.interval.ms         some expired delegation tokens
     clock                  1 s                                               see clock_watch.py
+    certificates           ottla.tls.reload.interval.ms                      files of key stores that have changed
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from ottla.broker.runtime.metrics import ChoreCounters
     from ottla.broker.runtime.on_demand import OnDemand
     from ottla.broker.runtime.timers import Timer
+    from ottla.broker.security.tls.listeners import TlsListeners
     from ottla.broker.security.tokens.delegation_tokens import DelegationTokens
     from ottla.broker.services import Services
     from ottla.storage.log.log import Log
@@ -207,7 +209,9 @@ class Chores:
         groups: OnDemand[GroupCoordinator],
         tokens: OnDemand[DelegationTokens],
         cleaner: LogCleaner,
+        tls: TlsListeners | None = None,
     ) -> None:
+        self._tls = tls
         self._services = services
         self._groups = groups
         self._tokens = tokens
@@ -243,6 +247,8 @@ class Chores:
             self._add("token expiry", interval_ms, lambda: self._tokens.get().remove_expired())
         self._clock_watch = ClockWatch(self._services)
         self._add("clock", HOUSEKEEPING_INTERVAL_MS, self._watch_clock)
+        if self._tls is not None and self._tls.by_name:
+            self._add("certificates", config.ottla_tls_reload_interval_ms, self._tls.look_at_files)
 
     def _watch_clock(self) -> bool:
         write = self._clock_watch.step()

@@ -4,16 +4,16 @@ Pure functions of (image, requests, rules). Each resource is checked by itself: 
 order of the checks, the codes and the beginnings of the messages follow Kafka 4.1 (`ConfigAdminManager`,
 `ConfigurationControlManager`), as seen with a running one.
 
-Differences: an unknown key of a broker is refused, where Kafka keeps it for plug-ins; so are keys of a
-listener and the listeners themselves, which cannot change here without a restart. The number of groups and client
-metrics subscriptions with a configuration is bounded.
+Differences: an unknown key of a broker is refused, where Kafka keeps it for plug-ins; so are the listeners
+themselves, which cannot change here without a restart, and of a listener's keys those that are not about its
+certificates. The number of groups and client metrics subscriptions with a configuration is bounded.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ottla.broker.metadata.change_requests import APPEND, DELETE, SET, SUBTRACT, ConfigRequest, ConfigResult
 from ottla.broker.metadata.image import (
@@ -34,6 +34,8 @@ from ottla.protocol.stored.metadata import ConfigRecord
 from ottla.storage.formats.layout import topic_name_problem
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ottla.config.broker import BrokerConfig
     from ottla.protocol.stored.metadata import MetadataRecord
 
@@ -59,6 +61,10 @@ _NAMED_FREELY = (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE)
 _OPERATIONS = {APPEND: "APPEND", SUBTRACT: "SUBTRACT"}
 
 
+CheckListeners: TypeAlias = "Callable[[Mapping[str, Mapping[str, str]]], None]"
+"""Looks whether the listeners could work with keys, by listener and short key. Raises ConfigError."""
+
+
 class ConfigPlan(NamedTuple):
     """Results in the order of the requests, and the records of those that pass."""
 
@@ -67,7 +73,12 @@ class ConfigPlan(NamedTuple):
 
 
 def plan_configs(
-    image: MetadataImage, requests: Sequence[ConfigRequest], config: BrokerConfig, *, validate_only: bool
+    image: MetadataImage,
+    requests: Sequence[ConfigRequest],
+    config: BrokerConfig,
+    *,
+    validate_only: bool,
+    check_listeners: CheckListeners | None = None,
 ) -> ConfigPlan:
     """Change configurations. A resource that is named twice is refused twice."""
     plan = ConfigPlan([], [])
@@ -84,7 +95,7 @@ def plan_configs(
             own = image.configs.get(resource, {})
             wanted = _wanted(request, own, config)
             _check_name(request)
-            _check_values(request, own, wanted, config)
+            _check_values(request, own, wanted, config, check_listeners)
             if request.resource_type == TOPIC_RESOURCE and request.name not in image.topics:
                 message = f"The topic '{request.name}' does not exist."
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
@@ -189,7 +200,11 @@ def _inherited(request: ConfigRequest, option: Option, config: BrokerConfig) -> 
 
 
 def _check_values(
-    request: ConfigRequest, own: Mapping[str, str], wanted: Mapping[str, str], config: BrokerConfig
+    request: ConfigRequest,
+    own: Mapping[str, str],
+    wanted: Mapping[str, str],
+    config: BrokerConfig,
+    check_listeners: CheckListeners | None,
 ) -> None:
     """What the resource would set must be possible; unknown keys that it sets already are ignored."""
     named = {key for key, _, _ in request.changes}
@@ -200,7 +215,16 @@ def _check_values(
             TopicConfig.validate({key: text for key, text in wanted.items() if key in ALL_TOPIC_KEYS})
         elif request.resource_type == BROKER_RESOURCE:
             changed = {key: text for key, text in wanted.items() if own.get(key) != text}
-            config.check_dynamic(changed, for_all=not request.name)
+            on_listener = {key for key in changed.keys() | own.keys() if config.is_set_on_listener(key)}
+            if on_listener and not request.name:
+                level = "Cannot update these configs at default cluster level, broker id must be specified"
+                raise ConfigError(min(on_listener), None, f"{level}: Set({', '.join(sorted(on_listener))})")
+            config.check_dynamic(
+                {key: changed[key] for key in changed if key not in on_listener}, for_all=not request.name
+            )
+            # A file may have other content by now, so that even an equal value is worth a look, as it is to Kafka.
+            if check_listeners is not None and (on_listener or any(map(config.is_set_on_listener, named))):
+                check_listeners(config.overrides_in(wanted))
         elif request.resource_type == GROUP_RESOURCE:
             GroupConfig.validate(
                 {key: wanted[key] for key in wanted if key in named or key in GroupConfig.by_key}, config

@@ -59,6 +59,8 @@ class Connection(asyncio.BufferedProtocol):
         peer: the client, as requests see it.
         last_active_ms: when the sweep last found that it had received or sent anything. (A look at the clock on each
             read costs more than it is worth.)
+        handshake_since_ms: since when the client owes the rest of its TLS handshake, or of its authentication; None
+            where it owes nothing.
     """
 
     __slots__ = (
@@ -70,6 +72,7 @@ class Connection(asyncio.BufferedProtocol):
         "_sender",
         "_shared",
         "_turn",
+        "handshake_since_ms",
         "has_received",
         "last_active_ms",
         "peer",
@@ -89,6 +92,7 @@ class Connection(asyncio.BufferedProtocol):
         self._in_flight = pipeline.queue.in_flight
         self.has_received = False
         self.last_active_ms: float = shared.now_ms()
+        self.handshake_since_ms: float | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client connected: note its addresses, or refuse it."""
@@ -116,6 +120,10 @@ class Connection(asyncio.BufferedProtocol):
             transport.abort()
         elif peer.authentication is not None:
             peer.authentication.begin()
+
+    def handshake_done(self) -> None:
+        """The TLS handshake is done, and `peer.principal` is who the client's certificate names."""
+        self.handshake_since_ms = None
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection ended: nobody waits for its answers any more."""

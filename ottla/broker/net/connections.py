@@ -3,6 +3,7 @@
 Limits: `max.connections` (also of a listener) and what RLIMIT_NOFILE leaves beside the logs' files,
 `max.connections.per.ip` (and overrides), rates of new connections (`security/quotas/connection_rates.py`),
 `connections.max.idle.ms` for a connection without traffic and without a request under way,
+`ottla.handshake.timeout.ms` for a client that does not say who it is,
 `ottla.partial.frame.timeout.ms` for a request that does not get whole, and `ottla.connections.max.unsent.bytes` for
 answers that clients do not take (docs/limits.md has all of them). Kafka stops accepting at `max.connections`; we accept
 and close, so that the client sees an end and not a silence.
@@ -10,6 +11,7 @@ and close, so that the client sees an end and not a silence.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +25,7 @@ from ottla.config.declare import INT_MAX
 
 if TYPE_CHECKING:
     from ottla.broker.net.shared import Dispatcher, Door
+    from ottla.broker.net.tls_layer import Identity
     from ottla.broker.runtime.timers import Timer
     from ottla.broker.security.quotas.connection_rates import ConnectionRates
     from ottla.broker.services import Services
@@ -36,7 +39,8 @@ SWEEP_LEAST_MS = 20
 
 class Connections:
     """The registry. `sends_maps` says that transports send a mapped view without our code reading it (uvloop);
-    `descriptors` is how many the process may open, None for any number; `doors` are those of listeners that have one.
+    `descriptors` is how many the process may open, None for any number; `doors` are those of listeners that have one,
+    `tls` is that of the listeners that speak it, by name.
     """
 
     def __init__(
@@ -47,8 +51,10 @@ class Connections:
         sends_maps: bool = False,
         descriptors: int | None = None,
         doors: Mapping[str, Door] | None = None,
+        tls: Mapping[str, Identity] | None = None,
     ) -> None:
         config = services.config
+        self._tls = dict(tls or {})
         self.descriptors = descriptors
         self.room = shares_of(config, descriptors).connections
         """Connections for which there are descriptors."""
@@ -73,8 +79,19 @@ class Connections:
         return iter(list(self._all))
 
     def protocol(self, listener: str) -> Connection:
-        """A protocol for a connection that came in by `listener`."""
+        """A connection that came in by `listener`."""
         return Connection(self.shared, self, listener)
+
+    def accept(self, listener: str) -> asyncio.BufferedProtocol:
+        """What the loop drives for a connection that came in by `listener`: itself, or its TLS."""
+        connection = self.protocol(listener)
+        tls = self._tls.get(listener)
+        if tls is None:
+            return connection
+        from ottla.broker.net.tls_layer import TlsLayer  # no other start needs it
+
+        connection.handshake_since_ms = connection.last_active_ms
+        return TlsLayer(connection, tls)
 
     def add(self, connection: Connection) -> str | None:
         """Count a new connection; the reason when it may not stay (logged, counted as refused)."""
@@ -177,6 +194,7 @@ class Connections:
         now_ms = self.shared.now_ms()
         idle_ms = self.services.config.connections_max_idle_ms
         partial_ms = self.services.config.ottla_partial_frame_timeout_ms
+        handshake_ms = self.services.config.ottla_handshake_timeout_ms
         for connection in list(self._all):
             pipeline = connection.pipeline
             if connection.has_received or pipeline.sender.has_sent:
@@ -184,14 +202,17 @@ class Connections:
                 connection.last_active_ms = now_ms
             since_ms = pipeline.reader.partial_since_ms
             is_throttled = pipeline.pauses.reasons & THROTTLED
-            if since_ms is not None and now_ms - since_ms > partial_ms and not is_throttled:
+            owes_ms = connection.handshake_since_ms
+            if owes_ms is not None and now_ms - owes_ms > handshake_ms:
+                pipeline.close(f"no handshake within ottla.handshake.timeout.ms={handshake_ms}")
+            elif since_ms is not None and now_ms - since_ms > partial_ms and not is_throttled:
                 pipeline.close(f"a request is incomplete for more than ottla.partial.frame.timeout.ms={partial_ms}")
             elif idle_ms >= 0 and now_ms - connection.last_active_ms > idle_ms and not pipeline.is_waiting:
                 pipeline.close(f"silent for connections.max.idle.ms={idle_ms}", level=logging.DEBUG)
 
     def _plan_sweep(self) -> None:
         config = self.services.config
-        bounds = [config.ottla_partial_frame_timeout_ms, SWEEP_MOST_MS * 4]
+        bounds = [config.ottla_partial_frame_timeout_ms, config.ottla_handshake_timeout_ms, SWEEP_MOST_MS * 4]
         if config.connections_max_idle_ms >= 0:
             bounds.append(config.connections_max_idle_ms)
         interval_ms = max(SWEEP_LEAST_MS, min(bounds) // 4)

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from ottla.broker.security.sasl.mechanism import MechanismServer
     from ottla.broker.security.sasl.scram import ScramCredential
     from ottla.broker.security.tokens.delegation_tokens import DelegationTokens
-    from ottla.config.broker import BrokerConfig, ListenerConfig
+    from ottla.config.broker import BrokerConfig
+    from ottla.config.on_listener import ListenerConfig
     from ottla.storage.files.clock import Clock
 
 

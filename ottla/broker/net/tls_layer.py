@@ -1,0 +1,334 @@
+"""TLS between a socket's transport and a `Connection`: deciphers what is read, enciphers what is sent.
+
+To the loop it is a protocol, to the connection a transport. The connection exists from the first moment, so that every
+limit on connections counts those that have not finished their handshake, and its end is said in one line. asyncio's own
+TLS makes a protocol only when the handshake is done, keeps one context for as long as it listens, takes 256 KiB for
+each connection to read into, and enciphers an answer as a whole, however long, before the first byte is sent.
+
+Here reads go into one buffer of all connections, deciphered bytes directly to where the connection wants them, and an
+answer is enciphered as the socket takes it: at most `UNSENT_BYTES` of ciphertext wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections import deque
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ottla.broker.net.connection import Connection
+    from ottla.broker.principal import Principal
+    from ottla.protocol.types import Buffer
+
+READ_BYTES = 64 << 10
+"""A read of ciphertext is at most so long: four records of TLS. What of it is no whole record stays in memory."""
+ENCIPHER_BYTES = 64 << 10
+"""So much of an answer is enciphered at a time."""
+UNSENT_BYTES = 128 << 10
+"""So much ciphertext may wait in the socket's transport before no more is made."""
+HANDSHAKE = 0x16
+"""The first byte of a TLS connection: the record type of a ClientHello."""
+_HTTP_METHODS = (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"DELE", b"CONN", b"PRI ")
+
+_BUFFER = memoryview(bytearray(READ_BYTES))
+"""What all connections read into: a read is used up before another one begins."""
+
+_REASONS = {
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client shows no certificate, and ssl.client.auth is required",
+    "UNSUPPORTED_PROTOCOL": "the client speaks no version of ssl.enabled.protocols",
+    "VERSION_TOO_LOW": "the client speaks no version of ssl.enabled.protocols",
+    "NO_SHARED_CIPHER": "the client has no cipher suite that this listener has",
+    "TLSV1_ALERT_UNKNOWN_CA": "the client does not trust the broker's certificate (unknown CA)",
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the client does not accept the broker's certificate",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "the client does not accept the broker's certificate",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the client says that the broker's certificate has expired",
+    "TLSV1_ALERT_PROTOCOL_VERSION": "the client speaks no version of ssl.enabled.protocols",
+}
+"""OpenSSL's reasons that a person can do something about."""
+
+
+class Identity(Protocol):
+    """A listener's TLS (`security/tls/listeners.py`)."""
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """What this connection gets."""
+
+    def principal_of(self, certificate: bytes | None) -> Principal:
+        """Who shows this certificate. Raises Exception, in words, for one that names nobody."""
+
+
+class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
+    """See the module. `identity` is that of the listener, `connection` what it drives."""
+
+    def __init__(self, connection: Connection, identity: Identity) -> None:
+        super().__init__()
+        self.connection = connection
+        self._identity = identity
+        self._buffer = _BUFFER
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = identity.context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._transport: asyncio.Transport | None = None
+        self._backlog: deque[memoryview] = deque()
+        """What is not enciphered yet."""
+        self._backlog_bytes = 0
+        self._high = 0
+        self._has_begun = False
+        """Whether the client has sent anything."""
+        self._is_ready = False
+        """Whether the handshake is done."""
+        self._is_paused = False
+        self._is_full = False
+        """Whether the socket's transport takes no more for now."""
+        self._has_told = False
+        """Whether the connection was asked to write no more."""
+        self._is_closing = False
+        self._is_planned = False
+
+    # -- a protocol, to the socket's transport ------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client connected: from now on it counts."""
+        self._transport = transport = cast("asyncio.Transport", transport)
+        transport.set_write_buffer_limits(high=UNSENT_BYTES, low=0)
+        self.connection.connection_made(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client is gone."""
+        self._is_closing = True
+        self._backlog.clear()
+        self._backlog_bytes = 0
+        self._transport = None
+        self.connection.connection_lost(exc)
+
+    def eof_received(self) -> bool:
+        """The client sends no more: it is gone."""
+        return self.connection.eof_received()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next read of ciphertext goes."""
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """`nbytes` of ciphertext came."""
+        if self._is_closing:
+            return
+        if not self._has_begun:
+            self._has_begun = True
+            if self._buffer[0] != HANDSHAKE:
+                self.connection.pipeline.close(_describe_plaintext(bytes(self._buffer[: min(nbytes, 8)])))
+                return
+        self._incoming.write(self._buffer[:nbytes])
+        if self._is_ready or self._shake_hands():
+            self._decipher()
+
+    def pause_writing(self) -> None:
+        """The socket takes no more."""
+        self._is_full = True
+
+    def resume_writing(self) -> None:
+        """The socket has taken all: encipher more."""
+        self._is_full = False
+        self._encipher()
+
+    # -- the handshake ------------------------------------------------------------------------------------------------
+
+    def _shake_hands(self) -> bool:
+        """Go on with the handshake; whether it is done."""
+        connection = self.connection
+        if connection.pipeline.closing is not None:
+            return False
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            self._flush()
+            return False
+        except (ssl.SSLError, ssl.CertificateError) as error:
+            self._flush()  # the alert that says so to the client
+            connection.pipeline.close(f"TLS handshake: {_describe(error)}")
+            return False
+        self._flush()
+        try:
+            connection.peer.principal = self._identity.principal_of(self._tls.getpeercert(binary_form=True))
+        except Exception as error:
+            connection.pipeline.close(f"TLS handshake: the client's certificate names nobody: {error}")
+            return False
+        self._is_ready = True
+        connection.handshake_done()
+        return True
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def _decipher(self) -> None:
+        """Give the connection what is there, for as long as it reads."""
+        connection, read = self.connection, self._tls.read
+        is_dry = False
+        try:
+            while not (is_dry or self._is_paused or self._is_closing):
+                room = connection.get_buffer(-1)
+                filled, most = 0, len(room)
+                try:
+                    while filled < most:
+                        count = cast("int", read(most - filled, room[filled:]))
+                        if not count:
+                            raise ssl.SSLZeroReturnError
+                        filled += count
+                except ssl.SSLWantReadError:
+                    is_dry = True
+                if filled:
+                    connection.buffer_updated(filled)
+        except ssl.SSLZeroReturnError:  # the client says goodbye; what it sent before was given to nobody yet
+            if filled:
+                connection.buffer_updated(filled)
+            connection.eof_received()
+            self.close()
+        except ssl.SSLError as error:
+            connection.pipeline.close(f"TLS: {_describe(error)}")
+        if self._outgoing.pending:
+            self._flush()
+
+    def pause_reading(self) -> None:
+        """Give the connection nothing more, and read nothing more."""
+        self._is_paused = True
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read again; what was read before comes first, in a later step: the connection is in the midst of one."""
+        self._is_paused = False
+        if self._transport is None or self._transport.is_closing():
+            return
+        self._transport.resume_reading()
+        if not self._is_planned and (self._incoming.pending or self._tls.pending()):
+            self._is_planned = True
+            asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._is_planned = False
+        if self._is_ready and self._transport is not None:
+            self._decipher()
+
+    def is_reading(self) -> bool:
+        """Whether it reads."""
+        return not self._is_paused and not self._is_closing
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    def write(self, data: Buffer) -> None:
+        """Send this, in its turn."""
+        self.writelines((data,))
+
+    def writelines(self, list_of_data: Iterable[Buffer]) -> None:
+        """Send these, in their turn. They must not change until they are enciphered."""
+        if self._is_closing:
+            return
+        for data in list_of_data:
+            if data:
+                view = memoryview(data)
+                self._backlog.append(view)
+                self._backlog_bytes += len(view)
+        self._encipher()
+        if self._backlog_bytes > self._high and not self._has_told:
+            self._has_told = True
+            self.connection.pause_writing()
+
+    def _encipher(self) -> None:
+        """Encipher as much as the socket takes."""
+        backlog, write, transport = self._backlog, self._tls.write, self._transport
+        if transport is None:
+            return
+        try:
+            while backlog and not self._is_full:
+                piece = backlog[0]
+                count = write(piece[:ENCIPHER_BYTES])
+                self._backlog_bytes -= count
+                if count == len(piece):
+                    backlog.popleft()
+                else:
+                    backlog[0] = piece[count:]
+                transport.write(self._outgoing.read())
+        except ssl.SSLError as error:
+            self.connection.pipeline.close(f"TLS: {_describe(error)}")
+            transport.abort()
+            return
+        if backlog:
+            return
+        if self._is_closing:
+            self._say_goodbye(transport)
+        elif self._has_told:
+            self._has_told = False
+            self.connection.resume_writing()
+
+    def _flush(self) -> None:
+        """Send what TLS itself has to say."""
+        if self._outgoing.pending and self._transport is not None and not self._transport.is_closing():
+            self._transport.write(self._outgoing.read())
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """From how many waiting bytes on the connection is asked to write no more. It may again when none wait."""
+        self._high = high or 0
+
+    def get_write_buffer_size(self) -> int:
+        """What waits, enciphered or not."""
+        transport = self._transport
+        return self._backlog_bytes + (0 if transport is None else transport.get_write_buffer_size())
+
+    def can_write_eof(self) -> bool:
+        """TLS ends both ways at once."""
+        return False
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    def is_closing(self) -> bool:
+        """Whether it ends."""
+        return self._is_closing
+
+    def close(self) -> None:
+        """End when everything has been sent."""
+        if self._is_closing:
+            return
+        self._is_closing = True
+        if not self._backlog and self._transport is not None:
+            self._say_goodbye(self._transport)
+
+    def _say_goodbye(self, transport: asyncio.Transport) -> None:
+        if self._is_ready:
+            with contextlib.suppress(ssl.SSLError, ValueError):  # it waits for the client's goodbye; nobody else does
+                self._tls.unwrap()
+            self._flush()
+        transport.close()
+
+    def abort(self) -> None:
+        """End now."""
+        self._is_closing = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """As the socket's transport; and `sslcontext`, by which others know that the socket has ciphertext."""
+        if name == "sslcontext":
+            return self._tls.context
+        if name == "ssl_object":
+            return self._tls
+        return default if self._transport is None else self._transport.get_extra_info(name, default)
+
+
+def _describe_plaintext(start: bytes) -> str:
+    if start[:4] in _HTTP_METHODS:
+        return f"this is HTTP ({start!r}), and the listener speaks TLS"
+    if start[:1] == b"\0":
+        return "this is Kafka's protocol without TLS, and the listener speaks TLS (security.protocol of the client?)"
+    return f"{start!r} is not the beginning of TLS, and the listener speaks TLS"
+
+
+def _describe(error: ssl.SSLError | ssl.CertificateError) -> str:
+    reason = getattr(error, "reason", None) or ""
+    if reason in _REASONS:
+        return _REASONS[reason]
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the client's certificate is refused: {error.verify_message}"
+    return str(reason or error).replace("_", " ").lower()
