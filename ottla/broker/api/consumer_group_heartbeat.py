@@ -40,7 +40,8 @@ def handle(request: ConsumerGroupHeartbeatRequest, context: Context) -> Pending[
     check_consumer_protocol(groups.settings, context.services.catalog)
     if context.services.authorizer is None:
         return groups.consumer_heartbeat(request, context)
-    may_see = partial(context.may, AclOperation.DESCRIBE, ResourceType.TOPIC)
-    if not all(map(may_see, request.subscribed_topic_names or ())):
+    may_name = partial(context.may, AclOperation.DESCRIBE, ResourceType.TOPIC)
+    if not all(map(may_name, request.subscribed_topic_names or ())):
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    may_see = partial(context.has, AclOperation.DESCRIBE, ResourceType.TOPIC)
     return groups.consumer_heartbeat(request, context, may_see)

@@ -85,7 +85,7 @@ def _may_create(name: str, context: Context) -> bool:
     """The topic of the metadata can be created by nobody, which says more than that the client may not."""
     return (
         name == CLUSTER_METADATA_TOPIC
-        or context.may(AclOperation.CREATE, ResourceType.CLUSTER)
+        or context.has(AclOperation.CREATE, ResourceType.CLUSTER)
         or context.may(AclOperation.CREATE, ResourceType.TOPIC, name)
     )
 
@@ -122,7 +122,7 @@ def _result(
         )
     if described is None or result.config is None:
         return CreateTopicsResponse.CreatableTopicResult(name=name, topic_id=result.id)
-    if not context.may(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name):
+    if not context.has(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name):
         return CreateTopicsResponse.CreatableTopicResult(
             name=name, topic_id=result.id, topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED
         )

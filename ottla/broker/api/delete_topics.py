@@ -80,7 +80,7 @@ def _refusal(target: str | UUID, context: Context) -> TopicResult | None:
     """What a client is answered that may not delete the topic; an id must not show it the name."""
     topic = context.services.catalog.find_topic(target)
     name = target if isinstance(target, str) else None if topic is None else topic.name
-    if name is None or context.may(AclOperation.DELETE, ResourceType.CLUSTER):
+    if name is None or context.has(AclOperation.DELETE, ResourceType.CLUSTER):
         return None
     may_see = context.may(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
     may_delete = topic is None or context.may(AclOperation.DELETE, ResourceType.TOPIC, name)

@@ -61,7 +61,8 @@ def handle(request: DescribeTopicPartitionsRequest, context: Context) -> Describ
     for name in names:
         if cursor is not None and name < cursor.topic_name:
             continue
-        if not context.may(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
+        ask = context.may if asked else context.has
+        if not ask(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
             if asked:
                 refused.append(_unauthorized(name))
             continue

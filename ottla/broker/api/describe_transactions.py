@@ -34,7 +34,7 @@ def handle(request: DescribeTransactionsRequest, context: Context) -> Pending[De
     def filtered(response: DescribeTransactionsResponse) -> DescribeTransactionsResponse:
         for state in response.transaction_states:
             state.topics = [
-                one for one in state.topics if context.may(AclOperation.DESCRIBE, ResourceType.TOPIC, one.topic)
+                one for one in state.topics if context.has(AclOperation.DESCRIBE, ResourceType.TOPIC, one.topic)
             ]
         return response
 

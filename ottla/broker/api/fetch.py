@@ -66,14 +66,23 @@ def handle(request: FetchRequest, context: Context) -> FetchResponse | Pending[F
     on_throttled: Callable[[], None] | None = None
     if context.quota is not None and session is not None:
         on_throttled = partial(context.services.fetch_sessions.close, session.id)
-    may_read = reading_rights(request, context, context.services.authorizer)
-    if may_read is not None:
-        # All of them now: what is read in later steps is learnt before they would ask.
-        for topic in {target.topic: context.services.catalog.find_topic(target.topic) for target in targets}.values():
-            if topic is not None:
-                may_read(topic.name)
+    authorizer = context.services.authorizer
+    if authorizer is not None:
+        _ask_for_all(request, targets, context)
+    may_read = reading_rights(request, context.has, authorizer)
     read = FetchRead(request, context, context.services, session, targets, on_throttled, may_read)
     return answer_or_park(read, context.services, request.max_wait_ms)
+
+
+def _ask_for_all(request: FetchRequest, targets: list[FetchTarget], context: Context) -> None:
+    """Ask for the rights to all topics now: what is read in later steps is learnt before they would ask."""
+    may_read = reading_rights(request, context.may, context.services.authorizer)
+    assert may_read is not None
+    for key in dict.fromkeys(target.topic for target in targets):
+        topic = context.services.catalog.find_topic(key)
+        name = key if isinstance(key, str) else None if topic is None else topic.name
+        if name is not None:
+            may_read(name)
 
 
 def _targets(request: FetchRequest, context: Context) -> tuple[FetchSession | None, list[FetchTarget]]:

@@ -49,7 +49,7 @@ def handle(
     """Give the next id of the block. Raises KafkaError CLUSTER_AUTHORIZATION_FAILED for who may write nowhere."""
     if (
         request.transactional_id is None
-        and not context.may(AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER)
+        and not context.has(AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER)
         and not context.may_somewhere(AclOperation.WRITE, ResourceType.TOPIC)
     ):
         raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)

@@ -31,7 +31,7 @@ CHUNKS = ()
 def handle(request: ListGroupsRequest, context: Context) -> Pending[ListGroupsResponse]:
     """Answer with what is durable."""
     answer = context.services.groups.get().list_groups(request, context)
-    if context.may(AclOperation.DESCRIBE, ResourceType.CLUSTER):
+    if context.has(AclOperation.DESCRIBE, ResourceType.CLUSTER):
         return answer
 
     def filtered(response: ListGroupsResponse) -> ListGroupsResponse:
@@ -39,7 +39,7 @@ def handle(request: ListGroupsRequest, context: Context) -> Pending[ListGroupsRe
             groups=[
                 group
                 for group in response.groups
-                if context.may(AclOperation.DESCRIBE, ResourceType.GROUP, group.group_id)
+                if context.has(AclOperation.DESCRIBE, ResourceType.GROUP, group.group_id)
             ]
         )
 

@@ -32,7 +32,7 @@ def handle(request: ListTransactionsRequest, context: Context) -> Pending[ListTr
             transaction_states=[
                 one
                 for one in response.transaction_states
-                if context.may(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, one.transactional_id)
+                if context.has(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, one.transactional_id)
             ]
         )
 

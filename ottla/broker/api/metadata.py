@@ -64,7 +64,11 @@ def handle(request: MetadataRequest, context: Context) -> MetadataResponse | Pen
     """Answer at once, or once the missing topics are there. Raises KafkaError INVALID_REQUEST."""
     catalog = context.services.catalog
     if request.topics is None or (context.api_version == 0 and not request.topics):
-        seen = (topic for topic in catalog.topics.values() if _may_see(topic.name, context))
+        seen = (
+            topic
+            for topic in catalog.topics.values()
+            if context.has(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name)
+        )
         return _respond(request, context, [_describe(request, context, topic) for topic in seen])
     targets = _targets(request, context)
     refused = _refused(targets, context)
@@ -136,7 +140,7 @@ def _may_see(name: str, context: Context) -> bool:
 
 
 def _may_create(name: str, context: Context) -> bool:
-    return context.may(AclOperation.CREATE, ResourceType.CLUSTER) or context.may(
+    return context.has(AclOperation.CREATE, ResourceType.CLUSTER) or context.may(
         AclOperation.CREATE, ResourceType.TOPIC, name
     )
 

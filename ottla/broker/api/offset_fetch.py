@@ -58,7 +58,7 @@ def _fetch_permitted(
     asked = None if topics is None else [topic for topic in topics if _may_see(topic.name, context)]
 
     def permitted(response: OffsetFetchResponse) -> OffsetFetchResponse:
-        seen = [topic for topic in response.topics if _may_see(topic.name, context)]
+        seen = [topic for topic in response.topics if _has(topic.name, context)]
         refused = [
             OffsetFetchResponse.OffsetFetchResponseTopic(
                 name=topic.name,
@@ -73,7 +73,7 @@ def _fetch_permitted(
                 ],
             )
             for topic in topics or ()
-            if not _may_see(topic.name, context)
+            if not _has(topic.name, context)
         ]
         return response.replace(topics=seen + refused)
 
@@ -115,7 +115,7 @@ def _permitted(
     """The answer of one group, without topics that the client may not see, and with those that it asked for refused."""
     if answer.error_code:
         return answer
-    seen = [topic for topic in answer.topics if _may_see(topic.name, context)]
+    seen = [topic for topic in answer.topics if _has(topic.name, context)]
     refused = [
         OffsetFetchResponse.OffsetFetchResponseTopics(
             name=topic.name,
@@ -130,10 +130,15 @@ def _permitted(
             ],
         )
         for topic in asked.topics or ()
-        if not _may_see(topic.name, context)
+        if not _has(topic.name, context)
     ]
     return answer.replace(topics=seen + refused)
 
 
 def _may_see(topic: str, context: Context) -> bool:
     return context.may(AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
+
+
+def _has(topic: str, context: Context) -> bool:
+    """The same, of what is in an answer, and of what was asked about before."""
+    return context.has(AclOperation.DESCRIBE, ResourceType.TOPIC, topic)

@@ -67,7 +67,7 @@ class SlowPath:
 
         def handle(request: FetchRequest, context: Context) -> FetchResponse | Pending[FetchResponse]:
             targets = targets_of(request, context.api_version)
-            may_read = reading_rights(request, context, services.authorizer)
+            may_read = reading_rights(request, context.has, services.authorizer)
             read = FetchRead(request, context, services, session, targets, may_read=may_read)
             return answer_or_park(read, services, wait_ms)
 

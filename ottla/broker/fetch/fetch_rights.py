@@ -15,20 +15,18 @@ if TYPE_CHECKING:
     from ottla.protocol.api.fetch import FetchRequest
 
 
-class AsksForRights(Protocol):
-    """A request's `Context`, as far as it is needed here."""
+class Ask(Protocol):
+    """`may` or `has` of a request's `Context`."""
 
-    def may(self, operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME, /) -> bool:
+    def __call__(self, operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME, /) -> bool:
         """Whether the client may do this."""
 
 
-def reading_rights(
-    request: FetchRequest, context: AsksForRights, authorizer: Authorizer | None
-) -> Callable[[str], bool] | None:
+def reading_rights(request: FetchRequest, ask: Ask, authorizer: Authorizer | None) -> Callable[[str], bool] | None:
     """Whether the client may read a topic, by its name; None where everybody may."""
     if authorizer is None:
         return None
     replica_id = request.replica_id if request.replica_state is None else request.replica_state.replica_id
     if replica_id >= 0:
-        return lambda topic: context.may(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
-    return lambda topic: context.may(AclOperation.READ, ResourceType.TOPIC, topic)
+        return lambda topic: ask(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
+    return lambda topic: ask(AclOperation.READ, ResourceType.TOPIC, topic)

@@ -65,7 +65,7 @@ def has_instead(right: tuple[AclOperation, ResourceType], context: Context) -> b
     """Whether the client has the right that makes another one unnecessary."""
     operation, resource_type = right
     if resource_type is ResourceType.CLUSTER:
-        return context.may(operation, resource_type)
+        return context.has(operation, resource_type)
     return context.may_somewhere(operation, resource_type)
 
 
