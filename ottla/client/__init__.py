@@ -45,6 +45,7 @@ from ottla.client.admin_users_results import (
 from ottla.client.consumer import Consumer
 from ottla.client.errors import (
     AbortableTransactionError,
+    AuthenticationFailed,
     BufferExhausted,
     ClientClosed,
     ClientTimeout,
@@ -89,6 +90,7 @@ __all__ = [
     "Admin",
     "AdminError",
     "Assignor",
+    "AuthenticationFailed",
     "BrokerAddress",
     "BufferExhausted",
     "ClientClosed",

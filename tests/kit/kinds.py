@@ -39,6 +39,7 @@ PLACES: Final = {
         "cli/test_waiting.py",
         "client/groups/test_against_broker.py",
         "client/test_against_broker.py",
+        "client/test_against_secured_broker.py",
         "client/test_blocking.py",
         "client/test_blocking_lifecycle.py",
         "client/test_examples.py",
