@@ -36,7 +36,7 @@ def handle(request: DescribeUserScramCredentialsRequest, context: Context) -> De
         infos.setdefault(user, []).append(Info(mechanism=mechanism, iterations=credential.iterations))
     times = Counter([user.name for user in request.users] if request.users else list(infos))
     return DescribeUserScramCredentialsResponse(
-        results=[_result(user, count, infos.get(user, [])) for user, count in times.items()]
+        error_message="", results=[_result(user, count, infos.get(user, [])) for user, count in times.items()]
     )
 
 
@@ -49,5 +49,5 @@ def _result(user: str, times: int, infos: list[Info]) -> Result:
     elif not infos:
         code, text = ErrorCode.RESOURCE_NOT_FOUND, "Attempt to describe a user credential that does not exist: "
     else:
-        return Result(user=user, credential_infos=infos)
+        return Result(user=user, error_message="", credential_infos=infos)  # as Kafka: not null
     return Result(user=user, error_code=code, error_message=text + user, credential_infos=[])
