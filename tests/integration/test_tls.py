@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 from kafka import KafkaConsumer, KafkaProducer
 from kit.broker import BrokerProcess
 from kit.certificates import HOSTS, Certificates, certificates
@@ -269,3 +269,24 @@ def test_a_login_within_tls_says_who_a_client_is(pki: Certificates, tmp_path: Pa
         assert "authentication by PLAIN failed" in broker.output
         assert "falsch" not in broker.output
         assert "geheim" not in broker.output
+
+
+def test_who_the_certificate_names_is_whom_rights_are_given_to(pki: Certificates, tmp_path: Path) -> None:
+    keys = {
+        "listeners": "SSL://127.0.0.1:0",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:alice",
+        "ssl.principal.mapping.rules": "RULE:^CN=(.*?),OU=clients,.*$/$1/, DEFAULT",
+        **pki.server_overrides(client_auth="required"),
+    }
+    with BrokerProcess(tmp_path, keys) as broker:
+        for name, topic in (("bob", "b"), ("alice", "a")):
+            shown = {"ssl.certificate.location": str(pki.client(name).chain)}
+            client = AdminClient({**librdkafka(broker, pki), **shown, "ssl.key.location": str(pki.client(name).key)})
+            (created,) = client.create_topics([NewTopic(topic, 1)]).values()
+            if name == "alice":
+                created.result(TIMEOUT_S)
+                assert sorted(client.list_topics(timeout=TIMEOUT_S).topics) == ["a"]
+            else:
+                with pytest.raises(KafkaException, match="AUTHORIZATION_FAILED"):
+                    created.result(TIMEOUT_S)
