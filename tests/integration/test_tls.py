@@ -230,7 +230,12 @@ def test_what_a_client_has_set_counts_after_a_restart_and_a_changed_file_without
 
 
 def test_clients_that_never_finish_their_handshake_do_not_keep_others_out(pki: Certificates, tmp_path: Path) -> None:
-    keys = {**pki.server_overrides(), "ottla.handshake.timeout.ms": "300", "listeners": "SSL://127.0.0.1:0"}
+    keys = {
+        "listeners": "SSL://127.0.0.1:0",
+        "ottla.handshake.timeout.ms": "300",
+        "socket.listen.backlog.size": "500",
+        **pki.server_overrides(),
+    }
     with BrokerProcess(tmp_path, keys) as broker:
         silent = [socket.create_connection(("127.0.0.1", broker.port), TIMEOUT_S) for _ in range(200)]
         assert shown_name(broker, pki) == "server"
@@ -265,7 +270,7 @@ def test_a_login_within_tls_says_who_a_client_is(pki: Certificates, tmp_path: Pa
         producer.produce("t", bytes(900_000))
         assert producer.flush(TIMEOUT_S) == 0
         with pytest.raises(KafkaException):
-            AdminClient({**client, "sasl.password": "falsch"}).list_topics(timeout=2)
+            AdminClient({**client, "sasl.password": "falsch"}).list_topics(timeout=1)
         assert "authentication by PLAIN failed" in broker.output
         assert "falsch" not in broker.output
         assert "geheim" not in broker.output
