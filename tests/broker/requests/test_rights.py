@@ -1,9 +1,9 @@
-"""Rights that are asked for beside others: lacking them is no denial, and the audit log does not hear of it."""
+"""Rights that are asked for beside others, whose lack is no denial; and producers that get no answers."""
 
 from __future__ import annotations
 
 import pytest
-from kit.exchange import Exchange, make_topic
+from kit.exchange import Exchange, batch, make_topic, produce_request
 from kit.nodes import start_node
 
 from ottla.broker.context import Context
@@ -56,3 +56,21 @@ def test_what_is_left_out_of_a_list_is_no_denial_and_what_is_named_is_one(
     object.__setattr__(node.services, "audit", heard)  # frozen
     Exchange(node).ask(request_, version)
     assert len(heard.denied) == denials, heard.denied
+
+
+@pytest.mark.parametrize("options", [{}, {"transactional_id": "tx"}])
+def test_a_producer_without_answers_learns_that_it_has_no_right_by_the_end_of_its_connection(
+    options: dict[str, str],
+) -> None:
+    node, _, _ = start_node(
+        authorizer_class_name="org.apache.kafka.metadata.authorizer.StandardAuthorizer", super_users="User:nobody"
+    )
+    make_topic(node, "t")
+    client = Exchange(node)
+    records = batch(is_transactional=bool(options), producer_id=7, producer_epoch=0, base_sequence=0)
+    client.send(produce_request("t", records, acks=0, **options), 9)
+    node.settle()
+    assert client.transport.is_closing()
+    partition = node.services.catalog.partition("t", 0)
+    assert partition is not None
+    assert partition.log.log_end_offset == 0
