@@ -31,6 +31,7 @@ def _print_version(context: click.Context, _: click.Parameter, is_asked: bool) -
             "ottla.cli.transactions:transactions",
             "List, describe and abort transactions; find hanging ones.",
         ),
+        "tokens": ("ottla.cli.tokens:tokens", "List, create, renew and expire delegation tokens."),
         "users": ("ottla.cli.users:users", "List, add and delete users (SCRAM)."),
         "configs": ("ottla.cli.configs:configs", "Show and change the configuration of topics, brokers and groups."),
         "acls": ("ottla.cli.acls:acls", "List, add and delete ACLs: who may do what."),

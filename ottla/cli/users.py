@@ -92,7 +92,7 @@ def add(user: str, servers: str, mechanisms: tuple[str, ...], iterations: int, p
     \b
     Examples:
       ottla users add alice
-      ottla users add alice --password-file alice.password --mechanism SCRAM-SHA-512
+      ottla users add alice --password-file alice.pw --mechanism SCRAM-SHA-512
     """
     from ottla.client import ScramCredentialInfo, UserScramCredentialUpsertion
 

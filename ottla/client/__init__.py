@@ -36,6 +36,7 @@ from ottla.client.admin_settings_results import (
     PartitionReassignment,
     ReplicaDescription,
 )
+from ottla.client.admin_token_results import DelegationToken
 from ottla.client.admin_transaction_results import HangingTransaction, TransactionDescription, TransactionListing
 from ottla.client.admin_users_results import (
     ScramCredentialInfo,
@@ -107,6 +108,7 @@ __all__ = [
     "ConsumerInterceptor",
     "ConsumerRecord",
     "CorruptRecords",
+    "DelegationToken",
     "Deliveries",
     "Delivery",
     "ErrorCode",

@@ -20,7 +20,7 @@ from ottla.client.admin_settings_results import (
     QuotaEntity,
     ReplicaDescription,
 )
-from ottla.client.admin_users import UserAdmin
+from ottla.client.admin_tokens import TokenAdmin
 from ottla.client.errors import KafkaError
 from ottla.client.structs import TopicPartition
 from ottla.protocol.api.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
@@ -40,7 +40,7 @@ from ottla.protocol.errors import ErrorCode
 _EXACT, _DEFAULT = 0, 1
 
 
-class SettingsAdmin(UserAdmin):
+class SettingsAdmin(TokenAdmin):
     """See the module; `Admin` is the class for programs."""
 
     # Settings ---------------------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ PLACES: Final = {
         "cli/test_terminal.py",
         "cli/test_tls.py",
         "cli/test_transactions.py",
+        "cli/test_tokens.py",
         "cli/test_users.py",
         "cli/test_waiting.py",
         "client/groups/test_against_broker.py",

@@ -26,6 +26,7 @@ from ottla.client.admin_settings_results import (
     PartitionReassignment,
     QuotaEntity,
 )
+from ottla.client.admin_token_results import DelegationToken
 from ottla.client.admin_transaction_results import HangingTransaction, TransactionDescription, TransactionListing
 from ottla.client.admin_users_results import (
     ScramCredentialInfo,
@@ -411,6 +412,36 @@ class AdminMethods(Twin[AsyncAdmin]):
     def list_partition_reassignments(self) -> dict[TopicPartition, PartitionReassignment]:
         """Return the partitions that are moving between brokers."""
         return self._await(self._inner.list_partition_reassignments())
+
+    def create_delegation_token(
+        self, *, owner: str | None = None, renewers: Iterable[str] = (), max_lifetime_ms: int = -1
+    ) -> DelegationToken:
+        """Create a token for oneself, or for `owner` (`User:alice`); -1 stands for the broker's longest lifetime.
+
+        Raises KafkaError DELEGATION_TOKEN_AUTH_DISABLED, DELEGATION_TOKEN_REQUEST_NOT_ALLOWED (to clients without
+        authentication, or by a token), DELEGATION_TOKEN_AUTHORIZATION_FAILED; ValueError for what is no principal.
+        """
+        return self._await(
+            self._inner.create_delegation_token(owner=owner, renewers=renewers, max_lifetime_ms=max_lifetime_ms)
+        )
+
+    def describe_delegation_tokens(self, owners: Iterable[str] | None = None) -> list[DelegationToken]:
+        """Return the tokens that one may see, with their secrets; or those that `owners` own or may renew."""
+        return self._await(self._inner.describe_delegation_tokens(owners))
+
+    def renew_delegation_token(self, hmac: bytes, period_ms: int = -1) -> int:
+        """Let a token expire in `period_ms` (-1: the broker's default); when that is, in ms since 1970.
+
+        Raises KafkaError DELEGATION_TOKEN_NOT_FOUND, DELEGATION_TOKEN_EXPIRED, DELEGATION_TOKEN_OWNER_MISMATCH.
+        """
+        return self._await(self._inner.renew_delegation_token(hmac, period_ms))
+
+    def expire_delegation_token(self, hmac: bytes, period_ms: int = -1) -> int:
+        """Let a token expire in `period_ms`, or end it at once (-1); when that is, in ms since 1970.
+
+        Raises as `renew_delegation_token`.
+        """
+        return self._await(self._inner.expire_delegation_token(hmac, period_ms))
 
     def describe_user_scram_credentials(
         self, users: Iterable[str] | None = None

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from kit.kafka_json import to_kafka_json
-from kit.rights import cluster, groups, topics, transactions
+from kit.rights import cluster, groups, logins, topics, transactions
 from kit.rights.scene import OF_READ, OPERATIONS, Ask, Scene, acl_creation
 
 from ottla.protocol.api.create_acls import CreateAclsRequest
@@ -25,7 +25,7 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response
 
 GOLDEN_FILE = Path(__file__).parents[2] / "broker" / "security" / "acls" / "kafka-4.1.0.json"
-SCENES: list[Scene] = [*topics.SCENES, *groups.SCENES, *transactions.SCENES, *cluster.SCENES]
+SCENES: list[Scene] = [*topics.SCENES, *groups.SCENES, *transactions.SCENES, *cluster.SCENES, *logins.SCENES]
 PREPARED: list[Ask] = [
     topics.creating("mine", "other"),
     groups.committing("g"),
@@ -37,8 +37,8 @@ PREPARED: list[Ask] = [
 ADMIN = "admin"
 SHOWN = {
     "feature", "groupId", "groupState", "index", "key", "name", "operation", "partition", "partitionId",
-    "partitionIndex", "patternType", "permissionType", "principal", "resourceName", "resourceType", "topic",
-    "topicName", "transactionState", "transactionalId",
+    "partitionIndex", "patternType", "permissionType", "principal", "principalName", "resourceName", "resourceType",
+    "topic", "topicName", "transactionState", "transactionalId",
 }  # fmt: skip
 """Fields that are kept as they are."""
 ONLY_WHETHER = {"configs", "memberId", "members", "records"}

@@ -19,10 +19,10 @@ from ottla.protocol.message import Request
 
 Json = dict[str, Any]
 
-TYPES = {"topic": 2, "group": 3, "cluster": 4, "transactional": 5}
+TYPES = {"topic": 2, "group": 3, "cluster": 4, "transactional": 5, "token": 6, "user": 7}
 OPERATIONS = (
     "READ", "WRITE", "CREATE", "DELETE", "ALTER", "DESCRIBE", "CLUSTER_ACTION", "DESCRIBE_CONFIGS", "ALTER_CONFIGS",
-    "IDEMPOTENT_WRITE",
+    "IDEMPOTENT_WRITE", "CREATE_TOKENS", "DESCRIBE_TOKENS",
 )  # fmt: skip
 OF_READ = 3
 """The number of the first operation in Kafka's `AclOperation`."""

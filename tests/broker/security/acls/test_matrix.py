@@ -14,7 +14,9 @@ from kit.exchange import Exchange
 from kit.nodes import start_node
 from kit.rights.matrix import ADMIN, PREPARED, SCENES, Answers, load, play
 
+from ottla.broker.api import HANDLERS
 from ottla.broker.principal import Principal
+from ottla.protocol.api import ApiKey
 from ottla.protocol.message import Request, Response
 
 DIFFERENT = {
@@ -43,6 +45,7 @@ class NodeStage:
             authorizer_class_name="org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             super_users=f"User:{ADMIN}",
             group_initial_rebalance_delay_ms=0,
+            delegation_token_secret_key="a key",
         )
         self._admin = Exchange(self.node)
 
@@ -81,6 +84,11 @@ def test_answers_are_those_of_kafka(answers: Answers) -> None:
     ]
     assert not unknown, "\n".join([f"{len(unknown)} answers differ", *unknown])
     assert found.keys() >= DIFFERENT.keys(), f"no longer different: {sorted(DIFFERENT.keys() - found.keys())}"
+
+
+def test_every_api_that_is_served_has_a_scene() -> None:
+    before_rights = {ApiKey.SASL_HANDSHAKE.name, ApiKey.SASL_AUTHENTICATE.name}
+    assert {scene.ask.api for scene in SCENES} | before_rights == {key.name for key in HANDLERS}
 
 
 def test_the_recorded_scenes_are_those_that_are_written_down() -> None:
