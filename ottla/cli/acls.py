@@ -69,8 +69,24 @@ def acls() -> None:
 
 def _resource_options(command: _F) -> _F:
     options = [
-        click.option("-t", "--topic", "topics", multiple=True, shell_complete=suggestions.topics, help="A topic."),
-        click.option("-g", "--group", "groups", multiple=True, shell_complete=suggestions.groups, help="A group."),
+        click.option(
+            "-t",
+            "--topic",
+            "topics",
+            multiple=True,
+            metavar="TOPIC",
+            shell_complete=suggestions.topics,
+            help="A topic.",
+        ),
+        click.option(
+            "-g",
+            "--group",
+            "groups",
+            multiple=True,
+            metavar="GROUP",
+            shell_complete=suggestions.groups,
+            help="A group.",
+        ),
         click.option("--transactional-id", "transactional_ids", multiple=True, help="A transactional id."),
         click.option("--delegation-token", "delegation_tokens", multiple=True, help="A delegation token."),
         click.option("--user-principal", "user_principals", multiple=True, help="A user, as a resource."),
@@ -99,7 +115,8 @@ def _named(given: dict[str, Any]) -> Iterator[tuple[ResourceType, str]]:
     type=click.Choice(["any", "match", "literal", "prefixed"]),
     default="any",
     show_default=True,
-    help="match: all that count for a resource of the name.",
+    metavar="TYPE",
+    help="literal, prefixed, any, or match: all that count for a resource of the name.",
 )
 @click.option("--principal", "principals", multiple=True, metavar="User:NAME", help="Only those of this principal.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
@@ -165,7 +182,8 @@ def _print(found: Sequence[Acl], *, as_json: bool) -> None:
     "operations",
     multiple=True,
     type=click.Choice(list(_OPERATIONS), case_sensitive=False),
-    help="What: all, if not given.",
+    metavar="OPERATION",
+    help="What, as read, describe-configs, idempotent-write; all, if not given.",
 )
 @_resource_options
 @click.option(
@@ -174,7 +192,8 @@ def _print(found: Sequence[Acl], *, as_json: bool) -> None:
     type=click.Choice(["literal", "prefixed"]),
     default="literal",
     show_default=True,
-    help="prefixed: names are beginnings of names.",
+    metavar="TYPE",
+    help="literal, or prefixed: names are beginnings of names.",
 )
 @click.option("--producer", is_flag=True, help="What a producer needs: write, describe and create its topics.")
 @click.option("--consumer", is_flag=True, help="What a consumer needs: read and describe its topics, read its groups.")
@@ -196,7 +215,8 @@ def add(
     \b
     Examples:
       ottla acls add --allow-principal User:alice --operation read --topic orders
-      ottla acls add --allow-principal User:app --producer --topic app- --resource-pattern-type prefixed
+      ottla acls add --allow-principal User:app --producer --topic app- \\
+          --resource-pattern-type prefixed
       ottla acls add --deny-principal User:* --deny-host 10.0.0.7 --cluster
     """
     from ottla.client import Acl
@@ -282,7 +302,8 @@ def _shown(resource_type: ResourceType) -> str:
     type=click.Choice(["any", "match", "literal", "prefixed"]),
     default="literal",
     show_default=True,
-    help="match: all that count for a resource of the name.",
+    metavar="TYPE",
+    help="literal, prefixed, any, or match: all that count for a resource of the name.",
 )
 @click.option("--principal", "principals", multiple=True, metavar="User:NAME", help="Only those of this principal.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")

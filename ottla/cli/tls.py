@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 
 from ottla.cli.failures import Failure, file_errors
+from ottla.cli.parameters import Number
 
 AUTHORITY, AUTHORITY_KEY, SERVER = "ca.pem", "ca.key", "server.pem"
 SERVER_PROPERTIES, CLIENT_PROPERTIES = "server.properties", "client.properties"
@@ -46,9 +47,7 @@ def tls() -> None:
     metavar="NAME",
     help="Make a certificate for the client CN=NAME. May be repeated. Without any, clients show no certificate.",
 )
-@click.option(
-    "--days", type=click.IntRange(1, MOST_DAYS), default=365, show_default=True, help="How long all of them hold."
-)
+@click.option("--days", type=Number(1, MOST_DAYS), default=365, show_default=True, help="How long all of them hold.")
 def make(directory: Path, hosts: tuple[str, ...], clients: tuple[str, ...], days: int) -> None:
     """Write to DIRECTORY: ca.pem with the authority that clients trust, server.pem with the broker's key and
     certificate, NAME.pem with those of each client, server.properties and client.properties. Nothing that exists is

@@ -72,10 +72,15 @@ def list_users(servers: str, quiet: bool, as_json: bool) -> None:
     "mechanisms",
     multiple=True,
     type=click.Choice(MECHANISMS, case_sensitive=False),
-    help="Only this mechanism; both where none is named. May be repeated.",
+    metavar="MECHANISM",
+    help="Only SCRAM-SHA-256, or only SCRAM-SHA-512; both where none is named. May be repeated.",
 )
 @click.option(
-    "--iterations", type=Number(LEAST_ITERATIONS, MOST_ITERATIONS), default=LEAST_ITERATIONS, show_default=True
+    "--iterations",
+    type=Number(LEAST_ITERATIONS, MOST_ITERATIONS),
+    default=LEAST_ITERATIONS,
+    show_default=True,
+    help="How often the password is hashed.",
 )
 @click.option(
     "--password-file",
@@ -112,7 +117,10 @@ def add(user: str, servers: str, mechanisms: tuple[str, ...], iterations: int, p
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @bootstrap_server
 @click.option(
-    "--mechanism", type=click.Choice(MECHANISMS, case_sensitive=False), help="Only the credential of this mechanism."
+    "--mechanism",
+    type=click.Choice(MECHANISMS, case_sensitive=False),
+    metavar="MECHANISM",
+    help="Only the credential of this mechanism.",
 )
 def delete(names: tuple[str, ...], servers: str, mechanism: str | None) -> None:
     """Delete the SCRAM credentials of users. Sessions that have begun continue until they end."""

@@ -20,6 +20,7 @@ COMMANDS = (
     "consume",
     "groups",
     "transactions",
+    "tokens",
     "users",
     "configs",
     "acls",
@@ -76,7 +77,7 @@ def test_help_imports_nothing_that_only_commands_need() -> None:
 @pytest.mark.parametrize(
     ("words", "incomplete", "completions"),
     [
-        ([], "to", ["topics"]),
+        ([], "to", ["topics", "tokens"]),
         (["topics"], "", ["create", "list", "describe", "alter", "delete"]),
         (["consume", "t"], "--from", ["--from-beginning"]),
         (["sreve"], "x", []),
