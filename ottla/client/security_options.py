@@ -52,6 +52,7 @@ class SecurityKeywords(TypedDict, total=False):
     sasl_oauthbearer_token: str | TokenFunction
     sasl_oauthbearer_token_endpoint_url: str
     sasl_oauthbearer_scope: str
+    sasl_login_callback_handler_class: str
     ssl_truststore_location: str
     ssl_truststore_type: str
     ssl_truststore_password: str
@@ -91,6 +92,8 @@ class SecurityOptions:
     `clientId` and `clientSecret` of an OAuthBearerLoginModule in `sasl_jaas_config`."""
     sasl_oauthbearer_scope: str = text("")
     """The scope that a server is asked for."""
+    sasl_login_callback_handler_class: str = text("")
+    """Java's OAuthBearerLoginCallbackHandler, which fetches tokens; known so that a file of Java's clients works."""
     ssl_truststore_location: str = text("")
     """The file of the authorities that are trusted, PEM or PKCS12; without one the system's. Also `ssl_ca_location`,
     `ssl_cafile`."""

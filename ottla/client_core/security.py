@@ -42,6 +42,7 @@ DEFAULTS: Mapping[str, str] = {
     "sasl.oauthbearer.token": "",
     "sasl.oauthbearer.token.endpoint.url": "",
     "sasl.oauthbearer.scope": "",
+    "sasl.login.callback.handler.class": "",
 }
 """Every option that is read, with its default. `ssl.key.location`, `sasl.username`, `sasl.password` (librdkafka's) and
 `sasl.oauthbearer.token` are none of Java's."""
@@ -61,6 +62,8 @@ SECRET = frozenset(
 
 _MODULES = {PLAIN: "PlainLoginModule", OAUTHBEARER: "OAuthBearerLoginModule"} | dict.fromkeys(SCRAM, "ScramLoginModule")
 _EXTENSION_PREFIX = "extension_"
+_TOKEN_FETCHER = "OAuthBearerLoginCallbackHandler"
+"""The class by which Java fetches tokens: files for Java's clients name it, and here it is what is done anyway."""
 
 
 class SecurityProblem(ValueError):
@@ -182,6 +185,11 @@ def _checked(login: Login, option: str) -> Login:
 def _bearer(
     protocol: str, tls: TlsSettings | None, values: Mapping[str, str], entry: JaasEntry | None, brings_token: bool
 ) -> Security:
+    fetcher = values["sasl.login.callback.handler.class"]
+    if fetcher and fetcher.rpartition(".")[2] != _TOKEN_FETCHER:
+        raise SecurityProblem(
+            "sasl.login.callback.handler.class", f"names code of Java; only {_TOKEN_FETCHER} is known"
+        )
     options = {} if entry is None else entry.options
     extensions = {
         name.removeprefix(_EXTENSION_PREFIX): value

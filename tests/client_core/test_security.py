@@ -109,6 +109,15 @@ def test_a_token_is_given_or_fetched_from_a_file_or_a_server():
     assert source.url == "file:///run/token"
     jaas = f'{BEARER_JAAS} clientId="me" clientSecret="s3cret" scope="logs" extension_x="y";'
     found = sasl("OAUTHBEARER", sasl_jaas_config=jaas, sasl_oauthbearer_token_endpoint_url="https://id.example/token")
+    java = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
+    assert found == sasl(
+        "OAUTHBEARER",
+        sasl_jaas_config=jaas,
+        sasl_oauthbearer_token_endpoint_url="https://id.example/token",
+        sasl_login_callback_handler_class=java,
+    )
+    with pytest.raises(SecurityProblem, match="names code of Java"):
+        sasl("OAUTHBEARER", sasl_oauthbearer_token="abc", sasl_login_callback_handler_class="com.example.Mine")
     assert (found.token_source.client_id, found.token_source.scope) == ("me", "logs")
     assert found.login.extensions == {"x": "y"}
     assert found.with_token(" abc\n").token == "abc"
