@@ -60,7 +60,8 @@ def make_context(keys: TlsKeys, wrong: Wrong) -> MadeContext:
 
 def _context(keys: TlsKeys, entry: KeyEntry, trusted: str, choice: Choice, wrong: Wrong) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE | ssl.OP_NO_TICKET
+    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET
+    context.options |= ssl.OP_CIPHER_SERVER_PREFERENCE
     context.minimum_version, context.maximum_version = choice.lowest, choice.highest
     context.num_tickets = 0
     if choice.suites:
