@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pickle
+import re
 import socket
 import ssl
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -46,10 +48,11 @@ SASL = {
 @pytest.fixture(scope="module")
 def secured_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     overrides = {
-        "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+        "listeners": "SASL_PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0",
         "sasl.enabled.mechanisms": "PLAIN",
         "listener.name.sasl_plaintext.plain.sasl.jaas.config": SERVER,
         "connections.max.reauth.ms": "2000",
+        **certificates().server_overrides(client_auth="required"),
     }
     with BrokerProcess(tmp_path_factory.mktemp("secured"), overrides) as running:
         yield running
@@ -219,3 +222,29 @@ def test_spark_writes_and_reads_with_a_login_and_shows_no_secret(
     shown += str(failed.value) + shown_by_the_ui(spark)
     assert SECRET not in shown
     assert KEY not in shown
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+def test_spark_writes_and_reads_by_tls_with_a_certificate(spark: SparkSession, secured_broker: BrokerProcess) -> None:
+    register(spark)
+    topic = f"tls-{uuid.uuid4().hex[:8]}"
+    options = {
+        "kafka.bootstrap.servers": f"localhost:{tls_port_of(secured_broker)}",
+        "kafka.security.protocol": "SSL",
+        "kafka.ssl.truststore.location": str(certificates().ca),
+        "kafka.ssl.keystore.location": str(certificates().client("alice").store),
+    }
+    rows = spark.range(1000).selectExpr("CAST(id AS STRING) AS value")
+    rows.write.format("ottla").options(**options, topic=topic).mode("append").save()
+    frame = spark.read.format("ottla").options(**options, subscribe=topic).load()
+    read = frame.selectExpr("CAST(value AS STRING)").collect()
+    assert sorted(int(row.value) for row in read) == list(range(1000))
+
+
+def tls_port_of(broker: BrokerProcess) -> int:
+    deadline = time.monotonic() + 30
+    while not (found := re.findall(r"listening on SSL://\S+?:(\d+)", broker.output)):
+        assert time.monotonic() < deadline, broker.output
+        time.sleep(0.01)  # it is the second listener, and `broker.port` the first one's
+    return int(found[-1])
