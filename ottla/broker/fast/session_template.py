@@ -26,12 +26,14 @@ import struct
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from copy import copy
+from operator import attrgetter
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.fast.fetch_templates import most_bytes
 from ottla.broker.fast.parked_templates import ParkedSessionFetch
 from ottla.broker.fast.session_answer import session_answer
+from ottla.broker.fetch.fetch_rights import reading_rights
 from ottla.broker.runtime.metrics import FIRST_BUCKET_US, REQUEST_BUCKETS_US
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.headers import encode_request_header
@@ -66,6 +68,7 @@ _ONE_NAMED = struct.Struct(">b16sbiiq17sb")  # one topic with one partition, as 
 _ONE_COUNT = 2  # as compact arrays have it: one more
 _REST = struct.Struct(">iqib")  # last fetched epoch, log start offset, max bytes, no tags
 _LARGEST_COUNT_BYTE = 127
+_LIMITS = attrgetter("replica_id", "max_wait_ms", "min_bytes", "max_bytes", "isolation_level", "rack_id")
 _NONE_NAMED: dict[int, tuple[FetchTarget, int, bytes]] = {}
 
 NO_RECORDS = memoryview(b"")
@@ -89,6 +92,7 @@ class SessionTemplate:
         "_least_bytes",
         "_max_bytes",
         "_may_park",
+        "_may_read",
         "_meter",
         "_middle",
         "_named",
@@ -152,6 +156,7 @@ class SessionTemplate:
         self._max_bytes = min(request.max_bytes, most_bytes(context.connection, self._services))
         self.min_bytes = max(min(request.min_bytes, self._max_bytes), 1)
         self._committed_only = request.isolation_level == READ_COMMITTED
+        self._may_read = reading_rights(request, context.has, self._services.authorizer)
         self._meter = meter_of(0)
         plain = copy(request)
         plain.topics, plain.forgotten_topics_data = [], []
@@ -188,7 +193,10 @@ class SessionTemplate:
         self._placed_front, self._unpack_frame = layout
 
     def _find_targets(self) -> None:
-        """Find what is behind the targets of the session; nothing, if one of them may not be answered here."""
+        """Find what is behind the targets of the session; nothing, if one of them may not be answered here.
+
+        Nor if the client may not read one: a request that was refused, or another client, may have brought it in.
+        """
         session = self.session
         self._changes = session.changes
         self._found.clear()
@@ -206,6 +214,7 @@ class SessionTemplate:
                 isinstance(topic_id, str)
                 or partition is None
                 or partition.is_closed
+                or (self._may_read is not None and not self._may_read(partition.topic))
                 or target.last_fetched_epoch >= 0
                 or target.current_leader_epoch not in (NO_EPOCH, partition.leader_epoch)
             ):
@@ -381,16 +390,7 @@ class SessionTemplate:
 
 def _limits(request: FetchRequest, context: Context) -> tuple[object, ...]:
     """What a request says of itself, and a session does not remember."""
-    return (
-        context.api_version,
-        context.client_id,
-        request.replica_id,
-        request.max_wait_ms,
-        request.min_bytes,
-        request.max_bytes,
-        request.isolation_level,
-        request.rack_id,
-    )
+    return context.api_version, context.client_id, *_LIMITS(request)
 
 
 def learnable_session(request: FetchRequest, version: int, services: ApiServices) -> FetchSession | None:

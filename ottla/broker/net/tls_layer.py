@@ -30,6 +30,9 @@ ENCIPHER_BYTES = 64 << 10
 """So much of an answer is enciphered at a time."""
 UNSENT_BYTES = 128 << 10
 """So much ciphertext may wait in the socket's transport before no more is made."""
+MOST_UNSENT_BYTES = 256 << 10
+"""A client that lets TLS itself answer more and more, by asking for new keys (KeyUpdate), and takes none of it is ended
+here: nothing else bounds what waits for it."""
 HANDSHAKE = 0x16
 """The first byte of a TLS connection: the record type of a ClientHello."""
 _HTTP_METHODS = (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"DELE", b"CONN", b"PRI ")
@@ -265,8 +268,13 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
 
     def _flush(self) -> None:
         """Send what TLS itself has to say."""
-        if self._outgoing.pending and self._transport is not None and not self._transport.is_closing():
-            self._transport.write(self._outgoing.read())
+        transport = self._transport
+        if not self._outgoing.pending or transport is None or transport.is_closing():
+            return
+        transport.write(self._outgoing.read())
+        if transport.get_write_buffer_size() > MOST_UNSENT_BYTES:
+            self.connection.pipeline.close("TLS: it asks for new keys again and again, and takes no answer")
+            self.abort()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """From how many waiting bytes on the connection is asked to write no more. It may again when none wait."""
