@@ -25,10 +25,29 @@ PRINTED = {
         + "\n59 records behind the end\n"
     ),
 }
+OF_ITS_OWN_BROKER = {
+    "secured.py": (
+        "alice sees []\nalice sees ['example-secured']\n"
+        "alice reads: for those who may read it\nwith a wrong password: refused\n"
+    )
+}
 
 
 @pytest.mark.parametrize("name", PRINTED)
 def test_an_example_prints_what_it_should(broker, name):
-    command = [sys.executable, str(EXAMPLES / name), broker.bootstrap]
+    assert run(name, broker.bootstrap) == (0, PRINTED[name], "")
+
+
+@pytest.mark.parametrize("name", OF_ITS_OWN_BROKER)
+def test_an_example_with_a_broker_of_its_own_prints_what_it_should(name):
+    assert run(name) == (0, OF_ITS_OWN_BROKER[name], "")
+
+
+def test_every_example_is_run():
+    assert {path.name for path in EXAMPLES.glob("*.py")} == PRINTED.keys() | OF_ITS_OWN_BROKER.keys()
+
+
+def run(name, *arguments):
+    command = [sys.executable, str(EXAMPLES / name), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, PRINTED[name], "")
+    return done.returncode, done.stdout, done.stderr
