@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 FIRST_VERSION_WITH_IDS = 6
 FIRST_VERSION_WITH_DELETION_DISABLED = 3
 ZERO_ID = UUID(int=0)
+UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 NEEDS = (
     Need(
@@ -84,6 +85,9 @@ def _refusal(target: str | UUID, context: Context) -> TopicResult | None:
         return None
     may_see = context.may(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
     may_delete = topic is None or context.may(AclOperation.DELETE, ResourceType.TOPIC, name)
+    if topic is None and may_see and not context.has(AclOperation.DELETE, ResourceType.TOPIC, name):
+        # Not handed on: there may be one by the time that the deletion has its turn.
+        return TopicResult(name, error_code=UNKNOWN, error_message=UNKNOWN.message)
     if may_delete and (may_see or isinstance(target, UUID)):
         return None
     error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
