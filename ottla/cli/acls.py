@@ -95,6 +95,32 @@ def _resource_options(command: _F) -> _F:
     return reduce(lambda made, option: option(made), reversed(options), command)
 
 
+def _entry_options(command: _F) -> _F:
+    options = [
+        click.option(
+            "--allow-principal", "allowed", multiple=True, metavar="User:NAME", help="Who may; User:* is everybody."
+        ),
+        click.option("--deny-principal", "denied", multiple=True, metavar="User:NAME", help="Who may not."),
+        click.option(
+            "--allow-host", "allowed_hosts", multiple=True, metavar="ADDRESS", help="From where: any, if not given."
+        ),
+        click.option("--deny-host", "denied_hosts", multiple=True, metavar="ADDRESS", help="From where not."),
+        click.option(
+            "--operation",
+            "operations",
+            multiple=True,
+            type=click.Choice(list(_OPERATIONS), case_sensitive=False),
+            metavar="OPERATION",
+            help="What, as read, describe-configs, idempotent-write; all, if not given.",
+        ),
+        click.option("--producer", is_flag=True, help="What a producer needs: write, describe and create its topics."),
+        click.option(
+            "--consumer", is_flag=True, help="What a consumer needs: read and describe its topics, read its groups."
+        ),
+    ]
+    return reduce(lambda made, option: option(made), reversed(options), command)
+
+
 def _named(given: dict[str, Any]) -> Iterator[tuple[ResourceType, str]]:
     """The resources that the options name."""
     for option, resource_type in _RESOURCES.items():
@@ -173,18 +199,7 @@ def _print(found: Sequence[Acl], *, as_json: bool) -> None:
 
 
 @click.command()
-@click.option("--allow-principal", "allowed", multiple=True, metavar="User:NAME", help="Who may; User:* is everybody.")
-@click.option("--deny-principal", "denied", multiple=True, metavar="User:NAME", help="Who may not.")
-@click.option("--allow-host", "allowed_hosts", multiple=True, metavar="ADDRESS", help="From where: any, if not given.")
-@click.option("--deny-host", "denied_hosts", multiple=True, metavar="ADDRESS", help="From where not.")
-@click.option(
-    "--operation",
-    "operations",
-    multiple=True,
-    type=click.Choice(list(_OPERATIONS), case_sensitive=False),
-    metavar="OPERATION",
-    help="What, as read, describe-configs, idempotent-write; all, if not given.",
-)
+@_entry_options
 @_resource_options
 @click.option(
     "--resource-pattern-type",
@@ -195,21 +210,8 @@ def _print(found: Sequence[Acl], *, as_json: bool) -> None:
     metavar="TYPE",
     help="literal, or prefixed: names are beginnings of names.",
 )
-@click.option("--producer", is_flag=True, help="What a producer needs: write, describe and create its topics.")
-@click.option("--consumer", is_flag=True, help="What a consumer needs: read and describe its topics, read its groups.")
 @bootstrap_server
-def add(
-    servers: str,
-    allowed: Sequence[str],
-    denied: Sequence[str],
-    allowed_hosts: Sequence[str],
-    denied_hosts: Sequence[str],
-    operations: Sequence[str],
-    pattern: str,
-    producer: bool,
-    consumer: bool,
-    **given: Any,
-) -> None:
+def add(servers: str, pattern: str, **given: Any) -> None:
     """Add ACLs: each principal, host, operation and resource with each other.
 
     \b
@@ -221,6 +223,34 @@ def add(
     """
     from ottla.client import Acl
 
+    kind = PatternType[pattern.upper()]
+    made = [
+        Acl(
+            *resource,
+            principal=who,
+            operation=operation,
+            permission=permission,
+            host=host,
+            pattern_type=PatternType.LITERAL if resource[0] is ResourceType.CLUSTER else kind,
+        )
+        for resource, operation, permission, who, host in _entries(**given)
+    ]
+    with_admin(servers, "ottla-acls", lambda admin: admin.create_acls(made))
+    for one in made:
+        click.echo(f"added: {one}")
+
+
+def _entries(
+    allowed: Sequence[str],
+    denied: Sequence[str],
+    allowed_hosts: Sequence[str],
+    denied_hosts: Sequence[str],
+    operations: Sequence[str],
+    producer: bool,
+    consumer: bool,
+    **given: Any,
+) -> list[tuple[tuple[ResourceType, str], AclOperation, PermissionType, str, str]]:
+    """What the options of `_entry_options` and `_resource_options` stand for; at least one."""
     whom = [(PermissionType.ALLOW, who, host) for who in allowed for host in allowed_hosts or (WILDCARD,)]
     whom += [(PermissionType.DENY, who, host) for who in denied for host in denied_hosts or (WILDCARD,)]
     if not whom:
@@ -238,22 +268,7 @@ def add(
         chosen = [_OPERATIONS[name.lower()] for name in operations] or [AclOperation.ALL]
         rights = [(resource, operation) for resource in resources for operation in chosen]
         _check_operations(rights)
-    kind = PatternType[pattern.upper()]
-    made = [
-        Acl(
-            *resource,
-            principal=who,
-            operation=operation,
-            permission=permission,
-            host=host,
-            pattern_type=PatternType.LITERAL if resource[0] is ResourceType.CLUSTER else kind,
-        )
-        for resource, operation in rights
-        for permission, who, host in whom
-    ]
-    with_admin(servers, "ottla-acls", lambda admin: admin.create_acls(made))
-    for one in made:
-        click.echo(f"added: {one}")
+    return [(*right, *one) for right in rights for one in whom]
 
 
 def _rights_of_clients(
@@ -295,6 +310,7 @@ def _shown(resource_type: ResourceType) -> str:
 
 
 @click.command()
+@_entry_options
 @_resource_options
 @click.option(
     "--resource-pattern-type",
@@ -305,19 +321,21 @@ def _shown(resource_type: ResourceType) -> str:
     metavar="TYPE",
     help="literal, prefixed, any, or match: all that count for a resource of the name.",
 )
-@click.option("--principal", "principals", multiple=True, metavar="User:NAME", help="Only those of this principal.")
+@click.option("--principal", "principals", multiple=True, metavar="User:NAME", help="All of this principal.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @bootstrap_server
 def delete(servers: str, pattern: str, principals: Sequence[str], yes: bool, **given: Any) -> None:
     """Delete the ACLs of the resources and principals that are named, after a question.
 
+    With the options of add, those ACLs are deleted which add makes of the
+    same options.
+
     \b
-    Example:
+    Examples:
       ottla acls delete --topic orders --principal User:alice
+      ottla acls delete --topic orders --deny-principal User:bob --operation read
     """
-    if not principals and not list(_named(given)):
-        raise click.UsageError("Name a resource or a principal: without them all ACLs would be deleted.")
-    filters = list(_filters(given, pattern, principals))
+    filters = list(_doomed(pattern, principals, given))
     if not yes:
 
         async def found(admin: Any) -> list[Acl]:
@@ -335,3 +353,20 @@ def delete(servers: str, pattern: str, principals: Sequence[str], yes: bool, **g
         click.echo(f"deleted: {one}")
     if not gone:
         click.echo("no ACL matches", err=True)
+
+
+_ENTRY_OPTIONS = ("allowed", "denied", "allowed_hosts", "denied_hosts", "operations", "producer", "consumer")
+
+
+def _doomed(pattern: str, principals: Sequence[str], given: dict[str, Any]) -> Iterator[AclFilter]:
+    from ottla.client import AclFilter
+
+    if not any(given[option] for option in _ENTRY_OPTIONS):
+        if not principals and not list(_named(given)):
+            raise click.UsageError("Name a resource or a principal: without them all ACLs would be deleted.")
+        yield from _filters(given, pattern, principals)
+        return
+    if principals:
+        raise click.UsageError("--principal does not go with the options of add: it stands for all of its ACLs.")
+    for resource, operation, permission, who, host in _entries(**given):
+        yield AclFilter(*resource, PatternType[pattern.upper()], who, host, operation, permission)

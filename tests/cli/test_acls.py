@@ -65,6 +65,28 @@ def test_acls_are_added_listed_and_deleted_after_a_question(empty: BrokerProcess
     assert run(empty, "delete -t orders -y").stderr == "no ACL matches\n"
 
 
+def test_delete_takes_what_add_took_and_leaves_all_others(empty: BrokerProcess) -> None:
+    read = "--allow-principal User:alice --operation read --topic orders"
+    run(empty, f"add {read}")
+    run(empty, "add --deny-principal User:alice --operation read --topic orders")
+    run(empty, "add --allow-principal User:alice --operation write --topic orders")
+    run(empty, "add --allow-principal User:alice --allow-host 10.0.0.7 --operation read --topic orders")
+    run(empty, f"add {read} --resource-pattern-type prefixed")
+    assert run(empty, f"delete {read} -y").stdout == "deleted: User:alice may READ TOPIC orders\n"
+    assert {(row["operation"], row["permission"], row["host"], row["pattern"]) for row in listed(empty)} == {
+        ("read", "deny", "*", "literal"),
+        ("write", "allow", "*", "literal"),
+        ("read", "allow", "10.0.0.7", "literal"),
+        ("read", "allow", "*", "prefixed"),
+    }
+    assert run(empty, f"delete {read} -y").stderr == "no ACL matches\n"
+    gone = run(empty, "delete --deny-principal User:alice --operation read --topic orders -y").stdout
+    assert gone.count("deleted") == 1
+    client = "--allow-principal User:app --producer --topic app"
+    run(empty, f"add {client}")
+    assert run(empty, f"delete {client} -y").stdout.count("deleted") == 3
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
@@ -98,6 +120,8 @@ def test_options_stand_for_the_operations_that_kafka_acls_gives(
         ("add --allow-principal User:a --producer -t t --cluster", "nothing to do with a cluster"),
         ("add --allow-principal User:a --operation create -g g", "create does not go with a group"),
         ("delete -y", "all ACLs would be deleted"),
+        ("delete -y --operation read --topic orders", "Give --allow-principal or --deny-principal"),
+        ("delete -y --allow-principal User:alice --principal User:alice -t orders", "--principal does not go with"),
     ],
 )
 def test_what_makes_no_sense_is_refused_before_anything_is_asked(
