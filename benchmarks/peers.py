@@ -12,6 +12,9 @@ which {port} and {directory} are filled in:
 
     scripts/bench-peers --peer 'NAME=PROGRAM --listen 127.0.0.1:{port} --data {directory}'
 
+The rows of security (`--only TLS`, `SCRAM`, `ACLs`, `quotas`; `secured.py`) have a client in Python, which has TLS and
+SASL: their rates and latencies are that client's, their CPU the broker's.
+
 A JVM compiles while it runs: each broker gets `--warm` rounds of every workload that are not counted.
 """
 
@@ -28,6 +31,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+import secured
 import servers
 from first_produce import first_produce
 from tabulate import tabulate
@@ -144,6 +148,7 @@ def compare(brokers: list[Contender], options: argparse.Namespace) -> int:
                 name = ""
         print(f"done: {workload.name}", file=sys.stderr)
     rows += _transaction_rows(brokers, options)
+    rows += _secured_rows(brokers, options)
     headers = ["workload", "broker", "CPU us/request", "CPU / Ottla's", "requests/s", "MB/s", "p50 us", "p99 us"]
     print(tabulate(rows, headers=headers, disable_numparse=True))
     return 0
@@ -176,6 +181,33 @@ def _transaction_rows(brokers: list[Contender], options: argparse.Namespace) -> 
                     rows.append([name, broker, *_figures(results[broker], results[next(iter(servers_of))])])
                     name = ""
                 print(f"done: {load.name}", file=sys.stderr)
+    return rows
+
+
+def _secured_rows(brokers: list[Contender], options: argparse.Namespace) -> list[list[str]]:
+    """Security's rows: Ottla beside Apache Kafka with `page-cache`, both with the same settings. A log-in is a request
+    of its row.
+    """
+    rows: list[list[str]] = []
+    with secured.settings(options.only) as found:
+        for setting in found:
+            keys = dict(setting.keys)
+            with contextlib.ExitStack() as running:
+                servers_of = {"ottla page-cache": running.enter_context(servers.Ottla("page-cache", keys))}
+                if any(one.name == "kafka page-cache" for one in brokers):
+                    kafka = servers.Kafka(is_syncing=False, overrides=keys)
+                    servers_of["kafka page-cache"] = running.enter_context(kafka)
+                for server in servers_of.values():
+                    secured.prepare(server, setting)
+                for load in setting.loads:
+                    results = secured.rounds_of(
+                        load, servers_of, setting, rounds=options.rounds, warm=options.warm, scale=options.scale
+                    )
+                    name = load.name
+                    for broker, figures in results.items():
+                        rows.append([name, broker, *_figures(figures, results["ottla page-cache"])])
+                        name = ""
+                    print(f"done: {load.name}", file=sys.stderr)
     return rows
 
 

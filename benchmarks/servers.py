@@ -239,7 +239,9 @@ class Kafka(Command):
 
     stop_s = 70  # killed, the script would leave the virtual machine behind, for which it waits a minute
 
-    def __init__(self, *, is_syncing: bool, directory: Path | None = None) -> None:
+    def __init__(
+        self, *, is_syncing: bool, directory: Path | None = None, overrides: dict[str, str] | None = None
+    ) -> None:
         words = [
             sys.executable,
             str(HERE.parent / "scripts" / "interop" / "apache-kafka"),
@@ -248,6 +250,7 @@ class Kafka(Command):
             "--heap=1g",
             "--override=message.max.bytes=8388608",
         ]
+        words += [f"--override={key}={value}" for key, value in (overrides or {}).items()]
         if is_syncing:
             words.append("--override=log.flush.interval.messages=1")
         super().__init__("kafka sync" if is_syncing else "kafka page-cache", words)
