@@ -57,12 +57,16 @@ SESSION = "fetch 64 KB, in a session of one partition"
 LARGE = "produce 1 MB, received in two parts"
 TAIL = "a record to a consumer that waits at the end"
 """The Produce, the answer to the Fetch that was parked, and the consumer's next Fetch, which parks."""
+WITH_ACLS = "produce 100 B, 1 in flight, with 1,000 ACLs"
+"""Two of them are the client's."""
+ACLS = 1_000
 PART_BYTES = 600_000
 """A socket has a large frame in so many bytes at a time, about: the second read ends with the frame."""
 WORKLOADS = {
     "produce 16 KB, 5 in flight": (16_384, 5, False),
     IDEMPOTENT: (16_384, 5, False),
     "produce 100 B, 1 in flight": (170, 1, False),
+    WITH_ACLS: (170, 1, False),
     LARGE: (1_000_000, 1, False),
     "fetch 64 KB, 1 in flight": (65_536, 1, True),
     SESSION: (65_536, 1, True),
@@ -102,7 +106,7 @@ def turns(workload: str, count: int, *, is_idle: bool) -> None:
     produce = frames.produce_exchange(TOPIC, batch, ACKS_ALL).frame
     nowhere = memoryview(bytearray(len(produce)))
     full, cleared = bytearray(EVICTED_BYTES), memoryview(bytearray(EVICTED_BYTES))
-    with _broker() as (node, connect):
+    with _broker(has_acls=workload == WITH_ACLS) as (node, connect):
         connection = connect()
 
         def place(data: bytes) -> int:
@@ -187,7 +191,7 @@ def _asked(workload: str, node: Any) -> list[bytes]:
 
 
 @contextlib.contextmanager
-def _broker() -> Iterator[tuple[Any, Callable[[], Any]]]:
+def _broker(*, has_acls: bool = False) -> Iterator[tuple[Any, Callable[[], Any]]]:
     """A node with a topic, and what makes a connection; the answers of all go to one socket."""
     from ottla.broker.catalog.catalog import NewTopic
     from ottla.broker.net.connections import Connections
@@ -203,9 +207,14 @@ def _broker() -> Iterator[tuple[Any, Callable[[], Any]]]:
     reader = subprocess.Popen(["cat"], stdin=theirs.fileno(), stdout=subprocess.DEVNULL)
     theirs.close()
     with tempfile.TemporaryDirectory(prefix="ottla-bench-") as directory:
-        node = Node(BrokerConfig.of({"log.dirs": directory, "ottla.acks.all": "page-cache"}))
+        settings = {"log.dirs": directory, "ottla.acks.all": "page-cache"}
+        if has_acls:
+            settings["authorizer.class.name"] = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+        node = Node(BrokerConfig.of(settings))
         node.start()
         node.services.catalog.create_topics([NewTopic(TOPIC, 1)], lambda _: None)
+        if has_acls:
+            node.services.catalog.settings.create_acls(_acls(), lambda _: None)
         node.settle()
         connections = Connections(node.services, node.dispatcher, sends_maps=True)
 
@@ -217,6 +226,17 @@ def _broker() -> Iterator[tuple[Any, Callable[[], Any]]]:
         yield node, connect
     ours.close()
     reader.wait()
+
+
+def _acls() -> list[Any]:
+    from ottla.broker.metadata.acls import Acl
+    from ottla.protocol.acls import AclOperation, PatternType, PermissionType, ResourceType
+
+    may = (AclOperation.READ, AclOperation.WRITE)
+    kind, whole, allow = ResourceType.TOPIC, PatternType.LITERAL, PermissionType.ALLOW
+    own = [Acl(kind, TOPIC, whole, "User:ANONYMOUS", "*", one, allow) for one in may]
+    others = range(ACLS - len(own))
+    return own + [Acl(kind, f"topic-{at}", whole, f"User:user-{at % 100}", "*", may[at % 2], allow) for at in others]
 
 
 def _at(exchange: frames.Exchange, offset: int) -> bytes:
@@ -306,6 +326,8 @@ def main() -> int:
         if options.only not in workload:
             continue
         for name, tree in trees.items():
+            if tree != HERE.parent.resolve() and f'"{workload}"' not in (tree / "benchmarks/cold_lines.py").read_text():
+                continue  # it came later than that tree
             instructions, code, data = per_turn(tree, workload)
             rows.append([workload if name == "this" else "", name, instructions, code, data, code + data])
         print(f"done: {workload}", file=sys.stderr)

@@ -193,7 +193,8 @@ def _secured_rows(brokers: list[Contender], options: argparse.Namespace) -> list
         for setting in found:
             keys = dict(setting.keys)
             with contextlib.ExitStack() as running:
-                servers_of = {"ottla page-cache": running.enter_context(servers.Ottla("page-cache", keys))}
+                servers_of: dict[str, servers.Server] = {}
+                servers_of["ottla page-cache"] = running.enter_context(servers.Ottla("page-cache", keys))
                 if any(one.name == "kafka page-cache" for one in brokers):
                     kafka = servers.Kafka(is_syncing=False, overrides=keys)
                     servers_of["kafka page-cache"] = running.enter_context(kafka)

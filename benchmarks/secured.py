@@ -96,6 +96,8 @@ def _tls(folder: Path) -> Setting:
             SPEAKS: "CONTROLLER:PLAINTEXT,PLAINTEXT:SSL",
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": str(store),
+            "ssl.truststore.type": "PEM",  # Kafka's start wants to be a client of itself
+            "ssl.truststore.location": str(trusted),
         },
         Access(ssl.create_default_context(cafile=str(trusted))),
         {"security_protocol": "SSL", "ssl_ca_location": str(trusted)},

@@ -79,7 +79,9 @@ class Wire:
         conversation = converse(login, f"{time.perf_counter_ns():x}")
         token = next(conversation)
         while True:
-            answer = self._ask(SaslAuthenticateRequest(auth_bytes=token), SaslAuthenticateResponse, AUTHENTICATE_VERSION)
+            answer = self._ask(
+                SaslAuthenticateRequest(auth_bytes=token), SaslAuthenticateResponse, AUTHENTICATE_VERSION
+            )
             if answer.error_code:
                 raise Refused(f"{ErrorCode.of(answer.error_code).name} {answer.error_message or ''}")
             try:
