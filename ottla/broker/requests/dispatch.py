@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ottla.broker.context import Context
 from ottla.broker.fast.hot_path import learn
 from ottla.broker.requests.chunks import handle_in_chunks, split_of
+from ottla.broker.requests.gate import shown
 from ottla.broker.runtime.in_flight_request import CloseConnection, InFlightRequest
 from ottla.broker.runtime.pending import Pending
 from ottla.protocol.api import ApiKey
@@ -73,7 +74,9 @@ class RequestDispatcher:
         try:
             request = decode(admission.request, frame, version, position)
         except MalformedMessage as error:
-            raise CloseConnection(f"malformed {admission.name} v{version} of client {client_id!r}: {error}") from error
+            raise CloseConnection(
+                f"malformed {admission.name} v{version} of client {shown(client_id)}: {error}"
+            ) from error
         context = Context(
             self._services,
             api_key,

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("ottla.dispatch")
 
 _SIZE = struct.Struct(">i")
+LONGEST_SHOWN_ID = 100
 
 Meters: TypeAlias = "Callable[[str, int, int], RequestMeter]"
 """Gives the meter of the requests of an API, by its name, their version and the error code of their answers."""
@@ -181,7 +182,7 @@ class Gate:
         else:
             code, message = ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.UNKNOWN_SERVER_ERROR.message
             name, version = admission.name, admission.version
-            LOG.error("bug: %s v%d of client %r failed", name, version, context.client_id, exc_info=error)
+            LOG.error("bug: %s v%d of client %s failed", name, version, shown(context.client_id), exc_info=error)
         response = admission.api.refused(request, admission.version, code, message)
         if response is None:
             raise CloseConnection(f"{admission.name} failed and can have no answer: {code.name}: {message}")
@@ -208,11 +209,18 @@ class Gate:
             self._meters("ApiVersions", 0, ErrorCode.UNSUPPORTED_VERSION).note(0, 1)
             return _framed(response_header(api_key, 0, correlation_id), encode_buffers(response, 0))
         if versions is None:
-            raise CloseConnection(f"client {client_id!r} sent API key {api_key} v{version}, which is not served")
+            raise CloseConnection(f"client {shown(client_id)} sent API key {api_key} v{version}, which is not served")
         raise CloseConnection(
-            f"client {client_id!r} sent {REGISTRY[api_key].name} v{version}; "
+            f"client {shown(client_id)} sent {REGISTRY[api_key].name} v{version}; "
             f"versions {versions[0]} to {versions[1]} are served"
         )
+
+
+def shown(client_id: str | None) -> str:
+    """A client id in a line of the log: it may have 32,767 bytes, and strangers choose one, too."""
+    if client_id is not None and len(client_id) > LONGEST_SHOWN_ID:
+        return f"{client_id[:LONGEST_SHOWN_ID]!r}..."
+    return repr(client_id)
 
 
 def _framed(header: bytes, buffers: list[Buffer]) -> list[Buffer]:
