@@ -26,18 +26,24 @@ import org.apache.kafka.common.serialization.StringSerializer;
 /**
  * What a program does with kafka-clients of any release from 0.10.2 on: produce, consume, groups, offsets, administration.
  *
- * Usage: ClientLife BOOTSTRAP PREFIX. PREFIX begins the names of topics and groups, so that releases do not meet.
+ * Usage: ClientLife BOOTSTRAP PREFIX [FILE]. PREFIX begins the names of topics and groups, so that releases do not meet.
+ * FILE has properties for every client, as `security.protocol`.
  * What only some releases have is called by reflection, and left out where it is missing. One line for each thing that
  * was seen; the last one is "client life done". Exit status 1 with the stack of what failed.
  */
 public class ClientLife {
     static final long LIMIT_MS = 40_000, STAMP_MS = System.currentTimeMillis() - 10_000;
     static String bootstrap, prefix;
+    static final Properties COMMON = new Properties();
 
     public static void main(String[] arguments) {
         try {
             bootstrap = arguments[0];
             prefix = arguments[1];
+            if (arguments.length > 2)
+                try (java.io.FileReader file = new java.io.FileReader(arguments[2])) {
+                    COMMON.load(file);
+                }
             String topic = prefix + "-t";
             Object admin = admin();
             if (admin == null) createByProducing(topic);
@@ -338,6 +344,7 @@ public class ClientLife {
 
     static Properties properties() {
         Properties properties = new Properties();
+        properties.putAll(COMMON);
         properties.put("bootstrap.servers", bootstrap);
         return properties;
     }

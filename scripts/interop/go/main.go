@@ -1,7 +1,9 @@
 // Go's Kafka clients against one broker: what each of them writes, reads and asks, step by step.
 //
 //	go run . HOST:PORT [ONLY]
+//	go run . secured FILE [ONLY]
 //
+// The second one is for a broker with TLS, SASL and ACLs; FILE names the users (scripts/interop/secured-clients).
 // A step is a function that returns what went wrong. Steps that begin with the word of ONLY run. The exit status is 1
 // when any step failed. scripts/interop/go-clients starts the broker and this program.
 package main
@@ -10,6 +12,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 )
@@ -41,8 +44,15 @@ func main() {
 		only = os.Args[2]
 	}
 	var steps []step
-	for _, some := range [][]step{franzSteps(), franzAdminSteps(), saramaSteps(), saramaAdminSteps(), kafkaGoSteps(), transactionSteps()} {
-		steps = append(steps, some...)
+	if os.Args[1] == "secured" && len(os.Args) > 2 {
+		var err error
+		if steps, err = securedSteps(os.Args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(64)
+		}
+		only = strings.Join(os.Args[3:], "")
+	} else {
+		steps = plainSteps()
 	}
 	run, good := 0, 0
 	for number, one := range steps {
@@ -64,6 +74,11 @@ func main() {
 	if good < run || run == 0 {
 		os.Exit(1)
 	}
+}
+
+// plainSteps are those of a broker without security.
+func plainSteps() []step {
+	return slices.Concat(franzSteps(), franzAdminSteps(), saramaSteps(), saramaAdminSteps(), kafkaGoSteps(), transactionSteps())
 }
 
 // attempt runs a step to its end or to the deadline; a client that hangs without looking at its context is left behind.
