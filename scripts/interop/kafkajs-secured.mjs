@@ -56,7 +56,8 @@ async function refused(user) {
 async function noLogin(user) {
   const wrong = user.Mechanism ? { ...user, Password: 'wrong' } : { ...user, Chain: '' }
   const admin = client(wrong).admin()
-  const sorts = user.Mechanism ? /SASLAuthenticationError/ : /Connection|NumberOfRetries/
+  // kafkajs takes the challenge after a bad token (RFC 7628) for a success, asks on, and the broker closes the connection.
+  const sorts = /SCRAM|PLAIN/.test(user.Mechanism) ? /SASLAuthenticationError/ : /Connection|NumberOfRetries/
   await assert.rejects(admin.connect().then(() => admin.listTopics()), error => sorts.test(error.name))
 }
 
