@@ -41,6 +41,10 @@ from ottla.broker.security.acls.standard_authorizer import StandardAuthorizer
 from ottla.protocol.acls import AclOperation, PatternType, PermissionType, ResourceType
 from ottla.protocol.api.alter_client_quotas import AlterClientQuotasRequest
 from ottla.protocol.api.alter_configs import AlterConfigsRequest
+from ottla.protocol.api.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+)
 from ottla.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from ottla.protocol.api.create_acls import CreateAclsRequest, CreateAclsResponse
 from ottla.protocol.api.create_partitions import CreatePartitionsRequest
@@ -187,6 +191,25 @@ def delete_acl(node: Node) -> Asked:
     return Asked(DeleteAclsRequest(filters=[everything]), 3, lambda node: not node.services.catalog.image.acls)
 
 
+SALTED = b"salted password of 32 bytes, so."
+
+
+def set_user(_: Node) -> Asked:
+    wanted = AlterUserScramCredentialsRequest.ScramCredentialUpsertion(
+        name="alice", mechanism=1, iterations=4096, salt=b"twelve bytes", salted_password=SALTED
+    )
+    request = AlterUserScramCredentialsRequest(deletions=[], upsertions=[wanted])
+    return Asked(request, 0, lambda node: (1, "alice") in node.services.catalog.image.scram_credentials)
+
+
+def remove_user(node: Node) -> Asked:
+    creation = set_user(node)
+    ask_for(AlterUserScramCredentialsResponse, node, creation.request, creation.version)
+    unwanted = AlterUserScramCredentialsRequest.ScramCredentialDeletion(name="alice", mechanism=1)
+    request = AlterUserScramCredentialsRequest(deletions=[unwanted], upsertions=[])
+    return Asked(request, 0, lambda node: (1, "alice") not in node.services.catalog.image.scram_credentials)
+
+
 def update_feature(_: Node) -> Asked:
     update = UpdateFeaturesRequest.FeatureUpdateKey(feature="group.version", max_version_level=0, upgrade_type=2)
     request = UpdateFeaturesRequest(feature_updates=[update])
@@ -253,6 +276,8 @@ KINDS = [
     Kind("AlterClientQuotas", set_quota),
     Kind("CreateAcls", create_acl),
     Kind("DeleteAcls", delete_acl),
+    Kind("AlterUserScramCredentials of a user", set_user),
+    Kind("AlterUserScramCredentials of a user that goes", remove_user),
     Kind("UpdateFeatures", update_feature),
     Kind("OffsetCommit", commit_offset),
     Kind("OffsetDelete", delete_offset),

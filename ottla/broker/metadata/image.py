@@ -7,8 +7,8 @@ image, which is what a snapshot holds.
 Invariants: a topic's name and id name the same `TopicState`; a partition belongs to a topic that exists; a
 configuration that was set to null is absent. A record that breaks them raises MetadataError: the log is damaged.
 
-Records that Kafka writes and that this broker does not interpret (tokens) are kept in their
-order, so that a snapshot loses nothing. Records inside a metadata transaction (KIP-868; Kafka's controller bootstraps
+Records that Kafka writes and that this broker does not interpret are kept in their order, so that a snapshot loses
+nothing. Records inside a metadata transaction (KIP-868; Kafka's controller bootstraps
 with one) take effect at its end.
 """
 
