@@ -70,9 +70,10 @@ class Certificates:
         return self._make("foreign", lambda: other.sign("CN=alice,OU=clients,O=Ottla"))
 
     def encrypted(self, password: str) -> Files:
-        """The server's certificate with an encrypted key."""
+        """The server's certificate with an encrypted key; another one for each password."""
         return self._make(
-            "encrypted", lambda: self.authority.sign("CN=server,O=Ottla", hosts=HOSTS, key_password=password)
+            f"encrypted by {password}",
+            lambda: self.authority.sign("CN=server,O=Ottla", hosts=HOSTS, key_password=password),
         )
 
     def server_overrides(self, prefix: str = "", *, client_auth: str = "none") -> dict[str, str]:

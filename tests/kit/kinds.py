@@ -76,6 +76,7 @@ PLACES: Final = {
         "spark/test_demo.py",
         "spark/test_docs.py",
         "spark/test_read_committed.py",
+        "spark/test_secured.py",
         "spark/test_sink.py",
         "spark/test_source.py",
         "spark/test_stream.py",
