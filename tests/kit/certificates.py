@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
+from zlib import crc32
 
 from ottla.cli.certificates import Authority, Certificate
 
@@ -72,7 +73,7 @@ class Certificates:
     def encrypted(self, password: str) -> Files:
         """The server's certificate with an encrypted key; another one for each password."""
         return self._make(
-            f"encrypted by {password}",
+            f"encrypted-{crc32(password.encode())}",
             lambda: self.authority.sign("CN=server,O=Ottla", hosts=HOSTS, key_password=password),
         )
 
