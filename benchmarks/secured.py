@@ -189,7 +189,7 @@ def prepare(server: servers.Server, setting: Setting) -> None:
         except Refused as reason:
             if time.monotonic() > deadline:
                 raise servers.CannotRun(f"{server.name}: no client is served: {reason}") from None
-            time.sleep(0.1)
+            time.sleep(0.1)  # between two attempts; nothing is measured yet
 
 
 def rounds_of(

@@ -81,7 +81,7 @@ def log_start_summary(config: BrokerConfig, services: ApiServices, elapsed_ms: i
 
 
 def open_listeners(config: BrokerConfig) -> list[Listener]:
-    """Those that other machines reach, and that ask nobody who they are."""
+    """The listeners that other machines reach, and that serve clients without authentication."""
     return [
         listener
         for listener in config.listeners

@@ -159,8 +159,8 @@ class Limits(Options):
     ottla_tls_reload_interval_ms = int64(
         10000,
         at_least=1,
-        doc="How often is looked whether the files of key stores and trust stores have changed: new connections then "
-        "get what is in them.",
+        doc="Interval at which the files of key and trust stores are checked for changes; new connections use the "
+        "new content.",
     )
     ottla_partial_frame_timeout_ms = int64(
         30000, at_least=1, doc="A connection whose request is still incomplete after so long is closed."

@@ -1,4 +1,4 @@
-"""Quotas as librdkafka and kafka-python see them: they are told how long they wait, and what they send is stored."""
+"""Quotas as librdkafka and kafka-python see them: answers have a throttle time, and what they send is stored."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
         self._flush()
         try:
             connection.peer.principal = self._identity.principal_of(self._tls.getpeercert(binary_form=True))
-        except Exception as error:
+        except Exception as error:  # a certificate is input: whatever its parsing raises, the client is refused
             connection.pipeline.close(f"TLS handshake: the client's certificate names nobody: {error}")
             return False
         self._is_ready = True

@@ -229,7 +229,7 @@ class GroupSyncer(ABC):
                 for callback in callbacks:  # `_tell` without the call, which each log of a round would take
                     try:
                         callback(outcome)
-                    except Exception:
+                    except Exception:  # a bug, logged: the other logs of the round must be answered
                         _completion_failed()
                 continue
             if isinstance(result, NotOpened):

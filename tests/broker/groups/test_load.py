@@ -467,7 +467,7 @@ def test_offsets_of_a_topic_that_was_made_again_do_not_count_at_a_load(is_open: 
 def test_a_topic_whose_id_is_lost_everywhere_is_read_from_its_beginning_and_a_line_says_so(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It cannot be told from a new topic of the name, whose records must not be passed over."""
+    """It may be a new topic of the same name, whose records must not be skipped."""
     node, files, clock = start_node()
     make_topic(node, "t", 4)
     assert commit(node, "g", {0: 5}) == ErrorCode.NONE

@@ -1,7 +1,7 @@
 """Scenes of the matrix of rights: requests of transactional producers, and about them.
 
-`tx` is the transactional id of the user's ACLs; `ty` has none. The producer ids are of nobody: whoever may go on is
-refused for that.
+`tx` is the transactional id of the user's ACLs; `ty` has none. The producer ids belong to no producer: a client
+with the right gets the error for that.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ ONE, TWO = Issuer("one", "EdDSA"), Issuer("two", "EdDSA")
 
 
 class Endpoint:
-    """A JWKS that workers read when they are told to."""
+    """A JWKS endpoint whose reads run when the test calls them."""
 
     def __init__(self, **keys: int) -> None:
         self.clock = ManualClock()

@@ -205,7 +205,7 @@ def test_nonces_are_not_repeated() -> None:
 def log_in(
     broker: ScramServer, salted: bytes, *, header: str = "n,,", first: str = "n=user,r=abc", bound: str = ""
 ) -> str | None:
-    """A client by hand, which does what it is told; who the broker takes it for."""
+    """Log in with messages that the test chooses; returns the user that the broker authenticated, if any."""
     import hashlib
     import hmac
 
