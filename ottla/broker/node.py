@@ -33,6 +33,7 @@ from ottla.broker.runtime.timers import Timers
 from ottla.broker.runtime.turn import Turn
 from ottla.broker.runtime.validity import Validity
 from ottla.broker.runtime.workers import InlineWorkers, OneAtATime, ThreadedWorkers
+from ottla.broker.security.logins import Logins
 from ottla.broker.security.quotas.quotas import Quotas
 from ottla.broker.security.tls.listeners import TlsListeners
 from ottla.storage.directories.manager import LogManager
@@ -133,6 +134,7 @@ class Node:
             producer_ids=ProducerIds(catalog.allocate_producer_ids),
             quotas=quotas,
             audit=audit,
+            logins=Logins(config, metrics, audit),
             fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots, clock),
             parked_fetches=ParkedFetches(turn, timers, clock.monotonic_ms, validity, answer_memory),
             groups=OnDemand(self._make_groups),

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ottla.broker.runtime.validity import Validity
     from ottla.broker.runtime.workers import OneAtATime, Workers
     from ottla.broker.security.audit import Audit
+    from ottla.broker.security.logins import Logins
     from ottla.broker.security.quotas.quotas import Quotas
     from ottla.config.broker import BrokerConfig
     from ottla.storage.directories.manager import LogManager
@@ -52,6 +53,7 @@ class Services(Plain, eq=False, frozen=True):
         producer_ids: ids for idempotent producers.
         quotas: what clients may take.
         audit: the audit log, None where there is none.
+        logins: counts, and writes to the audit log, who has logged in and who has not.
     """
 
     config: BrokerConfig
@@ -72,3 +74,4 @@ class Services(Plain, eq=False, frozen=True):
     producer_ids: ProducerIds
     quotas: Quotas
     audit: Audit | None
+    logins: Logins

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
+import re
 import socket
 import ssl
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -167,6 +171,51 @@ def test_kafka_python_produces_and_consumes(broker: BrokerProcess, pki: Certific
     consumer = KafkaConsumer("python", **keys, auto_offset_reset="earliest", consumer_timeout_ms=TIMEOUT_S * 1000)
     assert next(consumer).value == b"value"
     consumer.close()
+
+
+# -- the audit log, and metrics ---------------------------------------------------------------------------------------
+
+
+def test_handshakes_are_in_the_audit_log_and_in_the_metrics(pki: Certificates, tmp_path: Path) -> None:
+    audit = tmp_path / "audit.log"
+    keys = {
+        "listeners": "SSL://127.0.0.1:0",
+        "ottla.audit.log": str(audit),
+        "ottla.http.listener": "127.0.0.1:0",
+        **pki.server_overrides(client_auth="required"),
+    }
+    with BrokerProcess(tmp_path / "data", keys) as broker:
+        contexts = [
+            pki.client_context(pki.client("alice")),
+            pki.client_context(),
+            pki.client_context(pki.expired_client()),
+            ssl.create_default_context(cafile=str(pki.foreign_client().chain)),
+        ]
+        for count, context in enumerate(contexts, 1):
+            with (
+                socket.create_connection(("127.0.0.1", broker.port), TIMEOUT_S) as raw,
+                contextlib.suppress(OSError),  # of TLS, or of a socket that the broker has closed
+                context.wrap_socket(raw, server_hostname="localhost") as client,
+            ):
+                client.sendall(b"\xff\xff\xff\xff")  # no frame: it ends the good one, too, after its handshake
+                client.recv(1)
+            wait_for(broker, "closing: ", times=count)
+        found = re.search(r"metrics at http://(\S+)", broker.output)
+        assert found is not None
+        with urllib.request.urlopen(f"http://{found[1]}/metrics", timeout=TIMEOUT_S) as answer:
+            metrics = answer.read().decode()
+    server, labels = "kafka_server_socketservermetrics", '{listener="SSL",mechanism="TLS"}'
+    assert f"{server}_successful_authentication_total{labels} 1.0" in metrics
+    assert f"{server}_failed_authentication_total{labels} 3.0" in metrics
+    lines = [json.loads(line) for line in audit.read_text().splitlines()]
+    assert [(line["event"], line["mechanism"], line["outcome"], line.get("error")) for line in lines] == [
+        ("authentication", "TLS", "succeeded", None),
+        ("authentication", "TLS", "failed", "no_certificate"),
+        ("authentication", "TLS", "failed", "certificate"),
+        ("authentication", "TLS", "failed", "untrusted"),
+    ]
+    assert [line["principal"] for line in lines] == ["User:CN=alice,OU=clients,O=Ottla", *["User:ANONYMOUS"] * 3]
+    assert {(line["host"], line["listener"]) for line in lines} == {("127.0.0.1", "SSL")}
 
 
 # -- new certificates -------------------------------------------------------------------------------------------------

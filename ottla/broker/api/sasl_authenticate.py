@@ -44,7 +44,7 @@ def handle(
             )
         )
 
-    evaluated = authentication.evaluate(request.auth_bytes)
+    evaluated = authentication.evaluate(request.auth_bytes, context.api_version)
     response.on_cancel(evaluated.cancel)
     evaluated.then(answered)
     return response

@@ -21,6 +21,7 @@ from ottla.broker.net.connection import Connection
 from ottla.broker.net.read_pauses import THROTTLED
 from ottla.broker.net.shared import SharedState
 from ottla.broker.runtime.descriptors import shares_of
+from ottla.broker.security.logins import TLS
 from ottla.config.declare import INT_MAX
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class Connections:
         from ottla.broker.net.tls_layer import TlsLayer  # no other start needs it
 
         connection.handshake_since_ms = connection.last_active_ms
-        return TlsLayer(connection, tls)
+        return TlsLayer(connection, tls, self.services.logins)
 
     def add(self, connection: Connection) -> str | None:
         """Count a new connection; the reason when it may not stay (logged, counted as refused)."""
@@ -204,6 +205,8 @@ class Connections:
             is_throttled = pipeline.pauses.reasons & THROTTLED
             owes_ms = connection.handshake_since_ms
             if owes_ms is not None and now_ms - owes_ms > handshake_ms:
+                if pipeline.closing is None:
+                    self.services.logins.failed(connection.peer, TLS, "timeout")
                 pipeline.close(f"no handshake within ottla.handshake.timeout.ms={handshake_ms}")
             elif since_ms is not None and now_ms - since_ms > partial_ms and not is_throttled:
                 pipeline.close(f"a request is incomplete for more than ottla.partial.frame.timeout.ms={partial_ms}")

@@ -15,13 +15,16 @@ import asyncio
 import contextlib
 import ssl
 from collections import deque
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+
+from ottla.broker.security.logins import TLS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ottla.broker.net.connection import Connection
     from ottla.broker.principal import Principal
+    from ottla.broker.security.logins import Logins
     from ottla.protocol.types import Buffer
 
 READ_BYTES = 64 << 10
@@ -40,16 +43,32 @@ _HTTP_METHODS = (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"DELE", b"CONN", 
 _BUFFER = memoryview(bytearray(READ_BYTES))
 """What all connections read into: a read is used up before another one begins."""
 
+
+class Failure(NamedTuple):
+    """Why a handshake failed: in one word for the audit log, and in a sentence for the log. Nothing of the client's
+    bytes is in the word.
+    """
+
+    word: str
+    sentence: str
+
+
+_NO_VERSION = Failure("version", "the client speaks no version of ssl.enabled.protocols")
+_NOT_ACCEPTED = Failure("untrusted", "the client does not accept the broker's certificate")
 _REASONS = {
-    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client shows no certificate, and ssl.client.auth is required",
-    "UNSUPPORTED_PROTOCOL": "the client speaks no version of ssl.enabled.protocols",
-    "VERSION_TOO_LOW": "the client speaks no version of ssl.enabled.protocols",
-    "NO_SHARED_CIPHER": "the client has no cipher suite that this listener has",
-    "TLSV1_ALERT_UNKNOWN_CA": "the client does not trust the broker's certificate (unknown CA)",
-    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the client does not accept the broker's certificate",
-    "SSLV3_ALERT_BAD_CERTIFICATE": "the client does not accept the broker's certificate",
-    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the client says that the broker's certificate has expired",
-    "TLSV1_ALERT_PROTOCOL_VERSION": "the client speaks no version of ssl.enabled.protocols",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": Failure(
+        "no_certificate", "the client shows no certificate, and ssl.client.auth is required"
+    ),
+    "UNSUPPORTED_PROTOCOL": _NO_VERSION,
+    "VERSION_TOO_LOW": _NO_VERSION,
+    "TLSV1_ALERT_PROTOCOL_VERSION": _NO_VERSION,
+    "NO_SHARED_CIPHER": Failure("cipher", "the client has no cipher suite that this listener has"),
+    "TLSV1_ALERT_UNKNOWN_CA": Failure("untrusted", "the client does not trust the broker's certificate (unknown CA)"),
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": _NOT_ACCEPTED,
+    "SSLV3_ALERT_BAD_CERTIFICATE": _NOT_ACCEPTED,
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": Failure(
+        "untrusted", "the client says that the broker's certificate has expired"
+    ),
 }
 """OpenSSL's reasons that a person can do something about."""
 
@@ -66,12 +85,13 @@ class Identity(Protocol):
 
 
 class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
-    """See the module. `identity` is that of the listener, `connection` what it drives."""
+    """See the module. `identity` is that of the listener, `connection` what it drives, `logins` counts handshakes."""
 
-    def __init__(self, connection: Connection, identity: Identity) -> None:
+    def __init__(self, connection: Connection, identity: Identity, logins: Logins) -> None:
         super().__init__()
         self.connection = connection
         self._identity = identity
+        self._logins = logins
         self._buffer = _BUFFER
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = identity.context.wrap_bio(self._incoming, self._outgoing, server_side=True)
@@ -123,7 +143,7 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
         if not self._has_begun:
             self._has_begun = True
             if self._buffer[0] != HANDSHAKE:
-                self.connection.pipeline.close(_describe_plaintext(bytes(self._buffer[: min(nbytes, 8)])))
+                self._fail(_describe_plaintext(bytes(self._buffer[: min(nbytes, 8)])))
                 return
         self._incoming.write(self._buffer[:nbytes])
         if self._is_ready or self._shake_hands():
@@ -152,17 +172,28 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
             return False
         except (ssl.SSLError, ssl.CertificateError) as error:
             self._flush()  # the alert that says so to the client
-            connection.pipeline.close(f"TLS handshake: {_describe(error)}")
+            failure = _describe(error)
+            self._fail(Failure(failure.word, f"TLS handshake: {failure.sentence}"))
             return False
         self._flush()
+        certificate, peer = self._tls.getpeercert(binary_form=True), connection.peer
         try:
-            connection.peer.principal = self._identity.principal_of(self._tls.getpeercert(binary_form=True))
+            peer.principal = self._identity.principal_of(certificate)
         except Exception as error:  # a certificate is input: whatever its parsing raises, the client is refused
-            connection.pipeline.close(f"TLS handshake: the client's certificate names nobody: {error}")
+            self._fail(Failure("principal", f"TLS handshake: the client's certificate names nobody: {error}"))
             return False
         self._is_ready = True
         connection.handshake_done()
+        if peer.authentication is None:
+            self._logins.succeeded_by_tls(peer, has_certificate=certificate is not None)
         return True
+
+    def _fail(self, failure: Failure) -> None:
+        """The client gets no further."""
+        connection = self.connection
+        if connection.pipeline.closing is None:
+            self._logins.failed(connection.peer, TLS, failure.word)
+            connection.pipeline.close(failure.sentence)
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -190,7 +221,7 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
             connection.eof_received()
             self.close()
         except ssl.SSLError as error:
-            connection.pipeline.close(f"TLS: {_describe(error)}")
+            connection.pipeline.close(f"TLS: {_describe(error).sentence}")
         if self._outgoing.pending:
             self._flush()
 
@@ -255,7 +286,7 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
                     backlog[0] = piece[count:]
                 transport.write(self._outgoing.read())
         except ssl.SSLError as error:
-            self.connection.pipeline.close(f"TLS: {_describe(error)}")
+            self.connection.pipeline.close(f"TLS: {_describe(error).sentence}")
             transport.abort()
             return
         if backlog:
@@ -325,18 +356,21 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
         return default if self._transport is None else self._transport.get_extra_info(name, default)
 
 
-def _describe_plaintext(start: bytes) -> str:
+def _describe_plaintext(start: bytes) -> Failure:
     if start[:4] in _HTTP_METHODS:
-        return f"this is HTTP ({start!r}), and the listener speaks TLS"
+        return Failure("http", f"this is HTTP ({start!r}), and the listener speaks TLS")
     if start[:1] == b"\0":
-        return "this is Kafka's protocol without TLS, and the listener speaks TLS (security.protocol of the client?)"
-    return f"{start!r} is not the beginning of TLS, and the listener speaks TLS"
+        return Failure(
+            "plaintext",
+            "this is Kafka's protocol without TLS, and the listener speaks TLS (security.protocol of the client?)",
+        )
+    return Failure("garbage", f"{start!r} is not the beginning of TLS, and the listener speaks TLS")
 
 
-def _describe(error: ssl.SSLError | ssl.CertificateError) -> str:
+def _describe(error: ssl.SSLError | ssl.CertificateError) -> Failure:
     reason = getattr(error, "reason", None) or ""
     if reason in _REASONS:
         return _REASONS[reason]
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"the client's certificate is refused: {error.verify_message}"
-    return str(reason or error).replace("_", " ").lower()
+        return Failure("certificate", f"the client's certificate is refused: {error.verify_message}")
+    return Failure(reason.lower() or "failed", str(reason or error).replace("_", " ").lower())

@@ -48,7 +48,7 @@ class SaslDoor:
         """What starts the requests of a new connection until it is authenticated."""
         services = self._services
         peer.authentication = authentication = self._listener.open(peer, services.timers, services.clock)
-        authentication.audit = services.audit
+        authentication.logins = services.logins
         return AuthenticatingDispatcher(authentication, self._dispatcher)
 
 
@@ -68,6 +68,7 @@ class AuthenticatingDispatcher:
         if authentication.is_complete:
             begins_again = api_key == ApiKey.SASL_HANDSHAKE and authentication.begin_again()
             if not begins_again and authentication.has_expired:
+                authentication.note_expired()
                 raise CloseConnection(f"its session is over, and it sent {_named(api_key)} before a new login")
         elif api_key not in _BEFORE:
             raise CloseConnection(f"not authenticated, and it sent {_named(api_key)}")

@@ -204,6 +204,31 @@ class TransactionCounters:
         self.aborts[reason] += 1
 
 
+class LoginCounters:
+    """Counts of the logins by one mechanism on one listener, as Kafka's `socket-server-metrics` have them."""
+
+    __slots__ = (
+        "expired_connections_killed",
+        "failed",
+        "failed_reauthentications",
+        "reauthentication_times",
+        "successful",
+        "successful_reauthentications",
+        "successful_without_reauthentication",
+    )
+
+    def __init__(self) -> None:
+        self.successful = 0
+        self.failed = 0
+        self.successful_without_reauthentication = 0
+        """Those of `successful` whose clients do not know of re-authentication (KIP-368)."""
+        self.successful_reauthentications = 0
+        self.failed_reauthentications = 0
+        self.expired_connections_killed = 0
+        """Connections that were closed because their session was over."""
+        self.reauthentication_times = Histogram()
+
+
 class SyncCounters:
     """Counts of the rounds of syncs that were run one way: rounds, their files, and the time that they took."""
 
@@ -249,6 +274,8 @@ class Metrics:
         self.chores: dict[str, ChoreCounters] = {}
         self.groups = GroupCounters()
         self.transactions = TransactionCounters()
+        self.logins: dict[tuple[str, str], LoginCounters] = {}
+        """By listener and mechanism (`security/logins.py`)."""
 
     def topic(self, name: str) -> TopicCounters:
         """The counters of a topic, made on first use."""
@@ -268,6 +295,13 @@ class Metrics:
         counters = self.chores.get(name)
         if counters is None:
             counters = self.chores[name] = ChoreCounters()
+        return counters
+
+    def login(self, listener: str, mechanism: str) -> LoginCounters:
+        """The counters of the logins by a mechanism on a listener, made on first use."""
+        counters = self.logins.get((listener, mechanism))
+        if counters is None:
+            counters = self.logins[listener, mechanism] = LoginCounters()
         return counters
 
     @property

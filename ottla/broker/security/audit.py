@@ -6,7 +6,7 @@ One event is one line of JSON, to a file or to a topic (`audit_sinks.py`):
      "host": "10.0.0.7", "port": 50412, "listener": "SASL_SSL", "client_id": "app", "api": "Produce",
      "operation": "WRITE", "resource_type": "TOPIC", "resource": "orders"}
 
-    authentication  succeeded or failed
+    authentication  succeeded or failed, by SASL or in the handshake of TLS (`logins.py`)
     authorization   denied; with `ottla.audit.allowed=true` allowed, too, once for what templates answer from then on
     request         administration: an API of ADMINISTRATION was answered; the error, where it failed as a whole
     quota           throttled, and for how long

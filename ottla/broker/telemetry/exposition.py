@@ -10,7 +10,7 @@ first scrape: a broker starts without it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from copy import copy
 from typing import TYPE_CHECKING
 
@@ -19,9 +19,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
-from ottla.broker.runtime.metrics import REQUEST_BUCKETS_US, Histogram, TopicCounters
+from ottla.broker.runtime.metrics import TopicCounters
+from ottla.broker.telemetry.buckets import cumulative
 from ottla.broker.telemetry.lag_exposition import group_lag
-from ottla.broker.telemetry.security_exposition import audit_figures, quota_figures
+from ottla.broker.telemetry.security_exposition import audit_figures, login_figures, quota_figures
 from ottla.broker.telemetry.transaction_exposition import transaction_figures
 from ottla.protocol.errors import ErrorCode
 
@@ -117,6 +118,7 @@ class NodeCollector(Collector):
         yield from self._groups()
         yield from self._lag()
         yield from transaction_figures(self._services.transactions.if_made, self._services.metrics.transactions)
+        yield from login_figures(self._services.metrics.logins)
         yield from quota_figures(self._services.quotas)
         yield from audit_figures(self._services.audit)
         yield from self._cleaner()
@@ -158,7 +160,7 @@ class NodeCollector(Collector):
             "kafka_network_requestmetrics_totaltime_seconds", "Time from start to answer.", labels=["request"]
         )
         for api, histogram in metrics.request_times.items():
-            times.add_metric([api], _buckets(histogram), histogram.sum_us / 1e6)
+            times.add_metric([api], cumulative(histogram), histogram.sum_us / 1e6)
         yield from (requests, errors, times)
 
     def _network(self) -> Iterator[Metric]:
@@ -357,7 +359,7 @@ class NodeCollector(Collector):
     def _work(self) -> Iterator[Metric]:
         metrics = self._services.metrics
         syncs = HistogramMetricFamily("kafka_log_logflushstats_logflushtime_seconds", "Time of each sync of a log.")
-        syncs.add_metric([], _buckets(metrics.syncs), metrics.syncs.sum_us / 1e6)
+        syncs.add_metric([], cumulative(metrics.syncs), metrics.syncs.sum_us / 1e6)
         yield syncs
         yield _counter("ottla_sync_failures", "Syncs that failed.", metrics.sync_failures)
         yield from self._sync_rounds()
@@ -387,7 +389,7 @@ class NodeCollector(Collector):
     def _loop(self) -> Iterator[Metric]:
         metrics = self._services.metrics
         lag = HistogramMetricFamily("ottla_loop_lag_seconds", "How late the loop comes to what is due.")
-        lag.add_metric([], _buckets(metrics.loop_lag), metrics.loop_lag.sum_us / 1e6)
+        lag.add_metric([], cumulative(metrics.loop_lag), metrics.loop_lag.sum_us / 1e6)
         yield lag
         yield _gauge("ottla_loop_lag_max_seconds", "The most since the last scrape.", metrics.loop_lag.max_us / 1e6)
         metrics.loop_lag.max_us = 0
@@ -398,7 +400,7 @@ class NodeCollector(Collector):
             "ottla_request_hold_max_seconds", "The longest since the last scrape.", labels=["request"]
         )
         for api, histogram in metrics.held.items():
-            held.add_metric([api], _buckets(histogram), histogram.sum_us / 1e6)
+            held.add_metric([api], cumulative(histogram), histogram.sum_us / 1e6)
             longest.add_metric([api], histogram.max_us / 1e6)
             histogram.max_us = 0
         yield from (held, longest)
@@ -410,17 +412,6 @@ def _counter(name: str, text: str, value: float) -> CounterMetricFamily:
 
 def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
     return GaugeMetricFamily(name, text, value=value)
-
-
-def _buckets(histogram: Histogram) -> Sequence[tuple[str, float]]:
-    """Cumulative counts by upper bound in seconds, as Prometheus wants them."""
-    bounds = [repr(bound / 1e6) for bound in REQUEST_BUCKETS_US] + ["+Inf"]
-    total = 0
-    buckets = []
-    for bound, count in zip(bounds, histogram.counts, strict=True):
-        total += count
-        buckets.append((bound, float(total)))
-    return buckets
 
 
 def _error_name(code: int) -> str:

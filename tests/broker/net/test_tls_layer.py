@@ -30,6 +30,7 @@ from ottla.broker.runtime.pending import Pending
 from ottla.broker.runtime.timers import Timers
 from ottla.broker.runtime.turn import Turn
 from ottla.broker.runtime.validity import Validity
+from ottla.broker.security.logins import TLS, Logins
 from ottla.broker.security.quotas.quotas import Quotas
 from ottla.broker.security.tls.listeners import TlsListeners
 from ottla.config.broker import BrokerConfig
@@ -96,6 +97,7 @@ class Shell:
         )
         self.memory_reserve = MemoryReserve(self.timers, self.clock.monotonic_ms)
         self.quotas = Quotas(self.config, Validity(), self.clock.monotonic_ms)
+        self.logins = Logins(self.config, self.metrics, None)
         listeners = TlsListeners(self.config)
         listeners.open()
         self.connections = Connections(self, self.echo, tls=listeners.by_name)  # type: ignore[arg-type]
@@ -264,6 +266,45 @@ def test_a_handshake_that_never_ends_is_cut_off(first: bytes, caplog: pytest.Log
         shell.pass_time(100)
     assert client.transport.closed
     assert "closing: no handshake within ottla.handshake.timeout.ms=1000" in caplog.text
+
+
+def counted(shell: Shell) -> tuple[int, int]:
+    """Handshakes that were done, and that failed."""
+    counters = shell.metrics.logins["SSL", TLS]
+    return counters.successful, counters.failed
+
+
+def test_a_handshake_that_is_done_counts_once(shell: Shell) -> None:
+    client = Client(shell)
+    assert counted(shell) == (0, 0)
+    client.shake_hands()
+    client.request(b"hello")
+    client.send(bytes(100))  # no TLS
+    assert counted(shell) == (1, 0)
+
+
+@pytest.mark.parametrize("sent", [b"GET / HTTP/1.1", bytes(8), b"\x16\x03\x01\x00\x05hello"])
+def test_a_handshake_that_fails_counts_once(shell: Shell, sent: bytes) -> None:
+    client = Client(shell)
+    client.send(sent)
+    client.send(sent)
+    shell.pass_time(shell.config.ottla_handshake_timeout_ms * 2)
+    assert counted(shell) == (0, 1)
+
+
+def test_a_handshake_that_never_ends_counts_once() -> None:
+    shell = Shell(ottla_handshake_timeout_ms=1_000)
+    Client(shell)
+    shell.pass_time(1_000)
+    assert counted(shell) == (0, 0)
+    for _ in range(3):
+        shell.pass_time(1_000)
+    assert counted(shell) == (0, 1)
+
+
+def test_a_client_that_leaves_during_its_handshake_has_not_failed(shell: Shell) -> None:
+    Client(shell).layer.connection_lost(None)
+    assert counted(shell) == (0, 0)
 
 
 def test_a_client_that_has_finished_is_left_alone() -> None:

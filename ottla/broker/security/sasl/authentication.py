@@ -28,7 +28,7 @@ from ottla.protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from ottla.broker.peer import Peer
     from ottla.broker.runtime.timers import Timer, Timers
-    from ottla.broker.security.audit import Audit
+    from ottla.broker.security.logins import Logins
     from ottla.storage.files.clock import Clock
 
 LOG = logging.getLogger("ottla.sasl")
@@ -77,6 +77,7 @@ class Authentication:
     __slots__ = (
         "_clock",
         "_deadline",
+        "_knows_sessions",
         "_limits",
         "_mechanism",
         "_mechanisms",
@@ -85,8 +86,8 @@ class Authentication:
         "_server",
         "_session_began_ms",
         "_timers",
-        "audit",
         "expires_ms",
+        "logins",
         "stage",
         "takes_bare_tokens",
     )
@@ -110,11 +111,14 @@ class Authentication:
         """Who it was in the session before."""
         self._deadline: Timer | None = None
         self._session_began_ms: float | None = None
+        """When the login of the next session began; None before the first."""
+        self._knows_sessions = False
+        """Whether the client knows of re-authentication (SaslAuthenticate 1)."""
         self.expires_ms: float | None = None
         """The monotonic time at which the session ends; None for never, and while there is none."""
         self.stage = Stage.HANDSHAKE
-        self.audit: Audit | None = None
-        """Learns who has logged in and who has not; None where there is no audit log."""
+        self.logins: Logins | None = None
+        """Counts who has logged in and who has not; None where nothing does."""
         self.takes_bare_tokens = False
         """Whether what comes next is a token without a request around it (SaslHandshake 0)."""
 
@@ -158,6 +162,11 @@ class Authentication:
         self.begin()
         return True
 
+    def note_expired(self) -> None:
+        """The connection is closed: the client went on after its session was over."""
+        if self.logins is not None:
+            self.logins.expired(self._peer, self._mechanism)
+
     # -- what the client sends ----------------------------------------------------------------------------------------
 
     def handshake(self, mechanism: str, version: int) -> HandshakeAnswer:
@@ -176,8 +185,11 @@ class Authentication:
         self.takes_bare_tokens = version == 0
         return HandshakeAnswer(ErrorCode.NONE, enabled)
 
-    def evaluate(self, token: bytes) -> Pending[TokenAnswer]:
-        """The answer to a token of the mechanism: at once, or when its keys are there; a failure after its delay."""
+    def evaluate(self, token: bytes, version: int = 0) -> Pending[TokenAnswer]:
+        """The answer to a token of the mechanism: at once, or when its keys are there; a failure after its delay.
+        `version` is that of SaslAuthenticate, 0 for a bare token, too.
+        """
+        self._knows_sessions = self._knows_sessions or version > 0
         answer: Pending[TokenAnswer] = Pending(parks=True)
         server = self._server
         if self.stage is not Stage.EXCHANGE or server is None:
@@ -202,8 +214,7 @@ class Authentication:
     def refuse(self, reason: str) -> Pending[None]:
         """Complete when a refusal may be sent, after the delay of failures; the connection ends with it."""
         refused: Pending[None] = Pending(parks=True)
-        if self.audit is not None:
-            self.audit.authentication(self._peer, self._mechanism, error=reason)
+        self._count_failure(reason)
         self.stage, self._server = Stage.FAILED, None
 
         def after_delay() -> None:
@@ -248,8 +259,12 @@ class Authentication:
             self._plan(lifetime_ms, self._expire)
         answer.complete(TokenAnswer(auth_bytes=step.token, session_lifetime_ms=lifetime_ms or 0))
         LOG.debug("%s: authenticated as %s by %s", peer, principal, self._mechanism)
-        if self.audit is not None:
-            self.audit.authentication(peer, self._mechanism)
+        if self.logins is not None:
+            if before is None or self._session_began_ms is None:
+                self.logins.succeeded(peer, self._mechanism, knows_reauthentication=self._knows_sessions)
+            else:
+                elapsed_us = int(1000 * (self._clock.monotonic_ms() - self._session_began_ms))
+                self.logins.succeeded_again(peer, self._mechanism, elapsed_us)
         if before is None:
             peer.authenticated(is_watched=lifetime_ms is not None)
 
@@ -280,9 +295,12 @@ class Authentication:
 
     def _give_up(self, reason: str) -> None:
         self.stage, self._server = Stage.FAILED, None
-        if self.audit is not None:
-            self.audit.authentication(self._peer, self._mechanism, error=reason)
+        self._count_failure(reason)
         self._peer.close(reason)
+
+    def _count_failure(self, reason: str) -> None:
+        if self.logins is not None:
+            self.logins.failed(self._peer, self._mechanism, reason, is_again=self._principal is not None)
 
     def _plan(self, delay_ms: float, step: Callable[[], None]) -> None:
         self._cancel()
