@@ -80,6 +80,10 @@ class Owner(Protocol):
 class Authentication(Protocol):
     """The authentication of a client, as its connection sees it (`security/sasl/authentication.py`)."""
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether the client has a session, which may have expired."""
+
     def begin(self) -> None:
         """The client has connected."""
 

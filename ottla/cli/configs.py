@@ -139,9 +139,9 @@ def _node_ids(named: Sequence[str], every: Sequence[int]) -> list[int]:
 
 def resource_words(resource: ConfigResource) -> str:
     """A resource for people: `topic orders`, `broker 1`, `all brokers`, `loggers of broker 1`."""
-    from ottla.client.admin_results import ResourceType
+    from ottla.client.admin_results import ConfigResourceType
 
-    if resource.type == ResourceType.BROKER_LOGGER:
+    if resource.type == ConfigResourceType.BROKER_LOGGER:
         return f"loggers of broker {resource.name}"
     if resource == resource.all_brokers():
         return "all brokers"

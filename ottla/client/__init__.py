@@ -22,7 +22,9 @@ from ottla.client.admin_results import (
     ClusterDescription,
     ConfigEntry,
     ConfigResource,
+    ConfigResourceType,
     ConfigSource,
+    ConfigSynonym,
     FeatureLevels,
     NewTopic,
     PartitionDescription,
@@ -79,6 +81,7 @@ from ottla.client.structs import (
     TopicPartition,
 )
 from ottla.client.transactional import Transaction
+from ottla.protocol.acls import AclOperation, PatternType, PermissionType, ResourceType
 from ottla.protocol.errors import ErrorCode
 
 __all__ = [
@@ -88,6 +91,7 @@ __all__ = [
     "AbortableTransactionError",
     "Acl",
     "AclFilter",
+    "AclOperation",
     "Admin",
     "AdminError",
     "Assignor",
@@ -102,7 +106,9 @@ __all__ = [
     "ConfigEntry",
     "ConfigOperation",
     "ConfigResource",
+    "ConfigResourceType",
     "ConfigSource",
+    "ConfigSynonym",
     "ConnectionLost",
     "Consumer",
     "ConsumerInterceptor",
@@ -130,6 +136,8 @@ __all__ = [
     "OffsetOutOfRange",
     "PartitionDescription",
     "PartitionReassignment",
+    "PatternType",
+    "PermissionType",
     "Producer",
     "ProducerInterceptor",
     "ProducerRecord",
@@ -140,6 +148,7 @@ __all__ = [
     "RecordTooLarge",
     "RecordsNotSent",
     "ReplicaDescription",
+    "ResourceType",
     "ScramCredentialInfo",
     "SentRecords",
     "TopicDescription",

@@ -19,10 +19,10 @@ from ottla.client.admin_results import (
     ClusterDescription,
     ConfigEntry,
     ConfigResource,
+    ConfigResourceType,
     ConfigSynonym,
     NewTopic,
     PartitionDescription,
-    ResourceType,
     TopicDescription,
 )
 from ottla.client.errors import KafkaError, UnsupportedByBroker, is_worth_retrying
@@ -224,7 +224,7 @@ class Admin(FeatureAdmin):
         if refused:
             raise AdminError(refused)
         return {
-            ConfigResource(ResourceType(result.resource_type), result.resource_name): {
+            ConfigResource(ConfigResourceType(result.resource_type), result.resource_name): {
                 entry.name: _config_entry(entry) for entry in result.configs
             }
             for result in results

@@ -75,7 +75,7 @@ class ClusterDescription:
     brokers: list[BrokerAddress]
 
 
-class ResourceType(IntEnum):
+class ConfigResourceType(IntEnum):
     """What has configurations."""
 
     TOPIC = 2
@@ -89,39 +89,39 @@ class ResourceType(IntEnum):
 class ConfigResource:
     """A topic or a group by name, or a broker by node id, as text; an empty name stands for all brokers."""
 
-    type: ResourceType
+    type: ConfigResourceType
     name: str
 
     @classmethod
     def topic(cls, name: str) -> ConfigResource:
         """The configuration of a topic."""
-        return cls(ResourceType.TOPIC, name)
+        return cls(ConfigResourceType.TOPIC, name)
 
     @classmethod
     def broker(cls, node_id: int) -> ConfigResource:
         """The configuration of a broker."""
-        return cls(ResourceType.BROKER, str(node_id))
+        return cls(ConfigResourceType.BROKER, str(node_id))
 
     @classmethod
     def all_brokers(cls) -> ConfigResource:
         """What is set for all brokers that do not set it themselves."""
-        return cls(ResourceType.BROKER, "")
+        return cls(ConfigResourceType.BROKER, "")
 
     @classmethod
     def loggers(cls, node_id: int) -> ConfigResource:
         """The levels of a broker's loggers."""
-        return cls(ResourceType.BROKER_LOGGER, str(node_id))
+        return cls(ConfigResourceType.BROKER_LOGGER, str(node_id))
 
     @classmethod
     def group(cls, group_id: str) -> ConfigResource:
         """The configuration of a consumer group."""
-        return cls(ResourceType.GROUP, group_id)
+        return cls(ConfigResourceType.GROUP, group_id)
 
     @property
     def node_id(self) -> int | None:
         """The broker that has to be asked about it; None where any can be."""
-        is_one_broker = self.type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER) and self.name.isdecimal()
-        return int(self.name) if is_one_broker else None
+        is_broker = self.type in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER)
+        return int(self.name) if is_broker and self.name.isdecimal() else None
 
 
 class ConfigSource(IntEnum):

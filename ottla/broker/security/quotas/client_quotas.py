@@ -47,7 +47,8 @@ MOST_THROTTLE_MS = (1 << 31) - 1
 STRICT_FROM = {19: 6, 20: 5, 37: 3}
 """CreateTopics, DeleteTopics, CreatePartitions: from these versions on THROTTLING_QUOTA_EXCEEDED is an answer."""
 EXEMPT = frozenset((17, 36))
-"""SaslHandshake and SaslAuthenticate: who it is, is not known yet."""
+"""SaslHandshake and SaslAuthenticate. Nor is anything else charged before the login, ApiVersions above all: who it is,
+is not known yet, and in Kafka no request gets as far as the quotas before (`SaslServerAuthenticator`)."""
 _NS_PER_PERCENT_SECOND = 1e7
 
 
@@ -107,7 +108,7 @@ class ClientQuotas:
 
     def request(self, peer: Peer, client_id: str | None, api_key: int, version: int) -> RequestQuota | None:
         """What a request of the client is charged to; None where it is under no quota."""
-        if api_key in EXEMPT:
+        if api_key in EXEMPT or (peer.authentication is not None and not peer.authentication.is_complete):
             return None
         user, client_id = peer.principal.name, client_id or ""
         accounts: dict[str, Account] = {}

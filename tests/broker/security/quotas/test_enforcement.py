@@ -9,6 +9,7 @@ import pytest
 from kit.clock import ManualClock
 from kit.exchange import Exchange, batch, fetch_request, make_topic, produce_request
 from kit.nodes import start_node
+from kit.sasl_connections import SaslNode
 from kit.transport import feed
 
 from ottla.broker.fast.hot_path import HotPath
@@ -17,6 +18,7 @@ from ottla.broker.principal import Principal
 from ottla.broker.requests.chunks import ELEMENTS_PER_CHUNK
 from ottla.broker.security.quotas import client_quotas
 from ottla.protocol.api.alter_client_quotas import AlterClientQuotasRequest
+from ottla.protocol.api.api_versions import ApiVersionsRequest
 from ottla.protocol.api.create_partitions import CreatePartitionsRequest
 from ottla.protocol.api.create_topics import CreateTopicsRequest
 from ottla.protocol.api.delete_topics import DeleteTopicsRequest
@@ -430,3 +432,19 @@ def test_what_is_throttled_is_counted() -> None:
     counters = node.services.quotas.counters
     assert counters.throttled == {"producer_byte_rate": 1}
     assert counters.throttle_ms == {"producer_byte_rate": answer.throttle_time_ms}
+
+
+def test_nothing_is_charged_before_the_login() -> None:
+    """Neither to ANONYMOUS nor to the client id: in Kafka no request gets as far as the quotas before it."""
+    at = SaslNode()
+    high = {"request_percentage": 1e9}
+    at.node.services.quotas.load({(("user", None),): high})
+    quotas = at.node.services.quotas.clients
+    assert quotas is not None
+    client = at.connect()
+    assert client.ask(ApiVersionsRequest(client_software_name="x", client_software_version="1"), 3).error_code == 0
+    assert quotas.account_count == 0
+    assert client.log_in().error_code == 0
+    assert quotas.account_count == 0
+    client.ask(ListGroupsRequest(), 3)
+    assert quotas.account_count == 1
