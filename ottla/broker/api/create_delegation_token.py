@@ -50,7 +50,7 @@ def handle(
         refusal = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
     elif owner != requester and not context.may(AclOperation.CREATE_TOKENS, ResourceType.USER, str(owner)):
         refusal = ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED
-    elif any(one.type != USER for one in (owner, *renewers)):
+    elif any(one.type != USER for one in (owner, *renewers)):  # the owner's: a login by a token is always a user's
         refusal = ErrorCode.INVALID_PRINCIPAL_TYPE
     if refusal:
         return answer.replace(error_code=refusal, issue_timestamp_ms=-1, expiry_timestamp_ms=-1, max_timestamp_ms=-1)

@@ -18,10 +18,10 @@ there is no `max_bytes`, and every partition gives at least one message. Old mes
 clients as they are. Below version 6 a failing disk is NOT_LEADER_OR_FOLLOWER, as in Kafka.
 
 Differences from Apache Kafka: OFFSET_OUT_OF_RANGE comes with the log start offset and the high watermark, which Kafka
-leaves at -1; there are no followers, so a request with a replica id is served as a consumer's; versions 0-2 give whole
-messages only, the first one whatever its size, where Kafka 3 cut it and the client had to ask for more; a batch that
-was on the disk at the start is checked by a worker before it is sent (`storage/segment/soundness.py`), and a damaged
-one is CORRUPT_MESSAGE, where Kafka sends what is there.
+leaves at -1; versions 0-2 give whole messages only, the first one whatever its size, where Kafka 3 cut it and the
+client had to ask for more; a batch that was on the disk at the start is checked by a worker before it is sent
+(`storage/segment/soundness.py`), and a damaged one is CORRUPT_MESSAGE, where Kafka sends what is there. A replica gets
+NOT_LEADER_OR_FOLLOWER, as in Kafka one that the partition does not have.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.catalog.topic import find_partition
 from ottla.broker.fetch.fetch_aside import AsideRead
+from ottla.broker.fetch.fetch_rights import is_of_replica
 from ottla.broker.fetch.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchTarget
 from ottla.broker.formats.conversion import FIRST_FETCH_VERSION_WITH_BATCHES, MAX_FETCH_BYTES
 from ottla.broker.formats.fetch_conversion import CONVERTED_WEIGHT, NOTHING_HERE, ConvertedPart, convert_parts
@@ -77,6 +78,7 @@ class FetchRead:
         if self._quota is not None:
             self._max_bytes = self._quota.fetch_bytes(self._max_bytes)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
+        self._is_of_replica = is_of_replica(request)
         self._committed_only = request.isolation_level == READ_COMMITTED
         self._allow_map = context.connection.sends_maps
         self._gives_each = context.api_version < FIRST_VERSION_WITH_MAX_BYTES
@@ -200,6 +202,8 @@ class FetchRead:
         return read_bytes + sum(map(_memory_of, self._slices))
 
     def _find(self, target: FetchTarget) -> tuple[Partition | None, ErrorCode]:
+        if self._is_of_replica and self._may_read is not None and not self._may_read(""):
+            return None, ErrorCode.TOPIC_AUTHORIZATION_FAILED  # whatever it names
         catalog = self._services.catalog
         missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         topic = catalog.find_topic(target.topic)
@@ -229,6 +233,8 @@ class FetchRead:
             self._slices[index] = None
         try:
             self._check_epoch(target, partition)
+            if self._is_of_replica:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # the partition has no replica but this one
             if self._api_version < FIRST_VERSION_WITH_ZSTD and partition.log.config.compression_type == "zstd":
                 raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
             data = self._describe(target, partition)

@@ -22,11 +22,15 @@ class Ask(Protocol):
         """Whether the client may do this."""
 
 
+def is_of_replica(request: FetchRequest) -> bool:
+    """Whether the request says that a broker sends it, to replicate."""
+    return (request.replica_id if request.replica_state is None else request.replica_state.replica_id) >= 0
+
+
 def reading_rights(request: FetchRequest, ask: Ask, authorizer: Authorizer | None) -> Callable[[str], bool] | None:
     """Whether the client may read a topic, by its name; None where everybody may."""
     if authorizer is None:
         return None
-    replica_id = request.replica_id if request.replica_state is None else request.replica_state.replica_id
-    if replica_id >= 0:
+    if is_of_replica(request):
         return lambda topic: ask(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
     return lambda topic: ask(AclOperation.READ, ResourceType.TOPIC, topic)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from ottla.broker.metadata.change_requests import ZERO_ID, NewPartitions, NewTopic, TopicResult, refused
+from ottla.broker.metadata.change_requests import NewPartitions, NewTopic, TopicResult, refused
 from ottla.broker.metadata.image import TOPIC_RESOURCE, MetadataImage, TopicState
 from ottla.broker.metadata.partition_state import PartitionState, partition_record
 from ottla.broker.metadata.placement import ChooseDirectory, Placement
@@ -92,7 +92,7 @@ def plan_topics(
             plan.results.append(refused(request.name, error))
             continue
         collisions[collision_key(request.name)] = request.name
-        topic_id = ZERO_ID if validate_only else rules.new_id()
+        topic_id = rules.new_id()  # also of one that is only checked, as in Kafka
         plan.results.append(TopicResult(request.name, topic_id, partitions=count, config=config))
         if validate_only:
             continue

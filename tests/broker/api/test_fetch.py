@@ -57,6 +57,17 @@ def test_an_empty_partition_has_zero_bytes_and_not_null(node: Node) -> None:
         assert len(data.records) == 0
 
 
+@pytest.mark.parametrize("version", [4, 14, 15, 18])
+def test_a_replica_reads_nothing(node: Node, version: int) -> None:
+    put(node)
+    replica = {"replica_id": 2} if version < 15 else {"replica_state": FetchRequest.ReplicaState(replica_id=2)}
+    request = fetch_request("t", 0, **replica)
+    if version >= 13:
+        request.topics[0].topic_id = node.services.catalog.topics["t"].id
+    data = partitions(Exchange(node).ask(request, version))[0]
+    assert (data.error_code, bytes(data.records or b"")) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, b"")
+
+
 def test_a_long_poll_is_answered_by_the_next_produce(node: Node) -> None:
     client = Exchange(node)
     client.send(fetch_request("t", 0, partitions=3, max_wait_ms=10_000), 12)

@@ -70,6 +70,28 @@ SCENES = [
         also=_of_each_kind("DESCRIBE_CONFIGS"),
     ),
     scene(
+        "DESCRIBE_CONFIGS",
+        4,
+        {"resources": [{"resourceType": LOGGER, "resourceName": "1", "configurationKeys": None}]},
+        "DESCRIBE_CONFIGS cluster",
+        what="of loggers",
+        also={"alter": ("ALTER_CONFIGS cluster",)},
+    ),
+    scene(
+        "ALTER_CONFIGS",
+        2,
+        {
+            "resources": [
+                {"resourceType": kind, "resourceName": name, "configs": []}
+                for kind, name in ((BROKER, "1"), (BROKER, ""), (GROUP, "g"), (METRICS, "m"))
+            ],
+            "validateOnly": True,
+        },
+        "ALTER_CONFIGS cluster",
+        what="others",
+        also={"group": ("ALTER_CONFIGS group g",), "alter": ("ALTER cluster",)},
+    ),
+    scene(
         "ALTER_CONFIGS",
         2,
         {
@@ -86,6 +108,23 @@ SCENES = [
         {"resources": _resources(configs=[]), "validateOnly": True},
         "ALTER_CONFIGS topic mine",
         also=_of_each_kind("ALTER_CONFIGS"),
+    ),
+    scene(
+        "INCREMENTAL_ALTER_CONFIGS",
+        1,
+        {
+            "resources": [
+                {
+                    "resourceType": LOGGER,
+                    "resourceName": "1",
+                    "configs": [{"name": "root", "configOperation": 0, "value": "INFO"}],
+                }
+            ],
+            "validateOnly": True,
+        },
+        "ALTER_CONFIGS cluster",
+        what="of loggers",
+        also={"alter": ("ALTER cluster",)},
     ),
     *(
         scene(
@@ -110,6 +149,14 @@ SCENES = [
     ),
     scene("CREATE_ACLS", 3, {"creations": [{**AN_ACL, "resourcePatternType": 3}]}, "ALTER cluster"),
     scene("DELETE_ACLS", 3, {"filters": [ITS_FILTER]}, "ALTER cluster", before=(CREATING,)),
+    scene(
+        "DESCRIBE_ACLS",
+        3,
+        {**ITS_FILTER, "resourceTypeFilter": 1, "resourceNameFilter": None, "principalFilter": "User:of-no-acl"},
+        "DESCRIBE cluster",
+        what="of somebody without any",
+        also={"everything": ("ALL cluster",), "denied-everything": ("DESCRIBE cluster", "deny ALL cluster")},
+    ),
     scene("DESCRIBE_CLIENT_QUOTAS", 1, {"strict": False}, "DESCRIBE_CONFIGS cluster"),
     scene(
         "ALTER_CLIENT_QUOTAS",
@@ -140,6 +187,17 @@ SCENES = [
         "ALTER cluster",
         also={"action": ("CLUSTER_ACTION cluster",)},
     ),
+    scene("ELECT_LEADERS", 2, {"topicPartitions": None, "timeoutMs": 5000}, "ALTER cluster", what="all"),
+    scene(
+        "ALTER_PARTITION_REASSIGNMENTS",
+        1,
+        {
+            "timeoutMs": 5000,
+            "allowReplicationFactorChange": True,
+            "topics": each("name", ("mine",), partitions=[{"partitionIndex": 0, "replicas": None}]),
+        },
+        "ALTER cluster",
+    ),
     scene(
         "ALTER_PARTITION_REASSIGNMENTS",
         0,
@@ -155,6 +213,7 @@ SCENES = [
         {"timeoutMs": 5000, "topics": each("name", ("mine",), partitionIndexes=[0])},
         "DESCRIBE cluster",
     ),
+    scene("LIST_PARTITION_REASSIGNMENTS", 0, {"timeoutMs": 5000, "topics": None}, "DESCRIBE cluster", what="all"),
     scene(
         "DESCRIBE_QUORUM",
         2,

@@ -153,6 +153,20 @@ SCENES = [
         "DESCRIBE group g",
         also={"more": ("READ group g", "DELETE group g"), "reader-of-all": ("READ group g", "DESCRIBE cluster")},
     ),
+    scene(
+        "DESCRIBE_GROUPS",
+        5,
+        {"groups": ["g", "h"], "includeAuthorizedOperations": True},
+        "DESCRIBE group g",
+        what="kinds of ACLs",
+        also={
+            "prefixed": ("READ group prefixed:g",),
+            "any": ("DESCRIBE group *",),
+            "any-but-one": ("READ group *", "deny READ group g"),
+            "everything": ("ALL group g",),
+            "from-elsewhere": ("DESCRIBE group g from 192.0.2.1",),
+        },
+    ),
     scene("DESCRIBE_GROUPS", 6, {"groups": list(GROUPS)}, "DESCRIBE group g"),
     scene(
         "DELETE_GROUPS",
@@ -164,6 +178,17 @@ SCENES = [
     _heartbeat("names", "READ group new-{s}", "DESCRIBE topic mine", subscribedTopicNames=["mine"]),
     _heartbeat("another name", "READ group new-{s}", "DESCRIBE topic mine", subscribedTopicNames=["mine", "other"]),
     _heartbeat("a missing name", "READ group new-{s}", "DESCRIBE topic mine", subscribedTopicNames=["missing"]),
+    _heartbeat(
+        "leaving",
+        "READ group new-{s}",
+        "DESCRIBE topic mine",
+        memberEpoch=-1,
+        rebalanceTimeoutMs=-1,
+        topicPartitions=None,
+    ),
+    _heartbeat(
+        "a wrong regex", "READ group new-{s}", "DESCRIBE topic mine", subscribedTopicNames=[], subscribedTopicRegex="["
+    ),
     _heartbeat(
         "a regex", "READ group new-{s}", "DESCRIBE topic mine", subscribedTopicNames=[], subscribedTopicRegex="mi.*"
     ),

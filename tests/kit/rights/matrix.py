@@ -20,6 +20,7 @@ from kit.rights import cluster, groups, logins, topics, transactions
 from kit.rights.scene import OF_READ, OPERATIONS, Ask, Scene, acl_creation
 
 from ottla.protocol.api.create_acls import CreateAclsRequest
+from ottla.protocol.api.describe_delegation_token import DescribeDelegationTokenRequest
 from ottla.protocol.api.metadata import MetadataRequest
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response
@@ -70,7 +71,7 @@ def user_name(scene: int, situation: int) -> str:
 def play(stage: Stage, prepared: list[Ask], scenes: list[Scene]) -> Answers:
     """Ask everything, in order."""
     for ask in prepared:
-        _prepare(stage, ask, "")
+        _prepare(stage, ask, "", "")
     creations = [
         acl_creation(f"User:{user_name(place, position)}", line, situation)
         for place, scene in enumerate(scenes)
@@ -84,22 +85,24 @@ def play(stage: Stage, prepared: list[Ask], scenes: list[Scene]) -> Answers:
     for place, scene in enumerate(scenes):
         answers[scene.name] = {}
         for position, situation in enumerate(scene.situations):
+            user = user_name(place, position)
             for ask in scene.before:
-                _prepare(stage, ask, situation)
+                _prepare(stage, ask, situation, user)
             if scene.before:
                 stage.settle()
-            ids = topic_ids(stage)
-            symbols = {f"@id({name})": _text(topic_id) for name, topic_id in ids.items()}
-            request = scene.ask.message(symbols, situation)
-            response = stage.ask(user_name(place, position), request, scene.ask.version)
+            symbols = {f"@id({name})": _text(topic_id) for name, topic_id in topic_ids(stage).items()}
             names = {text: symbol for symbol, text in symbols.items()}
+            if "@secret(" in json.dumps(scene.ask.fields):
+                symbols |= {f"@secret({owner})": secret for owner, secret in secrets(stage).items()}
+            request = scene.ask.message(symbols, situation, user)
+            response = stage.ask(user, request, scene.ask.version)
             answers[scene.name][situation] = normal(to_kafka_json(response, scene.ask.version), names)
     return answers
 
 
-def _prepare(stage: Stage, ask: Ask, situation: str) -> None:
+def _prepare(stage: Stage, ask: Ask, situation: str, user: str) -> None:
     """Ask as the super user. Raises ValueError where that is refused."""
-    response = stage.ask(ADMIN, ask.message({}, situation), ask.version)
+    response = stage.ask(ADMIN, ask.message({}, situation, user), ask.version)
     answer = json.dumps(normal(to_kafka_json(response, ask.version), {}))
     if (codes := {*re.findall(r'rrorCode": "(\w+)', answer)}) - {"NONE", "TOPIC_ALREADY_EXISTS"}:
         raise ValueError(f"{ask.api} {ask.filled({}, situation)}: {codes}")
@@ -109,6 +112,12 @@ def topic_ids(stage: Stage) -> dict[str, UUID]:
     """The ids of all topics."""
     response: Any = stage.ask(ADMIN, MetadataRequest(topics=None), 12)
     return {topic.name: topic.topic_id for topic in response.topics}
+
+
+def secrets(stage: Stage) -> dict[str, str]:
+    """The secrets of delegation tokens by their owners' names, as bytes are in JSON."""
+    response: Any = stage.ask(ADMIN, DescribeDelegationTokenRequest(owners=None), 3)
+    return {token.principal_name: base64.b64encode(token.hmac).decode() for token in response.tokens}
 
 
 def normal(answer: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:

@@ -1,9 +1,10 @@
 """A scene of the matrix of rights: one request, sent by users who differ in nothing but their ACLs.
 
 A situation is a name and the ACLs of its user, as lines: `WRITE topic mine`, `deny WRITE topic mine`, `DESCRIBE
-cluster`. `{s}` in a field, an ACL or a preparation is the name of the situation, so that what one user deletes is not
-what the next one asks for. Fields are those of Kafka's JSON (`kit/kafka_json.py`), zero where they are left out;
-`@id(mine)` is the id of that topic, whatever it is.
+cluster`, `READ topic prefixed:mi`, `READ topic mine from 192.0.2.1`; `*` is every name. `{s}` in a field, an ACL or a
+preparation is the name of the situation, so that what one user deletes is not what the next one asks for; `{u}` in a
+field is the name of the user. Fields are those of Kafka's JSON (`kit/kafka_json.py`), zero where they are left out;
+`@id(mine)` is the id of that topic, and `@secret(alice)` the secret of her delegation token, whatever they are.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ OPERATIONS = (
     "READ", "WRITE", "CREATE", "DELETE", "ALTER", "DESCRIBE", "CLUSTER_ACTION", "DESCRIBE_CONFIGS", "ALTER_CONFIGS",
     "IDEMPOTENT_WRITE", "CREATE_TOKENS", "DESCRIBE_TOKENS",
 )  # fmt: skip
-OF_READ = 3
-"""The number of the first operation in Kafka's `AclOperation`."""
+OF_READ, ALL = 3, 2
+"""The number of the first operation in Kafka's `AclOperation`, and of that which stands for all of them."""
 DENY, ALLOW = 2, 3
+LITERAL, PREFIXED = 3, 4
 CLUSTER_NAME = "kafka-cluster"
 
 
@@ -37,16 +39,16 @@ class Ask(NamedTuple):
     version: int
     fields: Json
 
-    def message(self, symbols: Mapping[str, str], situation: str = "") -> Request:
+    def message(self, symbols: Mapping[str, str], situation: str = "", user: str = "") -> Request:
         """The request with its names filled in."""
         message: Request = from_kafka_json(
-            REGISTRY[ApiKey[self.api]].request, self.version, self.filled(symbols, situation)
+            REGISTRY[ApiKey[self.api]].request, self.version, self.filled(symbols, situation, user)
         )
         return message
 
-    def filled(self, symbols: Mapping[str, str], situation: str) -> Json:
+    def filled(self, symbols: Mapping[str, str], situation: str, user: str = "") -> Json:
         """The fields with their names filled in."""
-        filled: Json = _fill(self.fields, symbols, situation)
+        filled: Json = _fill(self.fields, symbols, {"{s}": situation, "{u}": user})
         return filled
 
 
@@ -85,25 +87,30 @@ def scene(
 
 def acl_creation(principal: str, line: str, situation: str) -> CreateAclsRequest.AclCreation:
     """The ACL that a line stands for."""
-    words = line.replace("{s}", situation).split(" ")
+    line, _, host = line.replace("{s}", situation).partition(" from ")
+    words = line.split(" ")
     permission = DENY if words[0] == "deny" else ALLOW
-    operation, kind, *name = words[1:] if permission == DENY else words
+    operation, kind, *names = words[1:] if permission == DENY else words
+    name = names[0] if names else CLUSTER_NAME
+    prefix = name.removeprefix("prefixed:")
     return CreateAclsRequest.AclCreation(
         resource_type=TYPES[kind],
-        resource_name=name[0] if name else CLUSTER_NAME,
+        resource_name=prefix,
+        resource_pattern_type=LITERAL if prefix == name else PREFIXED,
         principal=principal,
-        host="*",
-        operation=OPERATIONS.index(operation) + OF_READ,
+        host=host or "*",
+        operation=ALL if operation == "ALL" else OPERATIONS.index(operation) + OF_READ,
         permission_type=permission,
     )
 
 
-def _fill(value: Any, symbols: Mapping[str, str], situation: str) -> Any:
+def _fill(value: Any, symbols: Mapping[str, str], words: Mapping[str, str]) -> Any:
     if isinstance(value, dict):
-        return {key: _fill(item, symbols, situation) for key, item in value.items()}
+        return {key: _fill(item, symbols, words) for key, item in value.items()}
     if isinstance(value, list):
-        return [_fill(item, symbols, situation) for item in value]
+        return [_fill(item, symbols, words) for item in value]
     if isinstance(value, str):
-        value = value.replace("{s}", situation)
+        for word, text in words.items():
+            value = value.replace(word, text)
         return symbols[value] if value.startswith("@") else value
     return value

@@ -41,6 +41,10 @@ def _produce(version: int, *rights: str, what: str = "", **fields: Any) -> Scene
     return scene("PRODUCE", version, asked, *rights, what=what, also={"read": ("READ topic mine",)})
 
 
+def _to(name: str) -> Json:
+    return {"timeoutMs": 5000, "topicData": [{"name": name, "partitionData": [{"index": 0, "records": BATCH}]}]}
+
+
 def _fetch(version: int, *rights: str, what: str = "", **fields: Any) -> Scene:
     wanted = [{"partition": 0, "partitionMaxBytes": 1000}]
     topics = each("topicId", IDS, partitions=wanted) if version >= 13 else each("topic", partitions=wanted)
@@ -52,6 +56,11 @@ def _metadata(version: int, *rights: str, what: str, topics: list[Json] | None, 
     return scene("METADATA", version, {"topics": topics, **more}, *rights, what=what, also=also)
 
 
+def of_each_kind(operation: str) -> dict[str, tuple[str, ...]]:
+    """KINDS of this operation."""
+    return {name: tuple(line.format(operation) for line in lines) for name, lines in KINDS.items()}
+
+
 DESCRIBE_BY_OTHERS = {
     "read": ("READ topic mine",),
     "alter-configs": ("ALTER_CONFIGS topic mine",),
@@ -59,6 +68,24 @@ DESCRIBE_BY_OTHERS = {
     "deny-read": ("DESCRIBE topic mine", "deny READ topic mine"),
 }
 """Which operations mean DESCRIBE, too."""
+KINDS = {
+    "prefixed": ("{} topic prefixed:mi",),
+    "prefixed-whole": ("{} topic prefixed:mine",),
+    "prefixed-of-another": ("{} topic prefixed:mines",),
+    "denied-prefixed": ("{} topic mine", "deny {} topic prefixed:m"),
+    "any": ("{} topic *",),
+    "any-but-one": ("{} topic *", "deny {} topic mine"),
+    "denied-any": ("{} topic mine", "deny {} topic *"),
+    "a-star-is-no-prefix": ("{} topic mi*",),
+    "everything": ("ALL topic mine",),
+    "everything-denied": ("{} topic mine", "deny ALL topic mine"),
+    "described-denied": ("{} topic mine", "deny DESCRIBE topic mine"),
+    "from-elsewhere": ("{} topic mine from 192.0.2.1",),
+    "denied-from-elsewhere": ("{} topic mine", "deny {} topic mine from 192.0.2.1"),
+    "from-here": ("{} topic mine from 127.0.0.1",),
+    "denied-from-here": ("{} topic mine", "deny {} topic mine from 127.0.0.1"),
+}
+"""Patterns and hosts of ACLs."""
 AUTO = {
     "create": ("DESCRIBE topic auto-{s}", "CREATE topic auto-{s}"),
     "create-only": ("CREATE topic auto-{s}",),
@@ -79,6 +106,12 @@ def _create_topics(version: int) -> Scene:
     return scene("CREATE_TOPICS", version, asked, "CREATE topic new-{s}", also=NEW)
 
 
+def _internal(name: str, *rights: str) -> Scene:
+    sizes = {"numPartitions": 1, "replicationFactor": 1}
+    asked = {"topics": [{"name": name, **sizes}], "timeoutMs": 10_000}
+    return scene("CREATE_TOPICS", 7, asked, *rights, what=name, also={"cluster": ("CREATE cluster",)})
+
+
 def _gone(version: int, what: str, asked: Json) -> Scene:
     also = {
         "delete-only": ("DELETE topic gone-{s}",),
@@ -97,10 +130,28 @@ SCENES = [
     _produce(12, "WRITE topic mine"),
     _produce(13, "WRITE topic mine"),
     _produce(9, "WRITE transactional tx", "WRITE topic mine", what="transactional", transactionalId="tx"),
+    _produce(12, "WRITE transactional tx", "WRITE topic mine", what="transactional", transactionalId="tx"),
+    scene(
+        "PRODUCE", 9, {**_to("mine"), "acks": 1}, "WRITE topic mine", what="kinds of ACLs", also=of_each_kind("WRITE")
+    ),
+    *(
+        scene("PRODUCE", 9, {**_to(name), "acks": -1}, f"WRITE topic {name}", what=name)
+        for name in ("__consumer_offsets", "__transaction_state", "__cluster_metadata")
+    ),
     _fetch(4, "READ topic mine"),
     _fetch(12, "READ topic mine"),
     _fetch(13, "READ topic mine"),
+    scene(
+        "FETCH",
+        12,
+        {"maxBytes": 100_000, "topics": each("topic", NAMES[:2], partitions=[{"partitionMaxBytes": 1000}])},
+        "READ topic mine",
+        what="kinds of ACLs",
+        also=of_each_kind("READ"),
+    ),
     _fetch(12, "CLUSTER_ACTION cluster", what="as a replica", replicaId=1),
+    _fetch(17, "CLUSTER_ACTION cluster", what="as a replica", replicaState={"replicaId": 1, "replicaEpoch": -1}),
+    _fetch(12, "READ topic mine", what="with a session", sessionEpoch=0),
     scene(
         "LIST_OFFSETS",
         1,
@@ -152,6 +203,15 @@ SCENES = [
             "most": ("READ topic mine", "WRITE topic mine", "deny DELETE topic mine", "ALTER_CONFIGS cluster"),
         },
     ),
+    _metadata(
+        9,
+        "DESCRIBE topic mine",
+        what="kinds of ACLs",
+        topics=each("name", NAMES[:2]),
+        includeTopicAuthorizedOperations=True,
+        allowAutoTopicCreation=False,
+        also=of_each_kind("WRITE"),
+    ),
     _metadata(12, "DESCRIBE topic mine", what="names", topics=each("name"), allowAutoTopicCreation=False),
     _metadata(
         12,
@@ -182,6 +242,21 @@ SCENES = [
     _create_topics(4),
     _create_topics(6),
     _create_topics(7),
+    scene(
+        "CREATE_TOPICS",
+        7,
+        {"topics": [{"name": "made-{s}", "numPartitions": 1, "replicationFactor": 1}], "timeoutMs": 10_000},
+        "CREATE topic made-{s}",
+        what="created",
+        also={
+            "with-configs": ("CREATE topic made-{s}", "DESCRIBE_CONFIGS topic made-{s}"),
+            "by-altering-configs": ("CREATE topic made-{s}", "ALTER_CONFIGS topic made-{s}"),
+            "prefixed": ("CREATE topic prefixed:made-",),
+            "denied-prefixed": ("CREATE cluster", "deny CREATE topic prefixed:made-"),
+        },
+    ),
+    _internal("__consumer_offsets", "CREATE topic __consumer_offsets"),
+    _internal("__cluster_metadata", "CREATE topic __cluster_metadata"),
     _gone(5, "names", {"topicNames": ["gone-{s}", "kept-{s}", "missing"], "timeoutMs": 10_000}),
     _gone(6, "names", {"topics": each("name", ("gone-{s}", "kept-{s}", "missing")), "timeoutMs": 10_000}),
     _gone(

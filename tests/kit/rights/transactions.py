@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from kit.rights.groups import OFFSET
 from kit.rights.scene import Ask, scene
-from kit.rights.topics import each
+from kit.rights.topics import each, of_each_kind
 
 STRANGER = {"producerId": 123_456, "producerEpoch": 0}
 
@@ -40,6 +40,13 @@ SCENES = [
             "denied-topic-of-two": ("WRITE topic mine", "WRITE topic other", "deny WRITE topic mine"),
             "read-topic": ("READ topic mine",),
             "transactional": ("WRITE transactional tx",),
+            **of_each_kind("WRITE"),
+            "denied-prefixed-of-two": ("WRITE topic mine", "WRITE topic other", "deny WRITE topic prefixed:mi"),
+            "prefixed-in-denied-prefixed": ("WRITE topic prefixed:mine", "deny WRITE topic prefixed:mi"),
+            "prefixed-beyond-denied-prefixed": ("WRITE topic prefixed:mi", "deny WRITE topic prefixed:mine"),
+            "any-denied-prefixed": ("WRITE topic *", "deny WRITE topic prefixed:m"),
+            "everything-in-cluster": ("ALL cluster",),
+            "denied-in-cluster": ("WRITE topic mine", "deny IDEMPOTENT_WRITE cluster"),
         },
     ),
     scene(
@@ -95,7 +102,7 @@ SCENES = [
             "READ group g",
             also={"transactional-only": ("WRITE transactional tx",), "group-only": ("READ group g",)},
         )
-        for version in (1, 3)
+        for version in (1, 3, 4)
     ),
     *(
         scene("END_TXN", version, {"transactionalId": "tx", **STRANGER, "committed": True}, "WRITE transactional tx")
@@ -115,7 +122,7 @@ SCENES = [
                 "no-topic": ("WRITE transactional tx", "READ group g"),
             },
         )
-        for version in (2, 3)
+        for version in (2, 3, 5)
     ),
     scene(
         "WRITE_TXN_MARKERS",
@@ -137,6 +144,11 @@ SCENES = [
         0,
         {},
         "DESCRIBE transactional open",
-        also={"write": ("WRITE transactional open",), "cluster": ("DESCRIBE cluster",)},
+        also={
+            "write": ("WRITE transactional open",),
+            "cluster": ("DESCRIBE cluster",),
+            "prefixed": ("DESCRIBE transactional prefixed:op",),
+            "any-but-one": ("DESCRIBE transactional *", "deny DESCRIBE transactional open"),
+        },
     ),
 ]

@@ -118,6 +118,14 @@ def test_a_renewer_must_be_a_user(node: Node) -> None:
     assert answer.error_code == ErrorCode.INVALID_PRINCIPAL_TYPE
 
 
+def test_an_owner_must_be_a_user_for_whom_the_token_could_log_in(node: Node) -> None:
+    request = CreateDelegationTokenRequest(
+        owner_principal_type="Group", owner_principal_name="alice", renewers=[], max_lifetime_ms=-1
+    )
+    answer: Any = ask(node, request, 3, peer=ALICE)
+    assert answer.error_code == ErrorCode.INVALID_PRINCIPAL_TYPE
+
+
 def test_owners_and_renewers_renew_a_token_up_to_the_end_of_its_life_and_others_do_not() -> None:
     node, _, clock = start_node(**KEYS)
     token = create(node, renewers=("bob",), lifetime_ms=2 * DAY_MS)
