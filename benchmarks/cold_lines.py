@@ -57,6 +57,7 @@ SESSION = "fetch 64 KB, in a session of one partition"
 LARGE = "produce 1 MB, received in two parts"
 TAIL = "a record to a consumer that waits at the end"
 """The Produce, the answer to the Fetch that was parked, and the consumer's next Fetch, which parks."""
+SESSION_TAIL = "a record to a consumer that waits in a session"
 WITH_ACLS = "produce 100 B, 1 in flight, with 1,000 ACLs"
 """Two of them are the client's."""
 ACLS = 1_000
@@ -71,6 +72,7 @@ WORKLOADS = {
     "fetch 64 KB, 1 in flight": (65_536, 1, True),
     SESSION: (65_536, 1, True),
     TAIL: (170, 1, False),
+    SESSION_TAIL: (170, 1, False),
 }
 
 
@@ -152,15 +154,23 @@ def turns(workload: str, count: int, *, is_idle: bool) -> None:
                 run(length)
 
 
-def tail_turns(count: int, *, is_idle: bool) -> None:
+def tail_turns(workload: str, count: int, *, is_idle: bool) -> None:
     """As `turns`: one record after the other to a consumer that has a connection of its own."""
-    batch, _ = frames.batch_of(WORKLOADS[TAIL][0])
+    batch, _ = frames.batch_of(WORKLOADS[workload][0])
     produce, fetch = frames.produce_exchange(TOPIC, batch, ACKS_ALL).frame, frames.fetch_exchange(TOPIC, len(batch))
     full, cleared = bytearray(EVICTED_BYTES), memoryview(bytearray(EVICTED_BYTES))
     with _broker() as (node, connect):
         producer, consumer = connect(), connect()
+
+        def asked(number: int) -> bytes:
+            if workload == TAIL:
+                return _at(fetch, number)
+            topic_id = node.services.catalog.topics[TOPIC].id
+            session_id = next((session.id for session in node.services.fetch_sessions), 0)
+            return frames.session_fetch(topic_id, len(batch), session_id, number, number)
+
         for number in range(WARM_TURNS + count):
-            for connection, data in ((consumer, _at(fetch, number)), (producer, produce)):
+            for connection, data in ((consumer, asked(number)), (producer, produce)):
                 connection.get_buffer(-1)[: len(data)] = data
                 if number >= WARM_TURNS:
                     cleared[:] = full
@@ -179,7 +189,7 @@ def _asked(workload: str, node: Any) -> list[bytes]:
         return [b"".join(islice(sends, in_flight)) for _ in range(FETCHED_BATCHES)]
     if workload == SESSION:
         topic_id = node.services.catalog.topics[TOPIC].id
-        (session_id,) = node.services.fetch_sessions._sessions
+        (session_id,) = [session.id for session in node.services.fetch_sessions]
         return [
             frames.session_fetch(topic_id, len(batch), session_id, number, number * records)
             for number in range(1, FETCHED_BATCHES)
@@ -309,8 +319,8 @@ def main() -> int:
     options = parser.parse_args()
     if options.inside:
         count = int(options.turns)
-        if options.inside == TAIL:
-            tail_turns(count, is_idle=options.idle)
+        if options.inside in (TAIL, SESSION_TAIL):
+            tail_turns(options.inside, count, is_idle=options.idle)
         else:
             turns(options.inside, count, is_idle=options.idle)
         return 0

@@ -14,7 +14,6 @@ TOP = Path(__file__).parents[1]
 OWN = {"self", "cls", "os", "sys"}
 OF_NAMED_TUPLES = {"_replace", "_asdict", "_fields", "_make"}
 LEFT = {
-    "benchmarks/cold_lines.py": 1,
     "tests/arrow/test_client.py": 1,
     "tests/broker/api/test_old_clients.py": 1,
     "tests/broker/fast/test_templates_and_slow_path.py": 1,

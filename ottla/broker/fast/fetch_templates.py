@@ -17,14 +17,12 @@ path: errors, cold bytes.
 from __future__ import annotations
 
 import struct
-from bisect import bisect_left
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from ottla.broker.fast.fetch_template import MARKS, FetchTemplate
 from ottla.broker.fast.parked_templates import ParkedPlainFetch
 from ottla.broker.formats.conversion import FIRST_FETCH_VERSION_WITH_BATCHES
-from ottla.broker.runtime.metrics import FIRST_BUCKET_US, REQUEST_BUCKETS_US
 from ottla.protocol.api.fetch import FetchRequest
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.message import encode
@@ -60,10 +58,15 @@ class FetchTemplates:
     name topics alike. `frame_bytes` is the length of such a frame, its length field included.
     """
 
-    __slots__ = ("_key", "_offset_at", "_template", "_templates", "_unpack", "frame_bytes", "is_at_end", "least_bytes")
+    __slots__ = (
+        *("_key", "_offset_at", "_parked", "_template", "_templates", "_unpack"),
+        *("frame_bytes", "is_at_end", "least_bytes"),
+    )
 
     def __init__(self) -> None:
         self._templates: dict[bytes, FetchTemplate] = {}
+        self._parked: ParkedPlainFetch | None = None
+        """The request that waits, or the one that did: the next one takes its place, for nothing starts behind it."""
         self._forget()
         self._place_offset(_KEY_START, 0)
 
@@ -85,8 +88,7 @@ class FetchTemplates:
     def answer(self, view: memoryview, start: int, end: int, sends_maps: bool) -> list[Buffer] | None:
         """Answer the frame of `frame_bytes` that begins at `start`, if its template is known and its records are hot.
 
-        None when it must take the slow path. All of the fast path but the look-up in the log is in this function: a
-        consumer's next request finds the processor's caches cold, and each function of its own cost up to 0.5 us.
+        None when it must take the slow path.
         """
         started_ns = perf_counter_ns()
         unpack = self._unpack
@@ -99,49 +101,7 @@ class FetchTemplates:
             self._template, self._key = template, key
         if template.front != front or template.suffix != suffix:
             return None
-        partition, log = template.partition, template.log
-        if partition.gathered:
-            partition.settle()
-        high_watermark = last_stable_offset = partition.high_watermark
-        committed_only = template.committed_only
-        try:
-            if not committed_only:
-                # `Partition.read_on`, without the call: all that it decides is that the high watermark is the end.
-                read_on = template.read_on  # CPython looks up a slot slowly where it is called at once
-                records = read_on(offset, template.max_bytes, high_watermark, sends_maps)
-            elif partition.must_list_aborted(offset):
-                return None  # the slow path lists what was aborted in the records
-            else:
-                records = partition.read_on(offset, template.max_bytes, True, True, sends_maps)
-            if records is None or len(records) < template.min_bytes:
-                if offset == high_watermark:
-                    return None
-                records = partition.read(offset, template.max_bytes, True, committed_only, sends_maps).view
-                if not records or len(records) < template.min_bytes:
-                    return None
-        except (KafkaError, OSError):
-            return None  # the slow path meets it again and says what it is
-        length = len(records)
-        if high_watermark > log.transactions.first_open_offset:
-            last_stable_offset = partition.last_stable_offset
-        log_start_offset = log.log_start_offset
-        if (
-            length != template.head_length
-            or high_watermark != template.head_high_watermark
-            or last_stable_offset != template.head_last_stable_offset
-            or log_start_offset != template.head_log_start_offset
-        ):
-            template.encode_head(high_watermark, last_stable_offset, log_start_offset, length)
-        counters = partition.counters
-        counters.total_fetch_requests += 1
-        counters.bytes_out += length
-        # `RequestMeter.note`, without the call.
-        meter, elapsed_us = template.meter, (perf_counter_ns() - started_ns) // 1000
-        times = meter.times
-        meter.count += 1
-        times.counts[0 if elapsed_us <= FIRST_BUCKET_US else bisect_left(REQUEST_BUCKETS_US, elapsed_us)] += 1
-        times.sum_us += elapsed_us
-        return [template.head_size, correlation_id, template.head_rest, records, template.after]
+        return template.answer(correlation_id, offset, started_ns, sends_maps, template.min_bytes) or None
 
     def park(self, view: memoryview, start: int, end: int, slow_path: SlowPath, stamp: int) -> ParkedFetch | None:
         """Let the frame of `frame_bytes` that begins at `start` wait, if its template is known and there is too little
@@ -165,7 +125,11 @@ class FetchTemplates:
         ):
             return None
         self.is_at_end = True
-        return ParkedPlainFetch(template, slow_path, stamp, correlation_id, offset, started_ns)
+        parked = self._parked
+        if parked is None or parked.is_done:
+            parked = self._parked = ParkedPlainFetch(template, slow_path, stamp)
+        parked.wait(template, correlation_id, offset, started_ns)
+        return parked
 
     def _is_short(self, template: FetchTemplate, offset: int, sends_maps: bool) -> bool:
         """Whether there is less than is asked for, as far as that is known without a worker."""

@@ -7,11 +7,11 @@ from where it is (`SlowPath`): the time that is left is the same, and a session 
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Callable, Iterable
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Final, Protocol
 
+from ottla.broker.fast.fetch_template import CORRELATION_ID_BYTES, MOST_JOINED_BYTES
 from ottla.broker.fetch.delayed_fetch import answer_or_park
 from ottla.broker.fetch.fetch_read import FetchRead
 from ottla.broker.fetch.fetch_rights import reading_rights
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     GoOn = Callable[[InFlightRequest, bytes, Peer, Handle, int], None]
 
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
-MOST_JOINED_BYTES: Final = 16 << 10
-"""Records up to this size are copied once into an answer that all of their readers share."""
+_NO_ID: Final = bytes(CORRELATION_ID_BYTES)
+_ID_END: Final = 8  # of a frame with its length
 
 
 class SlowPath:
@@ -96,40 +96,50 @@ class _Found:
         records = self.records
         assert records is not None
         length = len(records)
-        template.encode_head(self.high_watermark, self.last_stable_offset, self.log_start_offset, length)
-        pieces: list[Buffer] = [template.head_rest, records, template.after]
-        if length <= MOST_JOINED_BYTES and not isinstance(records.obj, mmap.mmap):
+        head = template.encode_head(_NO_ID, self.high_watermark, self.last_stable_offset, self.log_start_offset, length)
+        pieces: list[Buffer] = [head[_ID_END:], records, template.after]
+        if length <= MOST_JOINED_BYTES:
             pieces = [b"".join(pieces)]
-        answer = self.answers[template.shape] = template.head_size, pieces
+        answer = self.answers[template.shape] = head[: _ID_END - CORRELATION_ID_BYTES], pieces
         return answer
 
 
 class ParkedPlainFetch(ParkedFetch):
-    """See the module."""
+    """See the module. It is used for all requests of its connection that wait one after the other (`wait`), as long as
+    each is answered from its template, and at once: then nothing of it `is_done`.
+    """
 
     __slots__ = ("_correlation_id", "_offset", "_slow_path", "_started_ns", "_template")
 
-    def __init__(
-        self,
-        template: FetchTemplate,
-        slow_path: SlowPath,
-        stamp: int,
-        correlation_id: bytes,
-        offset: int,
-        started_ns: int,
-    ) -> None:
+    _correlation_id: bytes
+    _offset: int
+    _started_ns: int
+
+    def __init__(self, template: FetchTemplate, slow_path: SlowPath, stamp: int) -> None:
         super().__init__(template.deadlines, stamp)
         self._template = template
         self._slow_path = slow_path
-        self._correlation_id = correlation_id
-        self._offset = offset
-        self._started_ns = started_ns
+
+    def wait(self, template: FetchTemplate, correlation_id: bytes, offset: int, started_ns: int) -> None:
+        """Wait for what is at `offset`."""
+        self._template, self.deadlines = template, template.deadlines
+        self._correlation_id, self._offset, self._started_ns = correlation_id, offset, started_ns
+        self.is_waiting = True
         template.tail.add(self, None)
         template.deadlines.add(self)
 
-    def look(self, reads: SharedReads) -> None:
+    def look(self, reads: SharedReads | None) -> None:
         """Read on; answer, if that is enough."""
         template = self._template
+        if reads is None:
+            offset, sends_maps = self._offset, self._slow_path.sends_maps
+            answer = template.answer(self._correlation_id, offset, self._started_ns, sends_maps, template.min_bytes)
+            if answer:
+                self._give(answer)
+            elif answer is None:
+                self.fall_back()
+            return
+        self.woken.clear()
         asked = template.asked, self._offset, self._slow_path.sends_maps
         found = reads.answers.get(asked)
         if found is None:
@@ -139,8 +149,6 @@ class ParkedPlainFetch(ParkedFetch):
             self._answer(found, len(records))
         elif records is None:
             self.fall_back()
-        else:
-            self.woken.clear()
 
     def expire(self) -> None:
         """Answer with what there is."""
@@ -185,18 +193,24 @@ class ParkedPlainFetch(ParkedFetch):
         return _Found(template, records)
 
     def _answer(self, found: _Found, length: int) -> None:
-        # `end_wait`, without its calls.
-        self.is_waiting = False
         template = self._template
-        template.tail.waiting.pop(self, None)
-        template.deadlines.remove(self)
         answer = found.answers.get(template.shape)
         size, pieces = found.encode(template) if answer is None else answer
         counters = template.partition.counters
         counters.total_fetch_requests += 1
         counters.bytes_out += length
         template.meter.note((perf_counter_ns() - self._started_ns) // 1000, 1)
-        self.reply([size, self._correlation_id, *pieces])
+        self._give([size, self._correlation_id, *pieces])
+
+    def _give(self, answer: list[Buffer]) -> None:
+        # `end_wait` and `reply`, without their calls.
+        self.is_waiting = False
+        template = self._template
+        template.tail.waiting.pop(self, None)
+        template.deadlines.waiting.pop(self, None)
+        owner = self.owner
+        if owner is not None:
+            owner.parked_answered(self, answer)
 
 
 class WaitingSession(Protocol):
@@ -253,7 +267,7 @@ class ParkedSessionFetch(ParkedFetch):
             tails[target].add(self, target)
         template.deadlines.add(self)
 
-    def look(self, reads: SharedReads) -> None:
+    def look(self, reads: SharedReads | None) -> None:
         """Read on where something has changed; answer, if that is enough."""
         self._changed.update(dict.fromkeys(self.woken))
         self.woken.clear()
@@ -277,7 +291,7 @@ class ParkedSessionFetch(ParkedFetch):
             self, self._frame, self._started_ns, deadline_ms, lambda request, version: targets, session
         )
 
-    def _answer(self, reads: SharedReads, *, is_due: bool) -> None:
+    def _answer(self, reads: SharedReads | None, *, is_due: bool) -> None:
         template, changed = self._template, self._changed
         session = template.session
         if session.epoch != self._epoch or session.changes != self._changes:

@@ -129,8 +129,7 @@ class ReplyQueue:
             self.requests -= 1
             self._sender.send_alone(reply)
         else:
-            request.size_bytes = sum(map(len, reply))
-            self.request_finished(request)
+            request.finish(reply)
 
     def take(self) -> list[Buffer]:
         """What may leave; it leaves now."""

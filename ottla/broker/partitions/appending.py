@@ -232,10 +232,14 @@ class PartitionAppend:
                 self._ask_for_sync()
         visible = log.high_watermark
         if visible > self.high_watermark:
-            if self._waits.waiting or self._watchers or self.holds_acknowledgements:
+            if self.holds_acknowledgements:
                 self._advance()
             else:
-                self.high_watermark = visible
+                self.high_watermark = visible  # `_show` without the calls, as in `_synced`
+                if self._waits.waiting:
+                    self._waits.reached(visible)
+                if self._watchers:
+                    self.wake_watchers()
         counters = self.counters
         counters.total_produce_requests += len(batches)
         counters.messages_in += log.log_end_offset - old_end_offset

@@ -25,7 +25,7 @@ class InFlightOwner(Protocol):
         """`request` is done; called once."""
 
     def parked_answered(self, request: InFlightRequest, reply: list[Buffer]) -> None:
-        """As `request_finished`, for one that has waited and whose `reply` may leave now."""
+        """One that has waited is answered: `reply` leaves, or the request is finished with it."""
 
 
 class InFlightRequest:
@@ -61,8 +61,6 @@ class InFlightRequest:
 
     def reply(self, buffers: list[Buffer]) -> None:
         """Give the encoded reply of a request that has waited until everything else of the turn was done."""
-        self.buffers = buffers
-        self.is_done = True
         if self.owner is not None:
             self.owner.parked_answered(self, buffers)
 

@@ -98,7 +98,8 @@ class Turn:
     def after_append(self, step: Step) -> None:
         """Run `step` at the end of the turn, after the appends and before the replies are sent (syncs, long polls)."""
         self._after_append.append(step)
-        self._note_work()
+        if not self.has_work:
+            self._note_work()
 
     def send_at_end(self, step: Step) -> None:
         """Run `step` at the end of the turn, when every reply that this turn can give is there."""

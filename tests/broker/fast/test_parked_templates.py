@@ -13,14 +13,17 @@ from kit.nodes import partition_of, pass_time, start_node
 from kit.session_consumer import SessionConsumer
 
 from ottla.broker.catalog.catalog import TopicResult
+from ottla.broker.fast.fetch_template import FetchTemplate
 from ottla.broker.fast.parked_templates import ParkedPlainFetch, ParkedSessionFetch
 from ottla.broker.fetch.delayed_fetch import DelayedFetch
 from ottla.broker.fetch.parked_fetches import ParkedFetch, Tail
 from ottla.broker.net.connection import READS_ALONE
+from ottla.broker.net.reply_queue import ReplyQueue
 from ottla.broker.node import Node
 from ottla.broker.partitions.partition import Partition
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
 from ottla.protocol.errors import ErrorCode
+from ottla.storage.log.log_reader import LogReader
 
 TOPIC = "orders"
 WAIT_MS = 500
@@ -83,18 +86,24 @@ def records_of(response: Any) -> bytes:
 def test_those_that_wait_for_the_same_share_one_read_and_one_answer() -> None:
     broker = Broker()
     clients = [broker.reader() for _ in range(3)]
-    parked = [park(broker.node, client, 0) for client in clients]
+    for client in clients:
+        park(broker.node, client, 0)
     original, reads = Partition.read_on, []
+    answered, answers = ReplyQueue.parked_answered, []
 
     def read(self: Partition, *arguments: Any) -> Any:
         reads.append(arguments)
         return original(self, *arguments)
 
-    with patch.object(Partition, "read_on", read):
+    def answer(self: ReplyQueue, request: Any, reply: list[Any]) -> None:
+        answers.append(reply)
+        answered(self, request, reply)
+
+    with patch.object(Partition, "read_on", read), patch.object(ReplyQueue, "parked_answered", answer):
         broker.put()
     assert len(reads) == 2  # on from where a read ended, which none did; then from anywhere
-    assert parked[0].buffers is not None
-    assert len({id(each.buffers[2]) for each in parked if each.buffers is not None}) == 1
+    assert len(answers) == len(clients)
+    assert len({id(each[2]) for each in answers}) == 1
     assert {records_of(client.reply()) for client in clients} != {b""}
     assert not broker.tail().waiting
 
@@ -297,17 +306,17 @@ def test_in_a_session_only_what_has_changed_is_looked_at_again() -> None:
         consumer.take()
     consumer.fetch()
     assert isinstance(in_flight(consumer.exchange), ParkedSessionFetch)
-    original, reads = Partition.read_on, []
+    original, reads = LogReader.read_on, []
 
-    def read(self: Partition, *arguments: Any) -> Any:
-        reads.append(self.index)
+    def read(self: LogReader, *arguments: Any) -> Any:
+        reads.append(self)
         return original(self, *arguments)
 
-    with patch.object(Partition, "read_on", read), patch.object(DelayedFetch, "park") as slow:
+    with patch.object(LogReader, "read_on", read), patch.object(DelayedFetch, "park") as slow:
         broker.put(1)
         consumer.take()
         assert consumer.positions == {(TOPIC, 0): 0, (TOPIC, 1): 3}
-    assert reads == [1]
+    assert reads == [partition_of(broker.node, TOPIC, 1).log.reader]
     assert not slow.called
     assert not broker.tail(0).waiting
     assert not broker.tail(1).waiting
@@ -367,18 +376,49 @@ def test_those_in_a_session_and_those_without_one_share_what_is_read() -> None:
     assert len(reads) == 1
 
 
-def test_what_is_answered_holds_nothing() -> None:
+def test_the_next_one_that_waits_takes_the_place_of_one_that_is_answered() -> None:
     broker = Broker()
     client = broker.reader()
+    first = park(broker.node, client, 0)
+    broker.put()
+    client.reply()
+    assert first.buffers is None  # memory of an answer that has left
+    assert park(broker.node, client, 1) is first
+    broker.clock.advance(WAIT_MS - 1)
+    broker.put()
+    assert records_of(client.reply())
+    assert park(broker.node, client, 2) is first
+    pass_time(broker.node, broker.clock, WAIT_MS - 1)
+    assert not client.replies()
+    pass_time(broker.node, broker.clock, 1)
+    assert records_of(client.reply()) == b""
+
+
+def test_the_place_of_one_that_took_the_slow_path_is_not_taken() -> None:
+    broker = Broker()
+    client = broker.reader()
+    first = park(broker.node, client, 0)
+    with patch.object(FetchTemplate, "answer", lambda *_: None):
+        broker.put()
+    assert records_of(client.reply())
+    assert park(broker.node, client, 1) is not first
+    broker.put()
+    assert records_of(client.reply())
+
+
+def test_a_client_that_goes_leaves_no_circle_behind() -> None:
+    broker = Broker()
 
     class Noted(ParkedPlainFetch):
         __slots__ = ("__weakref__",)
 
     with patch("ottla.broker.fast.fetch_templates.ParkedPlainFetch", Noted):
+        client = broker.reader()
         waiting = weakref.ref(park(broker.node, client, 0))
+    broker.put()
     gc.disable()
     try:
-        broker.put()
+        client.connection.connection_lost(None)
         assert waiting() is None
     finally:
         gc.enable()

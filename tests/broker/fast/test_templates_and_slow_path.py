@@ -372,6 +372,18 @@ def parked_fetches_without_a_minimum() -> Iterator[None]:
 
 
 @contextmanager
+def one_that_waits_alone_without_a_minimum() -> Iterator[None]:
+    look = ParkedPlainFetch.look
+
+    def faulty(self: ParkedPlainFetch, reads: Any) -> None:
+        with patch.object(FetchTemplate, "min_bytes", 1):
+            look(self, reads)
+
+    with patch.object(ParkedPlainFetch, "look", faulty):
+        yield
+
+
+@contextmanager
 def sessions_without_a_minimum() -> Iterator[None]:
     with patch.object(SessionTemplate, "min_bytes", property(lambda self: 1, lambda self, value: None)):
         yield
@@ -432,6 +444,7 @@ def no_time_is_left_on_the_slow_path() -> Iterator[None]:
         parked_fetches_answered_at_another_stamp,
         parked_fetches_not_expired,
         parked_fetches_without_a_minimum,
+        one_that_waits_alone_without_a_minimum,
         sessions_without_a_minimum,
         reads_shared_beyond_their_limits,
         session_not_moved_on_when_it_parks,
