@@ -20,7 +20,7 @@ import struct
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from multiprocessing.connection import Connection
@@ -32,19 +32,27 @@ import frames
 from servers import Ottla
 
 from ottla.protocol.api import REGISTRY, ApiKey
+from ottla.protocol.api.alter_client_quotas import AlterClientQuotasRequest
+from ottla.protocol.api.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from ottla.protocol.api.api_versions import ApiVersionsRequest
+from ottla.protocol.api.create_acls import CreateAclsRequest
 from ottla.protocol.api.create_topics import CreateTopicsRequest
 from ottla.protocol.api.delete_records import DeleteRecordsRequest
 from ottla.protocol.api.delete_topics import DeleteTopicsRequest
+from ottla.protocol.api.describe_acls import DescribeAclsRequest
+from ottla.protocol.api.describe_client_quotas import DescribeClientQuotasRequest
 from ottla.protocol.api.describe_configs import DescribeConfigsRequest
 from ottla.protocol.api.describe_groups import DescribeGroupsRequest
 from ottla.protocol.api.describe_log_dirs import DescribeLogDirsRequest
 from ottla.protocol.api.describe_producers import DescribeProducersRequest
+from ottla.protocol.api.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from ottla.protocol.api.fetch import FetchRequest
 from ottla.protocol.api.find_coordinator import FindCoordinatorRequest
+from ottla.protocol.api.init_producer_id import InitProducerIdRequest
 from ottla.protocol.api.join_group import JoinGroupRequest
 from ottla.protocol.api.list_groups import ListGroupsRequest
 from ottla.protocol.api.list_offsets import ListOffsetsRequest
+from ottla.protocol.api.list_transactions import ListTransactionsRequest
 from ottla.protocol.api.metadata import MetadataRequest
 from ottla.protocol.api.offset_commit import OffsetCommitRequest
 from ottla.protocol.api.offset_fetch import OffsetFetchRequest
@@ -56,6 +64,17 @@ from ottla.protocol.records.record import Record
 
 TOPICS, PARTITIONS = 10, 200
 PRODUCERS, IN_FLIGHT = 50_000, 50
+LISTED, ACLS = 10_000, 20_000
+LISTS = (
+    "Metadata of 10,000 topics", "DescribeLogDirs of 10,000 topics", "DescribeConfigs of 1,000 topics",
+    "DescribeAcls of 20,000", "DescribeClientQuotas of 10,000", "DescribeUserScramCredentials of 10,000",
+    "ListTransactions of 10,000",
+)  # fmt: skip
+"""Rows that need a broker of their own."""
+AUTHORIZED = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+}
 ZERO_ID = UUID(int=0)
 STAMP_MS = 1_700_000_000_000
 MOST_FRAME_BYTES = 16 << 20
@@ -158,7 +177,8 @@ class Table:
 
     def post(self, path: str) -> str:
         """Ask the broker over HTTP."""
-        with urllib.request.urlopen(urllib.request.Request(self.http + path, method="POST"), timeout=600) as answer:
+        request = urllib.request.Request(self.http + path, method="POST", headers={"X-Ottla": "1"})
+        with urllib.request.urlopen(request, timeout=600) as answer:
             return str(answer.read().decode())
 
     def figures(self, api: str) -> tuple[float, float, str]:
@@ -361,6 +381,68 @@ def join(address: tuple[str, int], count: int) -> None:
         member.receive(ApiKey.JOIN_GROUP, 3)
 
 
+def lists(table: Table) -> None:
+    """What has a long answer: all of something. With an authorizer, so that there are ACLs."""
+    client = table.client
+    table.figures("")
+    topics = [f"one-{number}" for number in range(LISTED)]
+    for first in range(0, LISTED, 500):
+        create(client, topics[first : first + 500], 1)
+    everything = f"of {LISTED:,} topics"
+    table.row(f"Metadata {everything}", "Metadata", lambda: client.ask(MetadataRequest(topics=None), 12), 5)
+    logs = DescribeLogDirsRequest(topics=None)
+    table.row(f"DescribeLogDirs {everything}", "DescribeLogDirs", lambda: client.ask(logs, 4), 5)
+    resources = [
+        DescribeConfigsRequest.DescribeConfigsResource(resource_type=2, resource_name=name, configuration_keys=None)
+        for name in topics[:1_000]
+    ]
+    configs = DescribeConfigsRequest(resources=resources, include_synonyms=True, include_documentation=True)
+    table.row("DescribeConfigs of 1,000 topics", "DescribeConfigs", lambda: client.ask(configs, 4), 3)
+    creations = [
+        CreateAclsRequest.AclCreation(
+            resource_type=2, resource_name=f"topic-{number % 5_000}", resource_pattern_type=3,
+            principal=f"User:u{number}", host="*", operation=3, permission_type=3,
+        )
+        for number in range(ACLS)
+    ]  # fmt: skip
+    for first in range(0, ACLS, 2_000):
+        client.ask(CreateAclsRequest(creations=creations[first : first + 2_000]), 3)
+    acls = DescribeAclsRequest(
+        resource_type_filter=1, resource_name_filter=None, pattern_type_filter=1, principal_filter=None,
+        host_filter=None, operation=1, permission_type=1,
+    )  # fmt: skip
+    table.row(f"DescribeAcls of {ACLS:,}", "DescribeAcls", lambda: client.ask(acls, 3), 5)
+    entries = [
+        AlterClientQuotasRequest.EntryData(
+            entity=[AlterClientQuotasRequest.EntityData(entity_type="user", entity_name=f"u{number}")],
+            ops=[AlterClientQuotasRequest.OpData(key="producer_byte_rate", value=1e9, remove=False)],
+        )
+        for number in range(LISTED)
+    ]
+    for first in range(0, LISTED, 1_000):
+        client.ask(AlterClientQuotasRequest(entries=entries[first : first + 1_000], validate_only=False), 1)
+    quotas = DescribeClientQuotasRequest(components=[], strict=False)
+    table.row(f"DescribeClientQuotas of {LISTED:,}", "DescribeClientQuotas", lambda: client.ask(quotas, 1), 5)
+    users = [
+        AlterUserScramCredentialsRequest.ScramCredentialUpsertion(
+            name=f"u{number}", mechanism=1, iterations=4096, salt=b"salt", salted_password=bytes(32)
+        )
+        for number in range(LISTED)
+    ]
+    for first in range(0, LISTED, 1_000):
+        upsertions = users[first : first + 1_000]
+        client.ask(AlterUserScramCredentialsRequest(deletions=[], upsertions=upsertions), 0)
+    scram = DescribeUserScramCredentialsRequest(users=None)
+    name = f"DescribeUserScramCredentials of {LISTED:,}"
+    table.row(name, "DescribeUserScramCredentials", lambda: client.ask(scram, 0), 5)
+    while client.ask(FindCoordinatorRequest(key="i", key_type=1), 2).error_code:
+        time.sleep(0.1)
+    for number in range(LISTED):
+        client.ask(InitProducerIdRequest(transactional_id=f"id-{number}", transaction_timeout_ms=60_000), 4)
+    ids = ListTransactionsRequest(state_filters=[], producer_id_filters=[])
+    table.row(f"ListTransactions of {LISTED:,}", "ListTransactions", lambda: client.ask(ids, 1), 5)
+
+
 def chores(table: Table) -> None:
     """What the broker does by itself."""
     client = table.client
@@ -411,12 +493,12 @@ def chores(table: Table) -> None:
 
 
 @contextmanager
-def broker(acks_all: str) -> Iterator[tuple[Ottla, int]]:
+def broker(acks_all: str, more: Mapping[str, str] | None = None) -> Iterator[tuple[Ottla, int]]:
     """A broker with its HTTP port."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    overrides = {"ottla.http.listener": f"127.0.0.1:{port}", "group.initial.rebalance.delay.ms": "0"}
+    overrides = {"ottla.http.listener": f"127.0.0.1:{port}", "group.initial.rebalance.delay.ms": "0", **(more or {})}
     with Ottla(acks_all, overrides) as server:
         yield server, port
 
@@ -428,13 +510,20 @@ def main() -> None:
     parser.add_argument("--acks", default="page-cache", choices=("sync", "page-cache"))
     options = parser.parse_args()
     print(f"{'':<58}{'stretch':>9}{'lag':>9}{'p50':>9}{'p99':>9}{'longest':>9}  longest step of a chore")
-    with broker(options.acks) as (server, port):
-        table = Table(server, port, options.only)
-        requests(table)
-        groups(table)
-        producers(table)
-        chores(table)
-        table.end()
+    wants_lists = any(options.only in name for name in LISTS)
+    if not (options.only and wants_lists):
+        with broker(options.acks) as (server, port):
+            table = Table(server, port, options.only)
+            requests(table)
+            groups(table)
+            producers(table)
+            chores(table)
+            table.end()
+    if wants_lists:
+        with broker(options.acks, AUTHORIZED) as (server, port):
+            table = Table(server, port, options.only)
+            lists(table)
+            table.end()
 
 
 if __name__ == "__main__":

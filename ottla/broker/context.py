@@ -5,24 +5,33 @@ Handlers never see a transport, only the `Peer` (`peer.py`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ottla.broker.peer import Peer
+from ottla.broker.runtime.steps import in_steps
 from ottla.broker.services import Services
 from ottla.protocol.acls import CLUSTER_NAME
+from ottla.protocol.api import REGISTRY
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ottla.broker.fetch.fetch_sessions import FetchSessions
     from ottla.broker.fetch.parked_fetches import ParkedFetches
     from ottla.broker.groups.coordinator import GroupCoordinator
     from ottla.broker.profiles.profiles import AdvertisedApi, Profile
     from ottla.broker.runtime.on_demand import OnDemand
+    from ottla.broker.runtime.pending import Pending
+    from ottla.broker.runtime.steps import Steps
     from ottla.broker.security.authorizer import Authorizer
     from ottla.broker.security.quotas.client_quotas import RequestQuota
     from ottla.broker.security.tokens.delegation_tokens import DelegationTokens
     from ottla.broker.transactions.coordinator import TransactionCoordinator
     from ottla.protocol.acls import AclOperation, ResourceType
     from ottla.protocol.message import Response
+
+R = TypeVar("R")
 
 
 class ApiServices(Services, eq=False, frozen=True):
@@ -60,6 +69,7 @@ class Context:
     """One request's surroundings: version, client id, connection, services, and the wall time at which it started."""
 
     __slots__ = (
+        "_step_began_ns",
         "api_key",
         "api_version",
         "client_id",
@@ -96,6 +106,28 @@ class Context:
         """What of the request the gate has kept from the handler, and answers itself."""
         self.quota: RequestQuota | None = None
         """What the request is charged to; None where its client is under no quota."""
+        self._step_began_ns = 0
+
+    def in_steps(self, steps: Steps[R | Pending[R]] | Steps[R]) -> R | Pending[R]:
+        """The result of work that may be long: at once after a single step, else in time."""
+        return in_steps(steps, self)
+
+    def later(self, step: Callable[[], None]) -> None:
+        """Run `step` when others have had their turn."""
+        self.services.timers.at(self.services.clock.monotonic_ms(), step)
+
+    def begin_step(self) -> None:
+        """The request has the broker's thread again: its time is the client's."""
+        if self.quota is not None:
+            self.quota.go_on()
+        self._step_began_ns = perf_counter_ns()
+
+    def end_step(self) -> None:
+        """It lets go of it."""
+        held_us = (perf_counter_ns() - self._step_began_ns) // 1000
+        self.services.metrics.hold(REGISTRY[self.api_key].name, held_us)
+        if self.quota is not None:
+            self.quota.hold()
 
     def charge(self, partitions: int) -> None:
         """Charge partitions that are created or deleted to the client's quota (KIP-599). Raises KafkaError where it is

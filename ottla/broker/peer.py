@@ -7,7 +7,7 @@ it (`ReceivedBytes`), so that this file knows nothing of `net`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ottla.broker.principal import ANONYMOUS, Principal
 from ottla.plain import Plain
@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 
     from ottla.broker.runtime.answer_memory import Reservation
     from ottla.broker.runtime.in_flight_request import InFlightRequest
+    from ottla.broker.runtime.pending import Pending
+    from ottla.broker.runtime.steps import Steps
     from ottla.protocol.types import Buffer
+
+R = TypeVar("R")
 
 
 class ReceivedBytes(Protocol):
@@ -111,6 +115,9 @@ class RequestContext(Protocol):
     @property
     def quota(self) -> FetchQuota | None:
         """What the request is charged to; None where its client is under no quota."""
+
+    def in_steps(self, steps: Steps[R | Pending[R]] | Steps[R]) -> R | Pending[R]:
+        """The result of work that may be long: at once after a single step, else in time."""
 
 
 class Peer(Plain, eq=False):

@@ -5,6 +5,11 @@ are folded, and the pieces are joined once. Records end the current buffer and s
 they go from the log to the socket untouched.
 
 The generated function is ``encode(o) -> [buffer, ...]``; ``w`` appends a piece, ``o1``, ... are structs.
+
+With `elements_per_step` it is a generator that returns the same bytes, and yields whenever it has written so many
+elements of arrays, at all levels together: a long response holds nobody up. What was written until then is a buffer of
+its own, so that the end joins no more than the last step. (Arrays in tagged fields, whose size comes before them, are
+written in one step.)
 """
 
 from __future__ import annotations
@@ -21,8 +26,9 @@ from ottla.protocol.types import MAX_STRING_BYTES, ZERO_UUID
 class EncoderSource:
     """Source and namespace of one encoder."""
 
-    def __init__(self, plan: StructPlan) -> None:
+    def __init__(self, plan: StructPlan, elements_per_step: int = 0) -> None:
         self.lines: list[str] = []
+        self._elements_per_step = elements_per_step
         self.namespace: dict[str, Any] = {
             "BUFFERS": (memoryview, bytes, bytearray),
             "join": b"".join,
@@ -34,9 +40,15 @@ class EncoderSource:
         }
         self._indent = 1
         self._names = 0
+        self._is_aside = False
+        """Whether `w` appends to a tagged field, and not to `parts`."""
         self._formats: dict[str, str] = {}
         self._pending: list[tuple[str, str]] = []
         self._is_flexible = plan.is_flexible
+        if elements_per_step:
+            self._line("if False:")
+            self._line("    yield  # a generator, whatever follows")
+            self._line(f"left = {elements_per_step}")
         self._line("buffers = []")
         self._line("parts = []")
         self._line("w = parts.append")
@@ -202,7 +214,19 @@ class EncoderSource:
                 element = FieldPlan(field.name, field.primitive, None, False, False, None, None, 1)
                 self._sized(element, item)
             self._flush()
+            self._count_element()
             self._indent -= 1
+
+    def _count_element(self) -> None:
+        """End a step after enough elements, but within a tagged field."""
+        if not self._elements_per_step or self._is_aside:
+            return
+        self._line("left -= 1")
+        self._line("if left <= 0:")
+        self._line("    buffers.append(join(parts))")
+        self._line("    parts.clear()")
+        self._line(f"    left = {self._elements_per_step}")
+        self._line("    yield")
 
     def _tags(self, plan: StructPlan, value: str) -> None:
         """The section of tagged fields: how many are set, then each with its number and size."""
@@ -249,7 +273,9 @@ class EncoderSource:
         self._line(f"{outer} = w")
         self._line(f"{body} = []")
         self._line(f"w = {body}.append")
+        self._is_aside = True
         self._field(field, value)
+        self._is_aside = False
         self._flush()
         self._line(f"w = {outer}")
         self._line(f"{body} = join({body})")

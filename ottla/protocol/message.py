@@ -26,7 +26,7 @@ Pure: no sockets, no files, no clock. Everything that handles a Kafka message ma
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, dataclass_transform
 
 from ottla.protocol import compiler
@@ -45,6 +45,7 @@ __all__ = [
     "decode_prefix",
     "encode",
     "encode_buffers",
+    "encode_in_steps",
     "ranged",
     "since",
     "tagged",
@@ -119,6 +120,7 @@ class Message(Struct):
     """Array elements that it may have when it is decoded, all arrays together."""
     decoders: ClassVar[dict[int, Callable[[Buffer, int, int], tuple[Any, int]]]]
     encoders: ClassVar[dict[int, Callable[[Any], list[Buffer]]]]
+    stepped_encoders: ClassVar[dict[int, Callable[[Any], Generator[None, None, list[Buffer]]]]]
 
     def __init_subclass__(
         cls, *, key: int = -1, versions: str = "none", flexible: str = "none", max_elements: int = 0
@@ -130,6 +132,7 @@ class Message(Struct):
         cls.flexible_versions = parse_versions(flexible)
         cls.decoders = {}
         cls.encoders = {}
+        cls.stepped_encoders = {}
 
 
 class Request(Message):
@@ -185,6 +188,22 @@ def encode_buffers(message: Message, version: int) -> list[Buffer]:
     encoder = cls.encoders.get(version) or compiler.compile_encoder(cls, version)
     try:
         return encoder(message)
+    except UnencodableMessage:
+        raise
+    except (struct.error, TypeError, AttributeError, ValueError) as error:
+        raise UnencodableMessage(compiler.explain_unencodable(message, version, error)) from error
+
+
+def encode_in_steps(message: Message, version: int) -> Generator[None, None, list[Buffer]]:
+    """As `encode_buffers`, and stop after each `compiler.ELEMENTS_PER_STEP` elements of arrays, a step of about a
+    millisecond. The message must not change meanwhile, nor its lists.
+
+    Raises as `encode`, in any step.
+    """
+    cls = type(message)
+    encoder = cls.stepped_encoders.get(version) or compiler.compile_stepped_encoder(cls, version)
+    try:
+        return (yield from encoder(message))
     except UnencodableMessage:
         raise
     except (struct.error, TypeError, AttributeError, ValueError) as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import Phase, given, settings
 from kit.golden import CONSUMER_PROTOCOL
@@ -9,7 +11,9 @@ from kit.kio_messages import kio_bytes, kio_class, kio_message, narrow_to_kio, t
 from kit.wire_values import messages
 
 from ottla.protocol.api import REGISTRY
+from ottla.protocol.encoder_source import EncoderSource
 from ottla.protocol.message import Message, decode_prefix, encode
+from ottla.protocol.plan import plan_message
 from ottla.protocol.stored.control import (
     KRaftVersionRecord,
     LeaderChangeMessage,
@@ -28,15 +32,33 @@ CASES = [
 ]
 
 
+def encoder_of_single_elements(cls: type[Message], version: int) -> Callable[[Message], bytes]:
+    """What encodes a message as a long response, with the shortest steps that there can be."""
+    generated = EncoderSource(plan_message(cls, version), elements_per_step=1)
+    exec(generated.source, generated.namespace)
+
+    def encode_in_steps(message: Message) -> bytes:
+        steps = generated.namespace["encode"](message)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return b"".join(end.value)
+
+    return encode_in_steps
+
+
 @pytest.mark.parametrize(("cls", "version"), CASES)
 def test_kio_writes_the_same_bytes_and_reads_ours(cls: type[Message], version: int) -> None:
     theirs_class = kio_class(cls, version)
+    in_steps = encoder_of_single_elements(cls, version)
 
     @settings(max_examples=20, phases=[Phase.generate])
     @given(ours=messages(cls, version, narrow_to_kio))
     def check(ours: Message) -> None:
         theirs = to_kio(ours, theirs_class)
         encoded = encode(ours, version)
+        assert in_steps(ours) == encoded
         assert encoded == kio_bytes(theirs)
         assert decode_prefix(cls, encoded, version, 0) == (ours, len(encoded))
         assert kio_message(theirs_class, encoded) == (theirs, len(encoded))

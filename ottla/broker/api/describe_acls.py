@@ -9,20 +9,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.declarations import Need
-from ottla.broker.metadata.acls import Acl, AclFilter, find_acls
+from ottla.broker.metadata.acls import Acl, AclFilter, check_filter
+from ottla.broker.runtime.steps import Pace
 from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from ottla.broker.context import Context
+    from ottla.broker.runtime.pending import Pending
+    from ottla.broker.runtime.steps import Steps
 
 NEEDS = (Need(AclOperation.DESCRIBE, ResourceType.CLUSTER),)
 CHUNKS = ()
 
+Description = DescribeAclsResponse.AclDescription
+Resource = DescribeAclsResponse.DescribeAclsResource
 
-def handle(request: DescribeAclsRequest, context: Context) -> DescribeAclsResponse:
-    """Answer at once. Raises KafkaError SECURITY_DISABLED, INVALID_REQUEST."""
+
+def handle(request: DescribeAclsRequest, context: Context) -> DescribeAclsResponse | Pending[DescribeAclsResponse]:
+    """Answer at once where there are few. Raises KafkaError SECURITY_DISABLED, INVALID_REQUEST."""
     if context.services.authorizer is None:
         raise KafkaError(ErrorCode.SECURITY_DISABLED, "there is no authorizer, so that there are no ACLs")
     wanted = AclFilter(
@@ -34,25 +40,28 @@ def handle(request: DescribeAclsRequest, context: Context) -> DescribeAclsRespon
         request.operation,
         request.permission_type,
     )
-    found: dict[tuple[int, str, int], list[Acl]] = {}
-    for acl in find_acls(context.services.catalog.image.acls.values(), wanted):
-        found.setdefault((acl.resource_type, acl.resource_name, acl.pattern_type), []).append(acl)
-    return DescribeAclsResponse(
-        resources=[
-            DescribeAclsResponse.DescribeAclsResource(
-                resource_type=resource_type,
-                resource_name=name,
-                pattern_type=pattern_type,
-                acls=[
-                    DescribeAclsResponse.AclDescription(
-                        principal=acl.principal,
-                        host=acl.host,
-                        operation=acl.operation,
-                        permission_type=acl.permission_type,
-                    )
-                    for acl in acls
-                ],
+    check_filter(wanted)
+    return context.in_steps(_describe(wanted, list(context.services.catalog.image.acls.values())))
+
+
+def _describe(wanted: AclFilter, acls: list[Acl]) -> Steps[DescribeAclsResponse]:
+    """Of the ACLs as they were when they were asked for; one that two clients have created at once is there once."""
+    resources: dict[tuple[int, str, int], dict[Acl, Description]] = {}
+    pace = Pace()
+    for acl in acls:
+        if wanted.matches(acl):
+            resource = resources.setdefault((acl.resource_type, acl.resource_name, acl.pattern_type), {})
+            resource[acl] = Description(
+                principal=acl.principal, host=acl.host, operation=acl.operation, permission_type=acl.permission_type
             )
-            for (resource_type, name, pattern_type), acls in found.items()
-        ]
+        if pace.is_up():
+            yield
+    described = yield from pace.made(_resource, resources.items())
+    return DescribeAclsResponse(resources=described)
+
+
+def _resource(found: tuple[tuple[int, str, int], dict[Acl, Description]]) -> Resource:
+    (resource_type, name, pattern_type), acls = found
+    return Resource(
+        resource_type=resource_type, resource_name=name, pattern_type=pattern_type, acls=list(acls.values())
     )

@@ -9,33 +9,46 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.declarations import Need
 from ottla.broker.metadata.quota_plans import find_quotas
+from ottla.broker.runtime.steps import Pace
 from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
 from ottla.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ottla.broker.context import Context
+    from ottla.broker.metadata.image import QuotaEntity
+    from ottla.broker.runtime.pending import Pending
+    from ottla.broker.runtime.steps import Steps
 
 NEEDS = (Need(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER),)
 CHUNKS = ()
 
 
-def handle(request: DescribeClientQuotasRequest, context: Context) -> DescribeClientQuotasResponse:
-    """Answer at once."""
+Response = DescribeClientQuotasResponse
+
+
+def handle(
+    request: DescribeClientQuotasRequest, context: Context
+) -> DescribeClientQuotasResponse | Pending[DescribeClientQuotasResponse]:
+    """Answer at once where there are few."""
     components = [(one.entity_type, one.match_type, one.match) for one in request.components]
     try:
         found = find_quotas(context.services.catalog.image, components, is_strict=request.strict)
     except KafkaError as error:
         return DescribeClientQuotasResponse(error_code=error.code, error_message=error.message, entries=None)
-    return DescribeClientQuotasResponse(
-        error_message="",
-        entries=[
-            DescribeClientQuotasResponse.EntryData(
-                entity=[
-                    DescribeClientQuotasResponse.EntityData(entity_type=kind, entity_name=name) for kind, name in entity
-                ],
-                values=[DescribeClientQuotasResponse.ValueData(key=key, value=value) for key, value in values.items()],
-            )
-            for entity, values in found.items()
-        ],
+    return context.in_steps(_describe(found))
+
+
+def _describe(found: Mapping[QuotaEntity, Mapping[str, float]]) -> Steps[DescribeClientQuotasResponse]:
+    entries = yield from Pace().made(_entry, found.items())
+    return DescribeClientQuotasResponse(error_message="", entries=entries)
+
+
+def _entry(found: tuple[QuotaEntity, Mapping[str, float]]) -> Response.EntryData:
+    entity, values = found
+    return Response.EntryData(
+        entity=[Response.EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
+        values=[Response.ValueData(key=key, value=value) for key, value in values.items()],
     )

@@ -11,10 +11,11 @@ INVALID_REQUEST, as in Kafka.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ottla.broker.declarations import Chunks, Need
 from ottla.broker.metadata.image import BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
+from ottla.broker.runtime.steps import Pace
 from ottla.broker.security.config_rights import config_refusal
 from ottla.broker.telemetry.logger_levels import BROKER_LOGGER, describe_loggers
 from ottla.config.options import ConfigSource
@@ -26,7 +27,12 @@ from ottla.storage.formats.layout import topic_name_problem
 
 if TYPE_CHECKING:
     from ottla.broker.context import Context
+    from ottla.broker.runtime.pending import Pending
+    from ottla.broker.runtime.steps import Steps
     from ottla.config.options import ConfigEntry
+
+KEYS_PER_STEP: Final = 100
+"""10 us each, with synonyms and documentation."""
 
 TYPES = (TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER, GROUP_RESOURCE, CLIENT_METRICS_RESOURCE)
 """Types of resources that have a configuration."""
@@ -44,8 +50,10 @@ NEEDS = (
 CHUNKS = (Chunks(("resources",), ("results",)),)
 
 
-def handle(request: DescribeConfigsRequest, context: Context) -> DescribeConfigsResponse:
-    """Answer at once; each resource succeeds or fails for itself. Raises KafkaError INVALID_REQUEST.
+def handle(
+    request: DescribeConfigsRequest, context: Context
+) -> DescribeConfigsResponse | Pending[DescribeConfigsResponse]:
+    """Answer, each resource for itself: at once where there are few. Raises KafkaError INVALID_REQUEST.
 
     One that is named more than once is returned once, for its last keys: a name is much shorter than what is returned
     for it.
@@ -54,7 +62,20 @@ def handle(request: DescribeConfigsRequest, context: Context) -> DescribeConfigs
     if unknown is not None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {unknown} has no configuration here")
     unique = {(resource.resource_type, resource.resource_name): resource for resource in request.resources}
-    return DescribeConfigsResponse(results=[_describe(resource, request, context) for resource in unique.values()])
+    return context.in_steps(_describe_all(list(unique.values()), request, context))
+
+
+def _describe_all(
+    resources: list[DescribeConfigsRequest.DescribeConfigsResource], request: DescribeConfigsRequest, context: Context
+) -> Steps[DescribeConfigsResponse]:
+    results: list[DescribeConfigsResponse.DescribeConfigsResult] = []
+    pace = Pace(KEYS_PER_STEP)
+    for resource in resources:
+        result = _describe(resource, request, context)
+        results.append(result)
+        if pace.is_up(1 + len(result.configs)):
+            yield
+    return DescribeConfigsResponse(results=results)
 
 
 def _describe(

@@ -6,10 +6,11 @@ owner. Refused to clients that have not authenticated, or have by a token.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ottla.broker.declarations import Need
 from ottla.broker.principal import Principal
+from ottla.broker.runtime.steps import Pace
 from ottla.broker.security.tokens.delegation_tokens import may_ask
 from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api.describe_delegation_token import (
@@ -21,6 +22,9 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from ottla.broker.context import Context
     from ottla.broker.metadata.tokens import DelegationToken
+    from ottla.broker.runtime.pending import Pending
+    from ottla.broker.runtime.steps import Steps
+    from ottla.broker.security.tokens.delegation_tokens import DelegationTokens
 
 NEEDS = (
     Need(
@@ -33,12 +37,19 @@ NEEDS = (
 )
 CHUNKS = ()
 
+TOKENS_PER_STEP: Final = 100
+"""Their secrets are computed."""
 _Described = DescribeDelegationTokenResponse.DescribedDelegationToken
 _Renewer = DescribeDelegationTokenResponse.DescribedDelegationTokenRenewer
 
 
-def handle(request: DescribeDelegationTokenRequest, context: Context) -> DescribeDelegationTokenResponse:
-    """Answer at once. Raises KafkaError DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, DELEGATION_TOKEN_AUTH_DISABLED."""
+def handle(
+    request: DescribeDelegationTokenRequest, context: Context
+) -> DescribeDelegationTokenResponse | Pending[DescribeDelegationTokenResponse]:
+    """Answer at once where there are few.
+
+    Raises KafkaError DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, DELEGATION_TOKEN_AUTH_DISABLED.
+    """
     peer, tokens = context.connection, context.services.tokens.get()
     if not may_ask(peer):
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
@@ -47,12 +58,21 @@ def handle(request: DescribeDelegationTokenRequest, context: Context) -> Describ
     owners = None
     if request.owners is not None:
         owners = {Principal(one.principal_type, one.principal_name) for one in request.owners}
-    found = [
-        token
-        for token in tokens.tokens()
-        if (owners is None or not owners.isdisjoint((token.owner, *token.renewers))) and _may_see(context, token)
-    ]
-    return DescribeDelegationTokenResponse(tokens=[_described(token, tokens.secret_of(token)) for token in found])
+    return context.in_steps(_describe(owners, tokens, context))
+
+
+def _describe(
+    owners: set[Principal] | None, tokens: DelegationTokens, context: Context
+) -> Steps[DescribeDelegationTokenResponse]:
+    described: list[_Described] = []
+    pace = Pace(TOKENS_PER_STEP)
+    for token in list(tokens.tokens()):
+        is_asked_for = owners is None or not owners.isdisjoint((token.owner, *token.renewers))
+        if is_asked_for and _may_see(context, token):
+            described.append(_described(token, tokens.secret_of(token)))
+        if pace.is_up():
+            yield
+    return DescribeDelegationTokenResponse(tokens=described)
 
 
 def _may_see(context: Context, token: DelegationToken) -> bool:

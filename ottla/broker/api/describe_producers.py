@@ -9,13 +9,11 @@ turn.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from ottla.broker.catalog.topic import find_partition
 from ottla.broker.declarations import Chunks, Need
-from ottla.broker.runtime.pending import Pending
+from ottla.broker.runtime.steps import Pace
 from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api.describe_producers import DescribeProducersRequest, DescribeProducersResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -23,7 +21,8 @@ from ottla.storage.formats.layout import topic_name_problem
 
 if TYPE_CHECKING:
     from ottla.broker.context import Context
-    from ottla.broker.services import Services
+    from ottla.broker.runtime.pending import Pending
+    from ottla.broker.runtime.steps import Steps
     from ottla.storage.producers.producer_entry import ProducerEntry
 
 PRODUCERS_PER_STEP: Final = 2_000
@@ -43,46 +42,18 @@ def handle(
     """Answer at once where there are few; a partition that is named more than once is returned once, for a name is
     shorter than an answer.
     """
-    answer = Answer(topics=[])
-    steps = _describe(request, context, answer)
-    if _is_through(steps):
-        return answer
-    pending: Pending[Answer] = Pending(parks=True)
-    _later(context.services, steps, answer, pending)
-    return pending
+    return context.in_steps(_describe(request, context))
 
 
-def _later(services: Services, steps: Iterator[None], answer: Answer, pending: Pending[Answer]) -> None:
-    def go_on() -> None:
-        if pending.done:
-            return  # the connection has ended
-        try:
-            is_through = _is_through(steps)
-        except Exception as error:  # the gate knows refusals from bugs
-            pending.fail(error)
-            return
-        if is_through:
-            pending.complete(answer)
-        else:
-            _later(services, steps, answer, pending)
-
-    services.timers.at(services.clock.monotonic_ms(), go_on)
-
-
-def _is_through(steps: Iterator[None]) -> bool:
-    """Take one step; whether that was the last."""
-    return next(steps, steps) is steps
-
-
-def _describe(request: DescribeProducersRequest, context: Context, answer: Answer) -> Iterator[None]:
-    """Fill the answer, and stop whenever so many producers have been described."""
-    reported = 0
+def _describe(request: DescribeProducersRequest, context: Context) -> Steps[DescribeProducersResponse]:
+    topics: list[Answer.TopicResponse] = []
+    pace = Pace(PRODUCERS_PER_STEP)
     for topic in request.topics:
         partitions: list[PartitionResponse] = []
-        answer.topics.append(Answer.TopicResponse(name=topic.name, partitions=partitions))
+        topics.append(Answer.TopicResponse(name=topic.name, partitions=partitions))
         for index in dict.fromkeys(topic.partition_indexes):
             try:
-                producers = iter(_producers(topic.name, index, context))
+                producers = _producers(topic.name, index, context)
             except KafkaError as error:
                 partitions.append(
                     PartitionResponse(
@@ -90,14 +61,9 @@ def _describe(request: DescribeProducersRequest, context: Context, answer: Answe
                     )
                 )
                 continue
-            states: list[ProducerState] = []
+            states = yield from pace.made(_state, producers)
             partitions.append(PartitionResponse(partition_index=index, active_producers=states))
-            while more := [_state(entry) for entry in islice(producers, PRODUCERS_PER_STEP - reported)]:
-                states += more
-                reported += len(more)
-                if reported >= PRODUCERS_PER_STEP:
-                    reported = 0
-                    yield
+    return Answer(topics=topics)
 
 
 def _producers(topic: str, index: int, context: Context) -> list[ProducerEntry]:

@@ -6,9 +6,11 @@ Kafka's `ScramImage.describe`: a user that is named twice, or has none, is answe
 from __future__ import annotations
 
 from collections import Counter
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from ottla.broker.declarations import Need
+from ottla.broker.runtime.steps import Pace
 from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
@@ -17,7 +19,12 @@ from ottla.protocol.api.describe_user_scram_credentials import (
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ottla.broker.context import Context
+    from ottla.broker.runtime.pending import Pending
+    from ottla.broker.runtime.steps import Steps
+    from ottla.protocol.stored.metadata import UserScramCredentialRecord
 
 NEEDS = (Need(AclOperation.DESCRIBE, ResourceType.CLUSTER),)
 CHUNKS = ()
@@ -26,18 +33,27 @@ Result = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
 Info = DescribeUserScramCredentialsResponse.CredentialInfo
 
 
-def handle(request: DescribeUserScramCredentialsRequest, context: Context) -> DescribeUserScramCredentialsResponse:
-    """Answer at once."""
+def handle(
+    request: DescribeUserScramCredentialsRequest, context: Context
+) -> DescribeUserScramCredentialsResponse | Pending[DescribeUserScramCredentialsResponse]:
+    """Answer at once where there are few."""
     if not context.may(AclOperation.DESCRIBE, ResourceType.CLUSTER):
         raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    return context.in_steps(_describe(request, context.services.catalog.image.scram_credentials))
+
+
+def _describe(
+    request: DescribeUserScramCredentialsRequest, credentials: Mapping[tuple[int, str], UserScramCredentialRecord]
+) -> Steps[DescribeUserScramCredentialsResponse]:
     infos: dict[str, list[Info]] = {}
-    credentials = context.services.catalog.image.scram_credentials
-    for (mechanism, user), credential in sorted(credentials.items(), key=lambda item: item[0]):
+    pace = Pace()
+    for (mechanism, user), credential in sorted(credentials.items(), key=itemgetter(0)):
         infos.setdefault(user, []).append(Info(mechanism=mechanism, iterations=credential.iterations))
+        if pace.is_up():
+            yield
     times = Counter([user.name for user in request.users] if request.users else list(infos))
-    return DescribeUserScramCredentialsResponse(
-        error_message="", results=[_result(user, count, infos.get(user, [])) for user, count in times.items()]
-    )
+    results = yield from pace.made(lambda user: _result(user, times[user], infos.get(user, [])), times)
+    return DescribeUserScramCredentialsResponse(error_message="", results=results)
 
 
 def _result(user: str, times: int, infos: list[Info]) -> Result:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.declarations import Need
-from ottla.broker.runtime.pending import changed
 from ottla.protocol.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
@@ -28,19 +27,11 @@ NEEDS = (
 CHUNKS = ()
 
 
-def handle(request: ListGroupsRequest, context: Context) -> Pending[ListGroupsResponse]:
+def handle(request: ListGroupsRequest, context: Context) -> ListGroupsResponse | Pending[ListGroupsResponse]:
     """Answer with what is durable."""
-    answer = context.services.groups.get().list_groups(request, context)
-    if context.has(AclOperation.DESCRIBE, ResourceType.CLUSTER):
-        return answer
+    sees_all = context.has(AclOperation.DESCRIBE, ResourceType.CLUSTER)
 
-    def filtered(response: ListGroupsResponse) -> ListGroupsResponse:
-        return response.replace(
-            groups=[
-                group
-                for group in response.groups
-                if context.has(AclOperation.DESCRIBE, ResourceType.GROUP, group.group_id)
-            ]
-        )
+    def may_see(group_id: str) -> bool:
+        return sees_all or context.has(AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
 
-    return changed(answer, filtered)
+    return context.in_steps(context.services.groups.get().list_groups(request, may_see))

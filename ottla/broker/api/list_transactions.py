@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.declarations import Need
-from ottla.broker.runtime.pending import changed
 from ottla.protocol.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
@@ -21,19 +20,12 @@ NEEDS = (Need(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, lacking="the
 CHUNKS = ()
 
 
-def handle(request: ListTransactionsRequest, context: Context) -> Pending[ListTransactionsResponse]:
-    """Those that pass all filters."""
-    answer = context.services.transactions.get().list(request)
-    if context.services.authorizer is None:
-        return answer
+def handle(
+    request: ListTransactionsRequest, context: Context
+) -> ListTransactionsResponse | Pending[ListTransactionsResponse]:
+    """Those that pass all filters, and that the client may see."""
 
-    def filtered(response: ListTransactionsResponse) -> ListTransactionsResponse:
-        return response.replace(
-            transaction_states=[
-                one
-                for one in response.transaction_states
-                if context.has(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, one.transactional_id)
-            ]
-        )
+    def may_see(transactional_id: str) -> bool:
+        return context.has(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
 
-    return changed(answer, filtered)
+    return context.in_steps(context.services.transactions.get().list(request, may_see))

@@ -24,6 +24,7 @@ from ottla.broker.catalog.descriptions import (
 )
 from ottla.broker.declarations import Chunks, Need
 from ottla.broker.runtime.pending import Pending
+from ottla.broker.runtime.steps import Pace
 from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api.metadata import MetadataRequest, MetadataResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from ottla.broker.catalog.topic import Topic
     from ottla.broker.context import Context
     from ottla.broker.metadata.change_requests import TopicResult
+    from ottla.broker.runtime.steps import Steps
 
 FIRST_VERSION_WITH_IDS = 12
 ZERO_ID = UUID(int=0)
@@ -64,12 +66,7 @@ def handle(request: MetadataRequest, context: Context) -> MetadataResponse | Pen
     """Answer at once, or once the missing topics are there. Raises KafkaError INVALID_REQUEST."""
     catalog = context.services.catalog
     if request.topics is None or (context.api_version == 0 and not request.topics):
-        seen = (
-            topic
-            for topic in catalog.topics.values()
-            if context.has(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name)
-        )
-        return _respond(request, context, [_describe(request, context, topic) for topic in seen])
+        return context.in_steps(_describe_all(request, context))
     targets = _targets(request, context)
     refused = _refused(targets, context)
     missing = [
@@ -94,6 +91,19 @@ def handle(request: MetadataRequest, context: Context) -> MetadataResponse | Pen
 
     catalog.auto_create(missing, created, charge=context.charge)
     return pending
+
+
+def _describe_all(request: MetadataRequest, context: Context) -> Steps[MetadataResponse]:
+    topics: list[MetadataResponse.MetadataResponseTopic] = []
+    pace = Pace()
+    known = context.services.catalog.topics
+    for topic in list(known.values()):
+        # Another step may have deleted it.
+        if known.get(topic.name) is topic and context.has(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name):
+            topics.append(_describe(request, context, topic))
+        if pace.is_up(1 + len(topic.partitions)):
+            yield
+    return _respond(request, context, topics)
 
 
 def _targets(request: MetadataRequest, context: Context) -> list[str | UUID]:

@@ -6,12 +6,15 @@ on is durable in all of them. Codes are those of Kafka's `GroupCoordinatorServic
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
 from ottla.broker.catalog.descriptions import GROUP_OPERATIONS, NOT_ASKED
 from ottla.broker.coordination.writes import JointAnswer
 from ottla.broker.groups.classic import ClassicGroup
 from ottla.broker.groups.consumer import ConsumerGroup
+from ottla.broker.runtime.pending import Pending
+from ottla.broker.runtime.steps import Pace
 from ottla.protocol.api.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from ottla.protocol.api.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from ottla.protocol.api.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
@@ -22,52 +25,56 @@ if TYPE_CHECKING:
     from ottla.broker.coordination.shard_map import ShardMap
     from ottla.broker.groups.shard import GroupShard
     from ottla.broker.peer import RequestContext
-    from ottla.broker.runtime.pending import Pending
+    from ottla.broker.runtime.steps import Steps
 
 FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND = 6
 DEAD = "Dead"
+MEMBERS_PER_STEP: Final = 200
+"""And groups: up to 10 us each. A group is described in one step, so that its members fit together."""
 
 
-def list_groups(shards: ShardMap[GroupShard], request: ListGroupsRequest, pending: Pending[ListGroupsResponse]) -> None:
-    """The groups of all shards; COORDINATOR_LOAD_IN_PROGRESS while one loads.
+def list_groups(
+    shards: ShardMap[GroupShard], request: ListGroupsRequest, may_see: Callable[[str], bool]
+) -> Steps[Pending[ListGroupsResponse]]:
+    """The groups of all shards that the client may see. Raises COORDINATOR_LOAD_IN_PROGRESS while one loads.
 
     Filters do not mind case, and those of states no blanks around them, as in Kafka.
     """
-    try:
-        ready = shards.all_ready()
-    except KafkaError as refusal:
-        pending.fail(refusal)
-        return
+    ready = shards.all_ready()
     states = {state.lower().strip() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
     response = ListGroupsResponse(groups=[])
+    pending: Pending[ListGroupsResponse] = Pending()
     answer = JointAnswer(pending, response)
+    pace = Pace()
     for shard in ready:
-        for group in shard.groups.values():
+        for group in list(shard.groups.values()):
             state = group.state
-            if (states and state.lower() not in states) or (types and group.type.value not in types):
-                continue
-            response.groups.append(
-                ListGroupsResponse.ListedGroup(
-                    group_id=group.group_id,
-                    protocol_type=group.protocol_type,
-                    group_state=state,
-                    group_type=group.type.value,
+            is_asked_for = (not states or state.lower() in states) and (not types or group.type.value in types)
+            if is_asked_for and may_see(group.group_id):
+                response.groups.append(
+                    ListGroupsResponse.ListedGroup(
+                        group_id=group.group_id,
+                        protocol_type=group.protocol_type,
+                        group_state=state,
+                        group_type=group.type.value,
+                    )
                 )
-            )
+            if pace.is_up():
+                yield
         answer.rest_on(shard, None)
     answer.seal()
+    return pending
 
 
 def describe_groups(
-    shards: ShardMap[GroupShard],
-    request: DescribeGroupsRequest,
-    context: RequestContext,
-    pending: Pending[DescribeGroupsResponse],
-) -> None:
+    shards: ShardMap[GroupShard], request: DescribeGroupsRequest, context: RequestContext
+) -> Steps[Pending[DescribeGroupsResponse]]:
     """Groups of the classic protocol; any other is as if it did not exist."""
     response = DescribeGroupsResponse(groups=[])
+    pending: Pending[DescribeGroupsResponse] = Pending()
     answer = JointAnswer(pending, response)
+    pace = Pace(MEMBERS_PER_STEP)
     for group_id in request.groups:
         try:
             shard = shards.ready(group_id)
@@ -78,7 +85,10 @@ def describe_groups(
         if request.include_authorized_operations and described.error_code == ErrorCode.NONE:
             described.authorized_operations = GROUP_OPERATIONS
         response.groups.append(described)
+        if pace.is_up(1 + len(described.members)):
+            yield
     answer.seal()
+    return pending
 
 
 def _describe(shard: GroupShard, group_id: str) -> DescribeGroupsResponse.DescribedGroup:
@@ -105,11 +115,13 @@ def _undescribed(group_id: str, refusal: KafkaError, version: int) -> DescribeGr
 
 
 def describe_consumer_groups(
-    shards: ShardMap[GroupShard], request: ConsumerGroupDescribeRequest, pending: Pending[ConsumerGroupDescribeResponse]
-) -> None:
+    shards: ShardMap[GroupShard], request: ConsumerGroupDescribeRequest
+) -> Steps[Pending[ConsumerGroupDescribeResponse]]:
     """Groups of the consumer protocol; any other is GROUP_ID_NOT_FOUND."""
     response = ConsumerGroupDescribeResponse(groups=[])
+    pending: Pending[ConsumerGroupDescribeResponse] = Pending()
     answer = JointAnswer(pending, response)
+    pace = Pace(MEMBERS_PER_STEP)
     for group_id in request.group_ids:
         try:
             if not group_id:
@@ -134,7 +146,10 @@ def describe_consumer_groups(
                 members=[],
             )
         response.groups.append(described)
+        if pace.is_up(1 + len(described.members)):
+            yield
     answer.seal()
+    return pending
 
 
 def delete_groups(

@@ -25,7 +25,7 @@ from ottla.broker.groups.offsets_topic import groups_definition
 from ottla.broker.groups.settings import GroupServices, GroupSettings
 from ottla.broker.groups.topics import CatalogTopics
 from ottla.broker.groups.transactional_commits import answer_when_both
-from ottla.broker.runtime.pending import Pending
+from ottla.broker.runtime.pending import Pending, follow
 from ottla.protocol.api.heartbeat import HeartbeatResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage.formats.layout import OFFSETS_TOPIC
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ottla.broker.groups.transactional_commits import Admission
     from ottla.broker.partitions.visibility import VisibleCallback
     from ottla.broker.peer import Peer, RequestContext
+    from ottla.broker.runtime.steps import Steps
     from ottla.broker.services import Services
     from ottla.protocol.api.consumer_group_describe import (
         ConsumerGroupDescribeRequest,
@@ -215,7 +216,7 @@ class GroupCoordinator:
     def fetch_offsets(self, request: OffsetFetchRequest, context: RequestContext) -> Pending[OffsetFetchResponse]:
         """The committed offsets of one group, or of several (version 8 and later)."""
         return self._runtime.when_made(
-            lambda pending: fetch_offsets(self.shards, request, context.api_version, pending)
+            lambda pending: follow(pending, context.in_steps(fetch_offsets(self.shards, request, context.api_version)))
         )
 
     def delete_offsets(self, request: OffsetDeleteRequest, context: RequestContext) -> Pending[OffsetDeleteResponse]:
@@ -228,23 +229,27 @@ class GroupCoordinator:
 
     # --- administration ----------------------------------------------------------------------------------------------
 
-    def list_groups(self, request: ListGroupsRequest, context: RequestContext) -> Pending[ListGroupsResponse]:
-        """All groups, or those in some states and of some types. Makes no topic."""
-        pending: Pending[ListGroupsResponse] = Pending()
-        answers.list_groups(self.shards, request, pending)
-        return pending
+    def list_groups(
+        self, request: ListGroupsRequest, may_see: Callable[[str], bool]
+    ) -> Steps[Pending[ListGroupsResponse]]:
+        """All groups that the client may see, or those in some states and of some types. Makes no topic."""
+        return answers.list_groups(self.shards, request, may_see)
 
     def describe_groups(
         self, request: DescribeGroupsRequest, context: RequestContext
     ) -> Pending[DescribeGroupsResponse]:
         """Groups of the classic protocol with their members."""
-        return self._runtime.when_made(lambda pending: answers.describe_groups(self.shards, request, context, pending))
+        return self._runtime.when_made(
+            lambda pending: follow(pending, context.in_steps(answers.describe_groups(self.shards, request, context)))
+        )
 
     def describe_consumer_groups(
         self, request: ConsumerGroupDescribeRequest, context: RequestContext
     ) -> Pending[ConsumerGroupDescribeResponse]:
         """Groups of the consumer protocol with their members."""
-        return self._runtime.when_made(lambda pending: answers.describe_consumer_groups(self.shards, request, pending))
+        return self._runtime.when_made(
+            lambda pending: follow(pending, context.in_steps(answers.describe_consumer_groups(self.shards, request)))
+        )
 
     def delete_groups(self, request: DeleteGroupsRequest, context: RequestContext) -> Pending[DeleteGroupsResponse]:
         """Remove groups without members, and their offsets."""

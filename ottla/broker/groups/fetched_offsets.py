@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ottla.broker.coordination.writes import JointAnswer
+from ottla.broker.runtime.pending import Pending
+from ottla.broker.runtime.steps import Pace
 from ottla.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from ottla.broker.coordination.shard_map import ShardMap
     from ottla.broker.groups.offsets import CommittedOffset, Offsets, Partitions
     from ottla.broker.groups.shard import GroupShard
-    from ottla.broker.runtime.pending import Pending
+    from ottla.broker.runtime.steps import Steps
 
 FIRST_VERSION_WITH_GROUPS = 8
 FIRST_VERSION_WITH_CODE = 2
@@ -35,27 +37,31 @@ _Found = list[tuple[str, list[_Partition]]]
 
 
 def fetch_offsets(
-    shards: ShardMap[GroupShard], request: OffsetFetchRequest, version: int, pending: Pending[OffsetFetchResponse]
-) -> None:
-    """Answer for one group, or for each of several."""
+    shards: ShardMap[GroupShard], request: OffsetFetchRequest, version: int
+) -> Steps[Pending[OffsetFetchResponse]]:
+    """Answer for one group, or for each of several. What is committed of a group is looked up in one step."""
     response = OffsetFetchResponse()
+    pending: Pending[OffsetFetchResponse] = Pending()
     joint = JointAnswer(pending, response)
+    pace = Pace()
     if version >= FIRST_VERSION_WITH_GROUPS:
-        response.groups = [
-            _answer_group(shards, asked, joint, must_be_stable=request.require_stable) for asked in request.groups
-        ]
+        for asked in request.groups:
+            group = yield from _answer_group(shards, asked, joint, pace, must_be_stable=request.require_stable)
+            response.groups.append(group)
     else:
-        _answer_single(shards, request, version, response, joint)
+        yield from _answer_single(shards, request, version, response, joint, pace)
     joint.seal()
+    return pending
 
 
 def _answer_group(
     shards: ShardMap[GroupShard],
     asked: OffsetFetchRequest.OffsetFetchRequestGroup,
     joint: JointAnswer[OffsetFetchResponse],
+    pace: Pace,
     *,
     must_be_stable: bool,
-) -> OffsetFetchResponse.OffsetFetchResponseGroup:
+) -> Steps[OffsetFetchResponse.OffsetFetchResponseGroup]:
     answer = OffsetFetchResponse.OffsetFetchResponseGroup(group_id=asked.group_id, topics=[])
     try:
         member = asked.member_id, asked.member_epoch
@@ -63,22 +69,20 @@ def _answer_group(
     except KafkaError as refusal:
         answer.error_code = refusal.code
         return answer
-    answer.topics = [
-        OffsetFetchResponse.OffsetFetchResponseTopics(
-            name=topic,
-            partitions=[
-                OffsetFetchResponse.OffsetFetchResponsePartitions(
-                    partition_index=index,
-                    committed_offset=NO_OFFSET if committed is None else committed.offset,
-                    committed_leader_epoch=NO_LEADER_EPOCH if committed is None else committed.leader_epoch,
-                    metadata="" if committed is None else committed.metadata,
-                    error_code=code,
-                )
-                for index, committed, code in partitions
-            ],
+
+    def of_partition(partition: _Partition) -> OffsetFetchResponse.OffsetFetchResponsePartitions:
+        index, committed, code = partition
+        return OffsetFetchResponse.OffsetFetchResponsePartitions(
+            partition_index=index,
+            committed_offset=NO_OFFSET if committed is None else committed.offset,
+            committed_leader_epoch=NO_LEADER_EPOCH if committed is None else committed.leader_epoch,
+            metadata="" if committed is None else committed.metadata,
+            error_code=code,
         )
-        for topic, partitions in found
-    ]
+
+    for topic, partitions in found:
+        made = yield from pace.made(of_partition, partitions)
+        answer.topics.append(OffsetFetchResponse.OffsetFetchResponseTopics(name=topic, partitions=made))
     return answer
 
 
@@ -88,7 +92,8 @@ def _answer_single(
     version: int,
     response: OffsetFetchResponse,
     joint: JointAnswer[OffsetFetchResponse],
-) -> None:
+    pace: Pace,
+) -> Steps[None]:
     code = ErrorCode.NONE
     found: _Found = []
     try:
@@ -100,22 +105,20 @@ def _answer_single(
         if version < FIRST_VERSION_WITH_CODE:
             found = _select(request.topics, {})
         response.error_code = code
-    response.topics = [
-        OffsetFetchResponse.OffsetFetchResponseTopic(
-            name=topic,
-            partitions=[
-                OffsetFetchResponse.OffsetFetchResponsePartition(
-                    partition_index=index,
-                    committed_offset=NO_OFFSET if committed is None else committed.offset,
-                    committed_leader_epoch=NO_LEADER_EPOCH if committed is None else committed.leader_epoch,
-                    metadata="" if committed is None else committed.metadata,
-                    error_code=code or own_code,
-                )
-                for index, committed, own_code in partitions
-            ],
+
+    def of_partition(partition: _Partition) -> OffsetFetchResponse.OffsetFetchResponsePartition:
+        index, committed, own_code = partition
+        return OffsetFetchResponse.OffsetFetchResponsePartition(
+            partition_index=index,
+            committed_offset=NO_OFFSET if committed is None else committed.offset,
+            committed_leader_epoch=NO_LEADER_EPOCH if committed is None else committed.leader_epoch,
+            metadata="" if committed is None else committed.metadata,
+            error_code=code or own_code,
         )
-        for topic, partitions in found
-    ]
+
+    for topic, partitions in found:
+        made = yield from pace.made(of_partition, partitions)
+        response.topics.append(OffsetFetchResponse.OffsetFetchResponseTopic(name=topic, partitions=made))
 
 
 def _look_up(

@@ -89,7 +89,12 @@ def acl_record(acl_id: UUID, acl: Acl) -> AccessControlEntryRecord:
 
 
 def find_acls(acls: Iterable[Acl], wanted: AclFilter) -> list[Acl]:
-    """The ACLs that a filter matches. Raises KafkaError for a filter with the number of Kafka's UNKNOWN in it."""
+    """The ACLs that a filter matches. Raises as `check_filter`."""
+    check_filter(wanted)
+    return list(dict.fromkeys(filter(wanted.matches, acls)))
+
+
+def check_filter(wanted: AclFilter) -> None:
+    """Raises KafkaError for a filter with the number of Kafka's UNKNOWN in it."""
     if 0 in (wanted.resource_type, wanted.pattern_type, wanted.operation, wanted.permission_type):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "the filter contains UNKNOWN elements")
-    return list(dict.fromkeys(filter(wanted.matches, acls)))

@@ -117,9 +117,19 @@ class RequestDispatcher:
             admission.count(0, started_ns)
             self._note_hold(admission, started_ns)
             return None
-        buffers = gate.answer(admission, request, context, answer, started_ns)
+        return self._answer(admission, request, context, answer, started_ns)
+
+    def _answer(
+        self, admission: Admission, request: Request, context: Context, answer: Response, started_ns: int
+    ) -> list[Buffer] | InFlightRequest:
+        """The encoded answer, or what is in flight while a long one is encoded in steps."""
+        encoded = context.in_steps(self._gate.answer(admission, request, context, answer, started_ns))
         self._note_hold(admission, started_ns)
-        return buffers
+        if not isinstance(encoded, Pending):
+            return encoded
+        waiting = InFlightRequest(encoded)
+        self._await_bytes(waiting, admission, context, encoded)
+        return waiting
 
     @staticmethod
     def _charge(quotas: ClientQuotas, frame: memoryview, request: Request, context: Context) -> RequestQuota | None:
@@ -187,30 +197,55 @@ class RequestDispatcher:
         if context.quota is not None:
             context.quota.go_on()
         gate = self._gate
+        encoded: list[Buffer] | Pending[list[Buffer]] | None = None
         try:
             answer = done.response
             if done.error is not None:
                 answer = gate.refuse(admission, request, context, done.error)
-            buffers = None if answer is None else gate.answer(admission, request, context, answer, started_ns)
-        except CloseConnection as reason:
-            waiting.finish(None, close_reason=str(reason))
-        except Exception as failed:  # whatever it is, the client must not wait for ever
-            if isinstance(failed, MemoryError):
-                self._services.memory_reserve.let_go()
-            else:
-                LOG.exception("bug: the answer to %s v%d has no bytes", admission.name, admission.version)
-            waiting.finish(None, close_reason=f"no answer to its {admission.name} could be made")
+            if answer is not None:
+                encoded = context.in_steps(gate.answer(admission, request, context, answer, started_ns))
+        except Exception as error:
+            self._fail(waiting, admission, error)
         else:
-            waiting.finish(buffers)
+            if isinstance(encoded, Pending):
+                waiting.pending = encoded
+                self._await_bytes(waiting, admission, context, encoded)
+            else:
+                waiting.finish(encoded)
         self._note_hold(admission, answered_ns)
+
+    def _await_bytes(
+        self, waiting: InFlightRequest, admission: Admission, context: Context, encoded: Pending[list[Buffer]]
+    ) -> None:
+        """Finish `waiting` once its long answer is encoded, or cannot be."""
+
+        def done(encoded: Pending[list[Buffer]]) -> None:
+            if encoded.error is None:
+                waiting.finish(encoded.response)
+            else:
+                self._fail(waiting, admission, encoded.error)
+
+        if context.quota is not None:
+            context.quota.hold()
+        encoded.then(done)
+
+    def _fail(self, waiting: InFlightRequest, admission: Admission, error: BaseException) -> None:
+        """There is no answer: whatever it is, the client must not wait for ever."""
+        if isinstance(error, CloseConnection):
+            waiting.finish(None, close_reason=str(error))
+            return
+        if isinstance(error, MemoryError):
+            self._services.memory_reserve.let_go()
+        else:
+            text = "bug: the answer to %s v%d has no bytes"
+            LOG.error(text, admission.name, admission.version, exc_info=error)
+        waiting.finish(None, close_reason=f"no answer to its {admission.name} could be made")
 
 
 def _handle_chunk(handle: Callable[[Any, Context], Any], context: Context, chunk: Request) -> Any:
     """One piece of a long request, which may be the only work of its turn: its time is the client's."""
-    quota = context.quota
-    if quota is None:
+    context.begin_step()
+    try:
         return handle(chunk, context)
-    quota.go_on()
-    answer = handle(chunk, context)
-    quota.hold()
-    return answer
+    finally:
+        context.end_step()

@@ -30,7 +30,7 @@ from ottla.protocol.api import REGISTRY, ApiKey
 from ottla.protocol.api.api_versions import ApiVersionsResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.headers import response_header
-from ottla.protocol.message import encode_buffers
+from ottla.protocol.message import encode_buffers, encode_in_steps
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ottla.broker.context import ApiServices, Context
     from ottla.broker.profiles.profiles import Profile
     from ottla.broker.runtime.metrics import RequestMeter
+    from ottla.broker.runtime.steps import Steps
     from ottla.protocol.api import Api
     from ottla.protocol.headers import RequestHeader
     from ottla.protocol.message import Request, Response
@@ -150,8 +151,9 @@ class Gate:
 
     def answer(
         self, admission: Admission, request: Request, context: Context, response: Response, started_ns: int
-    ) -> list[Buffer]:
-        """The frame of a response, which is counted here; one that cannot be encoded becomes a refusal.
+    ) -> Steps[list[Buffer]]:
+        """The frame of a response, which is counted here; one that cannot be encoded becomes a refusal. In steps,
+        where it is long and has no records.
 
         Raises CloseConnection where there is none.
         """
@@ -163,7 +165,11 @@ class Gate:
         if self._audit is not None and context.api_key in self._audit.administration:
             self._audit.request(context, request, response)
         try:
-            buffers = encode_buffers(response, version)
+            # Produce is 0, Fetch 1: views of what is sent at the end of the turn.
+            if context.api_key <= ApiKey.FETCH:
+                buffers = encode_buffers(response, version)
+            else:
+                buffers = yield from encode_in_steps(response, version)
         except ValueError as error:
             response = self.refuse(admission, request, context, error)
             buffers = encode_buffers(response, version)

@@ -78,6 +78,15 @@ class Pending(Generic[R]):
             listener(self)
 
 
+def follow(pending: Pending[R], result: R | Pending[R]) -> None:
+    """Complete `pending` with a result, now or when it is there."""
+    if not isinstance(result, Pending):
+        pending.complete(result)
+        return
+    pending.on_cancel(result.cancel)
+    result.then(lambda done: pending.complete(done.response) if done.error is None else pending.fail(done.error))
+
+
 def changed(answer: Pending[R], change: Callable[[R], R]) -> Pending[R]:
     """The same answer as `change` makes it, when it is there."""
     later: Pending[R] = Pending(parks=answer.parks, is_cold=answer.is_cold)

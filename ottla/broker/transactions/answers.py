@@ -5,11 +5,12 @@ Both show only what a crash cannot take back (`JointAnswer`). Sources: KIP-664, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from ottla.broker.coordination.writes import JointAnswer
 from ottla.broker.runtime.pending import Pending
+from ottla.broker.runtime.steps import Pace
 from ottla.broker.transactions.state import state_name
 from ottla.protocol.api.describe_transactions import DescribeTransactionsResponse, refused_id
 from ottla.protocol.api.list_transactions import ListTransactionsResponse
@@ -18,6 +19,7 @@ from ottla.protocol.stored.transaction import TransactionStatus
 
 if TYPE_CHECKING:
     from ottla.broker.coordination.shard_map import ShardMap
+    from ottla.broker.runtime.steps import Steps
     from ottla.broker.transactions.shard import TransactionShard
     from ottla.broker.transactions.state import TopicPartition, Transaction
     from ottla.protocol.api.describe_transactions import DescribeTransactionsRequest
@@ -76,19 +78,20 @@ def _topics(partitions: Iterable[TopicPartition]) -> list[DescribeTransactionsRe
 
 
 def list_transactions(
-    shards: ShardMap[TransactionShard], request: ListTransactionsRequest, now_ms: int
-) -> Pending[ListTransactionsResponse]:
-    """The transactional ids that pass all filters; states that do not exist are named and match nothing."""
+    shards: ShardMap[TransactionShard],
+    request: ListTransactionsRequest,
+    now_ms: int,
+    may_see: Callable[[str], bool],
+) -> Steps[Pending[ListTransactionsResponse]]:
+    """The transactional ids that pass all filters and that the client may see; states that do not exist are named and
+    match nothing. Raises KafkaError.
+    """
     from ottla.broker.runtime.regular_expressions import compile_expression  # RE2 is large, and few ask for it
 
     pending: Pending[ListTransactionsResponse] = Pending()
-    try:
-        pattern = request.transactional_id_pattern
-        expression = compile_expression(pattern) if pattern else None
-        active = shards.all_ready()
-    except KafkaError as error:
-        pending.fail(error)
-        return pending
+    pattern = request.transactional_id_pattern
+    expression = compile_expression(pattern) if pattern else None
+    active = shards.all_ready()
     states, producer_ids = frozenset(request.state_filters), frozenset(request.producer_id_filters)
     response = ListTransactionsResponse(
         unknown_state_filters=[name for name in request.state_filters if name not in STATES], transaction_states=[]
@@ -100,19 +103,23 @@ def list_transactions(
             and (not states or known.state_name in states)
             and (request.duration_filter < 0 or now_ms - known.start_ms > request.duration_filter)
             and (expression is None or expression.fullmatch(known.transactional_id) is not None)
+            and may_see(known.transactional_id)
         )
 
     joint = JointAnswer(pending, response)
+    pace = Pace()
     for shard in active:
+        for known in list(shard.transactions.values()):
+            if passes(known):
+                response.transaction_states.append(
+                    ListTransactionsResponse.TransactionState(
+                        transactional_id=known.transactional_id,
+                        producer_id=known.producer_id,
+                        transaction_state=known.state_name,
+                    )
+                )
+            if pace.is_up():
+                yield
         joint.rest_on(shard, None)
-        response.transaction_states += [
-            ListTransactionsResponse.TransactionState(
-                transactional_id=known.transactional_id,
-                producer_id=known.producer_id,
-                transaction_state=known.state_name,
-            )
-            for known in shard.transactions.values()
-            if passes(known)
-        ]
     joint.seal()
     return pending

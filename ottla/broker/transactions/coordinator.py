@@ -27,6 +27,7 @@ from ottla.storage.formats.layout import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from ottla.broker.partitions.visibility import VisibleCallback
+    from ottla.broker.runtime.steps import Steps
     from ottla.broker.runtime.timers import Timer
     from ottla.broker.services import Services
     from ottla.broker.transactions.settings import OffsetsOfGroups
@@ -166,10 +167,12 @@ class TransactionCoordinator:
         """Transactional ids with their partitions."""
         return answers.describe_transactions(self.shards, request)
 
-    def list(self, request: ListTransactionsRequest) -> Pending[ListTransactionsResponse]:
-        """All transactional ids, or some of them."""
+    def list(
+        self, request: ListTransactionsRequest, may_see: Callable[[str], bool]
+    ) -> Steps[Pending[ListTransactionsResponse]]:
+        """All transactional ids, or some of them, of those that the client may see."""
         now_ms = self._services.clock_trust.estimate_ms()
-        return answers.list_transactions(self.shards, request, now_ms)
+        return answers.list_transactions(self.shards, request, now_ms, may_see)
 
     # --- what happens by itself --------------------------------------------------------------------------------------
 

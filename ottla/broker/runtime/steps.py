@@ -1,0 +1,99 @@
+"""Work in steps: what takes long stops now and then, so that other requests run in between.
+
+Such work is a generator that yields between its steps, and returns its result. `in_steps` runs it: a result that the
+first step brings is there at once, any other is a `Pending`, of which each step has a turn of the loop of its own. The
+handlers of long answers are made so (`Context.in_steps`), and so is their encoding (`requests/dispatch.py`); a step is
+about a millisecond. What a step has looked at may change before the next one: who goes through something that changes
+takes a copy first.
+
+Knows no loop: the request runs a step in a turn to come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable
+from itertools import islice
+from typing import Final, Protocol, TypeAlias, TypeVar
+
+from ottla.broker.runtime.pending import Pending, follow
+
+E = TypeVar("E")
+R = TypeVar("R")
+S = TypeVar("S")
+
+ELEMENTS_PER_STEP: Final = 500
+"""Elements of an answer take up to 4 us each: 2 ms."""
+
+Steps: TypeAlias = Generator[None, None, R]
+
+
+class SteppedRequest(Protocol):
+    """The request for which the work is done (`Context`)."""
+
+    def later(self, step: Callable[[], None]) -> object:
+        """Run `step` when others have had their turn."""
+
+    def begin_step(self) -> None:
+        """A step after the first one begins: the request has the broker's thread again."""
+
+    def end_step(self) -> None:
+        """It has ended."""
+
+
+def in_steps(steps: Steps[R | Pending[R]] | Steps[R], request: SteppedRequest) -> R | Pending[R]:
+    """The result of `steps`, now or in time; one that is a `Pending` itself is waited for. The first step raises what
+    it raises; what a later one raises is the answer.
+    """
+    try:
+        next(steps)
+    except StopIteration as end:
+        result: R | Pending[R] = end.value
+        return result
+    pending: Pending[R] = Pending(parks=True)
+    pending.on_cancel(steps.close)
+
+    def go_on() -> None:
+        if pending.done:
+            return  # the connection has ended
+        request.begin_step()
+        try:
+            next(steps)
+        except StopIteration as end:
+            request.end_step()
+            follow(pending, end.value)
+        except Exception as error:  # the gate knows refusals from bugs
+            request.end_step()
+            pending.fail(error)
+        else:
+            request.end_step()
+            request.later(go_on)
+
+    request.later(go_on)
+    return pending
+
+
+class Pace:
+    """Says when a step has done enough: `count` elements, over all lists of an answer."""
+
+    __slots__ = ("_count", "_left")
+
+    def __init__(self, count: int = ELEMENTS_PER_STEP) -> None:
+        self._count = self._left = count
+
+    def is_up(self, elements: int = 1) -> bool:
+        """Whether the step ends with these."""
+        self._left -= elements
+        if self._left > 0:
+            return False
+        self._left = self._count
+        return True
+
+    def made(self, make: Callable[[E], S], elements: Iterable[E]) -> Steps[list[S]]:
+        """A list of what is made of each element; for `yield from`."""
+        result: list[S] = []
+        rest = iter(elements)
+        while more := [make(element) for element in islice(rest, self._left)]:
+            result += more
+            if self.is_up(len(more)):
+                yield
+        return result
