@@ -29,6 +29,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count as count_from
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,9 @@ TAIL = "a record to a consumer that waits at the end"
 SESSION_TAIL = "a record to a consumer that waits in a session"
 WITH_ACLS = "produce 100 B, 1 in flight, with 1,000 ACLs"
 """Two of them are the client's."""
+TRANSACTION = "a transaction of 100 records"
+TRANSACTIONS = "a transaction of 100 records, of 10 producers at once"
+"""Its Produce, which adds the partition, and its EndTxn. At once: the Produces are one turn, the ends another."""
 ACLS = 1_000
 PART_BYTES = 600_000
 """A socket has a large frame in so many bytes at a time, about: the second read ends with the frame."""
@@ -73,6 +77,8 @@ WORKLOADS = {
     SESSION: (65_536, 1, True),
     TAIL: (170, 1, False),
     SESSION_TAIL: (170, 1, False),
+    TRANSACTION: (11_000, 1, False),
+    TRANSACTIONS: (11_000, 10, False),
 }
 
 
@@ -180,13 +186,77 @@ def tail_turns(workload: str, count: int, *, is_idle: bool) -> None:
                         node.services.turn.end()
 
 
+def transaction_turns(workload: str, count: int, *, is_idle: bool) -> None:
+    """As `turns`: `count` transactions, so many at once as there are producers, each with a partition of its own."""
+    _, producers, _ = WORKLOADS[workload]
+    with _broker(partitions=producers) as (node, connect):
+        connections = [connect() for _ in range(producers)]
+
+        def run(requests: list[bytes], *, is_counted: bool) -> None:
+            if not is_counted:
+                return
+            cleared[:] = full
+            for connection, data in zip(connections, requests, strict=True):
+                connection.get_buffer(-1)[: len(data)] = data
+                connection.buffer_updated(len(data))
+            node.services.turn.end()
+
+        full, cleared = bytearray(EVICTED_BYTES), memoryview(bytearray(EVICTED_BYTES))
+        rounds = list(islice(_transactions(node, producers), (WARM_TURNS + count) // producers))
+        for number, (produces, ends) in enumerate(rounds):
+            is_counted = not is_idle or number < WARM_TURNS // producers
+            run(produces, is_counted=is_counted)
+            run(ends, is_counted=is_counted)
+        committed = node.services.metrics.transactions.committed
+    if committed != (WARM_TURNS if is_idle else WARM_TURNS + count):
+        raise RuntimeError(f"{committed} transactions were committed")
+
+
+def _transactions(node: Any, producers: int) -> Iterator[tuple[list[bytes], list[bytes]]]:
+    """The requests of one transaction of each producer: those of its records, and those that end it."""
+    from transactions import END_VERSION, PRODUCE_VERSION, batches_of, frame
+
+    from ottla.protocol.api.end_txn import EndTxnRequest
+    from ottla.protocol.api.init_producer_id import InitProducerIdRequest
+    from ottla.protocol.api.produce import ProduceRequest
+
+    coordinator, ids = node.services.transactions.get(), [f"bench-{number}" for number in range(producers)]
+    answers = []
+    for transactional_id in ids:
+        coordinator.prepare(transactional_id, lambda _: None)
+        node.settle()
+        request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
+        answers.append(coordinator.init_producer_id(request))
+        node.settle()
+    owners = [answer.response.producer_id for answer in answers]
+    (batch,), _ = batches_of(100)
+    for epoch in count_from(answers[0].response.producer_epoch):  # each end raises it
+        produces, ends = [], []
+        for number, (transactional_id, producer_id) in enumerate(zip(ids, owners, strict=True)):
+            records = _of_producer(bytes(batch), producer_id, epoch, 0)
+            data = ProduceRequest.PartitionProduceData(index=number, records=records)
+            produce = ProduceRequest(
+                transactional_id=transactional_id,
+                acks=ACKS_ALL,
+                timeout_ms=30_000,
+                topic_data=[ProduceRequest.TopicProduceData(name=TOPIC, partition_data=[data])],
+            )
+            end = EndTxnRequest(
+                transactional_id=transactional_id, producer_id=producer_id, producer_epoch=epoch, committed=True
+            )
+            produces.append(frame(produce, PRODUCE_VERSION))
+            ends.append(frame(end, END_VERSION))
+        yield produces, ends
+
+
 def _asked(workload: str, node: Any) -> list[bytes]:
     """What the turns bring, one after the other."""
     size_bytes, in_flight, is_fetch = WORKLOADS[workload]
     batch, records = frames.batch_of(size_bytes)
     if workload == IDEMPOTENT:
-        sends = (_of_producer(batch, number * records) for number in range(FETCHED_BATCHES * in_flight))
-        return [b"".join(islice(sends, in_flight)) for _ in range(FETCHED_BATCHES)]
+        sends = (_of_producer(batch, PRODUCER_ID, 0, number * records) for number in range(FETCHED_BATCHES * in_flight))
+        whole = (frames.produce_exchange(TOPIC, content, ACKS_ALL).frame for content in sends)
+        return [b"".join(islice(whole, in_flight)) for _ in range(FETCHED_BATCHES)]
     if workload == SESSION:
         topic_id = node.services.catalog.topics[TOPIC].id
         (session_id,) = [session.id for session in node.services.fetch_sessions]
@@ -201,11 +271,12 @@ def _asked(workload: str, node: Any) -> list[bytes]:
 
 
 @contextlib.contextmanager
-def _broker(*, has_acls: bool = False) -> Iterator[tuple[Any, Callable[[], Any]]]:
+def _broker(*, has_acls: bool = False, partitions: int = 1) -> Iterator[tuple[Any, Callable[[], Any]]]:
     """A node with a topic, and what makes a connection; the answers of all go to one socket."""
     from ottla.broker.catalog.catalog import NewTopic
     from ottla.broker.net.connections import Connections
     from ottla.broker.node import Node
+    from ottla.broker.requests import dispatch
     from ottla.config.broker import BrokerConfig
     from ottla.storage.files import os_file
     from ottla.storage.files.residency import ResidencyProbe
@@ -213,6 +284,7 @@ def _broker(*, has_acls: bool = False) -> Iterator[tuple[Any, Callable[[], Any]]
     # Valgrind does not know cachestat(2), and the pages are in memory.
     ResidencyProbe.is_resident = lambda *_: True  # type: ignore[method-assign]  # stands in for what valgrind lacks
     os_file.RESIDENT_FOR_NS = 1 << 60  # type: ignore[misc]  # under valgrind half a second is over at once
+    dispatch.LONG_TURN_MS = 1 << 60  # and each turn is long
     ours, theirs = socket.socketpair()
     reader = subprocess.Popen(["cat"], stdin=theirs.fileno(), stdout=subprocess.DEVNULL)
     theirs.close()
@@ -222,7 +294,7 @@ def _broker(*, has_acls: bool = False) -> Iterator[tuple[Any, Callable[[], Any]]
             settings["authorizer.class.name"] = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
         node = Node(BrokerConfig.of(settings))
         node.start()
-        node.services.catalog.create_topics([NewTopic(TOPIC, 1)], lambda _: None)
+        node.services.catalog.create_topics([NewTopic(TOPIC, partitions)], lambda _: None)
         if has_acls:
             node.services.catalog.settings.create_acls(_acls(), lambda _: None)
         node.settle()
@@ -255,12 +327,12 @@ def _at(exchange: frames.Exchange, offset: int) -> bytes:
     return bytes(frame)
 
 
-def _of_producer(batch: bytes, sequence: int) -> bytes:
-    """The request that sends `batch` as one of an idempotent producer, from `sequence` on."""
+def _of_producer(batch: bytes, producer_id: int, epoch: int, sequence: int) -> bytes:
+    """`batch` as one of an idempotent producer, from `sequence` on."""
     content = bytearray(batch)
-    _PRODUCER.pack_into(content, _PRODUCER_AT, PRODUCER_ID, 0, sequence)
+    _PRODUCER.pack_into(content, _PRODUCER_AT, producer_id, epoch, sequence)
     _CRC.pack_into(content, _CRC_AT, crc32c(memoryview(content)[_CRC_AT + _CRC.size :]))
-    return frames.produce_exchange(TOPIC, bytes(content), ACKS_ALL).frame
+    return bytes(content)
 
 
 def counted(tree: Path, workload: str, count: int, *, is_idle: bool) -> tuple[int, int, int]:
@@ -321,6 +393,8 @@ def main() -> int:
         count = int(options.turns)
         if options.inside in (TAIL, SESSION_TAIL):
             tail_turns(options.inside, count, is_idle=options.idle)
+        elif options.inside in (TRANSACTION, TRANSACTIONS):
+            transaction_turns(options.inside, count, is_idle=options.idle)
         else:
             turns(options.inside, count, is_idle=options.idle)
         return 0
