@@ -1,9 +1,9 @@
 """A coordinator's records to and from the batches of its internal topic.
 
-A step of a machine becomes one batch, so that a crash keeps all of it or nothing; more than one only where the records
+A step of a machine is in one batch, so that a crash keeps all of it or nothing; in more than one only where the records
 of a step take more than `max.message.bytes` (thousands of tombstones, the assignment of a very large group), which
-Kafka refuses. Batches carry no producer, unless they are part of a transaction; the records' time is the time of the
-step.
+Kafka refuses. Steps of one turn share a batch (`shard_log.py`). Batches carry no producer, unless they are part of a
+transaction; the records' time is the time of the step.
 
 Source: Kafka's `CoordinatorRecordSerde`.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ottla.protocol.records.builder import BatchBuilder
 from ottla.protocol.records.compression import Compression
@@ -20,6 +20,10 @@ from ottla.protocol.records.compression import Compression
 if TYPE_CHECKING:
     from ottla.broker.coordination.effects import CoordinatorRecord
     from ottla.protocol.message import Struct
+
+
+EncodedRecord: TypeAlias = "tuple[bytes, bytes | None]"
+"""The key and the value of a record, as they are in the log; a value of None is a tombstone."""
 
 
 class RecordTooLarge(Exception):
@@ -51,36 +55,32 @@ class RecordCodec:
     compression: Compression = Compression.NONE
 
 
+def encode_records(records: Iterable[CoordinatorRecord], codec: RecordCodec) -> list[EncodedRecord]:
+    """The bytes of records. Raises UnencodableMessage."""
+    encode_key, encode_value = codec.encode_key, codec.encode_value
+    return [(encode_key(key), None if value is None else encode_value(value)) for key, value in records]
+
+
 def encode_batches(
-    records: Iterable[CoordinatorRecord],
-    codec: RecordCodec,
-    *,
-    now_ms: int,
-    max_bytes: int,
-    compression: Compression | None = None,
+    records: Iterable[EncodedRecord], *, now_ms: int, max_bytes: int, compression: Compression
 ) -> list[bytearray]:
-    """The batches that hold `records`, in their order; `compression` is the codec's where none is given.
+    """The batches that hold `records`, in their order.
 
     The limit counts before compression, so that what is written never depends on how well it compresses.
 
-    Raises RecordTooLarge and UnencodableMessage, and then nothing is to be written.
+    Raises RecordTooLarge, and then nothing is to be written.
     """
-    if compression is None:
-        compression = codec.compression
-    encode_key, encode_value = codec.encode_key, codec.encode_value
     batches: list[bytearray] = []
     builder = BatchBuilder()
     for key, value in records:
-        key_bytes = encode_key(key)
-        value_bytes = None if value is None else encode_value(value)
-        most = builder.upper_bound(key_bytes, value_bytes)
+        most = builder.upper_bound(key, value)
         if builder.record_count and builder.size_bytes + most > max_bytes:
             batches.append(builder.seal(compression=compression))
             builder = BatchBuilder()
-        builder.append(now_ms, key_bytes, value_bytes)
+        builder.append(now_ms, key, value)
         if builder.size_bytes > max_bytes:
             raise RecordTooLarge(
-                f"{builder.size_bytes} bytes ({type(key).__name__}) are more than the {max_bytes} that its topic takes"
+                f"{builder.size_bytes} bytes (a key of {len(key)}) are more than the {max_bytes} that its topic takes"
             )
     if builder.record_count:
         batches.append(builder.seal(compression=compression))
@@ -92,8 +92,8 @@ def encode_transactional_batch(
 ) -> bytearray:
     """One batch of a producer's transaction. Raises UnencodableMessage."""
     builder = BatchBuilder()
-    for key, value in records:
-        builder.append(now_ms, codec.encode_key(key), None if value is None else codec.encode_value(value))
+    for key, value in encode_records(records, codec):
+        builder.append(now_ms, key, value)
     return builder.seal(
         compression=codec.compression,
         producer_id=producer.producer_id,

@@ -104,6 +104,13 @@ class CoordinatorRuntime(Generic[S]):
     def run(self, key: str, pending: Pending[P], step: Callable[[S], None]) -> Pending[P]:
         """Run `step` on the shard of `key` once the topic is there; it answers `pending`, or raises KafkaError."""
 
+        if self.shards.is_adopted:
+            try:
+                step(self.shards.ready(key))
+            except KafkaError as refusal:
+                pending.fail(refusal)
+            return pending
+
         def run(error: KafkaError | None) -> None:
             if pending.done:
                 return  # the client went away while the topic was made

@@ -61,7 +61,9 @@ class CoordinatorShard(ABC):
         self.codec = context.codec
         self.is_dead = False
         self.timer = CoordinatorTimer(services.timers, services.clock, self.on_due)
-        self.log = ShardLog(context.partition, context.codec, services.clock, context.write_timeout_ms, self.die)
+        self.log = ShardLog(
+            context.partition, context.codec, services.turn, services.clock, context.write_timeout_ms, self.die
+        )
         self._context = context
 
     # --- what the coordinator supplies -------------------------------------------------------------------------------

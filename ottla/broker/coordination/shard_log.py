@@ -1,8 +1,9 @@
 """The log of one shard: append what a step asks for, and report when that is durable.
 
-The batches of a step are gathered in the partition, whose flush at the end of the turn appends those of all steps in
-one call. A reply about a key waits for the newest records of that key; a key whose records are durable waits for
-nothing. A record that the log does not take is reported to the shard (`on_failure`), once.
+The records of all steps of a turn, in their order, are one batch, which is made and appended when the turn ends. A step
+is never divided over two, unless it takes more than `max.message.bytes` by itself. A reply about a key waits for the
+newest records of that key; a key whose records are durable waits for nothing. A batch that the log does not take is
+reported to the shard (`on_failure`), once, and all its steps are refused.
 
 The batches of a transaction carry its producer, with sequences that count on from what the log knows of it, so that
 they pass the log's checks as a client's do. (Kafka's coordinators write 0 each time, and check nothing. A batch without
@@ -22,19 +23,23 @@ from ottla.broker.coordination.records import (
     RecordTooLarge,
     TransactionalProducer,
     encode_batches,
+    encode_records,
     encode_transactional_batch,
 )
 from ottla.broker.coordination.writes import PRODUCE_VERSION, Settled, Write, release
 from ottla.protocol.errors import ErrorCode, KafkaError, UnencodableMessage
+from ottla.protocol.records.batch import HEADER_BYTES
+from ottla.protocol.records.builder import BatchBuilder
 from ottla.protocol.records.compression import Compression
 from ottla.storage.log.append import AppendEntry
 from ottla.storage.producers.producer_entry import MAX_SEQUENCE
 
 if TYPE_CHECKING:
     from ottla.broker.coordination.effects import CoordinatorRecord, Reply
-    from ottla.broker.coordination.records import RecordCodec
+    from ottla.broker.coordination.records import EncodedRecord, RecordCodec
     from ottla.broker.partitions.partition import Partition
     from ottla.broker.partitions.visibility import VisibleCallback
+    from ottla.broker.runtime.turn import Turn
     from ottla.storage.files.clock import Clock
 
 logger = logging.getLogger(__name__)
@@ -62,17 +67,23 @@ class ShardLog:
         self,
         partition: Partition,
         codec: RecordCodec,
+        turn: Turn,
         clock: Clock,
         timeout_ms: int,
         on_failure: Callable[[BaseException], None],
     ) -> None:
         self._partition = partition
         self._codec = codec
+        self._turn = turn
         self._clock = clock
         self._timeout_ms = timeout_ms
         self._on_failure = on_failure
         self._writes: dict[Write, None] = {}
         self._newest: dict[str, Write] = {}
+        self._builder = BatchBuilder()
+        """The records of this turn that are not gathered yet."""
+        self._unsealed: Write | None = None
+        """Their write; None without any."""
         self._gathered_producers: set[int] = set()
         """Producers of transactions with a batch that may be gathered and not appended yet."""
         self._is_closed = False
@@ -97,7 +108,8 @@ class ShardLog:
         if most_bytes + BATCH_SLACK_BYTES <= max_bytes:
             return
         try:
-            batches = encode_batches(records, self._codec, now_ms=0, max_bytes=max_bytes, compression=Compression.NONE)
+            encoded = encode_records(records, self._codec)
+            batches = encode_batches(encoded, now_ms=0, max_bytes=max_bytes, compression=Compression.NONE)
         except (RecordTooLarge, UnencodableMessage) as error:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
         if in_one_batch and len(batches) > 1:
@@ -114,40 +126,98 @@ class ShardLog:
         record is larger than a segment or cannot be written at all; the shard is unloaded then, for its state rests on
         it already.
         """
-        settled = release(replies)
-        if self._is_closed:
-            settled(KafkaError(ErrorCode.NOT_COORDINATOR))
-            return
         try:
-            batches = self._batches_of(records)
-        except (RecordTooLarge, UnencodableMessage) as error:
-            logger.error("%s: a record of %r cannot be written: %s", self._partition.log.name, key, error)
-            settled(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
-            self._on_failure(error)
-            return
-        self._gather(key, batches, settled)
+            encoded = encode_records(records, self._codec)
+        except UnencodableMessage as error:
+            self._refuse(key, replies, error)
+        else:
+            self.write_encoded(key, encoded, replies)
 
-    def _batches_of(self, records: Sequence[CoordinatorRecord]) -> list[bytearray]:
-        now_ms = self._clock.wall_ms()
+    def write_encoded(self, key: str, records: Sequence[EncodedRecord], replies: Sequence[Reply]) -> None:
+        """As `write`."""
+        builder, now_ms, max_bytes = self._builder, self._clock.wall_ms(), self._batch_max_bytes
+        most_bytes = HEADER_BYTES
+        for record in records:
+            most_bytes += builder.upper_bound(*record)
+        if builder.size_bytes + most_bytes - HEADER_BYTES > max_bytes:
+            self.seal()
+            builder = self._builder
+        if self._is_closed:
+            release(replies)(KafkaError(ErrorCode.NOT_COORDINATOR))
+            return
+        if most_bytes > max_bytes:
+            self._write_large(key, records, replies, now_ms, max_bytes)
+            return
+        write = self._unsealed
+        if write is None:
+            self._unsealed = write = self._begin([key], 1)
+            self._turn.note_gathering(self)
+        else:
+            write.keys.append(key)
+            self._newest[key] = write
+        for key_bytes, value in records:
+            builder.append(now_ms, key_bytes, value)
+        if replies:
+            write.when_durable(release(replies))
+
+    def _write_large(
+        self, key: str, records: Sequence[EncodedRecord], replies: Sequence[Reply], now_ms: int, max_bytes: int
+    ) -> None:
+        """Write a step that may take more than a batch."""
+        compression = self._codec.compression
         try:
-            return encode_batches(records, self._codec, now_ms=now_ms, max_bytes=self._batch_max_bytes)
-        except RecordTooLarge:
-            max_bytes = self._partition.log.config.segment_bytes - BATCH_SLACK_BYTES
-            return [
-                batch
-                for record in records
-                for batch in encode_batches([record], self._codec, now_ms=now_ms, max_bytes=max_bytes)
-            ]
+            try:
+                batches = encode_batches(records, now_ms=now_ms, max_bytes=max_bytes, compression=compression)
+            except RecordTooLarge:
+                max_bytes = self._partition.log.config.segment_bytes - BATCH_SLACK_BYTES
+                batches = [
+                    batch
+                    for record in records
+                    for batch in encode_batches([record], now_ms=now_ms, max_bytes=max_bytes, compression=compression)
+                ]
+        except RecordTooLarge as error:
+            self._refuse(key, replies, error)
+        else:
+            self._gather(self._begin([key], len(batches)), batches, release(replies))
+
+    def _refuse(self, key: str, replies: Sequence[Reply], error: Exception) -> None:
+        """Give up: the state rests on a record that cannot be written."""
+        logger.error("%s: a record of %r cannot be written: %s", self._partition.log.name, key, error)
+        release(replies)(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
+        self._on_failure(error)
+
+    def seal(self) -> None:
+        """Gather the records of this turn, behind all that was gathered before."""
+        write, builder = self._unsealed, self._builder
+        if write is None:
+            return
+        self._unsealed, self._builder = None, BatchBuilder()
+        try:
+            batch = builder.seal(compression=self._codec.compression)
+        except Exception as error:  # the state rests on them: who waits is not left without an answer
+            self._on_failure(error)
+            raise
+        self._gather(write, [batch])
+
+    def flush(self, now_ms: int) -> None:
+        """Append the records of the turn (`turn.Gathering`)."""
+        self.seal()
+        self._partition.flush(now_ms)
 
     def _gather(
-        self, key: str, batches: Sequence[bytearray], settled: Settled, *, is_transactional: bool = False
+        self,
+        write: Write,
+        batches: Sequence[bytearray],
+        settled: Settled | None = None,
+        *,
+        is_transactional: bool = False,
     ) -> None:
-        write = self._begin((key,), len(batches))
-        write.when_durable(settled)
+        if settled is not None:
+            write.when_durable(settled)
         for index, batch in enumerate(batches):
             self._partition.gather(AppendEntry(memoryview(batch), PRODUCE_VERSION, is_transactional), write, index)
 
-    def _begin(self, keys: Collection[str], batch_count: int) -> Write:
+    def _begin(self, keys: list[str], batch_count: int) -> Write:
         deadline_ms = self._clock.monotonic_ms() + self._timeout_ms
         write = Write(self, self._partition, keys, batch_count, deadline_ms)
         self._writes[write] = None
@@ -183,6 +253,7 @@ class ShardLog:
 
         `check_records` (in one batch) and `check_producer` were called before the state changed.
         """
+        self.seal()
         settled = release(replies)
         if self._is_closed:
             settled(KafkaError(ErrorCode.NOT_COORDINATOR))
@@ -195,7 +266,7 @@ class ShardLog:
         producer = TransactionalProducer(producer_id, producer_epoch, sequence)
         batch = encode_transactional_batch(records, self._codec, producer, now_ms=self._clock.wall_ms())
         self._gathered_producers.add(producer_id)
-        self._gather(key, [batch], settled, is_transactional=True)
+        self._gather(self._begin([key], 1), [batch], settled, is_transactional=True)
 
     def _settle_producer(self, producer_id: int) -> None:
         """Let the log know all that was written of the producer."""
@@ -213,6 +284,7 @@ class ShardLog:
         shard is unloaded for it.
         """
         partition = self._partition
+        self.seal()
         partition.settle()
         if self._is_closed:
             done(KafkaError(ErrorCode.NOT_COORDINATOR))
@@ -221,7 +293,7 @@ class ShardLog:
         offset = partition.end_transaction(*end, answer, now_ms=self._clock.wall_ms())
         if offset >= 0:
             apply()
-            self._begin(keys, 0).await_visible(offset + 1)
+            self._begin(list(keys), 0).await_visible(offset + 1)
         answer.release()
 
     def when_durable(self, key: str | None, settled: Settled) -> None:
@@ -240,7 +312,7 @@ class ShardLog:
 
     def close(self, refusal: KafkaError) -> None:
         """Refuse everything that waits, now and later."""
-        self._is_closed = True
+        self._is_closed, self._unsealed = True, None
         writes, self._writes = self._writes, {}
         self._newest.clear()
         for write in writes:

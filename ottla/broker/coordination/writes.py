@@ -8,7 +8,7 @@ Source: Kafka's `DeferredEvent` and `DeferredEventQueue`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from ottla.broker.runtime.pending import Pending
@@ -41,9 +41,10 @@ class WriteOwner(Protocol):
 
 
 class Write:
-    """The batches of one step. Made before they are gathered; `appended` is called once for each of them.
+    """The batches of one step, or one batch of several. Made before they are gathered; `appended` is called once for
+    each of them.
 
-    `keys` are those that the step is about: one, but for the end of a transaction.
+    `keys` are those that the steps are about.
     """
 
     __slots__ = ("_deadline_ms", "_end_offset", "_error", "_listeners", "_missing", "_owner", "_partition", "keys")
@@ -52,7 +53,7 @@ class Write:
         self,
         owner: WriteOwner,
         partition: Partition,
-        keys: Collection[str],
+        keys: list[str],
         batch_count: int,
         deadline_ms: float,
     ) -> None:

@@ -16,6 +16,8 @@ from kit.clock import ManualClock
 from kit.counters import ANNOUNCEMENTS, RETRY_MS, TOPIC, TTL_MS, WRITE_TIMEOUT_MS, CounterResponse, CounterShard
 from kit.counters import counters_of as make_counters
 from kit.nodes import DATA, partition_of, pass_time, start_node
+from kit.settings import SET, alter
+from kit.settings import TOPIC as TOPIC_RESOURCE
 from kit.simulated_files import CrashPoint, SimulatedFiles
 from kit.topics import create, delete
 
@@ -159,14 +161,29 @@ def test_a_read_waits_for_the_records_of_its_key_and_for_no_others(life: Life) -
     assert life.total(of_a) == 5
 
 
-def test_the_records_of_a_step_are_one_batch_and_the_steps_of_a_turn_one_write(life: Life) -> None:
+def test_the_steps_of_a_turn_are_one_batch_and_one_write(life: Life) -> None:
     life.add("a", 5)
     life.add("b", 6)
     life.close("a")
     writes = sum(call == "pwritev" and path == LOG_FILE for call, path in life.files.history)
     life.node.services.turn.end()
     assert sum(call == "pwritev" and path == LOG_FILE for call, path in life.files.history) == writes + 1
-    assert batches_of(life.files) == [1, 1, 1, 2]
+    assert batches_of(life.files) == [1, 4]
+
+
+def test_steps_of_a_turn_that_do_not_fit_into_a_batch_are_in_several_and_none_is_divided(life: Life) -> None:
+    shard = life.counters.shards.ready("warm")
+    names = ["x" * 2_000 + str(number) for number in range(8)]
+    for name in names:
+        life.add(name)
+    life.node.settle()
+    assert alter(life.node, TOPIC_RESOURCE, TOPIC, ("max.message.bytes", SET, "10000"))[0] is ErrorCode.NONE
+    before = len(batches_of(life.files))
+    closed = [life.close(name) for name in names]  # two records each
+    assert [life.total(pending) for pending in closed] == [1] * 8
+    sizes = batches_of(life.files)[before:]
+    assert sizes[:4] == [4] * 4
+    assert not shard.is_dead
 
 
 def test_a_disk_that_takes_long_is_answered_in_time_and_the_record_counts_all_the_same(life: Life) -> None:
@@ -316,6 +333,23 @@ def test_a_full_disk_refuses_and_the_counters_are_back_with_what_was_answered(li
     life.pass_ms(30_000)
     assert life.value("a") == 5
     assert life.total(life.add("a", 2)) == 7
+
+
+def test_a_batch_that_the_log_does_not_take_refuses_all_steps_of_the_turn(life: Life) -> None:
+    life.total(life.add("a", 5))
+    full = life.files.fail("pwritev", f"*{TOPIC}-0/*", error=errno.ENOSPC, times=None)
+    added = [life.add("a", 6), life.add("b"), life.add("warm")]
+    assert [life.code(pending) for pending in added] == [ErrorCode.NOT_COORDINATOR] * 3
+    life.files.heal(full)
+    life.pass_ms(30_000)
+    assert [life.value(name) for name in ("a", "b", "warm")] == [5, 0, 1]
+
+
+def test_a_record_that_cannot_be_written_refuses_the_steps_of_the_turn_before_it(life: Life) -> None:
+    added = [life.add("a", 5), life.add("b", 1 << 64)]
+    assert [life.code(pending) for pending in added] == [ErrorCode.NOT_COORDINATOR, ErrorCode.UNKNOWN_SERVER_ERROR]
+    life.pass_ms(3 * RELOAD_INTERVAL_MS)
+    assert [life.value(name) for name in ("a", "b", "warm")] == [0, 0, 1]
 
 
 def test_a_failed_sync_is_answered_with_an_error_and_ends_the_shard(life: Life) -> None:

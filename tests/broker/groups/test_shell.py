@@ -37,7 +37,6 @@ from kit.group_requests import (
 from kit.nodes import ask, pass_time, start_node
 from kit.simulated_files import SimulatedFiles
 
-from ottla.broker.coordination.records import RecordTooLarge
 from ottla.broker.coordination.shard_map import RELOAD_INTERVAL_MS
 from ottla.broker.groups import coordinator
 from ottla.broker.groups.shard import GROUPS_PER_STEP
@@ -58,7 +57,7 @@ from ottla.protocol.api.list_groups import ListGroupsRequest
 from ottla.protocol.api.offset_commit import OffsetCommitResponse
 from ottla.protocol.api.offset_fetch import OffsetFetchResponse
 from ottla.protocol.api.sync_group import SyncGroupResponse
-from ottla.protocol.errors import ErrorCode
+from ottla.protocol.errors import ErrorCode, UnencodableMessage
 from ottla.protocol.message import Request
 from ottla.storage.formats.layout import OFFSETS_TOPIC
 
@@ -156,7 +155,7 @@ def test_a_heartbeat_of_a_quiet_group_is_answered_at_once(life: Life) -> None:
     assert begin(node, heartbeat("g", joined), HEARTBEAT_VERSION).done
 
 
-def test_the_steps_of_one_turn_reach_the_log_in_one_write(life: Life) -> None:
+def test_the_steps_of_one_turn_reach_the_log_in_one_batch(life: Life) -> None:
     node, _, _ = life
     partition = node.services.catalog.partition(OFFSETS_TOPIC, 0)
     assert partition is not None
@@ -171,7 +170,7 @@ def test_the_steps_of_one_turn_reach_the_log_in_one_write(life: Life) -> None:
     for group in ("a", "b", "c"):
         begin(node, commit_request(group, {0: 1, 1: 2}), COMMIT_VERSION)
     node.settle()
-    assert appends == [3]
+    assert appends == [1]
 
 
 def test_requests_of_one_connection_start_at_once_and_are_answered_in_order(life: Life) -> None:
@@ -261,11 +260,11 @@ def test_a_group_whose_removal_cannot_be_written_is_not_said_to_be_deleted(
 ) -> None:
     node, _, clock = life
 
-    def refuse(*_: object, **__: object) -> list[bytearray]:
-        raise RecordTooLarge("too large")
+    def refuse(*_: object, **__: object) -> list[tuple[bytes, bytes | None]]:
+        raise UnencodableMessage("too large")
 
     with monkeypatch.context() as patched:
-        patched.setattr("ottla.broker.coordination.shard_log.encode_batches", refuse)
+        patched.setattr("ottla.broker.coordination.shard_log.encode_records", refuse)
         pending = begin(node, delete_groups_request("warm"), 2)
         node.settle()
     assert code_of(pending) is ErrorCode.NOT_COORDINATOR
