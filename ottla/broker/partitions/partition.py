@@ -99,6 +99,7 @@ class Partition(PartitionAppend):
         if self._closed_error is not None:
             done(self._closed_error)
             return -1
+        is_shown_at_once = self.visible_on_append() and not (self._waits.waiting or self._watchers)
         result = log.append_marker(
             producer_id,
             producer_epoch,
@@ -110,6 +111,11 @@ class Partition(PartitionAppend):
             done(KafkaError(result.error_code, result.error_message))
             return -1
         end_offset = result.last_offset + 1
+        if is_shown_at_once and log.high_watermark == end_offset:  # all that is below, without the calls
+            self.high_watermark = end_offset
+            log.transactions.show(end_offset)
+            done(None)
+            return result.base_offset
         # Before anything else of the marker's visibility: a transaction ends when readers can see that it did.
         self._waits.add(end_offset, self._show_transactions, NEVER_MS)
         self._waits.add(end_offset, done, NEVER_MS)

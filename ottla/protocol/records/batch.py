@@ -210,6 +210,11 @@ def compute_crc(batch: Buffer) -> int:
     return crc32c(memoryview(batch)[_ATTRIBUTES_POSITION:])
 
 
+def set_crc(batch: Buffer) -> None:
+    """Write the checksum of a writable batch. `batch` is the whole batch and nothing more."""
+    _CRC.pack_into(batch, _CRC_POSITION, crc32c(memoryview(batch)[_ATTRIBUTES_POSITION:]))
+
+
 def crc_matches(batch: Buffer, header: BatchHeader) -> bool:
     """Return whether the checksum was computed of these bytes. The view may continue behind the batch."""
     return crc32c(memoryview(batch)[_ATTRIBUTES_POSITION : header[1] + LENGTH_PREFIX_BYTES]) == header[4]
@@ -233,7 +238,7 @@ def set_log_append_time(batch: Buffer, now_ms: int) -> None:
     (attributes,) = _ATTRIBUTES.unpack_from(batch, _ATTRIBUTES_POSITION)
     _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_POSITION, attributes | LOG_APPEND_TIME_BIT)
     _MAX_TIMESTAMP.pack_into(batch, _MAX_TIMESTAMP_POSITION, now_ms)
-    _CRC.pack_into(batch, _CRC_POSITION, compute_crc(batch))
+    set_crc(batch)
 
 
 def iter_batches(buffer: Buffer, *, allow_partial_tail: bool = False) -> Iterator[tuple[int, BatchHeader]]:
@@ -395,5 +400,5 @@ def seal_batch(
         base_sequence,
         record_count,
     )
-    _CRC.pack_into(batch, _CRC_POSITION, compute_crc(batch))
+    set_crc(batch)
     return batch

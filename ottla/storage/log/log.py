@@ -20,11 +20,11 @@ from contextlib import contextmanager
 from functools import cached_property, partial
 
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.records.batch import BatchHeader, parse_header, set_log_append_time
+from ottla.protocol.records.batch import parse_header, set_log_append_time
 from ottla.protocol.records.checksum import crc32c
 from ottla.protocol.records.control import end_transaction_marker
 from ottla.storage.log.append import AppendResult
-from ottla.storage.log.append_plan import SegmentRun, plan_runs
+from ottla.storage.log.append_plan import PlannedBatch, SegmentRun, plan_runs
 from ottla.storage.log.log_append import LogAppend
 from ottla.storage.log.log_reader import ANY_BYTES, End
 from ottla.storage.log.log_retention import LogRetention
@@ -60,7 +60,8 @@ class Log(LogAppend):
         if header.base_offset != self.log_end_offset:
             raise ValueError(f"{self.name}: a batch at {header.base_offset} does not follow {self.log_end_offset}")
         self.leader_epoch = max(self.leader_epoch, header.partition_leader_epoch)
-        return self._store(batch, header, (), now_ms)
+        planned = (batch, len(batch), header.base_offset, header.last_offset, header.max_timestamp)
+        return self._store(planned, (), now_ms)
 
     def append_marker(
         self, producer_id: int, producer_epoch: int, *, is_commit: bool, coordinator_epoch: int, now_ms: int
@@ -76,39 +77,43 @@ class Log(LogAppend):
             return AppendResult(
                 refusal.error_code, log_start_offset=self.log_start_offset, error_message=refusal.message
             )
+        offset = self.log_end_offset
         batch = end_transaction_marker(
             producer_id,
             producer_epoch,
             is_commit=is_commit,
             coordinator_epoch=coordinator_epoch,
             timestamp_ms=now_ms,
-            base_offset=self.log_end_offset,
+            base_offset=offset,
             leader_epoch=self.leader_epoch,
         )
         if self._rules.is_log_append_time:
             set_log_append_time(batch, now_ms)
         entry = after_marker(known, producer_id, producer_epoch, coordinator_epoch, now_ms, now_ms)
-        result = self._store(batch, parse_header(batch), (entry,), now_ms)
+        result = self._store((batch, len(batch), offset, offset, now_ms), (entry,), now_ms)
         if result.error_code is ErrorCode.NONE:
             aborted = self.transactions.end(producer_id, result.base_offset, is_aborted=not is_commit)
             if aborted is not None:
                 self._note_aborted(aborted)
         return result
 
-    def _store(
-        self, batch: bytes | bytearray, header: BatchHeader, producers: Sequence[ProducerEntry], now_ms: int
-    ) -> AppendResult:
+    def _store(self, batch: PlannedBatch, producers: Sequence[ProducerEntry], now_ms: int) -> AppendResult:
         """Write one batch of the broker itself, which makes `producers` of those that were."""
         problem = self._begin_write()
         if problem is not None:
             return self._storage_refusal(problem)
-        planned = (batch, len(batch), header.base_offset, header.last_offset, header.max_timestamp)
-        runs = plan_runs(self._run_of_active(now_ms), [planned], now_ms)
-        runs[-1].producers = producers
-        error = self._write(runs, header.next_offset, now_ms)
+        run = self._run_of_active(now_ms)
+        _, size_bytes, base_offset, last_offset, newest_ms = batch
+        if run.add_all((batch,), size_bytes, newest_ms, now_ms):
+            run.producers = producers
+            error = self._write_to_active(run, last_offset + 1, now_ms)
+        else:
+            runs = plan_runs(run, (batch,), now_ms)
+            runs[-1].producers = producers
+            error = self._write(runs, last_offset + 1, now_ms)
         if error is not None:
             return self._storage_refusal(error)
-        return AppendResult(ErrorCode.NONE, header.base_offset, header.last_offset, -1, self.log_start_offset)
+        return AppendResult(ErrorCode.NONE, base_offset, last_offset, -1, self.log_start_offset)
 
     def _note_aborted(self, aborted: AbortedTransaction) -> None:
         """Have the index of aborted transactions written some time (transaction_index.py)."""
