@@ -11,7 +11,7 @@ All calls on the broker's one thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ottla.broker.coordination.runtime import CoordinatorRuntime
 from ottla.broker.runtime.pending import Pending
@@ -255,28 +255,24 @@ class TransactionCoordinator:
                 done(error)
 
         if not self._is_closed:
-            self.write_marker(
-                where,
-                ProducerIdAndEpoch(ended.producer_id, ended.producer_epoch),
-                is_commit=ended.is_commit,
-                coordinator_epoch=coordinator_epoch,
-                done=done_unless_closed,
-            )
+            producer = ProducerIdAndEpoch(ended.producer_id, ended.producer_epoch)
+            self.write_marker(where, producer, ended.is_commit, coordinator_epoch, done_unless_closed)
 
     def write_marker(
         self,
         where: TopicPartition,
         producer: ProducerIdAndEpoch,
-        *,
         is_commit: bool,
         coordinator_epoch: int,
         done: VisibleCallback,
     ) -> None:
         """End a producer's transaction in one partition; `done` as of `Partition.end_transaction`."""
         topic, index = where
-        arguments: dict[str, Any] = {"is_commit": is_commit, "coordinator_epoch": coordinator_epoch, "done": done}
+        producer_id, epoch = producer
         if topic == OFFSETS_TOPIC:
-            self._groups().end_transaction(index, producer.producer_id, producer.epoch, **arguments)
+            self._groups().end_transaction(
+                index, producer_id, epoch, is_commit=is_commit, coordinator_epoch=coordinator_epoch, done=done
+            )
             return
         catalog = self._services.catalog
         partition = catalog.partition(topic, index)
@@ -284,4 +280,4 @@ class TransactionCoordinator:
             code = catalog.why_missing(topic, index)
             done(KafkaError(code, f"{topic}-{index} is not there, or offline"))
             return
-        partition.end_transaction(producer.producer_id, producer.epoch, **arguments)
+        partition.end_transaction(producer_id, epoch, is_commit, coordinator_epoch, done)

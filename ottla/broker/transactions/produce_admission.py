@@ -84,6 +84,8 @@ def admit(
     if admission.error is not None:
         refusal = for_version(admission.error, version)
         return Admitted((), plain, [(batch, refusal) for batch in asked], None)
+    if not admission.missing:
+        return Admitted(asked, plain, (), admission)
     missing = frozenset(admission.missing)
     text = "the partition is not part of an open transaction"
     refusal = for_version(KafkaError(ErrorCode.TRANSACTION_ABORTABLE, text), version)

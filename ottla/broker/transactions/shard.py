@@ -25,6 +25,7 @@ from ottla.broker.transactions import machine
 from ottla.broker.transactions.adoption import sort_open
 from ottla.broker.transactions.limits import TransactionLimits
 from ottla.broker.transactions.marking import Marking
+from ottla.broker.transactions.packed_record import packed_record
 from ottla.broker.transactions.state import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -39,7 +40,7 @@ from ottla.protocol.stored.transaction import TransactionLogKey, TransactionLogV
 from ottla.shown import counted
 
 if TYPE_CHECKING:
-    from ottla.broker.coordination.effects import CoordinatorRecord, Reply, Waiter
+    from ottla.broker.coordination.effects import Now, Reply, Waiter
     from ottla.broker.coordination.shard import ShardContext
     from ottla.broker.transactions.machine import ProducerIdAndEpoch
     from ottla.broker.transactions.open_transactions import OpenTransaction
@@ -116,7 +117,7 @@ class TransactionShard(CoordinatorShard):
         if transaction.is_prepared:
             self._mark(transaction)
         else:
-            self._plan_timeout(transaction)
+            self._plan_timeout(transaction, self.now())
 
     def _adopt_open(self) -> None:
         """Make what logs have open of this shard's producers part of their transactions (`adoption.py`); what nobody
@@ -180,7 +181,8 @@ class TransactionShard(CoordinatorShard):
         if known is not None and known.status is TransactionStatus.ONGOING:
             machine.check_expected(known, expected)
             self._services.counters.aborted("fenced")
-            self._prepare(machine.fence(known, server_version=self._services.version(), now_ms=now.wall_ms), None)
+            fenced = machine.fence(known, server_version=self._services.version(), now_ms=now.wall_ms)
+            self._prepare(fenced, None, now)
             refusal = KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "the open transaction is being aborted: try again")
             self.finish(transactional_id, Effects(replies=[(waiter, refusal)]))
             return
@@ -214,7 +216,7 @@ class TransactionShard(CoordinatorShard):
         self._keep(new, ())
         if known.is_idle:
             self._services.counters.begun += 1
-            self._plan_timeout(new)
+            self._plan_timeout(new, now)
 
     def missing(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Collection[TopicPartition]
@@ -247,17 +249,17 @@ class TransactionShard(CoordinatorShard):
             return
         if not is_commit:
             self._services.counters.aborted("client")
-        self._prepare(new, waiter)
+        self._prepare(new, waiter, now)
 
     # --- ends --------------------------------------------------------------------------------------------------------
 
-    def _prepare(self, prepared: Transaction, waiter: Waiter | None) -> None:
+    def _prepare(self, prepared: Transaction, waiter: Waiter | None, now: Now) -> None:
         """Keep a decision; the markers come when it is durable."""
         transactional_id = prepared.transactional_id
         self.timer.plan(transactional_id, None)
         if waiter is not None:
             self._ends.setdefault(transactional_id, []).append(waiter)
-            self._decided_ms[transactional_id] = self.now().monotonic_ms
+            self._decided_ms[transactional_id] = now.monotonic_ms
         self._keep(prepared, ())
         self._mark_when_durable(transactional_id)
 
@@ -308,7 +310,7 @@ class TransactionShard(CoordinatorShard):
         self._answer_ends(transactional_id, _ended(completed))
         if written := self._next_open.pop(transactional_id, None):
             self._adopt(transactional_id, written)
-            self._plan_timeout(self.transactions[transactional_id])
+            self._plan_timeout(self.transactions[transactional_id], self.now())
 
     def _answer_ends(self, transactional_id: str, answer: EndTxnResponse | KafkaError) -> None:
         """Answer what waits for the markers. They are visible, or nobody waits for them any more: no need to wait for
@@ -319,9 +321,9 @@ class TransactionShard(CoordinatorShard):
 
     # --- what happens by itself --------------------------------------------------------------------------------------
 
-    def _plan_timeout(self, transaction: Transaction) -> None:
+    def _plan_timeout(self, transaction: Transaction, now: Now) -> None:
         """Plan the end of an open transaction by its timeout, at the next time at which transactions are aborted."""
-        now, interval_ms = self.now(), self._services.settings.abort_interval_ms
+        interval_ms = self._services.settings.abort_interval_ms
         due_ms = now.monotonic_ms + max(0, transaction.start_ms + transaction.timeout_ms - now.wall_ms)
         self.timer.plan(transaction.transactional_id, (due_ms // interval_ms + 1) * interval_ms)
 
@@ -340,7 +342,8 @@ class TransactionShard(CoordinatorShard):
                 transaction.timeout_ms,
             )
             self._services.counters.aborted("timeout")
-            self._prepare(machine.fence(transaction, server_version=self._services.version(), now_ms=now.wall_ms), None)
+            fenced = machine.fence(transaction, server_version=self._services.version(), now_ms=now.wall_ms)
+            self._prepare(fenced, None, now)
 
     def expire_some(self) -> bool:
         """Forget transactional ids that were not used for long; whether some are left to look at."""
@@ -375,13 +378,16 @@ class TransactionShard(CoordinatorShard):
 
     # --- records -----------------------------------------------------------------------------------------------------
 
-    def _record(self, transaction: Transaction) -> CoordinatorRecord:
-        return to_record(transaction, self._services.version())
-
     def _keep(self, new: Transaction, replies: Sequence[Reply]) -> None:
         """Put what a step has made in place, and write its record; the replies go when it is durable."""
-        self._put(new.transactional_id, new)
-        self.finish(new.transactional_id, Effects([self._record(new)], list(replies)))
+        transactional_id = new.transactional_id
+        self._put(transactional_id, new)
+        version = self._services.version()
+        packed = packed_record(new) if version else None
+        if packed is not None:
+            self.log.write_encoded(transactional_id, (packed,), replies)
+        else:
+            self.log.write(transactional_id, [to_record(new, version)], replies)
 
     def _put(self, transactional_id: str, new: Transaction | None) -> None:
         if new is None:

@@ -32,8 +32,8 @@ bug = partial(planting.bug, transactions=True)
 @bug("an end acknowledged before its markers", "EndTxn is answered when the end is decided, and readers wait on")
 def _acknowledged_before_markers() -> Any:
     def replace(prepare: Any) -> Any:
-        def patched(self: TransactionShard, prepared: Transaction, waiter: Any) -> None:
-            prepare(self, prepared, waiter)
+        def patched(self: TransactionShard, prepared: Transaction, *given: Any) -> None:
+            prepare(self, prepared, *given)
             transactional_id = prepared.transactional_id
             answer = EndTxnResponse(producer_id=prepared.producer_id, producer_epoch=prepared.producer_epoch)
             self.log.when_durable(transactional_id, lambda _: self._answer_ends(transactional_id, answer))

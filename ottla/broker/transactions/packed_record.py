@@ -1,0 +1,102 @@
+"""The record of a transaction packed at once, for each begins and ends with three: byte for byte what the messages'
+encoder makes of `to_record` (`protocol/stored/transaction.py` has the layout), in a tenth of the time.
+
+Only as it is written from `transaction.version` 1 on. What cannot be packed is left to the encoder, which says why.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from ottla.broker.transactions.state import NO_PRODUCER_ID
+from ottla.protocol.primitives import encode_unsigned_varint
+from ottla.protocol.stored.transaction import KEY_TYPE, TransactionStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from ottla.broker.coordination.records import EncodedRecord
+    from ottla.broker.transactions.state import TopicPartition, Transaction
+
+_VERSION: Final = 1
+_KEY = struct.Struct(">hh")
+_HEAD = struct.Struct(">hqhib")
+_INDEX = struct.Struct(">i")
+_TIMES = struct.Struct(">qq")
+_ID_TAG = struct.Struct(">BBq")
+_VERSION_TAG = struct.Struct(">BBh")
+_USUAL_TAIL = struct.Struct(">qqBBBqBBh")
+"""The times, and two tagged fields."""
+_NULL = b"\x00"
+_NO_TOPICS = b"\x01"
+_NO_TAGS = b"\x00"
+
+
+def packed_record(transaction: Transaction) -> EncodedRecord | None:
+    """The key and the value of its record; None where the encoder has to say what is wrong with them."""
+    (
+        transactional_id,
+        producer_id,
+        epoch,
+        timeout_ms,
+        status,
+        partitions,
+        start_ms,
+        update_ms,
+        previous_id,
+        next_id,
+        _,
+        client_version,
+    ) = transaction
+    try:
+        name = transactional_id.encode()
+        key = _KEY.pack(KEY_TYPE, len(name)) + name
+        head = _HEAD.pack(_VERSION, producer_id, epoch, timeout_ms, status)
+        topics = _NULL if status is TransactionStatus.EMPTY else _topics(partitions)
+        if next_id == NO_PRODUCER_ID != previous_id and client_version:
+            tail = _USUAL_TAIL.pack(update_ms, start_ms, 2, 0, 8, previous_id, 2, 2, client_version)
+        else:
+            tail = _TIMES.pack(update_ms, start_ms) + _tags(previous_id, next_id, client_version)
+        return key, head + topics + tail
+    except (struct.error, UnicodeEncodeError):
+        return None
+
+
+def _topics(partitions: Collection[TopicPartition]) -> bytes:
+    """The array of topics with their partitions."""
+    if not partitions:
+        return _NO_TOPICS
+    if len(partitions) == 1:
+        ((topic, index),) = partitions
+        return _one_partition(topic, index)
+    topics: dict[str, list[int]] = {}
+    for topic, index in sorted(partitions):
+        topics.setdefault(topic, []).append(index)
+    return encode_unsigned_varint(len(topics) + 1) + b"".join(map(_topic, topics, topics.values()))
+
+
+@lru_cache(maxsize=4096)
+def _one_partition(topic: str, index: int) -> bytes:
+    return b"\x02" + _topic(topic, [index])
+
+
+def _topic(topic: str, indexes: list[int]) -> bytes:
+    name = topic.encode()
+    packed = b"".join(map(_INDEX.pack, indexes))
+    return b"".join(
+        (encode_unsigned_varint(len(name) + 1), name, encode_unsigned_varint(len(indexes) + 1), packed, _NO_TAGS)
+    )
+
+
+def _tags(previous_id: int, next_id: int, client_version: int) -> bytes:
+    """The tagged fields, of which none is written that has its default."""
+    tags = []
+    if previous_id != NO_PRODUCER_ID:
+        tags.append(_ID_TAG.pack(0, 8, previous_id))
+    if next_id != NO_PRODUCER_ID:
+        tags.append(_ID_TAG.pack(1, 8, next_id))
+    if client_version:
+        tags.append(_VERSION_TAG.pack(2, 2, client_version))
+    return encode_unsigned_varint(len(tags)) + b"".join(tags)
