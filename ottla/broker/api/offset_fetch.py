@@ -56,6 +56,7 @@ def _fetch_permitted(
         raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     topics = request.topics
     asked = None if topics is None else [topic for topic in topics if _may_see(topic.name, context)]
+    looked_up = {topic.name for topic in asked or ()}
 
     def permitted(response: OffsetFetchResponse) -> OffsetFetchResponse:
         seen = [topic for topic in response.topics if _has(topic.name, context)]
@@ -73,7 +74,7 @@ def _fetch_permitted(
                 ],
             )
             for topic in topics or ()
-            if not _has(topic.name, context)
+            if topic.name not in looked_up or not _has(topic.name, context)
         ]
         return response.replace(topics=seen + refused)
 
@@ -93,9 +94,13 @@ def _fetch_permitted_groups(
         else group.replace(topics=[topic for topic in group.topics if _may_see(topic.name, context)])
         for group in asked
     ]
+    looked_up = [{topic.name for topic in group.topics or ()} for group in stripped]
 
     def permitted(response: OffsetFetchResponse) -> OffsetFetchResponse:
-        answers = [_permitted(group, answer, context) for group, answer in zip(asked, response.groups, strict=True)]
+        answers = [
+            _permitted(group, names, answer, context)
+            for group, names, answer in zip(asked, looked_up, response.groups, strict=True)
+        ]
         answers += [
             OffsetFetchResponse.OffsetFetchResponseGroup(
                 group_id=group.group_id, topics=[], error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED
@@ -109,10 +114,15 @@ def _fetch_permitted_groups(
 
 def _permitted(
     asked: OffsetFetchRequest.OffsetFetchRequestGroup,
+    looked_up: set[str],
     answer: OffsetFetchResponse.OffsetFetchResponseGroup,
     context: Context,
 ) -> OffsetFetchResponse.OffsetFetchResponseGroup:
-    """The answer of one group, without topics that the client may not see, and with those that it asked for refused."""
+    """The answer of one group, without topics that the client may not see, and with those that it asked for refused.
+
+    Also those of `asked` that were not `looked_up`, for want of a right that the client has been given since: a
+    consumer takes a partition that is not in the answer for one without a committed offset.
+    """
     if answer.error_code:
         return answer
     seen = [topic for topic in answer.topics if _has(topic.name, context)]
@@ -130,7 +140,7 @@ def _permitted(
             ],
         )
         for topic in asked.topics or ()
-        if not _has(topic.name, context)
+        if topic.name not in looked_up or not _has(topic.name, context)
     ]
     return answer.replace(topics=seen + refused)
 

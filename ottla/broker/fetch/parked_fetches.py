@@ -143,9 +143,10 @@ class Deadlines:
     `waiting` has them and when each is due (monotonic, in ms).
     """
 
-    __slots__ = ("__weakref__", "_max_wait_ms", "_now_ms", "_timer", "_timers", "waiting")
+    __slots__ = ("__weakref__", "_max_wait_ms", "_now_ms", "_timer", "_timers", "_validity", "waiting")
 
-    def __init__(self, max_wait_ms: int, timers: Timers, now_ms: Callable[[], float]) -> None:
+    def __init__(self, max_wait_ms: int, timers: Timers, now_ms: Callable[[], float], validity: Validity) -> None:
+        self._validity = validity
         self._max_wait_ms = max_wait_ms
         self._timers = timers
         self._now_ms = now_ms
@@ -174,7 +175,11 @@ class Deadlines:
         for fetch in due:
             if fetch.is_waiting:
                 try:
-                    fetch.expire()
+                    # As when it is woken: what has come meanwhile may be shown by no right of before.
+                    if fetch.stamp == self._validity.stamp:
+                        fetch.expire()
+                    else:
+                        fetch.fall_back()
                 except Exception:
                     _fail(fetch)
 
@@ -204,7 +209,9 @@ class ParkedFetches:
         """Those of the fetches that wait so long; the caller keeps them."""
         deadlines = self._deadlines.get(max_wait_ms)
         if deadlines is None:
-            deadlines = self._deadlines[max_wait_ms] = Deadlines(max_wait_ms, self._timers, self._now_ms)
+            deadlines = self._deadlines[max_wait_ms] = Deadlines(
+                max_wait_ms, self._timers, self._now_ms, self._validity
+            )
         return deadlines
 
     def tail_of(self, partition: Partition) -> Tail:

@@ -5,7 +5,9 @@ synced, replayed, and only then answered. While one waits for the disk the other
 no records (a refusal, a look-up) is answered without the disk.
 
 If the disk is full, this change is refused and the queue continues. After a failed sync, this change and every later
-one are refused (the log itself remembers the failure).
+one are refused: the log accepts nothing more, and of what needs no records nothing is certain any more. The change
+whose sync failed may be on the disk, where the next start finds it: an ACL whose removal failed so is in the image, and
+"it is there already" would be an acknowledgement that the start breaks.
 """
 
 from __future__ import annotations
@@ -42,6 +44,8 @@ class ChangeQueue:
         self._syncer = syncer
         self._waiting: deque[_Change] = deque()
         self._syncing: _Change | None = None
+        self._failure: str | None = None
+        """Why a change could not be synced, which may be on the disk all the same."""
         self._is_running = False
 
     def __len__(self) -> int:
@@ -81,7 +85,7 @@ class ChangeQueue:
             change.done(error)
             return
         if not records:
-            change.done(None)
+            change.done(None if self._failure is None else self._refusal(self._failure))
             return
         self._syncing = change
         self._syncer.request(self._journal.log, self._synced)
@@ -95,5 +99,10 @@ class ChangeQueue:
             change.done(None)
         else:
             self._journal.discard()
-            change.done(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the metadata log cannot be synced: {error}"))
+            self._failure = f"the metadata log cannot be synced: {error}"
+            change.done(self._refusal(self._failure))
         self._run()
+
+    @staticmethod
+    def _refusal(why: str) -> KafkaError:
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why)

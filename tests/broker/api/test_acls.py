@@ -83,6 +83,18 @@ def test_a_change_that_cannot_be_synced_gives_no_right() -> None:
     assert not node.services.authorizer.is_allowed(ALICE, AclOperation.READ, ResourceType.TOPIC, "orders")
 
 
+def test_after_a_change_that_could_not_be_synced_what_needs_no_change_is_not_acknowledged() -> None:
+    """The removal may be on the disk, and the next start would find the entry gone that "is there already"."""
+    node, files, _ = start_node(authorizer_class_name=STANDARD)
+    created = CreateAclsRequest(creations=[entry("orders")])
+    ask(node, created, 3)
+    files.fail("fdatasync", "*/__cluster_metadata-0/*.log", errno.EIO)
+    deleted = ask_for(DeleteAclsResponse, node, DeleteAclsRequest(filters=[EVERY_ENTRY]), 3)
+    assert [one.error_code for one in deleted.filter_results] == [ErrorCode.KAFKA_STORAGE_ERROR]
+    again = ask_for(CreateAclsResponse, node, created, 3)
+    assert [one.error_code for one in again.results] == [ErrorCode.KAFKA_STORAGE_ERROR]
+
+
 def test_version_0_knows_literal_patterns_only() -> None:
     node, _, _ = start_node(authorizer_class_name=STANDARD)
     ask(node, CreateAclsRequest(creations=[entry("orders"), entry("pay", 4)]), 1)

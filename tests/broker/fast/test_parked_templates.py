@@ -209,6 +209,23 @@ def test_at_another_stamp_it_goes_on_by_the_slow_path_for_the_time_that_is_left(
     assert records_of(client.reply())
 
 
+def test_at_its_deadline_and_another_stamp_it_asks_again_for_its_right() -> None:
+    broker = Broker()
+    client = broker.reader()
+    park(broker.node, client, 0)
+    object.__setattr__(broker.node.services, "authorizer", NobodyMay())  # frozen
+    broker.node.services.validity.change()
+    pass_time(broker.node, broker.clock, WAIT_MS)
+    response = client.reply()
+    assert isinstance(response, FetchResponse)
+    assert response.responses[0].partitions[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+class NobodyMay:
+    def is_allowed(self, *_: object) -> bool:
+        return False
+
+
 @pytest.mark.parametrize("is_on_slow_path", [False, True])
 def test_a_client_that_goes_leaves_nothing_behind(is_on_slow_path: bool) -> None:
     broker = Broker()
