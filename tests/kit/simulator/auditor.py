@@ -14,6 +14,9 @@ from kit.simulator.model import Loss, Model, Shown, Stored, Violation
 from kit.simulator.readers import FETCH_VERSION, end_of, fetch_request, stored_records
 from kit.simulator.transaction_audit import LogContent, audit_committed
 
+from ottla.broker.metadata.acls import Acl
+from ottla.protocol.api.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from ottla.protocol.api.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
 from ottla.protocol.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
 from ottla.protocol.api.metadata import MetadataRequest, MetadataResponse
@@ -24,10 +27,13 @@ from ottla.storage.formats.layout import PARTITION_METADATA_FILE, STRAY_DIRECTOR
 
 if TYPE_CHECKING:
     from kit.simulator.clients import Line
+    from kit.simulator.rights_clients import RightsClients
     from kit.simulator.transactions import Transactions
 
     from ottla.broker.node import Node
 
+ANY = 1
+"""In a filter, of any number."""
 DYNAMIC_TOPIC_CONFIG = 1
 TOPIC_RESOURCE = 2
 SET_KEYS = sorted({ALTERED_KEY}.union(*KINDS))
@@ -37,8 +43,16 @@ R = TypeVar("R", bound=Response)
 class Auditor:
     """One look at everything; raises Violation."""
 
-    def __init__(self, node: Node, model: Model, line: Line, transactions: Transactions | None = None) -> None:
+    def __init__(
+        self,
+        node: Node,
+        model: Model,
+        line: Line,
+        transactions: Transactions | None = None,
+        secured: RightsClients | None = None,
+    ) -> None:
         self._node = node
+        self._secured = secured
         self._transactions = transactions
         self._model = model
         self._line = line
@@ -48,6 +62,8 @@ class Auditor:
         which the broker's clock may not know.
         """
         self._look_for_strays()
+        if self._secured is not None:
+            self._audit_rights(self._secured)
         found = self._topics()
         settings = self._settings(found)
         self._model.audit_topics({name: (topic_id, count, settings[name]) for name, (topic_id, count) in found.items()})
@@ -79,6 +95,38 @@ class Auditor:
         if len(got) != 1 or not isinstance(got[0], kind):
             raise Violation(f"{type(request).__name__} was not answered after a start")
         return got[0]
+
+    def _audit_rights(self, secured: RightsClients) -> None:
+        """ACLs and quotas, all of them."""
+        asked = DescribeAclsRequest(
+            resource_type_filter=ANY,
+            resource_name_filter=None,
+            pattern_type_filter=ANY,
+            principal_filter=None,
+            host_filter=None,
+            operation=ANY,
+            permission_type=ANY,
+        )
+        of_acls = self._ask(asked, 3, DescribeAclsResponse)
+        secured.rights.audit(
+            {
+                Acl(
+                    resource.resource_type,
+                    resource.resource_name,
+                    resource.pattern_type,
+                    acl.principal,
+                    acl.host,
+                    acl.operation,
+                    acl.permission_type,
+                )
+                for resource in of_acls.resources
+                for acl in resource.acls
+            }
+        )
+        of_quotas = self._ask(DescribeClientQuotasRequest(components=[], strict=False), 1, DescribeClientQuotasResponse)
+        secured.quotas.audit(
+            {entry.entity[0].entity_name or "": entry.values[0].value for entry in of_quotas.entries or ()}
+        )
 
     def _topics(self) -> dict[str, tuple[UUID, int]]:
         answer = self._ask(MetadataRequest(topics=None), 12, MetadataResponse)

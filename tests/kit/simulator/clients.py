@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from kit.transport import FakeTransport, feed
 
 from ottla.broker.net.connections import Connections
 from ottla.broker.node import Node
+from ottla.broker.principal import parse_principal
 from ottla.protocol.api import REGISTRY
 from ottla.protocol.headers import decode_response_header, encode_request_header
 from ottla.protocol.message import Request, Response, decode, encode
+
+if TYPE_CHECKING:
+    from kit.simulator.users import User
 
 Answered = Callable[[Response], None]
 _LENGTH = struct.Struct(">i")
@@ -27,12 +32,18 @@ class LineTransport(FakeTransport):
 
 
 class Line:
-    """One connection. Requests go out at once, answers are handed to their callbacks by `take`."""
+    """One connection. Requests go out at once, answers are handed to their callbacks by `take`.
 
-    def __init__(self, node: Node, connections: Connections) -> None:
+    `user`: whose it is, and who says whether an answer is one that this user may get; None where nobody asks.
+    """
+
+    def __init__(self, node: Node, connections: Connections, user: User | None = None) -> None:
         self._connection = connections.protocol("PLAINTEXT")
-        self._transport = LineTransport()
+        self._transport = LineTransport() if user is None else LineTransport((user.who.host, 4242))
         self._connection.connection_made(self._transport)
+        self._user = user
+        if user is not None:
+            self._connection.peer.principal = parse_principal(user.who.principal)
         self.written = self._transport.written
         """Answers that have come and were not taken yet."""
         self._correlation_id = 0
@@ -43,6 +54,8 @@ class Line:
         self._correlation_id += 1
         key = request.message_key
         if then is not None:
+            if self._user is not None:
+                then = self._user.judged(request, then)
             self._asked[self._correlation_id] = (key, version, then)
         body = encode_request_header(key, version, self._correlation_id, "simulated") + encode(request, version)
         feed(self._connection, _LENGTH.pack(len(body)) + body)

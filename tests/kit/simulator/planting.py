@@ -15,23 +15,26 @@ Patch = Callable[[], Any]
 @dataclass(frozen=True)
 class Bug:
     """What it does, the patch, and where it is looked for: in worlds of this theme (None: of any), and in worlds with
-    transactional clients or without.
+    transactional clients or without, with an authorizer or without.
     """
 
     story: str
     patch: Patch
     theme: str | None
     has_transactions: bool
+    has_acls: bool
 
 
 _BUGS: dict[str, Bug] = {}
 
 
-def bug(name: str, story: str, *, theme: str | None = None, transactions: bool = False) -> Callable[[Patch], Patch]:
+def bug(
+    name: str, story: str, *, theme: str | None = None, transactions: bool = False, acls: bool = False
+) -> Callable[[Patch], Patch]:
     """Register a bug; one that shows in worlds of one `theme` only is looked for in these."""
 
     def register(patch: Patch) -> Patch:
-        _BUGS[name] = Bug(story, patch, theme, transactions)
+        _BUGS[name] = Bug(story, patch, theme, transactions, acls)
         return patch
 
     return register

@@ -36,16 +36,18 @@ class Values:
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
         self._numbers = count(1)
+        self.on_drawn: Callable[[bytes], None] = lambda _: None
+        """Called with each value, just before it is sent for the first time."""
 
     def records(self, topic: TopicModel, now_ms: int) -> list[Record]:
         """A few records for `topic`, tombstones among them where it is compacted."""
         chance = self._chance
         drawn = []
         for offset in range(chance.choice((1, 1, 1, 2, 3, 6))):
-            value: bytes | None = b"%d " % next(self._numbers) * chance.choice((1, 1, 4, 30, 80))
-            if topic.is_compacted and chance.random() < 0.15:
-                value = None
-            drawn.append(Record(offset, now_ms, chance.choice(KEYS), value, ()))
+            value = b"%d " % next(self._numbers) * chance.choice((1, 1, 4, 30, 80))
+            self.on_drawn(value)
+            is_tombstone = topic.is_compacted and chance.random() < 0.15
+            drawn.append(Record(offset, now_ms, chance.choice(KEYS), None if is_tombstone else value, ()))
         return drawn
 
 
@@ -102,6 +104,13 @@ class PlainProducer:
         index = self._chance.randrange(len(topic.partitions))
         records = self._values.records(topic, now_ms)
         acks = self._chance.choice((-1, -1, -1, 1, 0))
+        self._send(line, topic, index, records, acks)
+
+    def send_to(self, line: Line, topic: TopicModel, index: int, acks: int, now_ms: int) -> None:
+        """Produce one batch to this partition."""
+        self._send(line, topic, index, self._values.records(topic, now_ms), acks)
+
+    def _send(self, line: Line, topic: TopicModel, index: int, records: list[Record], acks: int) -> None:
         _note_sent(topic, index, records)
         name = topic.name
 

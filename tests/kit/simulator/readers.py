@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from kit.simulator.model import Model, Stored, Violation
+from kit.simulator.model import Model, Stored, TopicModel, Violation
 
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
 from ottla.protocol.errors import ErrorCode
@@ -75,38 +75,46 @@ class Reader:
             return
         topic = self._model.topics[self._chance.choice(names)]
         index = self._chance.randrange(len(topic.partitions))
-        place = (topic.id, index)
-        position = self._positions.get(place, 0)
-        deleted_before = topic.partitions[index].start
+        position, deleted_before = self._begin(topic, index)
 
         def answered(response: Response) -> None:
             assert isinstance(response, FetchResponse)
-            answer = response.responses[0].partitions[0]
-            if self._model.topics.get(topic.name) is not topic:
-                return
-            if answer.log_start_offset >= 0:
-                least = max(self._starts.get(place, 0), deleted_before)
-                if answer.log_start_offset < least:
-                    raise Violation(f"{topic.name}-{index} starts at {answer.log_start_offset}, it was at {least}")
-                self._starts[place] = answer.log_start_offset
-            if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                self._positions[place] = answer.log_start_offset if answer.log_start_offset >= 0 else 0
-                if answer.high_watermark >= 0 and position > answer.high_watermark and topic.syncs:
-                    raise Violation(f"{topic.name}-{index}: a reader stands at {position}, beyond the end")
-                return
-            if answer.error_code != ErrorCode.NONE:
-                return
-            known = topic.partitions[index]
-            if topic.syncs:
-                known.promised_end = max(known.promised_end, answer.high_watermark)
-            content = bytes(answer.records or b"")
-            for offset, record in stored_records(content).items():
-                if offset >= answer.high_watermark:
-                    raise Violation(f"{topic.name}-{index}: offset {offset} is shown, the high watermark is lower")
-                if record.value is not None and record.value not in known.sent:
-                    raise Violation(f"{topic.name}-{index} offset {offset}: something that was never sent")
-                known.note(offset, record, survives_power=topic.syncs)
-                self._positions[place] = offset + 1
-            self._positions[place] = max(self._positions.get(place, 0), end_of(content))
+            self._take(topic, index, position, deleted_before, response.responses[0].partitions[0])
 
         line.send(fetch_request({(topic.name, index): position}), FETCH_VERSION, answered)
+
+    def _begin(self, topic: TopicModel, index: int) -> tuple[int, int]:
+        """Where it is in a partition, and where that starts at the latest."""
+        return self._positions.get((topic.id, index), 0), topic.partitions[index].start
+
+    def _take(
+        self, topic: TopicModel, index: int, position: int, deleted_before: int, answer: FetchResponse.PartitionData
+    ) -> None:
+        """What a fetch at `position` has found, with what `_begin` has given before it. Raises Violation."""
+        place = (topic.id, index)
+        if self._model.topics.get(topic.name) is not topic:
+            return
+        if answer.log_start_offset >= 0:
+            least = max(self._starts.get(place, 0), deleted_before)
+            if answer.log_start_offset < least:
+                raise Violation(f"{topic.name}-{index} starts at {answer.log_start_offset}, it was at {least}")
+            self._starts[place] = answer.log_start_offset
+        if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._positions[place] = answer.log_start_offset if answer.log_start_offset >= 0 else 0
+            if answer.high_watermark >= 0 and position > answer.high_watermark and topic.syncs:
+                raise Violation(f"{topic.name}-{index}: a reader stands at {position}, beyond the end")
+            return
+        if answer.error_code != ErrorCode.NONE:
+            return
+        known = topic.partitions[index]
+        if topic.syncs:
+            known.promised_end = max(known.promised_end, answer.high_watermark)
+        content = bytes(answer.records or b"")
+        for offset, record in stored_records(content).items():
+            if offset >= answer.high_watermark:
+                raise Violation(f"{topic.name}-{index}: offset {offset} is shown, the high watermark is lower")
+            if record.value is not None and record.value not in known.sent:
+                raise Violation(f"{topic.name}-{index} offset {offset}: something that was never sent")
+            known.note(offset, record, survives_power=topic.syncs)
+            self._positions[place] = offset + 1
+        self._positions[place] = max(self._positions.get(place, 0), end_of(content))

@@ -13,7 +13,10 @@ from kit.nodes import ask
 from kit.simulated_files import SimulatedFile
 from kit.simulator.model import Violation
 from kit.simulator.readers import FETCH_VERSION, fetch_request
+from kit.simulator.users import SUPER_USER
 
+from ottla.broker.peer import Peer
+from ottla.broker.principal import parse_principal
 from ottla.protocol.api.fetch import FetchResponse
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records.batch import HEADER_BYTES, crc_matches, iter_batches
@@ -76,7 +79,8 @@ def _unseen(node: Node) -> list[_Batch]:
 
 
 def _read(node: Node, one: _Batch) -> None:
-    answer = ask(node, fetch_request({(one.topic, one.partition): one.offset}), FETCH_VERSION)
+    peer = Peer(principal=parse_principal(SUPER_USER.principal))
+    answer = ask(node, fetch_request({(one.topic, one.partition): one.offset}), FETCH_VERSION, peer=peer)
     assert isinstance(answer, FetchResponse)
     (data,) = answer.responses[0].partitions
     where = f"{one.topic}-{one.partition} at offset {one.offset}"

@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 
-from kit.simulator import bugs, transaction_bugs, transaction_trace_bugs  # noqa: F401  # they register what is planted
+from kit.simulator import acl_bugs, bugs, transaction_bugs, transaction_trace_bugs  # noqa: F401  # they register what is planted
 from kit.simulator.planting import bug_of, planted, stories
 from kit.simulator.sites import OTHER, SITES
 from kit.simulator.world import Outcome, World
@@ -68,14 +68,18 @@ def run_seeds(seeds: Iterable[int], bug: str | None = None, *, stop_at_first: bo
 
 
 def _world(seed: int, bug: str | None) -> World:
-    """Bugs that are not of disks are looked for where a file system does nothing new, and those that are not of
-    transactions where there are none.
+    """Bugs that are not of disks are looked for where a file system does nothing new, those that are not of
+    transactions or rights where there are none.
     """
     if bug is None:
         return World(seed)
     one = bug_of(bug)
     return World(
-        seed, theme=one.theme, volume_syncs=0.5 if one.theme else 0, transactions=1 if one.has_transactions else 0
+        seed,
+        theme=one.theme,
+        volume_syncs=0.5 if one.theme else 0,
+        transactions=1 if one.has_transactions else 0,
+        acls=1 if one.has_acls else 0,
     )
 
 

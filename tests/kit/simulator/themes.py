@@ -17,6 +17,7 @@ from kit.simulator.admin import COMPACTED, KINDS, RETAINED
 from kit.simulator.members import SESSION_TIMEOUT_MS
 from kit.simulator.sites import SITES
 from kit.simulator.transactional_clients import ABORT_INTERVAL_MS
+from kit.simulator.users import SUPER_USER
 
 from ottla.config.broker import BrokerConfig
 
@@ -90,12 +91,24 @@ class Theme:
     @property
     def config(self) -> BrokerConfig:
         """The broker's configuration; read once, because no client changes it and reading it takes long."""
-        if self.name not in _configs:
-            _configs[self.name] = BrokerConfig.of(_SETTINGS | dict(self.keys))
-        return _configs[self.name]
+        return self._config(self.name, {})
+
+    def secured(self, *, open_without: bool) -> BrokerConfig:
+        """The same with an authorizer; `open_without`: everybody may use what no ACL is about."""
+        keys = _SECURED | {"allow.everyone.if.no.acl.found": open_without}
+        return self._config(f"{self.name}, {open_without}", keys)
+
+    def _config(self, name: str, more: Mapping[str, object]) -> BrokerConfig:
+        if name not in _configs:
+            _configs[name] = BrokerConfig.of(_SETTINGS | dict(self.keys) | dict(more))
+        return _configs[name]
 
 
 _configs: dict[str, BrokerConfig] = {}
+_SECURED: dict[str, object] = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": SUPER_USER.principal,
+}
 
 THEMES: list[tuple[float, Theme]] = [
     (50, Theme("anything")),

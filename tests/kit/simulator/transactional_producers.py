@@ -52,6 +52,9 @@ AGAIN: Final = frozenset(
         ErrorCode.KAFKA_STORAGE_ERROR,
         ErrorCode.UNKNOWN_SERVER_ERROR,
         ErrorCode.OPERATION_NOT_ATTEMPTED,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
 )
 """The same request may succeed later."""

@@ -30,6 +30,7 @@ from kit.simulator.members import Committer, Member
 from kit.simulator.model import Loss, Model, Violation
 from kit.simulator.producers import IdempotentProducer, PlainProducer, Values
 from kit.simulator.readers import Reader
+from kit.simulator.rights_clients import USERS, RightsClients
 from kit.simulator.rot import read_rot
 from kit.simulator.sites import site_of
 from kit.simulator.spoilt_files import FLIPS, LOST_ENDS, flip_a_bit, lose_an_end
@@ -68,6 +69,10 @@ CLEAN_STOPS = 0.5
 """How many worlds have a life that ends in good order."""
 TRANSACTIONS = 0.35
 """How many worlds have transactional clients."""
+ACLS = 0.25
+"""How many worlds have an authorizer, users, and an administrator of their rights."""
+OPEN_WITHOUT_ACLS = 0.4
+"""In how many of these everybody may use what no ACL is about."""
 WAITS = 1
 """How often all are silent for as long as a transaction may be open, beside the weights of other operations."""
 TRANSACTION_SITES = ("transactions: append", "transactions: sync", "transactions: index", "groups: append", "log: sync")
@@ -120,6 +125,7 @@ class World:
         theme: str | None = None,
         volume_syncs: float = VOLUME_SYNCS,
         transactions: float = TRANSACTIONS,
+        acls: float = ACLS,
     ) -> None:
         self.chance = random.Random(seed)
         self.theme = draw_theme(self.chance) if theme is None else theme_named(theme)
@@ -183,6 +189,16 @@ class World:
             for weight, operation in (*self._transactional.operations(), (WAITS, self._wait_out)):
                 self._operations.append(operation)
                 weights.append(weight * self.theme.more.get("transactions", 1))
+        self._secured: RightsClients | None = None
+        # Of its own, as `_spoiling`.
+        of_rights = random.Random(f"the rights of {seed}")
+        if of_rights.random() < acls:
+            open_without = of_rights.random() < OPEN_WITHOUT_ACLS
+            self._secured = RightsClients(self.model, self._values, self.chance, self.clock, open_without=open_without)
+            for weight, operation in self._secured.operations():
+                self._operations.append(operation)
+                weights.append(weight)
+        self._config = self.theme.config if self._secured is None else self.theme.secured(open_without=open_without)
         self._weights = list(accumulate(weights))
 
     # -- a whole life -----------------------------------------------------------------------------------------------
@@ -347,7 +363,7 @@ class World:
             self._failure = self._without_inodes()
             self.outcome.losses["start without an inode"] += 1
         self.files.now_ms = self.clock.wall_ms()
-        self.node = Node(self.theme.config, clock=self.clock, files=self.files)
+        self.node = Node(self._config, clock=self.clock, files=self.files)
         try:
             self.node.start()
         except StorageError:
@@ -385,20 +401,43 @@ class World:
         """Connect all clients again, and audit what the start has made of the disk."""
         self._needs_inodes = False
         self._connections = Connections(self.node.services, self.node.dispatcher)
-        self._lines = [Line(self.node, self._connections) for _ in range(FIRST_MEMBER_LINE + len(self._members))]
+        self._lines = [self._line(number) for number in range(FIRST_MEMBER_LINE + len(self._members))]
         for client in (*self._idempotent, *self._members, self._reader):
             client.reconnect()
         transactions = None
         if self._transactional is not None:
-            self._transactional.lines = [Line(self.node, self._connections) for _ in range(LINES)]
+            self._transactional.lines = [self._transactional_line(number) for number in range(LINES)]
             self._transactional.reconnect()
             transactions = self._transactional.known
+        if self._secured is not None:
+            self._secured.lines = [
+                Line(self.node, self._connections, self._secured.user(number)) for number in range(len(USERS))
+            ]
+            self._secured.admin_line = self._lines[ADMIN_LINE]
+            self._secured.settle = self._settle
+            self._secured.reconnect()
         if loss is not None:
             self.node.settle()
             read_rot(self.node, random.Random(f"{self.outcome.seed} {self.outcome.operations}"))
-            auditor = Auditor(self.node, self.model, self._lines[0], transactions)
+            auditor = Auditor(self.node, self.model, self._lines[0], transactions, self._secured)
             auditor.audit(loss, self.clock.wall_ms() - self._jump_ms)
         self._complain()
+
+    def _line(self, number: int) -> Line:
+        """A connection of one of the clients that all worlds have."""
+        secured, user = self._secured, None
+        if secured is not None:
+            if number == ADMIN_LINE:
+                user = secured.super_user()
+            else:
+                user = secured.writer() if number in (*PRODUCER_LINES, UNTOLD_LINE) else secured.reader()
+        return Line(self.node, self._connections, user)
+
+    def _transactional_line(self, number: int) -> Line:
+        secured, user = self._secured, None
+        if secured is not None:
+            user = secured.reader() if number == LINES - 1 else secured.writer()
+        return Line(self.node, self._connections, user)
 
     # -- operations -------------------------------------------------------------------------------------------------
 
@@ -527,6 +566,10 @@ class World:
         """The system gives no thread for syncs for a while, or gives them again."""
         self.node.services.syncer.has_threads = not self.node.services.syncer.has_threads  # type: ignore[attr-defined]  # as in `_sync`
 
+    def _settle(self) -> None:
+        self.node.settle()
+        self._take_answers()
+
     # -- after each operation ---------------------------------------------------------------------------------------
 
     def _take_answers(self) -> None:
@@ -537,8 +580,10 @@ class World:
                 continue
             if number != UNTOLD_LINE:
                 raise Violation("the broker closed a connection that did nothing wrong")
-            self._lines[number] = Line(self.node, self._connections)
-        for line in () if self._transactional is None else self._transactional.lines:
+            self._lines[number] = self._line(number)
+        others = [*([] if self._transactional is None else self._transactional.lines)]
+        others += [] if self._secured is None else self._secured.lines
+        for line in others:
             if line.written:
                 line.take()
             if line.is_closed:
