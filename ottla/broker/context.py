@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ottla.broker.runtime.pending import Pending
     from ottla.broker.runtime.steps import Steps
     from ottla.broker.security.authorizer import Authorizer
-    from ottla.broker.security.quotas.client_quotas import RequestQuota
+    from ottla.broker.security.quotas.request_quota import RequestQuota
     from ottla.broker.security.tokens.delegation_tokens import DelegationTokens
     from ottla.broker.transactions.coordinator import TransactionCoordinator
     from ottla.protocol.acls import AclOperation, ResourceType

@@ -96,7 +96,7 @@ class Authentication(Protocol):
 
 
 class FetchQuota(Protocol):
-    """What a Fetch is charged to (`security/quotas/client_quotas.py`)."""
+    """What a Fetch is charged to (`security/quotas/request_quota.py`)."""
 
     def fetch_bytes(self, most_bytes: int) -> int:
         """How much may be read, at most `most_bytes`."""

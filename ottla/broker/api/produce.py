@@ -68,6 +68,7 @@ def handle(request: ProduceRequest, context: Context) -> Pending[ProduceResponse
     if may_be_refused:
         _check_transactional_id(request, context)
     produce = _Produce(request, context)
+    payer = produce.payer
     version = context.api_version
     is_transactional = request.transactional_id is not None
     old: list[tuple[int, Partition, memoryview]] = []
@@ -92,8 +93,10 @@ def handle(request: ProduceRequest, context: Context) -> Pending[ProduceResponse
                 elif is_transactional:
                     transactional.append((index, partition, data.records))
                 else:
-                    produce.unreported += 1
+                    produce.unreported += 1  # `produce.gather`, without the call: a request may have many partitions
                     partition.gather(AppendEntry(data.records, version), produce, index)
+                    if payer is not None:
+                        partition.charge_append(payer, 1, len(data.records))
     if old:
         _convert(old, produce, context)
     if transactional:
@@ -140,11 +143,10 @@ def _admit(
         [SentBatch(*batch) for batch in batches],
         version,
     )
-    produce.unreported += len(admitted.transactional) + len(admitted.plain)
     for slot, partition, records in admitted.transactional:
-        partition.gather(AppendEntry(records, version, is_transactional=True), produce, slot)
+        produce.gather(partition, AppendEntry(records, version, is_transactional=True), slot)
     for slot, partition, records in admitted.plain:
-        partition.gather(AppendEntry(records, version), produce, slot)
+        produce.gather(partition, AppendEntry(records, version), slot)
     for batch, refusal in admitted.refused:
         produce.refuse(batch.slot, refusal.code, refusal.message)
     if admitted.admission is not None and admitted.transactional:
@@ -168,8 +170,7 @@ def _convert(old: list[tuple[int, Partition, memoryview]], produce: _Produce, co
         if isinstance(entry, Refused):
             produce.refuse(part.slot, entry.code, entry.message)
         else:
-            produce.unreported += 1
-            part.partition.gather(entry, produce, part.slot)
+            produce.gather(part.partition, entry, part.slot)
 
     if is_little(parts):
         convert_now(parts, context.api_version, converted)
@@ -198,7 +199,7 @@ class _Produce:
 
     __slots__ = (
         *("_acks", "_context", "_deadline_ms", "_missing", "_request", "_results", "_unpromised"),
-        *("partitions", "pending", "unreported"),
+        *("partitions", "payer", "pending", "unreported"),
     )
 
     def __init__(self, request: ProduceRequest, context: Context) -> None:
@@ -209,6 +210,9 @@ class _Produce:
         self._acks = request.acks
         self._results: list[PartitionResponse] = []
         self._missing = 1
+        quota = context.quota
+        self.payer = quota if quota is not None and quota.is_timed else None
+        """Pays for the time of the appends."""
         self._deadline_ms = -1.0
         self.unreported = 0
         self._unpromised: list[_Unpromised] = []
@@ -219,6 +223,13 @@ class _Produce:
         self.partitions.append(None)
         self._missing += 1
         return len(self._results) - 1
+
+    def gather(self, partition: Partition, entry: AppendEntry, index: int) -> None:
+        """Append a batch at the end of this turn; its result comes to `appended`."""
+        self.unreported += 1
+        partition.gather(entry, self, index)
+        if self.payer is not None:
+            partition.charge_append(self.payer, 1, len(entry.records))
 
     def expect_record(self) -> None:
         """The answer waits for the transaction coordinator's record, too; `recorded` reports it."""

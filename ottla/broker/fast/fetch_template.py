@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ottla.broker.fetch.parked_fetches import ParkedFetches
     from ottla.broker.partitions.partition import Partition
     from ottla.broker.runtime.metrics import RequestMeter
+    from ottla.broker.security.quotas.template_quota import TemplateQuota
     from ottla.protocol.types import Buffer
     from ottla.storage.log.log import Log
 
@@ -65,6 +66,7 @@ class FetchTemplate:
         "meter",
         "min_bytes",
         "partition",
+        "quota",
         "read_on",
         "shape",
         "suffix",
@@ -82,6 +84,7 @@ class FetchTemplate:
         max_fetch_bytes: int,
         meter: RequestMeter,
         parked_fetches: ParkedFetches,
+        quota: TemplateQuota | None = None,
     ) -> None:
         topic = request.topics[0]
         self._version = version
@@ -90,6 +93,7 @@ class FetchTemplate:
         self.suffix = suffix
         self.meter = meter
         self.partition = partition
+        self.quota = quota
         self.log: Log = partition.log
         self.read_on = self.log.reader.read_on
         max_bytes = min(request.max_bytes, max_fetch_bytes)
@@ -167,6 +171,9 @@ class FetchTemplate:
         except (KafkaError, OSError):
             return None  # the slow path meets it again and says what it is
         length, log = len(records), self.log
+        quota = self.quota
+        if quota is not None and not quota.may_fetch(length):
+            return None  # the slow path charges it, and answers it empty
         if high_watermark > log.transactions.first_open_offset:
             last_stable_offset = partition.last_stable_offset
         head = self.encode_head(correlation_id, high_watermark, last_stable_offset, log.log_start_offset, length)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ottla.broker.partitions.partition import Partition
     from ottla.broker.peer import Peer
     from ottla.broker.runtime.metrics import MeterOf
+    from ottla.broker.security.quotas.template_quota import TemplateQuota
     from ottla.broker.services import Services
     from ottla.protocol.types import Buffer
 
@@ -151,6 +152,7 @@ class FetchTemplates:
         max_fetch_bytes: int,
         meter_of: MeterOf,
         parked_fetches: ParkedFetches,
+        quota: TemplateQuota | None,
     ) -> None:
         """Remember the template of a request that takes the slow path, if the place of its offset is sure.
 
@@ -170,7 +172,7 @@ class FetchTemplates:
         self._template = None
         key = content[_KEY_START - _LENGTH_BYTES : at]
         self._templates[key] = FetchTemplate(
-            request, version, partition, front, key, suffix, max_fetch_bytes, meter_of(0), parked_fetches
+            request, version, partition, front, key, suffix, max_fetch_bytes, meter_of(0), parked_fetches, quota
         )
 
 
@@ -192,11 +194,14 @@ def _offset_position(content: bytes, request: FetchRequest, version: int) -> int
     return len(content) - len(body) + at if at >= 0 else -1
 
 
-def most_bytes(peer: Peer, services: Services) -> int:
-    """The longest answer that is given without the slow path: where records are copied (no maps may be sent), less."""
-    return (
-        services.config.fetch_max_bytes if peer.sends_maps else min(services.config.fetch_max_bytes, MOST_COPIED_BYTES)
-    )
+def most_bytes(peer: Peer, services: Services, quota: TemplateQuota | None) -> int:
+    """The longest answer that is given without the slow path: where records are copied (no maps may be sent), less,
+    and no more than the client's quota would ever let pass.
+    """
+    most = services.config.fetch_max_bytes
+    if not peer.sends_maps:
+        most = min(most, MOST_COPIED_BYTES)
+    return most if quota is None else quota.fetch_bytes(most)
 
 
 def learnable_fetch(request: FetchRequest, version: int, services: Services) -> Partition | None:

@@ -5,6 +5,8 @@ its bytes are fixed, which fields vary, and how its answer is encoded. There are
 (`produce_templates.py`), Fetch without a session (`fetch_templates.py`) and Fetch in a session (`session_template.py`).
 All of them are learnt only where the slow path would give the same answer for any value of the fields that vary.
 
+The templates of a client under a quota charge it (`ChargedHotPath`).
+
 They hold as long as nothing has changed on which that rests: one comparison with the broker's stamp
 (`broker/runtime/validity.py`) per request. At another stamp everything is forgotten, and learnt again from the requests
 that come. So a template asks neither whether its topic exists nor what the configuration says.
@@ -14,6 +16,8 @@ The connection knows no kind: it gives bytes and gets answers.
 
 from __future__ import annotations
 
+import struct
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from ottla.broker.fast.produce_templates import ProduceTemplates
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
     from ottla.broker.peer import Peer
     from ottla.broker.runtime.in_flight_request import InFlightRequest
     from ottla.broker.runtime.metrics import MeterOf
+    from ottla.broker.security.quotas.template_quota import TemplateQuota
     from ottla.protocol.api.fetch import FetchRequest
     from ottla.protocol.api.produce import ProduceRequest
     from ottla.protocol.message import Request
@@ -42,13 +47,22 @@ FIRST_VERSION_WITH_LOG_START = 5
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 
 
+_KEY_AND_VERSION = struct.Struct(">hh")
+_KEY_AT = 4  # behind the length
+
+
 class HotPath:
     """The templates of one connection, made with the first one. `try_answer` and `start` are the connection's."""
 
-    __slots__ = ("_go_on", "_peer", "_sends_maps", "_services", "_slow_path", "_stamp", "_validity", "fetch", "produce")
+    __slots__ = (
+        *("_go_on", "_peer", "_sends_maps", "_services", "_slow_path", "_stamp", "_validity"),
+        *("fetch", "produce", "quota"),
+    )
 
-    def __init__(self, services: ApiServices, peer: Peer, go_on: GoOn) -> None:
+    def __init__(self, services: ApiServices, peer: Peer, go_on: GoOn, quota: TemplateQuota | None = None) -> None:
         self._go_on = go_on
+        self.quota = quota
+        """What all that it answers is charged to; None where the client is under no quota."""
         self._slow_path: SlowPath | None = None
         """Made for the first Fetch that waits."""
         self._services = services
@@ -124,7 +138,7 @@ class HotPath:
         partition = _learnable_partition(request, version, self._services)
         if partition is not None:
             if self.produce is None:
-                self.produce = ProduceTemplates(self._services.config.socket_request_max_bytes)
+                self.produce = self._make_produce()
             self.produce.learn(frame, request, version, partition, self._services, meter_of)
 
     def learn_fetch(
@@ -140,7 +154,7 @@ class HotPath:
         if session is not None:
             template = fetch if isinstance(fetch, SessionTemplate) else None
             if template is None:
-                self.fetch = template = SessionTemplate(self._services, request, context, session, meter_of)
+                self.fetch = template = SessionTemplate(self._services, request, context, session, meter_of, self.quota)
             else:
                 template.expect(request, context, session, meter_of)
             if isinstance(answer, Pending) and answer.is_cold:
@@ -150,9 +164,9 @@ class HotPath:
             if partition is not None:
                 if fetch is None:
                     self.fetch = fetch = FetchTemplates()
-                max_bytes = most_bytes(self._peer, self._services)
+                max_bytes = most_bytes(self._peer, self._services, self.quota)
                 parked_fetches = self._services.parked_fetches
-                fetch.learn(frame, request, version, partition, max_bytes, meter_of, parked_fetches)
+                fetch.learn(frame, request, version, partition, max_bytes, meter_of, parked_fetches, self.quota)
 
     @property
     def is_empty(self) -> bool:
@@ -164,6 +178,13 @@ class HotPath:
         if self._stamp != self._validity.stamp:
             self._forget()
 
+    def is_for(self, quota: TemplateQuota | None) -> bool:
+        """Whether what it answers is charged to this."""
+        return self.quota is None if quota is None else self.quota is not None and self.quota.is_same(quota)
+
+    def _make_produce(self) -> ProduceTemplates:
+        return ProduceTemplates(self._services.config.socket_request_max_bytes)
+
     def _make_slow_path(self) -> SlowPath:
         from ottla.broker.fast.parked_templates import SlowPath
 
@@ -173,6 +194,78 @@ class HotPath:
     def _forget(self) -> None:
         self._stamp = self._validity.stamp
         self.produce = self.fetch = None
+
+
+class ChargedHotPath(HotPath):
+    """The templates of a client under a quota; all that they answer is charged.
+
+    Bytes are charged by the templates, before they answer: what would be over a quota is left to the slow path. Time is
+    charged here. Where that of a Produce is over the quota, which is known when the answer is there, the answer is
+    changed: it says for how long the connection is muted. A Fetch is charged its time, too, before it is answered, for
+    it would be answered empty; what follows until its answer is there is charged with the client's next request.
+
+    All templates are of one client: one that comes by this connection with another id begins another hot path.
+    """
+
+    __slots__ = ()
+
+    quota: TemplateQuota
+
+    def __init__(self, services: ApiServices, peer: Peer, go_on: GoOn, quota: TemplateQuota) -> None:
+        super().__init__(services, peer, go_on, quota)
+
+    def try_park(self, view: memoryview, end: int) -> InFlightRequest | None:
+        """As `HotPath.try_park`."""
+        quota = self.quota
+        if not self._begin():
+            return None
+        parked = super().try_park(view, end)
+        quota.owe()
+        return parked
+
+    def try_answer(self, view: memoryview, end: int, most: int) -> tuple[Sequence[Buffer], int] | None:
+        """As `HotPath.try_answer`."""
+        quota = self.quota
+        if not self._begin():
+            return None
+        answered = super().try_answer(view, end, most)
+        if answered is None:
+            quota.take_back()
+            quota.owe()
+            return None
+        key, version = _KEY_AND_VERSION.unpack_from(view, _KEY_AT)
+        if key:
+            quota.owe()
+            return answered
+        throttle_ms = quota.end()
+        if not throttle_ms:
+            return answered
+        from ottla.broker.fast.charged_run import with_throttle_time
+
+        answers, following = answered
+        return with_throttle_time(answers, version, throttle_ms), following
+
+    def start(
+        self, view: memoryview, start: int, end: int, most: int, newest: InFlightRequest | None
+    ) -> tuple[list[Buffer] | InFlightRequest, int, int] | None:
+        """As `HotPath.start`."""
+        if not self._begin():
+            return None
+        begun = super().start(view, start, end, most, newest)
+        self.quota.owe()
+        return begun
+
+    def _begin(self) -> bool:
+        if self.quota.begin():
+            return True
+        self._forget()
+        return False
+
+    def _make_produce(self) -> ProduceTemplates:
+        from ottla.broker.fast.charged_run import ChargedRun
+
+        most_bytes = self._services.config.socket_request_max_bytes
+        return ProduceTemplates(most_bytes, self.quota, partial(ChargedRun, self.quota))
 
 
 def learn(
@@ -187,15 +280,18 @@ def learn(
         return
     peer = context.connection
     hot_path = peer.hot_path
-    if isinstance(hot_path, HotPath):
+    quota = None if context.quota is None else context.quota.for_templates()
+    if isinstance(hot_path, HotPath) and hot_path.is_for(quota):
         hot_path.refresh()
-    else:
+    elif quota is None:
         hot_path = HotPath(context.services, peer, go_on)
+    else:
+        hot_path = ChargedHotPath(context.services, peer, go_on, quota)
     if api_key == ApiKey.PRODUCE:
         hot_path.learn_produce(frame, cast("ProduceRequest", request), context.api_version, meter_of)
     else:
         hot_path.learn_fetch(frame, cast("FetchRequest", request), context, answer, meter_of)
-    if peer.hot_path is None and not hot_path.is_empty:
+    if peer.hot_path is not hot_path and not hot_path.is_empty:
         peer.hot_path = hot_path
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ottla.broker.peer import Peer
     from ottla.broker.runtime.in_flight_request import InFlightRequest
     from ottla.broker.runtime.pending import Pending
+    from ottla.broker.security.quotas.template_quota import TemplateQuota
     from ottla.protocol.api.fetch import FetchRequest, FetchResponse
     from ottla.protocol.types import Buffer
 
@@ -132,12 +133,18 @@ class ParkedPlainFetch(ParkedFetch):
         """Read on; answer, if that is enough."""
         template = self._template
         if reads is None:
+            quota = template.quota
+            if quota is not None and not quota.begin():
+                self.fall_back()
+                return
             offset, sends_maps = self._offset, self._slow_path.sends_maps
             answer = template.answer(self._correlation_id, offset, self._started_ns, sends_maps, template.min_bytes)
             if answer:
                 self._give(answer)
             elif answer is None:
                 self.fall_back()
+            if quota is not None:
+                quota.owe()
             return
         self.woken.clear()
         asked = template.asked, self._offset, self._slow_path.sends_maps
@@ -194,6 +201,10 @@ class ParkedPlainFetch(ParkedFetch):
 
     def _answer(self, found: _Found, length: int) -> None:
         template = self._template
+        quota = template.quota
+        if quota is not None and not quota.may_answer_now(length):
+            self.fall_back()
+            return
         answer = found.answers.get(template.shape)
         size, pieces = found.encode(template) if answer is None else answer
         counters = template.partition.counters
@@ -201,6 +212,8 @@ class ParkedPlainFetch(ParkedFetch):
         counters.bytes_out += length
         template.meter.note((perf_counter_ns() - self._started_ns) // 1000, 1)
         self._give([size, self._correlation_id, *pieces])
+        if quota is not None:
+            quota.owe()
 
     def _give(self, answer: list[Buffer]) -> None:
         # `end_wait` and `reply`, without their calls.
@@ -217,6 +230,7 @@ class WaitingSession(Protocol):
     """The template of a session (`session_template.py`), as a Fetch that waits in it needs it."""
 
     session: FetchSession
+    quota: TemplateQuota | None
     min_bytes: int
     deadlines: Deadlines
     tails: dict[FetchTarget, Tail]
@@ -304,5 +318,11 @@ class ParkedSessionFetch(ParkedFetch):
             return
         news, size_bytes = found
         if is_due or size_bytes >= template.min_bytes:
+            quota = template.quota
+            if quota is not None and not quota.may_answer_now(size_bytes):
+                self.fall_back()
+                return
             self.end_wait()
             self.reply(template.encode(news, self._correlation_id, self._started_ns))
+            if quota is not None:
+                quota.owe()

@@ -14,6 +14,9 @@ long it holds is `hot_path.py`'s to know. How its answers are encoded: `produce_
 What a pipelining producer has sent stands frame behind frame in one read. Those of one template are one *run*
 (`produce_run.py`): gathered, answered and counted together, each with an answer of its own.
 
+Where the client is under a quota, frames are answered if their bytes are within it (`_look`), and runs charge their
+time (`charged_run.py`).
+
 A connection that has been the only one to send for a while, and whose answers need not wait for the disk, is answered
 within the read (`ProduceTemplates.answer`): without a turn and without an entry in the reply queue. The client
 sleeps until the answer comes, the processor does something else, and the next request finds its caches cold; so what
@@ -35,11 +38,12 @@ from ottla.broker.runtime.metrics import FIRST_BUCKET_US, REQUEST_BUCKETS_US
 from ottla.protocol.primitives import encode_unsigned_varint
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ottla.broker.partitions.partition import Partition
     from ottla.broker.runtime.in_flight_request import InFlightRequest
     from ottla.broker.runtime.metrics import MeterOf
+    from ottla.broker.security.quotas.template_quota import TemplateQuota
     from ottla.broker.services import Services
     from ottla.protocol.api.produce import ProduceRequest
     from ottla.protocol.types import Buffer
@@ -72,7 +76,9 @@ class ProduceTemplates:
         "_key",
         "_last",
         "_length_at",
+        "_make_run",
         "_max_frame_bytes",
+        "_quota",
         "_smallest_bytes",
         "_template",
         "_templates",
@@ -81,9 +87,16 @@ class ProduceTemplates:
         "_word",
     )
 
-    def __init__(self, max_frame_bytes: int) -> None:
+    def __init__(
+        self,
+        max_frame_bytes: int,
+        quota: TemplateQuota | None = None,
+        make_run: Callable[[ProduceTemplate, list[int], int, int], ProduceRun] = ProduceRun,
+    ) -> None:
         self._templates: dict[bytes, ProduceTemplate] = {}
         self._max_frame_bytes = max_frame_bytes
+        self._quota = quota
+        self._make_run = make_run
         self._place_length(_KEY_START)
 
     def _place_length(self, length_at: int) -> None:
@@ -115,11 +128,14 @@ class ProduceTemplates:
         if frames is None:
             return None
         template, entries, correlation_ids, run_bytes, following = frames
-        if type(newest) is ProduceRun and newest.goes_on(template, correlation_ids, following):
+        if isinstance(newest, ProduceRun) and newest.goes_on(template, correlation_ids, following):
             run = newest
         else:
-            run = ProduceRun(template, correlation_ids, following, perf_counter_ns())
+            make_run = self._make_run  # CPython looks up a slot slowly where it is called at once
+            run = make_run(template, correlation_ids, following, perf_counter_ns())
         template.partition.gather_run(entries, run_bytes, run, template.takes)
+        if self._quota is not None and self._quota.is_timed:
+            template.partition.charge_append(self._quota, len(entries), run_bytes)
         return run
 
     def answer(self, view: memoryview, end: int, most: int) -> tuple[Sequence[Buffer], int] | None:
@@ -163,7 +179,9 @@ class ProduceTemplates:
         return answers if len(answers) <= FEW_ANSWERS else [b"".join(answers)], following
 
     def _look(self, view: memoryview, start: int, end: int, most: int) -> Frames | None:
-        """Find the whole frames of one template with which `view[start:end]` begins."""
+        """Find the whole frames of one template with which `view[start:end]` begins, and charge their bytes; None where
+        the first must take the slow path, or they are over a quota.
+        """
         smallest_bytes = self._smallest_bytes
         if not smallest_bytes <= end - start <= self._max_frame_bytes:
             return None  # in so short a view no frame is too long, and each is looked at by its length alone
@@ -181,6 +199,7 @@ class ProduceTemplates:
         unpack_next = self._unpack_next
         is_flexible = kind >= FIRST_FLEXIBLE_VERSION
         last_start = end - smallest_bytes
+        begins_at = start
         entries: list[memoryview] = []
         correlation_ids: list[int] = []
         run_bytes = 0
@@ -209,6 +228,8 @@ class ProduceTemplates:
                     break
                 first, last = self._first, self._last
                 whole_bytes, records_bytes = _LENGTH_BYTES + frame_bytes, last - first
+        if self._quota is not None and not self._quota.may_produce(start - begins_at - _LENGTH_BYTES * len(entries)):
+            return None
         return (template, entries, correlation_ids, run_bytes, start) if entries else None
 
     def _measure(self, template: ProduceTemplate, frame_bytes: int, word: int) -> bool:

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from ottla.broker.fetch.parked_fetches import Deadlines, ParkedFetch, SharedReads, Tail
     from ottla.broker.partitions.partition import Partition
     from ottla.broker.runtime.metrics import MeterOf
+    from ottla.broker.security.quotas.template_quota import TemplateQuota
     from ottla.protocol.api.fetch import FetchRequest
     from ottla.protocol.types import Buffer
     from ottla.storage.log.log import Log
@@ -106,6 +107,7 @@ class SessionTemplate:
         "is_at_end",
         "least_bytes",
         "min_bytes",
+        "quota",
         "session",
         "tails",
     )
@@ -121,7 +123,9 @@ class SessionTemplate:
         context: Context,
         session: FetchSession,
         meter_of: MeterOf,
+        quota: TemplateQuota | None = None,
     ) -> None:
+        self.quota = quota
         self._services = services
         self._sessions = services.fetch_sessions
         self._found: dict[FetchTarget, tuple[Partition, Log, bytes]] = {}
@@ -153,7 +157,7 @@ class SessionTemplate:
         self.session = session
         self._asked = _limits(request, context)
         self._changes = self._cold_epoch = NO_EPOCH
-        self._max_bytes = min(request.max_bytes, most_bytes(context.connection, self._services))
+        self._max_bytes = min(request.max_bytes, most_bytes(context.connection, self._services, self.quota))
         self.min_bytes = max(min(request.min_bytes, self._max_bytes), 1)
         self._committed_only = request.isolation_level == READ_COMMITTED
         self._may_read = reading_rights(request, context.has, self._services.authorizer)
@@ -240,6 +244,8 @@ class SessionTemplate:
         news, size_bytes = found
         if size_bytes < self.min_bytes:
             return None
+        if self.quota is not None and not self.quota.may_fetch(size_bytes):
+            return None  # the slow path charges it, and answers it empty
         self._sessions.move_on(session)
         return self.encode(news, correlation_id, started_ns)
 

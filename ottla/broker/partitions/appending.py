@@ -13,6 +13,7 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage.log.append import TAKES_ZSTD, Appended, AppendResult
 
 if TYPE_CHECKING:
+    from ottla.broker.partitions.append_shares import AppendPayer, AppendShares
     from ottla.broker.runtime.disk import Syncer
     from ottla.broker.runtime.metrics import Metrics
     from ottla.broker.runtime.timers import Timer, Timers
@@ -80,6 +81,7 @@ class PartitionAppend:
         "_gathered_bytes",
         "_leader_epoch",
         "_services",
+        "_shares",
         "_takes",
         "_unsynced_config",
         "_waiters",
@@ -119,6 +121,8 @@ class PartitionAppend:
         self._takes = TAKES_ZSTD
         """What the requests may bring that they came with (`TAKES_ZSTD` ...)."""
         self._gathered_bytes = 0
+        self._shares: AppendShares | None = None
+        """Who pays for the time of the next append; None where nobody does."""
         self._waits = VisibilityWaits(services.clock, services.timers)
         self._watchers: dict[Watcher, None] = {}
         self.tail: Watcher | None = None
@@ -165,6 +169,14 @@ class PartitionAppend:
         self._waiters.append((count, waiter))
         self.newest_waiter = waiter
 
+    def charge_append(self, payer: AppendPayer, batches: int, size_bytes: int) -> None:
+        """Let the client that has just gathered so much pay its share of the time of the append."""
+        if self._shares is None:
+            from ottla.broker.partitions.append_shares import AppendShares  # most brokers have no quotas
+
+            self._shares = AppendShares()
+        self._shares.add(payer, batches, size_bytes)
+
     def settle(self) -> None:
         """Append what was gathered, if anything: called before anybody else looks at the log."""
         if self.gathered:
@@ -178,12 +190,18 @@ class PartitionAppend:
         waiters, gathered_bytes = self._waiters, self._gathered_bytes
         self.gathered, self._waiters, self._gathered_bytes = [], [], 0
         self.newest_waiter = None
+        shares = self._shares
+        if shares is not None:
+            self._shares = None
+            shares.begin()
         if self._closed_error is not None:
             code = self._code_of(self._closed_error)
             for count, waiter in waiters:
                 waiter.run_appended(Appended.not_stored([AppendResult(code)] * count))
             return
         appended = self.append(batches, gathered_bytes, now_ms, self._takes)
+        if shares is not None:
+            shares.end(len(batches), gathered_bytes)
         if len(waiters) == 1:
             waiters[0][1].run_appended(appended)
             return

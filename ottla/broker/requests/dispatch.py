@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from ottla.broker.context import ApiServices
     from ottla.broker.peer import Peer
     from ottla.broker.requests.gate import Admission, Gate
-    from ottla.broker.security.quotas.client_quotas import ClientQuotas, RequestQuota
+    from ottla.broker.security.quotas.client_quotas import ClientQuotas
+    from ottla.broker.security.quotas.request_quota import RequestQuota
     from ottla.protocol.api.produce import ProduceRequest
     from ottla.protocol.types import Buffer
 
@@ -97,7 +98,7 @@ class RequestDispatcher:
                 handle = partial(_handle_chunk, handler.handle, context)
                 answer = handle_in_chunks(self._services, request, split, handle)
             # Produce is 0, Fetch 1.
-            if api_key <= ApiKey.FETCH and not context.lacks_rights and context.quota is None:
+            if api_key <= ApiKey.FETCH and not context.lacks_rights:
                 learn(frame, request, context, answer, admission.meter, self.go_on)
         except Exception as error:  # the request-wide except: refuse() knows refusals from bugs
             answer = gate.refuse(admission, request, context, error)

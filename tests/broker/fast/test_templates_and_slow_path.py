@@ -2,8 +2,8 @@
 
 Two brokers go through the same history, one of them without learning: random sequences of Produce and Fetch requests of
 all versions, in sessions and without, of both isolation levels, beside changed configurations, transactions that end,
-topics deleted and rebuilt, leader epochs, retention and syncs. With a fault planted in the templates the sequences
-find a difference.
+topics deleted and rebuilt, leader epochs, retention, syncs and, in every other history, quotas. With a fault planted in
+the templates the sequences find a difference.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ from ottla.broker.fast.parked_templates import ParkedPlainFetch
 from ottla.broker.fast.produce_templates import ProduceTemplates
 from ottla.broker.fast.session_template import SessionTemplate
 from ottla.broker.fetch.parked_fetches import Deadlines, ParkedFetch, ParkedFetches, SharedReads, Tail
+from ottla.broker.principal import Principal
 from ottla.broker.runtime.validity import Validity
+from ottla.broker.security.quotas.template_quota import TemplateQuota
 from ottla.protocol.api.fetch import FetchRequest
 from ottla.protocol.api.incremental_alter_configs import IncrementalAlterConfigsRequest
 from ottla.protocol.api.produce import ProduceRequest
@@ -53,6 +55,8 @@ CONFIGS = (
 )
 KINDS = (ProduceTemplates, FetchTemplates, SessionTemplate)
 WAITS_MS = (0, 100, 700)
+QUOTAS = ("producer_byte_rate", "consumer_byte_rate", "request_percentage")
+RATES = (20, 300, 2_000, 1e9)
 
 
 @dataclass
@@ -81,6 +85,8 @@ class History:
         self.offsets = [0, 0]
         self.producers = 0
         self.last_id = UUID(int=1)
+        self.has_quotas = self.seed % 2 == 1
+        self.do_limit()
 
     def run(self, steps: list[str]) -> list[tuple[str, bytes]]:
         for step in steps:
@@ -149,6 +155,7 @@ class History:
         self.take("before a client left")
         self.clients[number].connection.connection_lost(None)
         self.clients[number] = Exchange(self.node)
+        self.clients[number].connection.peer.principal = Principal("User", f"user-{number}")
 
     def do_seek(self) -> None:
         number = self.random.randrange(len(self.clients))
@@ -203,6 +210,29 @@ class History:
         self.node.services.catalog.create_topics([NewTopic(TOPIC, PARTITIONS)], results.extend)
         while not results:  # the directories of the one before are in the way
             pass_time(self.node, self.clock, 1)
+
+    def do_limit(self) -> None:
+        """Set quotas, which clients stay within or do not. Time does not pass within requests.
+
+        Each client is a user with an account of its own: which of several that wait is answered first is not promised.
+        What waits ends before: on the slow path it goes by the quota with which it came.
+        """
+        if not self.has_quotas:
+            return
+        exchanges = [*self.clients, *(consumer.exchange for consumer in self.consumers)]
+        for number, exchange in enumerate(exchanges):
+            exchange.connection.peer.principal = Principal("User", f"user-{number}")
+        while any(exchange.connection.pipeline.is_waiting for exchange in exchanges):
+            pass_time(self.node, self.clock, max(WAITS_MS))
+        rates = {kind: self.random.choice(RATES) for kind in QUOTAS if self.random.random() < 0.7}
+        quotas = self.node.services.quotas
+        quotas.load({(("user", None),): rates} if rates else {})
+        if quotas.clients is not None:
+            quotas.clients.now_ns = lambda: 0
+
+    def do_wait_for_quotas(self) -> None:
+        if self.has_quotas:
+            pass_time(self.node, self.clock, self.random.choice((3_000, 11_000)))
 
     def do_wait(self) -> None:
         pass_time(self.node, self.clock, self.random.choice((1, 100, 1_000)))
@@ -437,9 +467,30 @@ def no_time_is_left_on_the_slow_path() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def produced_bytes_not_charged() -> Iterator[None]:
+    with patch.object(TemplateQuota, "may_produce", lambda *_: True):
+        yield
+
+
+@contextmanager
+def fetched_bytes_not_charged() -> Iterator[None]:
+    with patch.object(TemplateQuota, "may_fetch", lambda *_: True):
+        yield
+
+
+@contextmanager
+def answers_longer_than_a_quota_lets_pass() -> Iterator[None]:
+    with patch.object(TemplateQuota, "fetch_bytes", lambda self, most_bytes: most_bytes):
+        yield
+
+
 @pytest.mark.parametrize(
     "fault",
     [
+        produced_bytes_not_charged,
+        fetched_bytes_not_charged,
+        answers_longer_than_a_quota_lets_pass,
         parked_fetches_not_woken,
         parked_fetches_answered_at_another_stamp,
         parked_fetches_not_expired,

@@ -8,6 +8,9 @@ That is the burst that a quota allows.
     wait      (rate - bound) / bound * window: after it, without new values, the rate is the bound (`QuotaUtils`)
 
 A sample that has seen nothing for the whole window is empty again. Time is passed in, in whole milliseconds.
+
+The window is never shorter than all samples but one. So where all that the samples hold is no more than the bound
+allows for that long, the rate is within the bound, and need not be measured (`add_within`).
 """
 
 from __future__ import annotations
@@ -18,11 +21,14 @@ import math
 class Rate:
     """See the module."""
 
-    __slots__ = ("_current", "_last_ms", "_sample_ms", "_samples", "_starts_ms", "_values")
+    __slots__ = ("_current", "_last_ms", "_least_window_s", "_sample_ms", "_samples", "_starts_ms", "_sum", "_values")
 
     def __init__(self, samples: int, sample_ms: int) -> None:
         self._samples = samples
         self._sample_ms = sample_ms
+        self._least_window_s = max((samples - 1) * sample_ms, 1) / 1000
+        self._sum = 0.0
+        """Of all samples, also of those that a measurement would find to be over."""
         self._current = 0
         self._starts_ms: list[int] = []
         self._last_ms: list[int] = []
@@ -31,17 +37,28 @@ class Rate:
     def record(self, value: float, now_ms: int) -> None:
         """Add a value; a negative one takes back what was added."""
         starts_ms, slot = self._starts_ms, self._current
-        if not starts_ms:
-            self._add(now_ms)
-        elif now_ms - starts_ms[slot] >= self._sample_ms:
-            # One sample more than the window has, for one that began before the window and overlaps it.
-            self._current = slot = (slot + 1) % (self._samples + 1)
-            if slot >= len(starts_ms):
-                self._add(now_ms)
-            else:
-                self._reset(slot, now_ms)
+        if not starts_ms or now_ms - starts_ms[slot] >= self._sample_ms:
+            slot = self._next_sample(now_ms)
         self._values[slot] += value
+        self._sum += value
         self._last_ms[slot] = now_ms
+
+    def add_within(self, value: float, bound: float, now_ms: int) -> bool:
+        """Add a value if nobody has to wait for that (`wait_ms`), else nothing; whether it was added."""
+        if self._sum + value > bound * self._least_window_s:
+            self.record(value, now_ms)
+            if not self.wait_ms(bound, now_ms):
+                return True
+            self.record(-value, now_ms)
+            return False
+        # `record`, without the call.
+        starts_ms, slot = self._starts_ms, self._current
+        if not starts_ms or now_ms - starts_ms[slot] >= self._sample_ms:
+            slot = self._next_sample(now_ms)
+        self._values[slot] += value
+        self._sum += value
+        self._last_ms[slot] = now_ms
+        return True
 
     def measure(self, now_ms: int) -> tuple[float, int]:
         """The rate per second, and the length of the window in milliseconds, at least 1."""
@@ -64,6 +81,19 @@ class Rate:
         rate, window_ms = self.measure(now_ms)
         return 0 if rate <= bound else math.floor((rate - bound) / bound * window_ms + 0.5)
 
+    def _next_sample(self, now_ms: int) -> int:
+        """Begin a sample."""
+        if not self._starts_ms:
+            self._add(now_ms)
+            return 0
+        # One sample more than the window has, for one that began before the window and overlaps it.
+        self._current = slot = (self._current + 1) % (self._samples + 1)
+        if slot >= len(self._starts_ms):
+            self._add(now_ms)
+        else:
+            self._reset(slot, now_ms)
+        return slot
+
     def _add(self, now_ms: int) -> None:
         self._starts_ms.append(now_ms)
         self._last_ms.append(now_ms)
@@ -72,3 +102,4 @@ class Rate:
     def _reset(self, slot: int, now_ms: int) -> None:
         self._starts_ms[slot] = self._last_ms[slot] = now_ms
         self._values[slot] = 0.0
+        self._sum = sum(self._values)

@@ -16,7 +16,7 @@ from ottla.broker.fast.hot_path import HotPath
 from ottla.broker.node import Node
 from ottla.broker.principal import Principal
 from ottla.broker.requests.chunks import ELEMENTS_PER_CHUNK
-from ottla.broker.security.quotas import client_quotas
+from ottla.broker.security.quotas import accounts
 from ottla.protocol.api.alter_client_quotas import AlterClientQuotasRequest
 from ottla.protocol.api.api_versions import ApiVersionsRequest
 from ottla.protocol.api.create_partitions import CreatePartitionsRequest
@@ -32,6 +32,16 @@ from ottla.protocol.errors import ErrorCode
 PRODUCE_VERSION, FETCH_VERSION, SESSION_VERSION = 9, 12, 13
 WINDOW_MS = 11_000
 """After so long nothing counts any more."""
+
+
+both_paths = pytest.mark.usefixtures("path")
+"""Request templates charge what the slow path charges."""
+
+
+@pytest.fixture(params=["templates", "slow path"])
+def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "slow path":
+        monkeypatch.setattr("ottla.broker.requests.dispatch.learn", lambda *_: None)
 
 
 def make_node(**keys: object) -> tuple[Node, ManualClock]:
@@ -81,6 +91,7 @@ def pass_time(node: Node, clock: ManualClock, ms: int) -> None:
     node.settle()
 
 
+@both_paths
 def test_a_producer_over_its_quota_is_answered_at_once_and_muted_for_the_time_that_the_answer_says() -> None:
     node, clock = make_node()
     limit(node, {"client-id": "test"}, producer_byte_rate=1_000)
@@ -100,6 +111,7 @@ def frame(client: Exchange, records: bytes) -> bytes:
     return client.frame(produce_request("t", records), PRODUCE_VERSION)
 
 
+@both_paths
 def test_what_has_been_read_already_waits_until_the_connection_is_heard_again() -> None:
     node, clock = make_node()
     limit(node, {"client-id": "test"}, producer_byte_rate=1_000)
@@ -145,6 +157,7 @@ def test_a_connection_that_ends_while_muted_leaves_no_timer() -> None:
     assert len(node.services.timers) == before
 
 
+@both_paths
 def test_all_connections_of_a_client_share_its_quota_and_others_have_their_own() -> None:
     node, _ = make_node()
     limit(node, {"user": "alice"}, producer_byte_rate=1_000)
@@ -157,6 +170,7 @@ def test_all_connections_of_a_client_share_its_quota_and_others_have_their_own()
     assert not bob.transport.is_paused
 
 
+@both_paths
 def test_a_fetch_over_the_quota_is_answered_empty_and_costs_nothing() -> None:
     node, clock = make_node()
     client = Exchange(node)
@@ -177,6 +191,7 @@ def test_a_fetch_over_the_quota_is_answered_empty_and_costs_nothing() -> None:
     assert third.throttle_time_ms == 0
 
 
+@both_paths
 def test_a_batch_that_is_larger_than_the_window_is_given_and_the_next_one_waits() -> None:
     node, _ = make_node()
     client = Exchange(node)
@@ -193,6 +208,7 @@ def session_fetch(node: Node, epoch: int, session_id: int, offset: int = 0) -> F
     return request
 
 
+@both_paths
 def test_a_throttled_fetch_in_a_session_leaves_what_it_has_to_say_for_the_next() -> None:
     node, clock = make_node()
     producer = Exchange(node)
@@ -212,6 +228,7 @@ def test_a_throttled_fetch_in_a_session_leaves_what_it_has_to_say_for_the_next()
     assert answer.responses[0].partitions[0].records
 
 
+@both_paths
 def test_a_throttled_fetch_opens_no_session() -> None:
     node, _ = make_node()
     producer = Exchange(node)
@@ -243,6 +260,7 @@ def test_a_request_is_charged_the_time_for_which_it_holds_the_thread() -> None:
     assert 0 < throttled[2] <= 1_000, "Kafka lets nobody wait for longer than a sample"
 
 
+@both_paths
 def test_a_long_poll_is_not_charged_for_its_wait() -> None:
     node, clock = make_node()
     limit(node, {"client-id": "test"}, request_percentage=1)
@@ -360,23 +378,24 @@ def test_a_topic_that_metadata_creates_is_charged() -> None:
     assert answer.throttle_time_ms == 3_000
 
 
-def test_who_is_under_a_quota_is_not_learnt_and_who_is_not_is() -> None:
+def test_templates_are_forgotten_when_a_quota_comes_or_goes() -> None:
     node, _ = make_node()
     client = Exchange(node)
-    for _ in range(3):
-        produce(client, batch())
-    hot_path = client.connection.peer.hot_path
-    assert isinstance(hot_path, HotPath)
-    assert hot_path.produce is not None
+
+    def learnt() -> HotPath:
+        for _ in range(3):
+            assert produce(client, batch()).throttle_time_ms == 0
+        hot_path = client.connection.peer.hot_path
+        assert isinstance(hot_path, HotPath)
+        assert hot_path.produce is not None
+        return hot_path
+
+    assert learnt().quota is None
     limit(node, {"client-id": "test"}, producer_byte_rate=1e9)
-    for _ in range(3):
-        produce(client, batch())
-    assert hot_path.produce is None
+    assert learnt().quota is not None
     limit(node, {"client-id": "test"}, producer_byte_rate=None)
     limit(node, {"client-id": "another"}, producer_byte_rate=1)
-    for _ in range(3):
-        assert produce(client, batch()).throttle_time_ms == 0
-    assert hot_path.produce is not None
+    assert learnt().quota is None
 
 
 def test_without_quotas_nothing_of_them_exists() -> None:
@@ -397,6 +416,7 @@ def test_quotas_hold_after_a_restart() -> None:
     assert produce(Exchange(again), batch(value=b"x" * 20_000)).throttle_time_ms > 0
 
 
+@both_paths
 def test_a_quota_that_is_raised_counts_for_what_was_taken_before() -> None:
     node, clock = make_node()
     limit(node, {"client-id": "test"}, producer_byte_rate=1_000)
@@ -408,7 +428,7 @@ def test_a_quota_that_is_raised_counts_for_what_was_taken_before() -> None:
 
 
 def test_accounts_are_bounded_and_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_quotas, "MAX_ACCOUNTS", 5)
+    monkeypatch.setattr(accounts, "MAX_ACCOUNTS", 5)
     node, clock = make_node()
     limit(node, {"client-id": None}, producer_byte_rate=1_000)
     quotas = node.services.quotas.clients
@@ -417,14 +437,15 @@ def test_accounts_are_bounded_and_forgotten(monkeypatch: pytest.MonkeyPatch) -> 
     for number in range(20):
         assert quotas.request(peer, f"client-{number}", 0, 9) is not None
     assert quotas.account_count == 5
-    clock.advance(client_quotas.IDLE_MS)
+    clock.advance(accounts.IDLE_MS)
     assert quotas.request(peer, "one more", 0, 9) is not None
     assert quotas.account_count == 1
     for end in "ab":
-        quotas.request(peer, "x" * client_quotas.MOST_NAME_CHARACTERS + end, 0, 9)
+        quotas.request(peer, "x" * accounts.MOST_NAME_CHARACTERS + end, 0, 9)
     assert quotas.account_count == 2, "names are cut"
 
 
+@both_paths
 def test_what_is_throttled_is_counted() -> None:
     node, _ = make_node()
     limit(node, {"client-id": "test"}, producer_byte_rate=1_000)

@@ -82,3 +82,22 @@ def test_a_bucket_saves_up_to_its_burst_and_may_owe() -> None:
     assert bucket.wait_ms(2, 1_003_000) == 1_000
     assert bucket.wait_ms(2, 1_004_000) == 0
     assert bucket.left(2, 9_000_000) == 22
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 4_000), st.integers(0, 3_000)), max_size=80),
+    st.integers(1, 500),
+    st.integers(1, 12),
+)
+def test_a_value_that_is_added_within_a_bound_is_one_that_nobody_waits_for(
+    steps: list[tuple[int, int]], bound: int, samples: int
+) -> None:
+    quick, measured, now_ms = Rate(samples, 1_000), Rate(samples, 1_000), 5_000
+    for pause_ms, value in steps:
+        now_ms += pause_ms
+        measured.record(value, now_ms)
+        waits = measured.wait_ms(bound, now_ms) > 0
+        if waits:
+            measured.record(-value, now_ms)
+        assert quick.add_within(value, bound, now_ms) is not waits
+    assert quick.measure(now_ms) == measured.measure(now_ms)
