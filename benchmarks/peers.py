@@ -12,8 +12,8 @@ which {port} and {directory} are filled in:
 
     scripts/bench-peers --peer 'NAME=PROGRAM --listen 127.0.0.1:{port} --data {directory}'
 
-The rows of security (`--only TLS`, `SCRAM`, `ACLs`, `quotas`; `secured.py`) have a client in Python, which has TLS and
-SASL: their rates and latencies are that client's, their CPU the broker's.
+The rows of security (`--only TLS`, `SCRAM`, `SASL_SSL`, `ACLs`, `quotas`; `secured.py`) have a client in Python, which
+has TLS and SASL: their rates and latencies are that client's, their CPU the broker's.
 
 A JVM compiles while it runs: each broker gets `--warm` rounds of every workload that are not counted.
 """
@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import os
 import platform
 import shlex
@@ -185,30 +186,36 @@ def _transaction_rows(brokers: list[Contender], options: argparse.Namespace) -> 
 
 
 def _secured_rows(brokers: list[Contender], options: argparse.Namespace) -> list[list[str]]:
-    """Security's rows: Ottla beside Apache Kafka with `page-cache`, both with the same settings. A log-in is a request
-    of its row.
+    """Security's rows: Ottla beside Apache Kafka, both with the same settings. A log-in is a request of its row. With
+    `sync` those that write.
     """
     rows: list[list[str]] = []
+    has_kafka = any(one.name == "kafka page-cache" for one in brokers)
     with secured.settings(options.only) as found:
-        for setting in found:
-            keys = dict(setting.keys)
+        for setting, promise in itertools.product(found, ("page-cache", "sync")):
+            is_syncing = promise == "sync"
+            loads = [load for load in setting.loads if not is_syncing or (load.batch_bytes and not load.is_fetch)]
+            if not loads:
+                continue
+            keys, scale = dict(setting.keys), options.scale * (SYNCING_SCALE if is_syncing else 1)
             with contextlib.ExitStack() as running:
                 servers_of: dict[str, servers.Server] = {}
-                servers_of["ottla page-cache"] = running.enter_context(servers.Ottla("page-cache", keys))
-                if any(one.name == "kafka page-cache" for one in brokers):
-                    kafka = servers.Kafka(is_syncing=False, overrides=keys)
-                    servers_of["kafka page-cache"] = running.enter_context(kafka)
+                ours = f"ottla {promise}"
+                servers_of[ours] = running.enter_context(servers.Ottla(promise, keys))
+                if has_kafka:
+                    kafka = servers.Kafka(is_syncing=is_syncing, overrides=keys)
+                    servers_of[f"kafka {promise}"] = running.enter_context(kafka)
                 for server in servers_of.values():
                     secured.prepare(server, setting)
-                for load in setting.loads:
+                for load in loads:
                     results = secured.rounds_of(
-                        load, servers_of, setting, rounds=options.rounds, warm=options.warm, scale=options.scale
+                        load, servers_of, setting, rounds=options.rounds, warm=options.warm, scale=scale
                     )
                     name = load.name
                     for broker, figures in results.items():
-                        rows.append([name, broker, *_figures(figures, results["ottla page-cache"])])
+                        rows.append([name, broker, *_figures(figures, results[ours])])
                         name = ""
-                    print(f"done: {load.name}", file=sys.stderr)
+                    print(f"done: {load.name}, {promise}", file=sys.stderr)
     return rows
 
 

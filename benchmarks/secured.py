@@ -1,4 +1,5 @@
-"""Security on one broker, for `peers.py`: TLS, SCRAM log-ins, 1,000 ACLs, quotas; the same settings for every broker.
+"""Security on one broker, for `peers.py`: TLS, SCRAM log-ins and both together, 1,000 ACLs, quotas; the same settings
+for every broker.
 
 The brokers' one listener has the name PLAINTEXT, and `listener.security.protocol.map` says what it really speaks: so
 the scripts that start brokers need not know. Certificates are made for the run. ACLs are asked for a client that has
@@ -71,20 +72,42 @@ def settings(only: str) -> Iterator[list[Setting]]:
     """The settings that have a row whose name contains `only`, with those rows; their certificates go at the end."""
     with tempfile.TemporaryDirectory(prefix="ottla-certificates-") as folder:
         found = []
-        for make in (partial(_tls, Path(folder)), _scram, _acls, _quotas):
-            setting = make()
+        stores = _stores(Path(folder))
+        for setting in (_tls(stores), _scram(), _scram_over_tls(stores), _acls(), _quotas()):
             loads = tuple(load for load in setting.loads if only in load.name)
             if loads:
                 found.append(Setting(loads, setting.keys, setting.access, setting.admin_options, setting.prepare))
         yield found
 
 
-def _tls(folder: Path) -> Setting:
+@dataclass(frozen=True)
+class Stores:
+    """The certificates of a run: a broker's keys of the configuration, and what clients trust."""
+
+    keys: Mapping[str, str]
+    trusted: Path
+
+    def context(self) -> ssl.SSLContext:
+        """A client's."""
+        return ssl.create_default_context(cafile=str(self.trusted))
+
+
+def _stores(folder: Path) -> Stores:
     authority = Authority("Ottla benchmarks", datetime.now(UTC), 10)
     server = authority.sign("CN=bench", hosts=("localhost", "127.0.0.1"))
     store, trusted = folder / "server.pem", folder / "ca.pem"
     store.write_bytes(server.key + server.certificate)
     trusted.write_bytes(authority.pem.certificate)
+    keys = {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(store),
+        "ssl.truststore.type": "PEM",  # Kafka's start wants to be a client of itself
+        "ssl.truststore.location": str(trusted),
+    }
+    return Stores(keys, trusted)
+
+
+def _tls(stores: Stores) -> Setting:
     return Setting(
         (
             SecuredLoad("TLS: produce 1 MB, 5 in flight", 1_000_000, 5, 25),
@@ -92,15 +115,9 @@ def _tls(folder: Path) -> Setting:
             SecuredLoad("TLS: produce 100 B (round trip)", 170, 1, 2_000),
             SecuredLoad("TLS: fetch 1 MB", 1_000_000, 1, 100, is_fetch=True),
         ),
-        {
-            SPEAKS: "CONTROLLER:PLAINTEXT,PLAINTEXT:SSL",
-            "ssl.keystore.type": "PEM",
-            "ssl.keystore.location": str(store),
-            "ssl.truststore.type": "PEM",  # Kafka's start wants to be a client of itself
-            "ssl.truststore.location": str(trusted),
-        },
-        Access(ssl.create_default_context(cafile=str(trusted))),
-        {"security_protocol": "SSL", "ssl_ca_location": str(trusted)},
+        {SPEAKS: "CONTROLLER:PLAINTEXT,PLAINTEXT:SSL", **stores.keys},
+        Access(stores.context()),
+        {"security_protocol": "SSL", "ssl_ca_location": str(stores.trusted)},
     )
 
 
@@ -125,13 +142,25 @@ _ADMIN = {
 }
 
 
-def _scram() -> Setting:
-    async def add_user(admin: Admin) -> None:
-        user = UserScramCredentialUpsertion("bench", ScramCredentialInfo(SCRAM), PASSWORD)
-        await admin.alter_user_scram_credentials([user])
+async def _add_user(admin: Admin) -> None:
+    user = UserScramCredentialUpsertion("bench", ScramCredentialInfo(SCRAM), PASSWORD)
+    await admin.alter_user_scram_credentials([user])
 
+
+def _scram() -> Setting:
     load = SecuredLoad("SCRAM-SHA-256 log-ins", 0, 1, 200)
-    return Setting((load,), _login_keys(), Access(login=Login(SCRAM, "bench", PASSWORD)), _ADMIN, add_user)
+    return Setting((load,), _login_keys(), Access(login=Login(SCRAM, "bench", PASSWORD)), _ADMIN, _add_user)
+
+
+def _scram_over_tls(stores: Stores) -> Setting:
+    """As most secured brokers are."""
+    loads = (
+        SecuredLoad("SASL_SSL: produce 100 B (round trip)", 170, 1, 2_000),
+        SecuredLoad("SASL_SSL: SCRAM-SHA-256 log-ins", 0, 1, 100),
+    )
+    keys = {**_login_keys(), **stores.keys, SPEAKS: "CONTROLLER:PLAINTEXT,PLAINTEXT:SASL_SSL"}
+    admin = {**_ADMIN, "security_protocol": "SASL_SSL", "ssl_ca_location": str(stores.trusted)}
+    return Setting(loads, keys, Access(stores.context(), Login(SCRAM, "bench", PASSWORD)), admin, _add_user)
 
 
 def _acls() -> Setting:
