@@ -65,6 +65,9 @@ TRANSACTION = "a transaction of 100 records"
 TRANSACTIONS = "a transaction of 100 records, of 10 producers at once"
 """Its Produce, which adds the partition, and its EndTxn. At once: the Produces are one turn, the ends another."""
 ACLS = 1_000
+WITH_QUOTAS = "produce 100 B, 1 in flight, under quotas of bytes and time"
+"""They are so high that nobody is held up."""
+HIGH = 1e15
 PART_BYTES = 600_000
 """A socket has a large frame in so many bytes at a time, about: the second read ends with the frame."""
 WORKLOADS = {
@@ -72,6 +75,7 @@ WORKLOADS = {
     IDEMPOTENT: (16_384, 5, False),
     "produce 100 B, 1 in flight": (170, 1, False),
     WITH_ACLS: (170, 1, False),
+    WITH_QUOTAS: (170, 1, False),
     LARGE: (1_000_000, 1, False),
     "fetch 64 KB, 1 in flight": (65_536, 1, True),
     SESSION: (65_536, 1, True),
@@ -114,7 +118,7 @@ def turns(workload: str, count: int, *, is_idle: bool) -> None:
     produce = frames.produce_exchange(TOPIC, batch, ACKS_ALL).frame
     nowhere = memoryview(bytearray(len(produce)))
     full, cleared = bytearray(EVICTED_BYTES), memoryview(bytearray(EVICTED_BYTES))
-    with _broker(has_acls=workload == WITH_ACLS) as (node, connect):
+    with _broker(has_acls=workload == WITH_ACLS, has_quotas=workload == WITH_QUOTAS) as (node, connect):
         connection = connect()
 
         def place(data: bytes) -> int:
@@ -271,7 +275,9 @@ def _asked(workload: str, node: Any) -> list[bytes]:
 
 
 @contextlib.contextmanager
-def _broker(*, has_acls: bool = False, partitions: int = 1) -> Iterator[tuple[Any, Callable[[], Any]]]:
+def _broker(
+    *, has_acls: bool = False, has_quotas: bool = False, partitions: int = 1
+) -> Iterator[tuple[Any, Callable[[], Any]]]:
     """A node with a topic, and what makes a connection; the answers of all go to one socket."""
     from ottla.broker.catalog.catalog import NewTopic
     from ottla.broker.net.connections import Connections
@@ -297,6 +303,9 @@ def _broker(*, has_acls: bool = False, partitions: int = 1) -> Iterator[tuple[An
         node.services.catalog.create_topics([NewTopic(TOPIC, partitions)], lambda _: None)
         if has_acls:
             node.services.catalog.settings.create_acls(_acls(), lambda _: None)
+        if has_quotas:
+            rates = {"producer_byte_rate": HIGH, "consumer_byte_rate": HIGH, "request_percentage": HIGH}
+            node.services.quotas.load({(("user", None),): rates})
         node.settle()
         connections = Connections(node.services, node.dispatcher, sends_maps=True)
 
