@@ -3,14 +3,12 @@
     version   `serves`            before the request's bytes are decoded
     right     `admit`             before a handler sees the request, and a template is learnt from it (`rights.py`)
     refusal   `refuse`            the API's own error response, made of whatever was raised
-    quota     `Context.quota`     made by the dispatcher, settled where a request is answered
+    quota     `Context.quota`     made by the dispatcher, settled where a request is answered; templates charge theirs
     metering  `Admission.count`   once for each answered request
 
 An `Admission` is what the gate has decided. A template is learnt from an admitted request, counts by the meters of its
 admission, and is forgotten when anything changes that the decision rests on (`runtime/validity.py`). So it asks for no
 right again, and answers nothing that would not be admitted.
-
-A request of a client under a quota is not learnt (docs/decisions/one-gate.md).
 """
 
 from __future__ import annotations
