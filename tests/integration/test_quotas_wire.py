@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from ottla.protocol.api.create_topics import CreateTopicsRequest
 from ottla.protocol.api.delete_topics import DeleteTopicsRequest
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.headers import encode_request_header
-from ottla.protocol.message import encode
+from ottla.protocol.message import Request, encode
 
 PER_SECOND = 1_000
 WINDOW_S, SAMPLES = 10, 11
@@ -50,7 +51,38 @@ def test_the_throttle_time_of_a_produce_is_what_brings_its_rate_to_the_quota(bro
     assert answer.throttle_time_ms == size_bytes - WINDOW_S * PER_SECOND
 
 
-def test_a_fetch_gives_what_a_window_has_room_for_and_is_empty_over_it(broker: BrokerProcess, topic: str) -> None:
+@pytest.fixture(params=["a connection for each request", "one connection"])
+def ask(request: pytest.FixtureRequest, broker: BrokerProcess, topic: str) -> Iterator[Callable[[Request, int], Any]]:
+    """Asks with the topic's name as client id. What follows on one connection may be answered from templates."""
+    if request.param == "one connection":
+        with Wire(broker.port, topic) as wire:
+            yield wire.call
+        return
+
+    def call(message: Request, version: int) -> Any:
+        with Wire(broker.port, topic) as wire:
+            return wire.call(message, version)
+
+    yield call
+
+
+def test_a_producer_waits_for_what_all_its_requests_have_brought(
+    broker: BrokerProcess, topic: str, ask: Callable[[Request, int], Any]
+) -> None:
+    make_topic(broker, topic)
+    limit(broker, topic, producer_byte_rate=PER_SECOND)
+    request = produce_request(topic, batch(value=b"x" * 700))
+    size_bytes = len(encode_request_header(0, PRODUCE_VERSION, 1, topic)) + len(encode(request, PRODUCE_VERSION))
+    throttled = [ask(request, PRODUCE_VERSION).throttle_time_ms]
+    while not throttled[-1] and len(throttled) < ATTEMPTS:
+        throttled.append(ask(request, PRODUCE_VERSION).throttle_time_ms)
+    assert throttled[-1]
+    assert len(throttled) * size_bytes > WINDOW_S * PER_SECOND
+
+
+def test_a_fetch_gives_what_a_window_has_room_for_and_is_empty_over_it(
+    broker: BrokerProcess, topic: str, ask: Callable[[Request, int], Any]
+) -> None:
     make_topic(broker, topic)
     records = batch(value=b"x" * 4_000)
     with Wire(broker.port) as wire:
@@ -59,8 +91,7 @@ def test_a_fetch_gives_what_a_window_has_room_for_and_is_empty_over_it(broker: B
     limit(broker, topic, consumer_byte_rate=PER_SECOND)
     given: list[int] = []
     for _ in range(ATTEMPTS):
-        with Wire(broker.port, topic) as wire:
-            answer = wire.call(fetch_request(topic, 0), FETCH_VERSION)
+        answer = ask(fetch_request(topic, 0), FETCH_VERSION)
         assert answer.error_code == 0
         if answer.throttle_time_ms:
             assert answer.responses == []
