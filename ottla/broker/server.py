@@ -26,6 +26,7 @@ from ottla.broker.net.listening import StartError, bind, explain
 from ottla.broker.node import Node
 from ottla.broker.notify import notify
 from ottla.broker.runtime.descriptors import LEAST_DESCRIPTORS, RAISED_BY, descriptor_limit, raise_file_limit
+from ottla.broker.runtime.hand_over import Posts
 from ottla.broker.runtime.loop_watch import LoopWatch
 from ottla.broker.runtime.threads import ThreadStarter
 from ottla.broker.start_summary import log_start_summary
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ottla.broker.http.server import Operations, Pages
+    from ottla.broker.runtime.workers import Post
     from ottla.config.broker import BrokerConfig
     from ottla.config.listeners import Listener
     from ottla.storage.files.clock import Clock
@@ -48,6 +50,10 @@ EXTEND_START_USEC = 60_000_000
 
 HANGING_DISK_S = 3.0
 """How long a stop that was given up waits for the syncs that have begun."""
+
+
+def _nothing() -> None:
+    """End the watch of nothing."""
 
 
 class Server:
@@ -67,6 +73,7 @@ class Server:
         self._http: HttpPort | None = None
         self._is_accepting = False
         self._is_open = False
+        self._unwatch_posts: Callable[[], object] = _nothing
 
     @property
     def node(self) -> Node:
@@ -91,9 +98,7 @@ class Server:
         if limit is not None and limit < LEAST_DESCRIPTORS:
             raise StartError(f"RLIMIT_NOFILE={limit}: a broker needs {LEAST_DESCRIPTORS} at least; {RAISED_BY}")
         self._is_open = False
-        node = self._node = Node(
-            self.config, clock=self._clock, files=self._files, post=lambda step: self._post(loop, step)
-        )
+        node = self._node = Node(self.config, clock=self._clock, files=self._files, post=self._watch_posts(loop))
         sockets: list[tuple[Listener, socket.socket]] = []
         try:
             try:
@@ -124,6 +129,7 @@ class Server:
                 self._node = None
             else:
                 node.release()
+            self._unwatch_posts()
             if self._http is not None:
                 await self._http.stop()
             raise
@@ -201,6 +207,7 @@ class Server:
             self._watch.stop()
         if node is not None:
             node.quiesce()
+            self._unwatch_posts()
             await self._close_logs(node, force)
             self._node = None
 
@@ -275,17 +282,22 @@ class Server:
             connections.abort()
             await asyncio.sleep(0)
 
-    def _post(self, loop: asyncio.AbstractEventLoop, step: Callable[[], None]) -> None:
-        """From any thread: run `step` on the loop, and end the turn at once: replies wait for it."""
-        try:  # no `contextlib.suppress`: each synced round trip comes by
-            loop.call_soon_threadsafe(self._run_posted, step)
-        except RuntimeError:  # the loop is closed: a sync ended after a forced stop
-            return
+    def _watch_posts(self, loop: asyncio.AbstractEventLoop) -> Post:
+        """What runs a step on the loop, from any thread, and ends the turn at once: replies wait for it."""
+        try:
+            posts = Posts()
+            loop.add_reader(posts.descriptor, self._run_posted, posts.run)
+        except (OSError, NotImplementedError):
+            return lambda step: self._call_soon(loop, functools.partial(self._run_posted, step))
+        self._unwatch_posts = lambda: loop.remove_reader(posts.descriptor)
+        return posts.put
 
     def _run_posted(self, step: Callable[[], None]) -> None:
-        step()
-        if self._node is not None and self._node.services.turn.has_work:
-            self._node.services.turn.end()
+        try:
+            step()
+        finally:
+            if self._node is not None and self._node.services.turn.has_work:
+                self._node.services.turn.end()
 
     async def _accept(self, loop: asyncio.AbstractEventLoop, listener: Listener, bound: socket.socket) -> None:
         connections = self.connections

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import resource
 import socket
 import struct
@@ -104,6 +105,31 @@ async def test_what_was_produced_is_there_after_a_restart(tmp_path: Path) -> Non
         fetched = await client.ask(fetch_request("t", 3), 12)
         assert fetched.responses[0].partitions[0].high_watermark == 6  # type: ignore[attr-defined]
         assert server.node.services.log_manager.was_clean
+
+
+async def test_without_an_eventfd_threads_bring_back_what_they_did_by_the_loop_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "eventfd")
+    async with running(tmp_path, auto_create_topics_enable="true") as server:
+        client = await Client.to(server.addresses["PLAINTEXT"])
+        assert isinstance(await client.ask(metadata("t"), 9), MetadataResponse)
+        for offset in range(2):
+            reply = await client.ask(produce_request("t", batch()), 9)
+            assert isinstance(reply, ProduceResponse)
+            assert reply.responses[0].partition_responses[0].base_offset == offset
+
+
+async def test_a_stopped_server_leaves_nothing_that_its_loop_watches(tmp_path: Path) -> None:
+    server = Server(config(tmp_path))
+    await server.start()
+    post = server.node.services.workers._post  # type: ignore[attr-defined]  # of the threads that may be late
+    await server.stop()
+    ran: list[int] = []
+    post(lambda: ran.append(1))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert ran == []
 
 
 async def test_a_large_batch_comes_back_as_it_went(tmp_path: Path) -> None:

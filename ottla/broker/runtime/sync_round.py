@@ -92,8 +92,11 @@ class SyncRound:
     def is_on(self, volume: Volume) -> bool:
         """Whether one sync of `volume` is worth it, and enough: a partition's directory may be on another disk."""
         syncs = len(self.files)
-        if syncs < VOLUME_FROM and syncs + sum(len(ticket.steps) for _, ticket, _ in self.waits) < VOLUME_FROM:
-            return False
+        if syncs < VOLUME_FROM:
+            for _, ticket, _ in self.waits:
+                syncs += len(ticket.steps)
+            if syncs < VOLUME_FROM:
+                return False
         for _, ticket, _ in self.waits:
             if not ticket.files:
                 return False
