@@ -21,6 +21,7 @@ from ottla.broker.loop_timers import LoopTimers
 from ottla.broker.net.listening import StartError
 from ottla.broker.process import new_event_loop
 from ottla.broker.runtime.descriptors import raise_file_limit
+from ottla.broker.runtime.hand_over import Posts
 from ottla.broker.server import Server
 from ottla.config.broker import BrokerConfig
 from ottla.protocol.api import REGISTRY
@@ -120,16 +121,20 @@ async def test_without_an_eventfd_threads_bring_back_what_they_did_by_the_loop_i
             assert reply.responses[0].partition_responses[0].base_offset == offset
 
 
-async def test_a_stopped_server_leaves_nothing_that_its_loop_watches(tmp_path: Path) -> None:
-    server = Server(config(tmp_path))
-    await server.start()
-    post = server.node.services.workers._post  # type: ignore[attr-defined]  # of the threads that may be late
-    await server.stop()
-    ran: list[int] = []
-    post(lambda: ran.append(1))
+async def test_a_stopped_server_leaves_nothing_that_its_loop_watches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    posts = Posts()
+    monkeypatch.setattr(server_module, "Posts", lambda: posts)
+    async with running(tmp_path):
+        ran = asyncio.Event()
+        posts.put(ran.set)
+        await ran.wait()
+    late: list[int] = []
+    posts.put(lambda: late.append(1))
     for _ in range(3):
         await asyncio.sleep(0)
-    assert ran == []
+    assert late == []
 
 
 async def test_a_large_batch_comes_back_as_it_went(tmp_path: Path) -> None:
