@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.parse import quote_plus, urlencode, urlsplit
 from urllib.request import url2pathname
 
+from ottla.bounded_fetch import fetch
 from ottla.client_core.security import TokenSource
 
 MAX_TOKEN_BYTES = 64 * 1024
@@ -22,7 +23,7 @@ class NoToken(Exception):
 
 
 def fetch_token(source: TokenSource, timeout_s: float) -> str:
-    """Return a token. Raises NoToken. Blocks, for `timeout_s` at each step of a server's answer."""
+    """Return a token. Raises NoToken. Blocks, for about `timeout_s` where a server is asked."""
     parts = urlsplit(source.url)
     if parts.scheme == "file":
         return _of_file(url2pathname(parts.path))
@@ -41,7 +42,7 @@ def _of_file(path: str) -> str:
 def _of_server(source: TokenSource, timeout_s: float) -> str:
     from http.client import HTTPException
     from urllib.error import HTTPError
-    from urllib.request import HTTPRedirectHandler, Request, build_opener
+    from urllib.request import HTTPRedirectHandler, Request
 
     class Stay(HTTPRedirectHandler):
         """A redirection would take the client's secret to another server."""
@@ -59,8 +60,7 @@ def _of_server(source: TokenSource, timeout_s: float) -> str:
     request = Request(source.url, urlencode(form).encode(), headers)
     shown = source.url.partition("?")[0]
     try:
-        with build_opener(Stay).open(request, timeout=timeout_s) as answer:
-            data = answer.read(MAX_TOKEN_BYTES + 1)
+        data = fetch(request, timeout_s, MAX_TOKEN_BYTES, Stay)
     except HTTPError as refused:
         raise NoToken(f"{shown} gives no token to client {source.client_id!r}: HTTP status {refused.code}") from None
     except (OSError, HTTPException, ValueError) as error:

@@ -156,6 +156,12 @@ class Limits(Options):
         at_least=1,
         doc="A connection that has not finished its TLS handshake, or its login, is closed after so long.",
     )
+    ottla_sasl_jwks_timeout_ms = int64(
+        10000,
+        at_least=1,
+        doc="A read of `sasl.oauthbearer.jwks.endpoint.url` that is not done after so long is given up, however fast "
+        "the server sends.",
+    )
     ottla_tls_reload_interval_ms = int64(
         10000,
         at_least=1,

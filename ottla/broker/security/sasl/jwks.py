@@ -3,7 +3,8 @@
 It is read by a worker, never on the broker's thread: at the first login, when it is older than
 `sasl.oauthbearer.jwks.endpoint.refresh.ms`, and when a token names a key that is not in it (a rotation), then at most
 once in `sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms`, because strangers name any key. While it is being read
-again, logins go on by the keys that are there. A failed read is repeated by a login after a pause that doubles.
+again, logins go on by the keys that are there. A failed read is repeated by a login after a pause that doubles. A read
+takes at most `ottla.sasl.jwks.timeout.ms`, so that no server holds a worker for longer.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
+from ottla.bounded_fetch import fetch
 from ottla.broker.runtime.pending import Pending
 
 if TYPE_CHECKING:
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("ottla.sasl")
 
 LONGEST_BYTES = 1 << 20
-TIMEOUT_S = 10.0
 MOST_KEYS = 1_000
 
 ALGORITHMS = {
@@ -45,8 +46,30 @@ Keys = dict[str | None, VerifyingKey]
 """By key id; None for the one of a token that names none, where there is one key only."""
 
 
+def read_url(url: str, timeout_s: float) -> bytes:
+    """The document at a file:, http: or https: URL; a server may take so long. Raises OSError, ValueError."""
+    parts = urlsplit(url)
+    if parts.scheme == "file":
+        from urllib.request import url2pathname
+
+        with open(url2pathname(parts.path), "rb") as file:
+            content = file.read(LONGEST_BYTES + 1)
+    else:
+        from http.client import HTTPException
+
+        try:
+            content = fetch(url, timeout_s, LONGEST_BYTES)
+        except HTTPException as error:
+            raise ValueError(f"the answer is no HTTP: {error!r}") from None
+    if len(content) > LONGEST_BYTES:
+        raise ValueError(f"it is longer than {LONGEST_BYTES} bytes")
+    return bytes(content)
+
+
 class Jwks:
-    """See the module's text. `read` gets the document and may block; it raises OSError or ValueError."""
+    """See the module's text. `read` gets the document and may block, for about the seconds that it is given; it raises
+    OSError or ValueError.
+    """
 
     def __init__(
         self,
@@ -57,7 +80,8 @@ class Jwks:
         refresh_ms: int = 3_600_000,
         retry_ms: int = 100,
         retry_max_ms: int = 10_000,
-        read: Callable[[str], bytes] | None = None,
+        timeout_ms: int = 10_000,
+        read: Callable[[str, float], bytes] = read_url,
     ) -> None:
         self._url = url
         self._workers = workers
@@ -65,7 +89,8 @@ class Jwks:
         self._refresh_ms = refresh_ms
         self._retry_ms = retry_ms
         self._retry_max_ms = retry_max_ms
-        self._read = read_url if read is None else read
+        self._timeout_ms = timeout_ms
+        self._read = read
         self._keys: Keys | None = None
         self._read_at_ms = 0.0
         self._not_before_ms = 0.0
@@ -94,8 +119,8 @@ class Jwks:
     def _refresh(self) -> None:
         if not self._is_reading:
             self._is_reading = True
-            url, read = self._url, self._read
-            self._workers.run(lambda: parse_jwks(read(url)), self._done)
+            url, read, timeout_s = self._url, self._read, self._timeout_ms / 1000
+            self._workers.run(lambda: parse_jwks(read(url, timeout_s)), self._done)
 
     def _done(self, keys: Keys | None, error: BaseException | None) -> None:
         self._is_reading = False
@@ -147,24 +172,6 @@ def parse_jwks(document: bytes) -> Keys:
     if len(keys) == 1:
         keys[None] = next(iter(keys.values()))
     return keys
-
-
-def read_url(url: str) -> bytes:
-    """The document at a file:, http: or https: URL. Raises OSError, ValueError."""
-    parts = urlsplit(url)
-    if parts.scheme == "file":
-        from urllib.request import url2pathname
-
-        with open(url2pathname(parts.path), "rb") as file:
-            content = file.read(LONGEST_BYTES + 1)
-    else:
-        from urllib.request import urlopen
-
-        with urlopen(url, timeout=TIMEOUT_S) as answer:
-            content = answer.read(LONGEST_BYTES + 1)
-    if len(content) > LONGEST_BYTES:
-        raise ValueError(f"it is longer than {LONGEST_BYTES} bytes")
-    return bytes(content)
 
 
 def _shown(url: str) -> str:

@@ -73,13 +73,13 @@ def _maker(config: BrokerConfig, name: str, mechanism: str, means: Means) -> Cal
 
         return partial(PlainServer, PlainUsers(plain_passwords(config, name)))
     if mechanism == "OAUTHBEARER":
-        return _oauthbearer(config.on_listener(name, mechanism), means)
+        return _oauthbearer(config.on_listener(name, mechanism), means, config.ottla_sasl_jwks_timeout_ms)
     from ottla.broker.security.sasl.scram import MadeUp, ScramServer
 
     return partial(ScramServer, mechanism, partial(_find_scram, means), MadeUp())
 
 
-def _oauthbearer(own: ListenerConfig, means: Means) -> Callable[[], MechanismServer]:
+def _oauthbearer(own: ListenerConfig, means: Means, timeout_ms: int) -> Callable[[], MechanismServer]:
     from ottla.broker.security.sasl.jwks import Jwks
     from ottla.broker.security.sasl.oauthbearer import Expected, OAuthBearerServer
 
@@ -90,6 +90,7 @@ def _oauthbearer(own: ListenerConfig, means: Means) -> Callable[[], MechanismSer
         refresh_ms=own.sasl_oauthbearer_jwks_endpoint_refresh_ms,
         retry_ms=own.sasl_oauthbearer_jwks_endpoint_retry_backoff_ms,
         retry_max_ms=own.sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms,
+        timeout_ms=timeout_ms,
     )
     expected = Expected(
         issuer=own.sasl_oauthbearer_expected_issuer,

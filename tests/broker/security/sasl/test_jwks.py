@@ -33,7 +33,7 @@ class Endpoint:
     def run(self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
         self._work.append((work, done))
 
-    def _read(self, url: str) -> bytes:
+    def _read(self, url: str, timeout_s: float) -> bytes:
         self.reads += 1
         if isinstance(self.content, Exception):
             raise self.content
@@ -144,9 +144,9 @@ def test_keys_that_cannot_be_used_are_passed_over() -> None:
 def test_a_file_is_read_up_to_the_limit(tmp_path: Path) -> None:
     path = tmp_path / "jwks with space.json"
     path.write_bytes(ONE.jwks)
-    assert read_url(path.as_uri()) == ONE.jwks
+    assert read_url(path.as_uri(), 10) == ONE.jwks
     path.write_bytes(b" " * (LONGEST_BYTES + 1))
     with pytest.raises(ValueError, match="longer than"):
-        read_url(path.as_uri())
+        read_url(path.as_uri(), 10)
     with pytest.raises(OSError, match="No such file"):
-        read_url((tmp_path / "missing").as_uri())
+        read_url((tmp_path / "missing").as_uri(), 10)
