@@ -22,6 +22,7 @@ PORT = 9093
 MOST_DAYS = 36_500
 _CLIENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _HOST = re.compile(r"[A-Za-z0-9.:*_-]{1,253}")
+_ESCAPE = re.compile(r"\\(?:(?P<needless>[:=#!])|.)")
 _TAKEN = ("ca", "server", "client")
 
 
@@ -130,6 +131,14 @@ def _client_properties(place: Path, name: str) -> str:
 
 
 def _properties(keys: dict[str, str]) -> str:
+    """The lines of a properties file. People read it, too: `:`, `=`, `#` and `!` mean nothing in a value and need no
+    escape there, which Java and the library write all the same.
+    """
     import javaproperties
 
-    return "".join(f"{javaproperties.join_key_value(key, value)}\n" for key, value in keys.items())
+    values = {key: javaproperties.join_key_value("", value, "") for key, value in keys.items()}
+    return "".join(f"{key}={_ESCAPE.sub(_unless_needless, value)}\n" for key, value in values.items())
+
+
+def _unless_needless(escape: re.Match[str]) -> str:
+    return escape["needless"] or escape[0]

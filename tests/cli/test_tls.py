@@ -40,6 +40,18 @@ def test_a_broker_and_a_client_work_with_what_it_writes(tmp_path: Path) -> None:
         assert client.list_topics(timeout=30).brokers
 
 
+def test_what_it_writes_is_read_by_people(tmp_path: Path) -> None:
+    place = tmp_path / "a=b: c#\\u"
+    assert run("tls", "make", str(place)).status == 0
+    text = (place / "server.properties").read_text()
+    assert "\nssl.keystore.type=PEM\n" in text
+    assert text.startswith("listeners=SSL://:9093\n")
+    escaped = str(place).replace("\\", "\\\\")
+    assert f"\nssl.keystore.location={escaped}/server.pem\n" in text
+    assert properties(place / "server.properties")["ssl.keystore.location"] == str(place / "server.pem")
+    assert (place / "client.properties").read_text().startswith("bootstrap.servers=localhost:9093\n")
+
+
 def test_keys_are_for_their_owner_alone(tmp_path: Path) -> None:
     place = tmp_path / "tls"
     assert run("tls", "make", str(place), "--client", "alice").status == 0
