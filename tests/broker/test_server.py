@@ -34,14 +34,7 @@ from ottla.storage.directories.log_closing import CloseProgress
 from ottla.storage.errors import StorageError
 from ottla.storage.log.log import Log
 
-
-@pytest.fixture(params=["uvloop", "asyncio"])
-def event_loop_policy(request: pytest.FixtureRequest) -> asyncio.AbstractEventLoopPolicy:
-    if request.param == "uvloop":
-        import uvloop
-
-        return uvloop.EventLoopPolicy()
-    return asyncio.DefaultEventLoopPolicy()
+pytestmark = pytest.mark.both_loops
 
 
 def config(directory: Path, **keys: object) -> BrokerConfig:

@@ -5,7 +5,6 @@ client: a certificate, SCRAM, a token. One broker, whose rights tell whom it tak
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,7 +35,7 @@ class Clients:
         self.pki = pki
         self._folder = folder
         self.ssl = f"localhost:{broker.port}"
-        self.sasl_ssl = f"localhost:{_port_of(broker, 'SASL_SSL')}"
+        self.sasl_ssl = f"localhost:{broker.port_of('SASL_SSL')}"
 
     def nobody(self) -> Options:
         """TLS alone: the broker is known, the client is not."""
@@ -61,14 +60,6 @@ class Clients:
         path = self._folder / f"{user}-{audience}.jwt"
         path.write_text(ISSUER.token(time.time(), sub=user, aud=audience) + "\n")
         return path
-
-
-def _port_of(broker: BrokerProcess, protocol: str) -> int:
-    deadline = time.monotonic() + TIMEOUT_S
-    while not (found := re.findall(rf"listening on {protocol}://\S+?:(\d+)", broker.output)):
-        assert time.monotonic() < deadline, broker.output
-        time.sleep(0.01)  # it is the second listener, and `broker.port` the first one's
-    return int(found[-1])
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -48,11 +46,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @pytest.fixture(scope="module")
 def plaintext(broker: BrokerProcess) -> str:
-    deadline = time.monotonic() + 30
-    while not (found := re.findall(r"listening on PLAINTEXT://(\S+)", broker.output)):
-        assert time.monotonic() < deadline, broker.output
-        time.sleep(0.01)
-    return str(found[-1])
+    return f"127.0.0.1:{broker.port_of('PLAINTEXT')}"
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import socket
 import time
 from collections.abc import Iterator
@@ -64,7 +63,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @pytest.fixture(scope="module")
 def users(broker: BrokerProcess) -> None:
-    admin = AdminClient({"bootstrap.servers": plaintext(broker)})
+    admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{broker.port_of('PLAINTEXT')}"})
     for mechanism, number in (
         ("SCRAM-SHA-256", ScramMechanism.SCRAM_SHA_256),
         ("SCRAM-SHA-512", ScramMechanism.SCRAM_SHA_512),
@@ -74,15 +73,6 @@ def users(broker: BrokerProcess) -> None:
         asked = [UserScramCredentialUpsertion(name, info, password.encode(), b"salt")]
         for done in admin.alter_user_scram_credentials(asked).values():
             done.result()
-
-
-def plaintext(broker: BrokerProcess) -> str:
-
-    deadline = time.monotonic() + 30
-    while not (found := re.findall(r"listening on PLAINTEXT://(\S+)", broker.output)):
-        assert time.monotonic() < deadline, broker.output
-        time.sleep(0.01)  # it is the second listener, and `broker.port` the first one's
-    return str(found[-1])
 
 
 def confluent(broker: BrokerProcess, mechanism: str, password: str | None = None) -> dict[str, Any]:
@@ -172,7 +162,7 @@ async def test_a_wrong_password_is_reported_as_such(broker: BrokerProcess, mecha
 
 @pytest.mark.usefixtures("users")
 def test_the_admin_client_lists_and_removes_users(broker: BrokerProcess) -> None:
-    admin = AdminClient({"bootstrap.servers": plaintext(broker)})
+    admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{broker.port_of('PLAINTEXT')}"})
     info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 8192)
     for done in admin.alter_user_scram_credentials([UserScramCredentialUpsertion("gone", info, b"x")]).values():
         done.result()
@@ -203,7 +193,7 @@ def test_two_thousand_clients_that_never_log_in_hold_nobody_up(broker: BrokerPro
 def test_a_listener_without_sasl_answers_api_versions_and_no_tokens(broker: BrokerProcess) -> None:
     from ottla.protocol.api.sasl_handshake import SaslHandshakeRequest
 
-    with Wire(int(plaintext(broker).rpartition(":")[2])) as wire:
+    with Wire(int(f"127.0.0.1:{broker.port_of('PLAINTEXT')}".rpartition(":")[2])) as wire:
         assert wire.call(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == ErrorCode.ILLEGAL_SASL_STATE
         assert wire.call(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3).error_code == 0
 

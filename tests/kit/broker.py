@@ -19,6 +19,7 @@ from kit.process_output import ProcessOutput
 from kit.reserved_port import ReservedPort
 
 READY = re.compile(r"listening on (?:\S+://)?(\S+):(\d+)")
+LISTENER = re.compile(r"listening on (\S+)://\S+:(\d+)")
 ANY_PORT = "PLAINTEXT://127.0.0.1:0"
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
@@ -69,11 +70,22 @@ class BrokerProcess:
         self._reader: threading.Thread | None = None
         self._ready = threading.Event()
         self._listens = False
+        self._ports: dict[str, int] = {}
+        """By listener, of those that have been announced."""
+        self._announced = threading.Condition()
 
     @property
     def bootstrap(self) -> str:
         """`host:port` as clients want it."""
         return f"127.0.0.1:{self.port}"
+
+    def port_of(self, listener: str) -> int:
+        """The port of a listener by its name, once it is announced; `port` is that of the first one."""
+        with self._announced:
+            self._announced.wait_for(lambda: listener in self._ports, START_TIMEOUT_S)
+        # Outside: `output` reads lines, too, and whoever reads one waits for the condition.
+        assert listener in self._ports, f"no listener {listener} was announced\n{self.output}"
+        return self._ports[listener]
 
     @property
     def pid(self) -> int:
@@ -109,6 +121,7 @@ class BrokerProcess:
             self.port = self._reserved.number
         ready = self._ready = threading.Event()
         self._listens = False
+        self._ports.clear()
         environment = {**os.environ, "PYTHONUNBUFFERED": "1", **self.environment}
         self.process = subprocess.Popen(
             self.command(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment
@@ -116,6 +129,11 @@ class BrokerProcess:
         assert self.process.stdout is not None
 
         def look_for_address(line: str) -> None:
+            announced = LISTENER.search(line)
+            if announced:
+                with self._announced:
+                    self._ports[announced[1]] = int(announced[2])
+                    self._announced.notify_all()
             found = READY.search(line)
             if found and not ready.is_set() and "http" not in line.lower():
                 self.port = int(found[2])

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import pickle
-import re
 import socket
 import ssl
 import threading
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -230,7 +228,7 @@ def test_spark_writes_and_reads_by_tls_with_a_certificate(spark: SparkSession, s
     register(spark)
     topic = f"tls-{uuid.uuid4().hex[:8]}"
     options = {
-        "kafka.bootstrap.servers": f"localhost:{tls_port_of(secured_broker)}",
+        "kafka.bootstrap.servers": f"localhost:{secured_broker.port_of('SSL')}",
         "kafka.security.protocol": "SSL",
         "kafka.ssl.truststore.location": str(certificates().ca),
         "kafka.ssl.keystore.location": str(certificates().client("alice").store),
@@ -240,11 +238,3 @@ def test_spark_writes_and_reads_by_tls_with_a_certificate(spark: SparkSession, s
     frame = spark.read.format("ottla").options(**options, subscribe=topic).load()
     read = frame.selectExpr("CAST(value AS STRING)").collect()
     assert sorted(int(row.value) for row in read) == list(range(1000))
-
-
-def tls_port_of(broker: BrokerProcess) -> int:
-    deadline = time.monotonic() + 30
-    while not (found := re.findall(r"listening on SSL://\S+?:(\d+)", broker.output)):
-        assert time.monotonic() < deadline, broker.output
-        time.sleep(0.01)  # it is the second listener, and `broker.port` the first one's
-    return int(found[-1])
