@@ -303,7 +303,8 @@ async def test_a_session_is_prolonged_and_nothing_is_lost(cluster):
             record = await (await producer.send("here", value=b"x"))
             assert record.offset == sent
             sent += 1
-    assert len(cluster.seen(SaslHandshakeRequest)) == len(cluster.seen(SaslAuthenticateRequest))
+    begun = len(cluster.seen(SaslHandshakeRequest)) - len(cluster.seen(SaslAuthenticateRequest))
+    assert begun in (0, 1), "the next one may be under way"
 
 
 async def test_a_consumer_hears_that_its_user_is_gone(cluster):
