@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from typing import TypeVar
 
+from kit.nodes import MOST_STEPS
 from kit.transport import FakeTransport, feed
 
 from ottla.broker.catalog.catalog import NewTopic, TopicResult
@@ -90,6 +91,11 @@ class Exchange:
         """Send, let all turns and syncs run, and give the answer."""
         self.send(request, version)
         self.node.settle()
+        for _ in range(MOST_STEPS):
+            if self.transport.written:
+                break
+            self.node.run_due()  # a long answer is made in steps
+            self.node.settle()
         return self.reply()
 
 

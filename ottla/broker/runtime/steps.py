@@ -73,7 +73,9 @@ def in_steps(steps: Steps[R | Pending[R]] | Steps[R], request: SteppedRequest) -
 
 
 class Pace:
-    """Says when a step has done enough: `count` elements, over all lists of an answer."""
+    """Says when a step has done enough: `count` elements, over all lists of an answer. A step ends when there is more
+    to do, so that what fits into one needs no other turn.
+    """
 
     __slots__ = ("_count", "_left")
 
@@ -81,19 +83,19 @@ class Pace:
         self._count = self._left = count
 
     def is_up(self, elements: int = 1) -> bool:
-        """Whether the step ends with these."""
-        self._left -= elements
-        if self._left > 0:
-            return False
-        self._left = self._count
-        return True
+        """Whether the step was full before these elements, and ends with them."""
+        is_full = self._left <= 0
+        self._left = (self._count if is_full else self._left) - elements
+        return is_full
 
     def made(self, make: Callable[[E], S], elements: Iterable[E]) -> Steps[list[S]]:
         """A list of what is made of each element; for `yield from`."""
         result: list[S] = []
         rest = iter(elements)
-        while more := [make(element) for element in islice(rest, self._left)]:
-            result += more
-            if self.is_up(len(more)):
+        while more := list(islice(rest, self._left if self._left > 0 else self._count)):
+            if self._left <= 0:
+                self._left = self._count
                 yield
+            result += map(make, more)
+            self._left -= len(more)
         return result
