@@ -19,7 +19,9 @@ NOT_BEFORE_THE_FIRST_RECORD = {
     "dataclasses",
     "ottla.broker.fetch.fetch_read",  # the handler of Fetch imports it; what importlib is asked for is not reported
     "ottla.broker.fast.fetch_templates",
+    "ottla.broker.fast.partitions_template",
     "ottla.broker.fast.session_template",
+    "ottla.broker.fast.sessionless_template",
     "ottla.broker.formats.conversion",
     "ottla.broker.groups.coordinator",
     "ottla.broker.http.server",

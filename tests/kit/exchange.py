@@ -11,7 +11,7 @@ from kit.transport import FakeTransport, feed
 from ottla.broker.catalog.catalog import NewTopic, TopicResult
 from ottla.broker.fast.fetch_templates import FetchTemplates
 from ottla.broker.fast.hot_path import HotPath
-from ottla.broker.fast.session_template import SessionTemplate
+from ottla.broker.fast.partitions_template import PartitionsTemplate
 from ottla.broker.net.connections import Connections
 from ottla.broker.node import Node
 from ottla.protocol.api import REGISTRY
@@ -26,7 +26,7 @@ STAMP_MS = 1_700_000_000_000
 R = TypeVar("R", bound=Response)
 
 
-def fetch_templates(client: Exchange) -> FetchTemplates | SessionTemplate | None:
+def fetch_templates(client: Exchange) -> FetchTemplates | PartitionsTemplate | None:
     """The templates of Fetch that the broker has learnt from a client."""
     hot_path = client.connection.peer.hot_path
     return hot_path.fetch if isinstance(hot_path, HotPath) else None

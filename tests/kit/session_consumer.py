@@ -23,7 +23,7 @@ class SessionConsumer:
         self.positions: dict[tuple[str, int], int] = {}
         self.named: dict[tuple[str, int], int] = {}
         self.forgotten: list[tuple[str, int]] = []
-        self.leader_epoch = -1
+        self.leader_epoch = self.last_fetched_epoch = -1
         self.limits: dict[str, int] = {"max_wait_ms": MAX_WAIT_MS, "min_bytes": 1, "max_bytes": 50 << 20}
         self.partition_max_bytes = 1 << 20
         self.is_waiting = False
@@ -51,6 +51,7 @@ class SessionConsumer:
                     partition=index,
                     fetch_offset=position,
                     current_leader_epoch=self.leader_epoch,
+                    last_fetched_epoch=self.last_fetched_epoch if self.version >= 12 else -1,
                     partition_max_bytes=self.partition_max_bytes,
                 )
             )

@@ -8,7 +8,7 @@ that a request of that template needs no decoding and its answer no encoding.
                                                --------------------- the remembered template ----------------
 
 A template is learnt from a request that took the slow path (`api/fetch.py`), and only where the slow path would do the
-same for any offset: one topic, one partition, no session, the leader epoch that is, no diverging epoch to look for,
+same for any offset: one topic, one partition, no session, the leader epoch that is, no epoch that could diverge,
 nothing forgotten. How long it holds is `hot_path.py`'s to know. The fast path answers when enough hot bytes are there
 at once; where there are too few, the request waits for more (`parked_templates.py`). Everything else takes the slow
 path: errors, cold bytes.
@@ -204,6 +204,16 @@ def most_bytes(peer: Peer, services: Services, quota: TemplateQuota | None) -> i
     return most if quota is None else quota.fetch_bytes(most)
 
 
+def latest_epoch(partition: Partition) -> int:
+    """The leader epoch of the newest records, if this broker wrote them in the epoch that it leads with; else NO_EPOCH.
+
+    The log of a client that has fetched it last parts from ours nowhere: it ends where ours does, until the epoch
+    changes, and the stamp with it.
+    """
+    epoch = partition.leader_epoch
+    return epoch if partition.log.epochs.latest == epoch else NO_EPOCH
+
+
 def learnable_fetch(request: FetchRequest, version: int, services: Services) -> Partition | None:
     """The partition of a request that took the slow path, where the fast one would do the same; None elsewhere."""
     if version < FIRST_FETCH_VERSION_WITH_BATCHES:
@@ -213,8 +223,6 @@ def learnable_fetch(request: FetchRequest, version: int, services: Services) -> 
     if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
         return None
     asked = request.topics[0].partitions[0]
-    if asked.last_fetched_epoch >= 0:
-        return None
     topic_data = request.topics[0]
     topic = services.catalog.find_topic(
         topic_data.topic_id if version >= FIRST_VERSION_WITH_TOPIC_IDS else topic_data.topic
@@ -225,6 +233,8 @@ def learnable_fetch(request: FetchRequest, version: int, services: Services) -> 
     if partition is None or partition.is_closed:
         return None
     if asked.current_leader_epoch not in (NO_EPOCH, partition.leader_epoch):
+        return None
+    if asked.last_fetched_epoch not in (NO_EPOCH, latest_epoch(partition)):
         return None
     if version < FIRST_VERSION_WITH_ZSTD and partition.log.config.compression_type == "zstd":
         return None

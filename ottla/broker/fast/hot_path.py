@@ -1,8 +1,9 @@
 """The one fast path of a connection: requests that look like earlier ones, answered from templates.
 
 A *template* is learnt from a request that took the slow path (the dispatcher calls `learn` for each request): which of
-its bytes are fixed, which fields vary, and how its answer is encoded. There are three kinds: Produce
-(`produce_templates.py`), Fetch without a session (`fetch_templates.py`) and Fetch in a session (`session_template.py`).
+its bytes are fixed, which fields vary, and how its answer is encoded. There are four kinds: Produce
+(`produce_templates.py`), Fetch of one partition (`fetch_templates.py`), Fetch in a session (`session_template.py`), and
+Fetch of several partitions without one (`sessionless_template.py`).
 All of them are learnt only where the slow path would give the same answer for any value of the fields that vary.
 
 The templates of a client under a quota charge it (`ChargedHotPath`).
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from ottla.broker.context import ApiServices, Context
     from ottla.broker.fast.fetch_templates import FetchTemplates
     from ottla.broker.fast.parked_templates import GoOn, SlowPath
-    from ottla.broker.fast.session_template import SessionTemplate
+    from ottla.broker.fast.partitions_template import PartitionsTemplate
     from ottla.broker.partitions.partition import Partition
     from ottla.broker.peer import Peer
     from ottla.broker.runtime.in_flight_request import InFlightRequest
@@ -72,7 +73,7 @@ class HotPath:
         self._sends_maps = peer.sends_maps
         """Its own copy: the peer is one object less to touch per request."""
         self.produce: ProduceTemplates | None = None
-        self.fetch: FetchTemplates | SessionTemplate | None = None
+        self.fetch: FetchTemplates | PartitionsTemplate | None = None
 
     def try_park(self, view: memoryview, end: int) -> InFlightRequest | None:
         """Let the request of `view[:end]` wait, if that is one Fetch for which there is too little, like the one
@@ -148,24 +149,38 @@ class HotPath:
         # Here, for a broker that starts has no Fetch to answer yet.
         from ottla.broker.fast.fetch_templates import FetchTemplates, learnable_fetch, most_bytes
         from ottla.broker.fast.session_template import SessionTemplate, learnable_session
+        from ottla.broker.fast.sessionless_template import SessionlessTemplate, learnable_partitions
+        from ottla.broker.fetch.fetch_rights import is_of_replica
 
-        version, fetch = context.api_version, self.fetch
-        session = learnable_session(request, version, self._services)
+        if is_of_replica(request):
+            return  # it is refused
+        services, version, fetch = self._services, context.api_version, self.fetch
+        is_cold = isinstance(answer, Pending) and answer.is_cold
+        session = learnable_session(request, version, services)
         if session is not None:
-            template = fetch if isinstance(fetch, SessionTemplate) else None
-            if template is None:
-                self.fetch = template = SessionTemplate(self._services, request, context, session, meter_of, self.quota)
+            if isinstance(fetch, SessionTemplate):
+                fetch.expect(request, context, session, meter_of)
             else:
-                template.expect(request, context, session, meter_of)
-            if isinstance(answer, Pending) and answer.is_cold:
-                template.note_cold(request.session_epoch)
-        elif not isinstance(fetch, SessionTemplate):  # a request without a session between those of one changes nothing
-            partition = learnable_fetch(request, version, self._services)
+                self.fetch = fetch = SessionTemplate(services, request, context, session, meter_of, self.quota)
+            if is_cold:
+                fetch.note_cold(request.session_epoch)
+        elif isinstance(fetch, SessionTemplate):
+            pass  # a request without a session between those of one changes nothing
+        elif isinstance(fetch, SessionlessTemplate) or _names_several(request):
+            wanted = learnable_partitions(request, version, services)
+            if wanted is None:
+                return
+            if isinstance(fetch, SessionlessTemplate):
+                fetch.expect(request, context, wanted, meter_of, is_cold=is_cold)
+            else:
+                self.fetch = SessionlessTemplate(services, request, context, wanted, meter_of, self.quota)
+        else:
+            partition = learnable_fetch(request, version, services)
             if partition is not None:
-                if fetch is None:
+                if not isinstance(fetch, FetchTemplates):
                     self.fetch = fetch = FetchTemplates()
-                max_bytes = most_bytes(self._peer, self._services, self.quota)
-                parked_fetches = self._services.parked_fetches
+                max_bytes = most_bytes(self._peer, services, self.quota)
+                parked_fetches = services.parked_fetches
                 fetch.learn(frame, request, version, partition, max_bytes, meter_of, parked_fetches, self.quota)
 
     @property
@@ -293,6 +308,10 @@ def learn(
         hot_path.learn_fetch(frame, cast("FetchRequest", request), context, answer, meter_of)
     if peer.hot_path is not hot_path and not hot_path.is_empty:
         peer.hot_path = hot_path
+
+
+def _names_several(request: FetchRequest) -> bool:
+    return len(request.topics) > 1 or (bool(request.topics) and len(request.topics[0].partitions) > 1)
 
 
 def _learnable_partition(request: ProduceRequest, version: int, services: ApiServices) -> Partition | None:

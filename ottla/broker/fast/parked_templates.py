@@ -1,4 +1,4 @@
-"""A Fetch that waits and is answered from its template: one without a session, or one in a session.
+"""A Fetch that waits and is answered from its template: one of one partition without a session, or any other.
 
 Those that wait for the same records share what was read. Without a session, and where their clients speak the same
 version, they share all of the answer but its correlation id. What a template may not answer goes on by the slow path,
@@ -22,7 +22,7 @@ from ottla.protocol.errors import KafkaError
 if TYPE_CHECKING:
     from ottla.broker.context import ApiServices, Context
     from ottla.broker.fast.fetch_template import FetchTemplate
-    from ottla.broker.fast.session_answer import Found, News
+    from ottla.broker.fast.partitions_answer import Found, News
     from ottla.broker.fetch.fetch_sessions import FetchSession
     from ottla.broker.fetch.parked_fetches import Deadlines, Tail
     from ottla.broker.peer import Peer
@@ -226,10 +226,10 @@ class ParkedPlainFetch(ParkedFetch):
             owner.parked_answered(self, answer)
 
 
-class WaitingSession(Protocol):
-    """The template of a session (`session_template.py`), as a Fetch that waits in it needs it."""
+class WaitingPartitions(Protocol):
+    """A template of several partitions (`partitions_template.py`), as a Fetch that waits needs it."""
 
-    session: FetchSession
+    session: FetchSession | None
     quota: TemplateQuota | None
     min_bytes: int
     deadlines: Deadlines
@@ -239,24 +239,24 @@ class WaitingSession(Protocol):
         """What is new in these partitions; None where the slow path has to say it."""
 
     def encode(self, news: list[News], correlation_id: bytes, started_ns: int) -> list[Buffer]:
-        """The frame that reports it; the session counts it as sent from now on."""
+        """The frame that reports it; a session counts it as sent from now on."""
 
 
-class ParkedSessionFetch(ParkedFetch):
-    """A Fetch in a session, which has moved on to its next epoch when it was parked.
+class ParkedPartitionsFetch(ParkedFetch):
+    """A Fetch that may name several partitions. A session has moved on to its next epoch when it was parked.
 
-    `targets` are the session's as they were then; `changed` those of which there is something to say already.
+    `targets` are the partitions that it asked for, in a session as they were then; `changed` those of which there is
+    something to say already.
     """
 
     __slots__ = (
-        *("_changed", "_changes", "_correlation_id", "_epoch", "_frame", "_slow_path", "_started_ns", "_tails"),
-        "_targets",
-        "_template",
+        *("_changed", "_changes", "_correlation_id", "_epoch", "_frame", "_session", "_slow_path", "_started_ns"),
+        *("_tails", "_targets", "_template"),
     )
 
     def __init__(
         self,
-        template: WaitingSession,
+        template: WaitingPartitions,
         slow_path: SlowPath,
         stamp: int,
         frame: bytes,
@@ -266,13 +266,14 @@ class ParkedSessionFetch(ParkedFetch):
         started_ns: int,
     ) -> None:
         super().__init__(template.deadlines, stamp)
-        session = template.session
         self._template = template
         self._slow_path = slow_path
         self._frame = frame
         self._correlation_id = correlation_id
-        self._epoch = session.epoch
-        self._changes = session.changes
+        self._session = session = template.session
+        self._epoch = self._changes = 0
+        if session is not None:
+            self._epoch, self._changes = session.epoch, session.changes
         self._targets = targets
         self._tails = tails = template.tails
         self._changed: dict[object, None] = dict.fromkeys(changed)
@@ -300,15 +301,15 @@ class ParkedSessionFetch(ParkedFetch):
     def fall_back(self) -> None:
         """Let the slow path read and wait."""
         deadline_ms = self.end_wait()
-        targets, session = self._targets, self._template.session
+        targets, session = self._targets, self._session
         self._slow_path.go_on(
             self, self._frame, self._started_ns, deadline_ms, lambda request, version: targets, session
         )
 
     def _answer(self, reads: SharedReads | None, *, is_due: bool) -> None:
         template, changed = self._template, self._changed
-        session = template.session
-        if session.epoch != self._epoch or session.changes != self._changes:
+        session = self._session
+        if session is not None and (session.epoch != self._epoch or session.changes != self._changes):
             self.fall_back()  # somebody else goes on in it
             return
         targets = self._targets if len(changed) == len(self._targets) else [t for t in self._targets if t in changed]

@@ -13,7 +13,7 @@ from kit.transport import feed
 from ottla.broker.fast.fetch_templates import FetchTemplates
 from ottla.broker.net.connection import READS_ALONE
 from ottla.broker.node import Node
-from ottla.protocol.api.fetch import FetchRequest
+from ottla.protocol.api.fetch import FetchRequest, FetchResponse
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.headers import encode_request_header
 from ottla.protocol.message import encode
@@ -143,7 +143,7 @@ def test_a_new_leader_epoch_and_a_deleted_topic_end_the_template(node: Node, fas
     assert code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_what_has_a_session_two_partitions_or_a_fetched_epoch_is_not_remembered(node: Node) -> None:
+def test_what_has_a_session_or_an_epoch_that_is_not_the_latest_is_not_remembered(node: Node) -> None:
     fill(node)
     for number, wanted in enumerate(
         (
@@ -156,7 +156,7 @@ def test_what_has_a_session_two_partitions_or_a_fetched_epoch_is_not_remembered(
         client.ask(wanted, 12)
         assert fetch_templates(client) is None, number
     wanted = request(node, 0, 12)
-    wanted.topics[0].partitions[0].last_fetched_epoch = 0
+    wanted.topics[0].partitions[0].last_fetched_epoch = 1
     client = Exchange(node)
     client.ask(wanted, 12)
     assert fetch_templates(client) is None
@@ -268,3 +268,22 @@ def test_who_reads_on_in_several_partitions_is_answered_by_hints_and_as_without_
     go_on(3)
     monkeypatch.setattr(log_reader, "_find", None)  # the long look-up
     assert answers(3, 1 << 20, batch_bytes) == expected
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+@pytest.mark.parametrize("version", [12, 17])
+def test_a_replica_is_refused_each_time(version: int, partitions: int) -> None:
+    node, _, _ = start_node()
+    make_topic(node, TOPIC, 2)
+    fill(node)
+    client = Exchange(node)
+    asked = request(node, 0, version, partitions=partitions)
+    if version < 15:
+        asked.replica_id = 1
+    else:
+        asked.replica_state = FetchRequest.ReplicaState(replica_id=1)
+    for _ in range(3):
+        answer = client.ask(asked, version)
+        assert isinstance(answer, FetchResponse)
+        codes = {data.error_code for data in answer.responses[0].partitions}
+        assert codes == {ErrorCode.NOT_LEADER_OR_FOLLOWER}

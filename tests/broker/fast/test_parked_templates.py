@@ -14,7 +14,7 @@ from kit.session_consumer import SessionConsumer
 
 from ottla.broker.catalog.catalog import TopicResult
 from ottla.broker.fast.fetch_template import FetchTemplate
-from ottla.broker.fast.parked_templates import ParkedPlainFetch, ParkedSessionFetch
+from ottla.broker.fast.parked_templates import ParkedPartitionsFetch, ParkedPlainFetch
 from ottla.broker.fetch.delayed_fetch import DelayedFetch
 from ottla.broker.fetch.parked_fetches import ParkedFetch, Tail
 from ottla.broker.net.connection import READS_ALONE
@@ -322,7 +322,7 @@ def test_in_a_session_only_what_has_changed_is_looked_at_again() -> None:
         broker.put(1)
         consumer.take()
     consumer.fetch()
-    assert isinstance(in_flight(consumer.exchange), ParkedSessionFetch)
+    assert isinstance(in_flight(consumer.exchange), ParkedPartitionsFetch)
     original, reads = LogReader.read_on, []
 
     def read(self: LogReader, *arguments: Any) -> Any:
@@ -349,7 +349,7 @@ def test_in_a_session_a_fetch_waits_for_its_minimum_over_all_partitions() -> Non
         broker.put(size=500)
         consumer.take()
     consumer.fetch()
-    assert isinstance(in_flight(consumer.exchange), ParkedSessionFetch)
+    assert isinstance(in_flight(consumer.exchange), ParkedPartitionsFetch)
     with patch.object(DelayedFetch, "park") as slow:
         broker.put(1, size=200)
         consumer.take()
@@ -378,7 +378,7 @@ def test_those_in_a_session_and_those_without_one_share_what_is_read() -> None:
     client.ask(asking(2, max_wait_ms=0), VERSION)
     park(broker.node, client, 2)
     consumer.fetch()
-    assert isinstance(in_flight(consumer.exchange), ParkedSessionFetch)
+    assert isinstance(in_flight(consumer.exchange), ParkedPartitionsFetch)
     original, reads = Partition.read_on, []
 
     def read(self: Partition, *arguments: Any) -> Any:

@@ -17,7 +17,7 @@ from kit.nodes import partition_of, pass_time, start_node
 from kit.session_consumer import MAX_WAIT_MS, SessionConsumer
 
 from ottla.broker.catalog.catalog import NewTopic, TopicResult
-from ottla.broker.fast.session_template import MOST_PARTITIONS, SessionTemplate
+from ottla.broker.fast.session_template import SessionTemplate
 from ottla.broker.fetch.fetch_sessions import EVICTABLE_AFTER_MS, FetchTarget
 from ottla.broker.node import Node
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
@@ -241,7 +241,7 @@ def played(seed: int, version: int, steps: list[str], *, by_templates: bool) -> 
 @settings(max_examples=examples(60), deadline=None)
 @given(
     seed=st.integers(0, 1 << 16),
-    version=st.integers(12, 18),
+    version=st.integers(7, 18),
     steps=st.lists(st.sampled_from(OFTEN * 4 + STEPS), min_size=5, max_size=60),
 )
 def test_both_ways_answer_alike_and_leave_the_same_behind(seed: int, version: int, steps: list[str]) -> None:
@@ -290,7 +290,7 @@ def reader(node: Node, *keys: tuple[str, int], version: int = 18, batches: int =
     return consumer
 
 
-@pytest.mark.parametrize("version", range(13, 19))
+@pytest.mark.parametrize("version", range(7, 19))
 @pytest.mark.parametrize("keys", [[(TOPIC, 1)], [(TOPIC, 0), (TOPIC, 2), (OTHER, 0)]])
 def test_who_reads_on_in_a_session_is_answered_by_templates_from_the_third_request_on(
     node: Node, ways: list[bool], keys: list[tuple[str, int]], version: int
@@ -337,14 +337,11 @@ def test_where_one_partition_has_records_the_others_need_not_be_named(node: Node
     assert ways == [True, True, True]  # the first names both, those behind it the one
 
 
-def test_what_names_topics_by_name_is_not_remembered(node: Node) -> None:
-    consumer = reader(node, (TOPIC, 0), version=12)
-    consumer.fetch()
-    assert fetch_templates(consumer.exchange) is None
-
-
-def test_a_session_of_many_partitions_takes_the_slow_path(node: Node, ways: list[bool]) -> None:
-    count = MOST_PARTITIONS + 1
+def test_a_session_of_many_partitions_takes_the_slow_path(
+    node: Node, ways: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ottla.broker.fast.session_template.MOST_PARTITIONS", 4)
+    count = 5
     make_topic(node, "wide", count)
     consumer = reader(node, ("wide", 0))
     consumer.positions |= {("wide", index): 0 for index in range(1, count)}

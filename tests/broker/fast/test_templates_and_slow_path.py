@@ -32,8 +32,10 @@ from ottla.broker.fast.fetch_template import FetchTemplate
 from ottla.broker.fast.fetch_templates import FetchTemplates
 from ottla.broker.fast.hot_path import HotPath
 from ottla.broker.fast.parked_templates import ParkedPlainFetch
+from ottla.broker.fast.partitions_template import PartitionsTemplate
 from ottla.broker.fast.produce_templates import ProduceTemplates
 from ottla.broker.fast.session_template import SessionTemplate
+from ottla.broker.fast.sessionless_template import SessionlessTemplate
 from ottla.broker.fetch.parked_fetches import Deadlines, ParkedFetch, ParkedFetches, SharedReads, Tail
 from ottla.broker.principal import Principal
 from ottla.broker.runtime.validity import Validity
@@ -53,7 +55,7 @@ CONFIGS = (
     ("compression.type", ("producer", "zstd")),
     ("ottla.acks.all", ("sync", "page-cache")),
 )
-KINDS = (ProduceTemplates, FetchTemplates, SessionTemplate)
+KINDS = (ProduceTemplates, FetchTemplates, SessionTemplate, SessionlessTemplate)
 WAITS_MS = (0, 100, 700)
 QUOTAS = ("producer_byte_rate", "consumer_byte_rate", "request_percentage")
 RATES = (20, 300, 2_000, 1e9)
@@ -73,16 +75,23 @@ class History:
         self.node, _, self.clock = start_node(ottla_acks_all=self.acks_all)
         make_topic(self.node, TOPIC, PARTITIONS)
         self.clients = [Exchange(self.node) for _ in range(2)]
-        self.consumers = [SessionConsumer(self.node, version) for version in (13, 18)]
+        self.consumers = [SessionConsumer(self.node, version) for version in (self.random.randint(7, 12), 13, 18)]
         for consumer in self.consumers:
             consumer.limits["max_wait_ms"] = self.random.choice(WAITS_MS)
             consumer.limits["min_bytes"] = self.random.choice((1, 1, 300))
             consumer.positions = {(TOPIC, index): 0 for index in range(PARTITIONS)}
+            consumer.last_fetched_epoch = self.random.choice((-1, 0))
         # A client repeats itself: so its requests have templates.
         self.produces = [(self.random.randint(3, 13), self.random.choice((-1, 1))) for _ in self.clients]
         self.fetches = [(self.random.randint(4, 18), self.random.choice((0, 1))) for _ in self.clients]
         self.waits = [(self.random.choice(WAITS_MS), self.random.choice((0, 1, 1, 300))) for _ in self.clients]
         self.offsets = [0, 0]
+        # One client that asks for both partitions at once.
+        self.both = Exchange(self.node)
+        self.both_asked = self.random.randint(4, 18), self.random.choice((0, 1))
+        self.both_limits = self.random.choice(WAITS_MS), self.random.choice((0, 1, 1, 300))
+        self.both_offsets = [0, 0]
+        self.last_fetched_epoch = -1
         self.producers = 0
         self.last_id = UUID(int=1)
         self.has_quotas = self.seed % 2 == 1
@@ -105,7 +114,7 @@ class History:
 
     def take(self, step: str) -> None:
         self.node.settle()
-        for client in self.clients:
+        for client in (*self.clients, self.both):
             self.answers.append((step, bytes(client.transport.written)))
             client.transport.written.clear()
         for consumer in self.consumers:
@@ -134,19 +143,65 @@ class History:
             TOPIC, self.offsets[number], isolation_level=level, max_wait_ms=max_wait_ms, min_bytes=min_bytes
         )
         asked = request.topics[0].partitions[0]
+        asked.last_fetched_epoch = self.last_fetched_epoch if version >= 12 else -1
         request.topics[0].topic_id = self.topic_id()
         # Where a read is cut short depends on the reads before; those that wait are more on the slow path.
         asked.partition, asked.partition_max_bytes = number, 1 << 20 if max_wait_ms else 1000
         self.clients[number].send(request, version)
         self.node.settle()
 
+    def do_fetch_both(self) -> None:
+        """Without a session all is named each time: in any order, one of them left out at times."""
+        (version, level), (max_wait_ms, min_bytes) = self.both_asked, self.both_limits
+        named = self.random.choice(((0, 1), (0, 1), (1, 0), (1, 0), (0,), (1,)))
+        wanted = [
+            FetchRequest.FetchPartition(
+                partition=index,
+                fetch_offset=self.both_offsets[index],
+                last_fetched_epoch=self.last_fetched_epoch if version >= 12 else -1,
+                partition_max_bytes=1 << 20,
+            )
+            for index in named
+        ]
+        topic_id, entries = self.topic_id(), [wanted]
+        if self.random.random() < 0.2:
+            entries = [[each] for each in wanted]  # the topic named twice
+        topics = [FetchRequest.FetchTopic(topic=TOPIC, topic_id=topic_id, partitions=entry) for entry in entries]
+        request = FetchRequest(
+            max_wait_ms=max_wait_ms, min_bytes=min_bytes, isolation_level=level, session_epoch=-1, topics=topics
+        )
+        self.both.send(request, version)
+        self.node.settle()
+
+    def do_seek_both(self) -> None:
+        index = self.random.randrange(PARTITIONS)
+        end = partition_of(self.node, TOPIC, index).log.log_end_offset
+        self.both_offsets[index] = self.random.choice((0, self.random.randint(0, end), end + 5))
+
+    def do_fetch_on_from_an_epoch(self) -> None:
+        """Clients say by which leader epoch the last records came to them."""
+        self.last_fetched_epoch = self.random.choice((-1, 0, 0, 1))
+        for consumer in self.consumers:
+            consumer.last_fetched_epoch = self.random.choice((-1, 0, 0, 1))
+
+    def do_change_both(self) -> None:
+        """Another isolation level, or another client."""
+        if self.random.random() < 0.5:
+            self.both_asked = self.both_asked[0], self.random.choice((0, 1))
+            return
+        self.take("before a client left")
+        self.both.connection.connection_lost(None)
+        self.both = Exchange(self.node)
+
     def do_wait_at_the_end(self) -> None:
         """Most clients do: what they ask for next is what comes next."""
         for number in range(len(self.clients)):
             partition = partition_of(self.node, TOPIC, number)
-            level = self.fetches[number][1]
+            level, both_level = self.fetches[number][1], self.both_asked[1]
             self.offsets[number] = partition.last_stable_offset if level else partition.high_watermark
+            self.both_offsets[number] = partition.last_stable_offset if both_level else partition.high_watermark
         self.do_fetch()
+        self.do_fetch_both()
         self.do_fetch_in_session()
 
     def do_leave(self) -> None:
@@ -249,7 +304,7 @@ class History:
 
 STEPS = [name.removeprefix("do_") for name in dir(History) if name.startswith("do_")]
 OFTEN = [
-    *("produce", "produce", "fetch", "fetch", "fetch_in_session", "fetch_in_session"),
+    *("produce", "produce", "fetch", "fetch", "fetch_both", "fetch_both", "fetch_in_session", "fetch_in_session"),
     *("wait_at_the_end", "wait_at_the_end", "open_transaction", "end_transaction"),
 ]
 
@@ -297,9 +352,10 @@ def test_templates_and_the_slow_path_answer_alike(seed: int, steps: list[str]) -
 
 def test_the_sequences_are_answered_from_templates_of_each_kind() -> None:
     hits: Counter[str] = Counter()
-    for seed in range(10):
+    for seed in range(20):
         answers_of(seed, steps_of(seed), by_templates=True, hits=hits)
-    assert set(hits) == {*(kind.__name__ for kind in KINDS), "FetchTemplates parks", "SessionTemplate parks"}
+    parking = {f"{kind.__name__} parks" for kind in KINDS if hasattr(kind, "park")}
+    assert set(hits) == {*(kind.__name__ for kind in KINDS), *parking}
     assert min(hits.values()) > 10, hits
     before = sum(hits.values())
     answers_of(0, steps_of(0), by_templates=False, hits=hits)
@@ -448,16 +504,42 @@ def session_not_moved_on_when_it_parks() -> Iterator[None]:
 
 @contextmanager
 def session_news_not_counted_as_sent() -> Iterator[None]:
-    encode = SessionTemplate.encode
+    encode = PartitionsTemplate.encode
 
-    def faulty(self: SessionTemplate, news: Any, *rest: Any) -> Any:
+    def faulty(self: PartitionsTemplate, news: Any, *rest: Any) -> Any:
         sent = [(each[0].sent_high_watermark, each[0].sent_log_start_offset) for each in news]
         answer = encode(self, news, *rest)
         for each, before in zip(news, sent, strict=True):
             each[0].sent_high_watermark, each[0].sent_log_start_offset = before
         return answer
 
-    with patch.object(SessionTemplate, "encode", faulty):
+    with patch.object(PartitionsTemplate, "encode", faulty):
+        yield
+
+
+@contextmanager
+def offsets_of_several_not_taken() -> Iterator[None]:
+    take = SessionlessTemplate.take
+
+    def faulty(self: SessionlessTemplate, *arguments: Any) -> Any:
+        taken = take(self, *arguments)
+        if taken is not None:
+            next(iter(taken[1])).fetch_offset = 0
+        return taken
+
+    with patch.object(SessionlessTemplate, "take", faulty):
+        yield
+
+
+@contextmanager
+def several_in_another_order() -> Iterator[None]:
+    take = SessionlessTemplate.take
+
+    def faulty(self: SessionlessTemplate, *arguments: Any) -> Any:
+        taken = take(self, *arguments)
+        return taken if taken is None else (taken[0], sorted(taken[1], key=lambda target: target.partition))
+
+    with patch.object(SessionlessTemplate, "take", faulty):
         yield
 
 
@@ -500,6 +582,8 @@ def answers_longer_than_a_quota_lets_pass() -> Iterator[None]:
         reads_shared_beyond_their_limits,
         session_not_moved_on_when_it_parks,
         session_news_not_counted_as_sent,
+        offsets_of_several_not_taken,
+        several_in_another_order,
         no_time_is_left_on_the_slow_path,
         stamp_not_changed,
         last_stable_offset_forgotten,
