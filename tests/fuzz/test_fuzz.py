@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from kit.fuzz.choices import BytesRandom
 from kit.fuzz.run import execute
 
-CASES = {"framing": 8, "logins": 8, "requests": 16, "batches": 12, "files": 24}
-SEEDS = {"framing": 6, "logins": 10, "requests": 12, "batches": 8, "files": 20}
+CASES = {"framing": 8, "logins": 8, "tls": 6, "requests": 16, "batches": 12, "files": 24}
+SEEDS = {"framing": 6, "logins": 10, "tls": 8, "requests": 12, "batches": 8, "files": 20}
 
 
 @pytest.mark.parametrize("kind", SEEDS)

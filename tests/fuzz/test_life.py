@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import random
+import struct
 
 import pytest
 from kit.fuzz import logins
-from kit.fuzz.life import Life
+from kit.fuzz.life import Life, Step
+from kit.fuzz.tls import FIRST_TLS_LINE, TlsLife
 from kit.fuzz.watch import Finding
 
+from ottla.broker.net.connections import Connections
+from ottla.broker.net.tls_layer import TlsLayer
 from ottla.broker.requests import authenticating
 from ottla.broker.runtime.disk import GroupSyncer, QueuedSyncer
 from ottla.broker.runtime.threads import NoThread
 from ottla.broker.security.sasl import plain
+from ottla.protocol.api.api_versions import ApiVersionsRequest
+from ottla.protocol.headers import encode_request_header
+from ottla.protocol.message import encode
 
 
 def test_who_waits_for_a_sync_that_finds_no_thread_is_answered() -> None:
@@ -54,3 +61,48 @@ def test_a_request_that_is_served_before_a_login_is_a_finding(monkeypatch: pytes
 def test_a_login_without_its_password_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plain.PlainUsers, "is_right", lambda *_: True)
     logins_find("has logged in")
+
+
+def tls_finds(promise: str, steps: list[Step]) -> None:
+    """A life of these steps says that this is broken."""
+    with pytest.raises(Finding, match=promise), TlsLife(with_kio=False) as life:
+        life.live(steps)
+
+
+SHAKE: Step = {"line": FIRST_TLS_LINE, "tls": "shake"}
+
+
+def test_what_the_layer_of_tls_raises_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise KeyError("broken on purpose")
+
+    monkeypatch.setattr(TlsLayer, "_flush", broken)
+    tls_finds("raised to the loop: KeyError", [SHAKE])
+
+
+def test_a_handshake_that_is_not_ended_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Connections, "sweep", lambda _: None)
+    tls_finds("a handshake that does not end is not ended", [SHAKE])
+
+
+def test_a_changed_record_that_ends_nothing_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TlsLayer, "_decipher", lambda _: None)
+    flipped: Step = {"line": FIRST_TLS_LINE, "tls": "talk", "send": b"\0" * 20, "how": "flip", "at": 80}
+    tls_finds("a record that was changed", [flipped])
+
+
+@pytest.mark.parametrize("version", ["1.3", "1.2"])
+@pytest.mark.parametrize("how", ["whole", "bytes"])
+def test_a_client_of_tls_whose_records_are_left_alone_is_answered(version: str, how: str) -> None:
+    line = FIRST_TLS_LINE + (version == "1.2")
+    with TlsLife() as life:
+        for what in ("keys", "talk", "talk"):
+            step: Step = {"line": line, "tls": what, "send": api_versions(), "how": how, "at": 3}  # type: ignore[typeddict-item]
+            answers = life.step(step)
+        assert len(answers) == 1
+        assert life.client(line).tls.version() == f"TLSv{version}"
+
+
+def api_versions() -> bytes:
+    body = encode_request_header(ApiVersionsRequest.message_key, 0, 1, "t") + encode(ApiVersionsRequest(), 0)
+    return struct.pack(">i", len(body)) + body

@@ -110,6 +110,8 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
         self._has_told = False
         """Whether the connection was asked to write no more."""
         self._is_closing = False
+        self._has_failed = False
+        """Whether it understands nothing more: what still comes, until the turn and the connection end, is not kept."""
         self._is_planned = False
 
     # -- a protocol, to the socket's transport ------------------------------------------------------------------------
@@ -138,7 +140,7 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
 
     def buffer_updated(self, nbytes: int) -> None:
         """`nbytes` of ciphertext came."""
-        if self._is_closing:
+        if self._is_closing or self._has_failed:
             return
         if not self._has_begun:
             self._has_begun = True
@@ -191,6 +193,7 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
     def _fail(self, failure: Failure) -> None:
         """The client gets no further."""
         connection = self.connection
+        self._has_failed = True
         if connection.pipeline.closing is None:
             self._logins.failed(connection.peer, TLS, failure.word)
             connection.pipeline.close(failure.sentence)
@@ -221,6 +224,7 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
             connection.eof_received()
             self.close()
         except ssl.SSLError as error:
+            self._has_failed = True
             connection.pipeline.close(f"TLS: {_describe(error).sentence}")
         if self._outgoing.pending:
             self._flush()
@@ -315,6 +319,11 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
         """What waits, enciphered or not."""
         transport = self._transport
         return self._backlog_bytes + (0 if transport is None else transport.get_write_buffer_size())
+
+    @property
+    def ciphertext_bytes(self) -> int:
+        """What is kept: read and not deciphered, or made and not sent."""
+        return self._incoming.pending + self._outgoing.pending
 
     def can_write_eof(self) -> bool:
         """TLS ends both ways at once."""

@@ -16,8 +16,8 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from kit.fuzz import files
-from kit.fuzz.life import Cost, Life, Step
+from kit.fuzz import files, tls
+from kit.fuzz.life import Cost, Step
 
 FOLDER = Path(__file__).resolve().parents[2] / "fuzz" / "corpus"
 HEX_BYTES = 200
@@ -38,7 +38,7 @@ def replay(path: Path) -> Cost:
     for step in case["steps"]:
         if "send" in step:
             step["send"] = _unpacked(step["send"])
-    with Life() as life:
+    with tls.life_of(steps) as life:
         life.live(steps)
     return life.cost
 

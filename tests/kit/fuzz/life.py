@@ -95,7 +95,7 @@ _FRONT = struct.Struct(">hhi")
 
 
 class Step(TypedDict, total=False):
-    """One thing that happens; exactly one key besides `line`."""
+    """One thing that happens; exactly one key besides `line`, but for those of TLS."""
 
     line: int
     send: bytes
@@ -106,6 +106,10 @@ class Step(TypedDict, total=False):
     restart: Literal["stop", "kill"]
     clean: bool
     """Every compacted log is cleaned."""
+    tls: Literal["shake", "talk", "raw", "keys", "renegotiate", "goodbye"]
+    """What a client of TLS does (`tls.py`), with `send`; `how` its records are changed on the way, `at` where."""
+    how: str
+    at: int
     threads: bool
     """Whether syncs find a thread from now on, until the next start; where they do not, the witness is answered."""
 

@@ -14,15 +14,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from kit.fuzz import batches, files, framing, logins, requests
+from kit.fuzz import batches, files, framing, logins, requests, tls
 from kit.fuzz.corpus import edits_to_json, steps_to_json
 from kit.fuzz.life import Cost, Life, Step
 from kit.fuzz.watch import Finding
 
-KINDS = ("framing", "logins", "requests", "batches", "files")
+KINDS = ("framing", "logins", "tls", "requests", "batches", "files")
 LIVES: dict[str, Callable[[random.Random, Life], int]] = {
     "framing": framing.live,
     "logins": logins.live,
+    "tls": tls.live,
     "requests": requests.live,
     "batches": batches.live,
 }
@@ -53,7 +54,8 @@ def execute(kind: str, chance: random.Random, *, name: str, is_timed: bool = Fal
     if kind == "files":
         return _execute_files(chance, name, shrinks)
     reported = Outcome()
-    life = Life(with_kio=chance.random() < 0.5)
+    with_kio = chance.random() < 0.5
+    life = tls.TlsLife(with_kio=with_kio) if kind == "tls" else Life(with_kio=with_kio)
     try:
         with life:
             reported.executions = LIVES[kind](chance, life)
@@ -103,7 +105,7 @@ def _problem_of_files(ending: str, edits: files.Edits) -> tuple[str, files.Looke
 
 
 def _problem_of_steps(steps: list[Step]) -> str:
-    life = Life(with_kio=True)
+    life = tls.life_of(steps)
     try:
         with life:
             for step in steps:
