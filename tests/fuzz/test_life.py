@@ -17,6 +17,7 @@ from ottla.broker.requests import authenticating
 from ottla.broker.runtime.disk import GroupSyncer, QueuedSyncer
 from ottla.broker.runtime.threads import NoThread
 from ottla.broker.security.sasl import plain
+from ottla.broker.security.sasl.oauthbearer import OAuthBearerServer
 from ottla.protocol.api.api_versions import ApiVersionsRequest
 from ottla.protocol.headers import encode_request_header
 from ottla.protocol.message import encode
@@ -106,3 +107,8 @@ def test_a_client_of_tls_whose_records_are_left_alone_is_answered(version: str, 
 def api_versions() -> bytes:
     body = encode_request_header(ApiVersionsRequest.message_key, 0, 1, "t") + encode(ApiVersionsRequest(), 0)
     return struct.pack(">i", len(body)) + body
+
+
+def test_a_login_by_a_token_that_is_not_verified_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OAuthBearerServer, "_claims", lambda *_: ("dora", 1e12))
+    logins_find("dora has logged in")

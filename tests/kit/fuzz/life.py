@@ -17,12 +17,13 @@ offsets.
 
 from __future__ import annotations
 
+import re
 import struct
 import time
 import tracemalloc
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypedDict
+from typing import Any, Final, Literal, TypedDict
 
 from kit.clock import ManualClock
 from kit.exchange import batch, fetch_request, make_topic, produce_request
@@ -31,6 +32,7 @@ from kit.fuzz.watch import Finding, Watch, describe, error_codes
 from kit.kio_messages import kio_class, kio_message
 from kit.nodes import pass_time, start_node
 from kit.simulated_files import SimulatedFiles
+from kit.tokens import Issuer, jwks_url
 from kit.transport import FakeTransport, feed
 
 from ottla.broker.net.connection import Connection
@@ -62,16 +64,20 @@ CONFIG: dict[str, object] = {
 }
 SASL: dict[str, object] = {
     "listeners": "PLAINTEXT://127.0.0.1:9092,SASL_PLAINTEXT://127.0.0.1:9093",
-    "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+    "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
     "sasl.jaas.config": 'PlainLoginModule required user_alice="a secret";',
     "connections.max.reauth.ms": 60_000,
 }
+TOKENS_ISSUER: Final = Issuer("fuzz", "EdDSA", private_bytes=b"k" * 32)
+TOKEN_USER = "dora"
 FIRST_SASL_LINE = 100
 """Lines from this number on come in by the listener with SASL."""
-SCRAM_USER, SALTED_PASSWORD = "carol", b"s" * 32
+SCRAM_USER = "carol"
+SALTED_PASSWORDS = {"SCRAM-SHA-256": b"s" * 32, "SCRAM-SHA-512": b"s" * 64}
 BEFORE_LOGIN = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 PASSWORD = b"a secret"
-USERS = frozenset({"ANONYMOUS", "alice", SCRAM_USER})
+USERS = frozenset({"ANONYMOUS", "alice", SCRAM_USER, TOKEN_USER})
+_TOKEN = re.compile(rb"Bearer ([\w.=-]+)", re.IGNORECASE)
 TOPICS: dict[str, dict[str, object]] = {
     "plain": {"partitions": 2},
     "compacted": {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0.01", "segment_bytes": "1024"},
@@ -135,6 +141,8 @@ class Line:
     must_log_in: bool = False
     has_sent_password: bool = False
     """That of alice, who logs in by PLAIN."""
+    has_sent_token: bool = False
+    """A token of TOKENS_ISSUER, of whatever time."""
     newest: bytes = b""
     """The end of what was sent, in which a password may begin."""
     has_bare_tokens: bool = False
@@ -152,7 +160,8 @@ class Life:
         self.answers = 0
         self.steps: list[Step] = []
         self._with_kio = with_kio
-        self._config = CONFIG | SASL | (config or {})
+        tokens = {"sasl.oauthbearer.jwks.endpoint.url": jwks_url(TOKENS_ISSUER)}
+        self._config = CONFIG | SASL | tokens | (config or {})
         self.node: Node
         self._lines: dict[int | str, Line] = {}
         self._ended: list[Line] = []
@@ -162,14 +171,16 @@ class Life:
     def __enter__(self) -> Life:
         self.watch.__enter__()
         try:
-            self._start()
+            self.start_broker()
             for name, options in TOPICS.items():
                 rest = dict(options)
                 make_topic(self.node, name, int(str(rest.pop("partitions", 1))), **{k: str(v) for k, v in rest.items()})
             self.ask(produce_request(WITNESS, batch(value=b"I was here")), 8)
             self.ask(FindCoordinatorRequest(key=WITNESS, key_type=0), 1)  # makes __consumer_offsets
             pass_time(self.node, self.clock, 1_000)
-            self.ask(_user(), 0)
+            for mechanism, salted_password in enumerate(SALTED_PASSWORDS.values(), 1):
+                made = self.ask(_user(mechanism, salted_password), 0)
+                assert made.results[0].error_code == 0, made
             committed = self.ask(_commit_of_the_witness(), 7)
             assert committed.topics[0].partitions[0].error_code == 0, committed
             self.watch.check()
@@ -198,7 +209,7 @@ class Life:
             tracemalloc.start()
         started = time.thread_time()
         try:
-            self._do(step)
+            self.do(step)
             self.node.settle()
         except Finding:
             raise
@@ -218,7 +229,8 @@ class Life:
         self.check_refusals(reported, before)
         return [response for _, response in reported]
 
-    def _do(self, step: Step) -> None:
+    def do(self, step: Step) -> None:
+        """What happens in a step."""
         if "send" in step:
             line = self._line(step.get("line", 0))
             self._note_asked(line, step["send"])
@@ -229,7 +241,7 @@ class Life:
                     each.connection.connection_lost(None)
                     self._ended.append(self._lines.pop(number))
         elif step.get("drop"):
-            self._drop(step.get("line", 0))
+            self.drop_line(step.get("line", 0))
         elif "wait_ms" in step:
             pass_time(self.node, self.clock, step["wait_ms"])
         elif step.get("clean"):
@@ -274,7 +286,8 @@ class Life:
             line = self._lines[number] = Line(transport, connection, must_log_in=must_log_in)
         return line
 
-    def _drop(self, number: int | str) -> None:
+    def drop_line(self, number: int | str) -> None:
+        """A client goes away."""
         line = self._lines.pop(number, None)
         if line is not None:
             line.transport.closed = True
@@ -291,6 +304,8 @@ class Life:
         line.newest = (line.newest + data)[-len(PASSWORD) :]
         stream = line.stream
         stream += data
+        if line.must_log_in and not line.has_sent_token:
+            line.has_sent_token = any(map(TOKENS_ISSUER.has_signed, _TOKEN.findall(stream)))
         while len(stream) >= 4:
             (length,) = struct.unpack_from(">i", stream)
             if not 0 < length <= MOST_FRAME_BYTES:
@@ -312,7 +327,11 @@ class Life:
             written = memoryview(bytes(line.transport.written))
             line.transport.written.clear()
             user = line.connection.peer.principal.name
-            if line.must_log_in and (user not in USERS or (user == "alice" and not line.has_sent_password)):
+            if line.must_log_in and (
+                user not in USERS
+                or (user == "alice" and not line.has_sent_password)
+                or (user == TOKEN_USER and not line.has_sent_token)
+            ):
                 raise Finding(f"{user} has logged in")
             if line.has_bare_tokens:
                 continue
@@ -374,7 +393,8 @@ class Life:
 
     # -- the broker
 
-    def _start(self) -> None:
+    def start_broker(self) -> None:
+        """Begin another life of the broker, on the files that are there."""
         self.node, _, _ = start_node(
             self.files, self.clock, **{key.replace(".", "_"): v for key, v in self._config.items()}
         )
@@ -384,14 +404,14 @@ class Life:
     def _restart(self, how: str) -> None:
         before = self._topics()
         for number in list(self._lines):
-            self._drop(number)
+            self.drop_line(number)
         self.node.settle()
         if how == "stop":
             self.node.stop()
             self.files.kill()
         else:
             self.files = self.files.kill()
-        self._start()
+        self.start_broker()
         pass_time(self.node, self.clock, 1_000)
         if (after := self._topics()) != before:
             raise Finding(f"topics before and after a restart differ: {before} {after}")
@@ -441,9 +461,9 @@ def _commit_of_the_witness() -> OffsetCommitRequest:
     return OffsetCommitRequest(group_id=WITNESS, member_id="", topics=[topic])
 
 
-def _user() -> AlterUserScramCredentialsRequest:
+def _user(mechanism: int, salted_password: bytes) -> AlterUserScramCredentialsRequest:
     upsertion = AlterUserScramCredentialsRequest.ScramCredentialUpsertion(
-        name=SCRAM_USER, mechanism=1, iterations=4096, salt=b"salt", salted_password=SALTED_PASSWORD
+        name=SCRAM_USER, mechanism=mechanism, iterations=4096, salt=b"salt", salted_password=salted_password
     )
     return AlterUserScramCredentialsRequest(deletions=[], upsertions=[upsertion])
 

@@ -12,7 +12,7 @@ import struct
 from itertools import pairwise
 
 from kit.fuzz.framing import GARBAGE
-from kit.fuzz.life import FIRST_SASL_LINE, SALTED_PASSWORD, Life
+from kit.fuzz.life import FIRST_SASL_LINE, SALTED_PASSWORDS, TOKEN_USER, TOKENS_ISSUER, Life
 from kit.fuzz.requests import one_request
 from kit.fuzz.values import MessageMaker, mutate
 from kit.fuzz.vocabulary import Vocabulary
@@ -48,6 +48,7 @@ TOKENS: tuple[bytes, ...] = (
     b"\x01",
     b"",
 )
+OTHER_HEADS: tuple[bytes, ...] = (b'{"alg":"none"}', b'{"alg":"HS256"}', b"{}", b"[]", b"[" * 5000)
 AFTER = (ApiKey.METADATA, ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.DESCRIBE_CLUSTER)
 
 
@@ -62,8 +63,10 @@ def live(chance: random.Random, life: Life) -> int:
             life.step({"wait_ms": chance.choice((50, 100, 1_000, 31_000, 70_000))})
         elif what < 0.15:
             life.step({"line": line, "drop": True})
-        elif what < 0.55:
+        elif what < 0.45:
             sent += _log_in(chance, life, line, number)
+        elif what < 0.6:
+            sent += _log_in_by_token(chance, life, line, number)
         else:
             stream = b"".join(_frames(chance, maker, number))
             for piece in _pieces(chance, stream):
@@ -76,7 +79,7 @@ def live(chance: random.Random, life: Life) -> int:
 
 def _log_in(chance: random.Random, life: Life, line: int, number: int) -> int:
     """A login by SCRAM that is right, or almost."""
-    mechanism, version = "SCRAM-SHA-256", chance.choice((0, 1, 1, 1))
+    mechanism, version = chance.choice(list(SALTED_PASSWORDS)), chance.choice((0, 1, 1, 1))
     life.step({"line": line, "send": _frame(SaslHandshakeRequest(mechanism=mechanism), version, number)})
     first = b"n=carol,r=fuzz" if chance.random() < 0.8 else mutate(chance, b"n=carol,r=fuzz")
     life_answers = life.step({"line": line, "send": _token(b"n,," + first, version, number)})
@@ -86,14 +89,37 @@ def _log_in(chance: random.Random, life: Life, line: int, number: int) -> int:
     server_first = bytes(answers[0].auth_bytes)
     without_proof = b"c=" + base64.b64encode(b"n,,") + b"," + server_first.split(b",")[0]
     message = b",".join((first, server_first, without_proof))
-    stored_key = keys_of(mechanism, SALTED_PASSWORD).stored_key
+    salted = SALTED_PASSWORDS[mechanism]
+    stored_key = keys_of(mechanism, salted).stored_key
     signature = digest_of(mechanism, stored_key, message)
-    proof = bytes(a ^ b for a, b in zip(client_key(mechanism, SALTED_PASSWORD), signature, strict=True))
+    proof = bytes(a ^ b for a, b in zip(client_key(mechanism, salted), signature, strict=True))
     final = without_proof + b",p=" + base64.b64encode(proof)
     life.step(
         {"line": line, "send": _token(final if chance.random() < 0.6 else mutate(chance, final), version, number)}
     )
     life.step({"wait_ms": chance.choice((1, 100))})
+    return 3
+
+
+def _log_in_by_token(chance: random.Random, life: Life, line: int, number: int) -> int:
+    """A login by a token (OAUTHBEARER) that is right, or almost."""
+    version, now_s = chance.choice((0, 1, 1, 1)), life.clock.wall_ms() / 1000
+    lifetime_s = chance.choice((600, 600, 600, 5, -100, 1e12))
+    token = TOKENS_ISSUER.token(now_s, lifetime_s=lifetime_s, sub=TOKEN_USER).encode()
+    what = chance.random()
+    if what < 0.3:
+        token = mutate(chance, token)
+    elif what < 0.45:
+        head, content, signature = token.split(b".")
+        other = base64.urlsafe_b64encode(chance.choice(OTHER_HEADS))
+        parts = (other, content, b""), (other, content, signature), (head, other, signature), (head, content)
+        token = b".".join(chance.choice(parts))
+    life.step({"line": line, "send": _frame(SaslHandshakeRequest(mechanism="OAUTHBEARER"), version, number)})
+    message = b"n,,\x01auth=Bearer " + token + b"\x01\x01"
+    message = message if chance.random() < 0.8 else mutate(chance, message)
+    if message:
+        life.step({"line": line, "send": _token(message, version, number)})
+    life.step({"line": line, "send": _token(b"\x01", version, number)})
     return 3
 
 
