@@ -5,9 +5,9 @@ CPU time (all of its threads, the broker's not) and the time on the clock, from 
 and the making of the values come before. Runs of a round follow each other, so that a drift of the machine hits all;
 medians are printed. The broker is an Ottla with `ottla.acks.all=page-cache`, which leaves the processor to the client.
 
-The latency rows send one record at a time, without linger, and wait for its acknowledgement (acks=all). Broker and
-client have a processor each then: left to itself, the kernel puts them on one or on two, which changes a round trip
-more than the client does.
+The latency rows send one record at a time, without linger, and wait for its acknowledgement (acks=all); or wait for one
+record at the end of a log, from its send by a plain socket to the program's hands. Broker and client have a processor
+each then: left to itself, the kernel puts them on one or on two, which changes a round trip more than the client does.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ import json
 import os
 import platform
 import random
+import socket
 import statistics
+import struct
 import subprocess
 import sys
 import time
@@ -25,6 +27,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, NamedTuple
 
+import frames
 import servers
 from tabulate import tabulate
 
@@ -35,6 +38,8 @@ MANY = 10_000
 """How many values go into one call of `send_many`, or one Arrow array."""
 LATENCY_RECORDS = 3_000
 LATENCY_WARM_UP = 300
+FETCH_PAUSE_S = 0.001
+"""Before a record is sent to a consumer: its Fetch waits at the broker by then."""
 RUN_LIMIT_S = 600
 
 Run = Callable[[str, str, int], Any]
@@ -310,6 +315,96 @@ def latency_confluent(address: str, topic: str, records: int) -> Callable[[], li
     return lambda: timed(once, records)
 
 
+class PlainProducer:
+    """Sends records one by one over a socket of its own, which costs the process next to nothing."""
+
+    def __init__(self, address: str, topic: str) -> None:
+        from ottla import Producer
+
+        with Producer(address) as producer:
+            producer.send_and_wait(topic, b"the topic exists")
+        host, _, port = address.rpartition(":")
+        self._socket = socket.create_connection((host, int(port)))
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        batch, _ = frames.batch_of(VALUE_BYTES)
+        self._frame = frames.produce_exchange(topic, batch, -1).frame
+
+    def send(self) -> None:
+        self._socket.sendall(self._frame)
+
+    def await_answer(self) -> None:
+        (size,) = struct.unpack(">i", self._socket.recv(4, socket.MSG_WAITALL))
+        self._socket.recv(size, socket.MSG_WAITALL)
+
+
+def arrival_blocking(address: str, topic: str, records: int) -> Callable[[], list[float]]:
+    from ottla import Consumer
+
+    def run() -> list[float]:
+        producer = PlainProducer(address, topic)
+        with Consumer(address, auto_offset_reset="earliest") as consumer:
+            consumer.assign([(topic, 0)])
+            consumer.getone()
+            return arrivals(producer, consumer.getone, records)
+
+    return run
+
+
+def arrival_asyncio(address: str, topic: str, records: int) -> Callable[[], Awaitable[list[float]]]:
+    from ottla.client import Consumer
+
+    async def run() -> list[float]:
+        producer = await asyncio.to_thread(PlainProducer, address, topic)
+        found = []
+        async with Consumer(address, auto_offset_reset="earliest") as consumer:
+            consumer.assign([(topic, 0)])
+            await consumer.getone()
+            for _ in range(records):
+                await asyncio.sleep(FETCH_PAUSE_S)
+                began = time.perf_counter()
+                producer.send()
+                await consumer.getone()
+                found.append(time.perf_counter() - began)
+                producer.await_answer()
+        return found
+
+    return run
+
+
+def arrival_confluent(address: str, topic: str, records: int) -> Callable[[], list[float]]:
+    from confluent_kafka import Consumer, TopicPartition
+
+    def run() -> list[float]:
+        producer = PlainProducer(address, topic)
+        consumer = Consumer({"bootstrap.servers": address, "group.id": "bench", "enable.auto.commit": False})
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        while consumer.poll(1) is None:
+            pass
+
+        def once() -> None:
+            message = consumer.poll(1)
+            assert message is not None
+            assert message.error() is None
+
+        found = arrivals(producer, once, records)
+        consumer.close()
+        return found
+
+    return run
+
+
+def arrivals(producer: PlainProducer, receive: Callable[[], object], records: int) -> list[float]:
+    found = []
+    for _ in range(records):
+        time.sleep(FETCH_PAUSE_S)
+        began = time.perf_counter()
+        producer.send()
+        receive()
+        found.append(time.perf_counter() - began)
+        producer.await_answer()
+    return found
+
+
 def timed(once: Callable[[], object], records: int) -> list[float]:
     found = []
     for _ in range(records):
@@ -343,6 +438,11 @@ LATENCY: dict[str, Run] = {
     "latency, blocking": latency_blocking,
     "latency, asyncio": latency_asyncio,
 }
+ARRIVAL: dict[str, Run] = {
+    "confluent-kafka latency of poll": arrival_confluent,
+    "latency of getone, blocking": arrival_blocking,
+    "latency of getone, asyncio": arrival_asyncio,
+}
 """The first of each is what the others are compared with."""
 
 
@@ -350,7 +450,7 @@ def run_here(name: str, address: str, topic: str, records: int) -> None:
     """In the process of a run: measure it and print the result."""
     import uvloop
 
-    prepared = {**PRODUCE, **CONSUME, **LATENCY}[name](address, topic, records)
+    prepared = {**PRODUCE, **CONSUME, **LATENCY, **ARRIVAL}[name](address, topic, records)
     began, cpu_began = time.perf_counter(), time.process_time()
     result = uvloop.run(prepared()) if asyncio.iscoroutinefunction(prepared) else prepared()
     measured = Measured(time.process_time() - cpu_began, time.perf_counter() - began)
@@ -381,10 +481,11 @@ def compare(records: int, rounds: int, only: str) -> None:
                 (PRODUCE, "", records),
                 (CONSUME, "stored", records),
                 (LATENCY, "", LATENCY_RECORDS),
+                (ARRIVAL, "", LATENCY_RECORDS),
             ):
                 chosen = [name for name in group if only in name]
                 processor = None
-                if group is LATENCY and places is not None:
+                if count == LATENCY_RECORDS and places is not None:
                     server.keep_to(places[0])
                     processor = places[1]
                 for name in dict.fromkeys([*list(group)[:1], *chosen] if chosen else []):
@@ -410,17 +511,27 @@ def print_tables(found: dict[str, list[Measured]], records: int, rounds: int) ->
                 each = f"{cpu / records * 1e6:.2f}"
                 ratios = f"{base.cpu / cpu:.2f}", f"{min(spread):.2f} to {max(spread):.2f}"
                 costs.append([name, f"{cpu:.2f}", each, f"{wall:.2f}", *ratios])
-    for name in LATENCY:
-        if name in middle:
-            latencies.append([name, *(f"{value:.3f}" for value in middle[name])])
+    for group in (LATENCY, ARRIVAL):
+        base_name = next(iter(group))
+        for name in group:
+            if name in middle:
+                times = [f"{value:.3f}" for value in middle[name]]
+                slower = [run.cpu / base.cpu for run, base in zip(found[name], found[base_name], strict=True)]
+                latencies.append([name, *times, f"{statistics.median(slower):.2f}", f"{min(slower):.2f}"])
     print(f"{records:,} records of {VALUE_BYTES} bytes, each run a process of its own, medians of {rounds} rounds,")
     print(f"Python {platform.python_version()}, {os.cpu_count()} cores, ottla.acks.all=page-cache.")
-    print("CPU is the client's process alone; a ratio above 1: less CPU than confluent-kafka.\n")
-    heads = ["run", "CPU s", "us/record", "wall s", "CPU ratio", "spread"]
-    print(tabulate(costs, heads, tablefmt="github", disable_numparse=True, colalign=("left", *["right"] * 5)))
+    print("CPU is the client's process alone; a ratio above 1: less CPU than confluent-kafka.")
+    if costs:
+        print()
+        heads = ["run", "CPU s", "us/record", "wall s", "CPU ratio", "spread"]
+        print(tabulate(costs, heads, tablefmt="github", disable_numparse=True, colalign=("left", *["right"] * 5)))
     if latencies:
         print()
-        print(tabulate(latencies, ["one record at a time", "p50 ms", "p99 ms"], tablefmt="github"))
+        print(
+            "A ratio is of medians, this / confluent-kafka in the same round; the last column is the least of them.\n"
+        )
+        heads = ["one record at a time", "p50 ms", "p99 ms", "ratio", "least"]
+        print(tabulate(latencies, heads, tablefmt="github", disable_numparse=True, colalign=("left", *["right"] * 4)))
 
 
 if __name__ == "__main__":

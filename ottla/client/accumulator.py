@@ -20,35 +20,33 @@ class Batch(QueuedBatch):
     """The records of one partition that travel together, and what became of them."""
 
     __slots__ = (
+        "_outcome",
         "at_end",
         "base_offset",
         "builder",
         "deadline",
         "deliveries",
         "error",
-        "expiry",
         "log_append_time_ms",
         "observed",
         "opened_at",
-        "outcome",
         "parts",
         "reserved_bytes",
+        "send_soon",
     )
 
     queue: PartitionQueue[Batch]
 
     def __init__(self, queue: PartitionQueue[Batch], now: float, linger_s: float, delivery_timeout_s: float) -> None:
         super().__init__()
-        loop = asyncio.get_running_loop()
         self.queue = queue
         self.builder = ColumnBatchBuilder()
-        self.outcome: asyncio.Future[None] = loop.create_future()
+        self._outcome: asyncio.Future[None] | None = None
         self.at_end: set[Callable[[], None]] = set()
         """Called at the end, in the loop's thread."""
         self.opened_at = now
         self.linger_until = now + linger_s
         self.deadline = now + delivery_timeout_s
-        self.expiry: asyncio.TimerHandle | None = None
         self.reserved_bytes = 0
         self.observed: set[int] = set()
         """The places of records whose failure the program has got from their deliveries."""
@@ -59,6 +57,17 @@ class Batch(QueuedBatch):
         """What the records travel in instead, after the batch was found too large."""
         self.deliveries: list[Delivery] | None = None
         """Every record's delivery, kept only where an interceptor is called for each."""
+        self.send_soon: Callable[[], None] = _do_nothing
+        """Called before the first wait: see `Sender.send_soon`."""
+
+    @property
+    def outcome(self) -> asyncio.Future[None]:
+        """A future that is done at the end; made when it is first asked for."""
+        if self._outcome is None:
+            self._outcome = asyncio.get_running_loop().create_future()
+            if self.is_finished:
+                self._outcome.set_result(None)
+        return self._outcome
 
     @property
     def size_bytes(self) -> int:
@@ -88,6 +97,10 @@ class Batch(QueuedBatch):
 
     def wait(self) -> Generator[Any, None, None]:
         """Wait for the end. To give up waiting for one record does not end the batch of others."""
+        if not self.attempts:
+            self.send_soon()
+            if self.is_finished:
+                return
         waiter = asyncio.get_running_loop().create_future()
 
         def wake() -> None:
@@ -103,13 +116,14 @@ class Batch(QueuedBatch):
     def _end(self) -> None:
         self.is_finished = True
         self.builder.body = bytearray()  # deliveries keep the batch; the records shall not stay with it
-        if self.expiry is not None:
-            self.expiry.cancel()
-            self.expiry = None
-        if not self.outcome.done():
-            self.outcome.set_result(None)
+        if self._outcome is not None and not self._outcome.done():
+            self._outcome.set_result(None)
         for wake in list(self.at_end):  # a copy: another thread may add one, and looks at `is_finished` after that
             wake()
+
+
+def _do_nothing() -> None:
+    """What the parts of a batch that was split need: they are in their queue again."""
 
 
 class Delivery:

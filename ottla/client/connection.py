@@ -17,9 +17,10 @@ import re
 import socket
 import ssl
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from ottla.address import host_and_port
+from ottla.client.awaited import Awaited, AwaitedFuture, fail
 from ottla.client.errors import AuthenticationFailed, ClientTimeout, ConnectionLost, KafkaError, UnsupportedByBroker
 from ottla.client.metrics import ConnectionMetrics
 from ottla.client.secured import Secured, handshake_of, next_handshake_of
@@ -35,6 +36,8 @@ from ottla.protocol.message import Request, Response
 
 if TYPE_CHECKING:
     from ottla.client.options import ClientOptions
+    from ottla.client_core.produce_template import ProduceTemplate
+    from ottla.protocol.types import Buffer
 
 _SESSION_PART_BEFORE_LOGIN = (0.85, 0.95)
 """Between which parts of its life a session is renewed, by chance: Kafka's SaslClientAuthenticator."""
@@ -45,14 +48,6 @@ _ERRNO = re.compile(r"\[Errno (\d+)\]")
 logger = logging.getLogger(__name__)
 
 R = TypeVar("R", bound=Response)
-
-
-class _Awaited(NamedTuple, Generic[R]):
-    """What the answer to a request becomes, and how long it was to be waited for."""
-
-    response: type[R]
-    future: asyncio.Future[R]
-    limit_ms: int
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -83,12 +78,14 @@ class Connection(asyncio.BufferedProtocol):
         self._has_answered = False
         self._login_timer: asyncio.TimerHandle | None = None
         self._login_task: asyncio.Task[None] | None = None
-        self._exchange: Exchange[_Awaited[Response]] = Exchange(
+        self._exchange: Exchange[Awaited] = Exchange(
             options.client_id,
             FrameReader(options.receive_message_max_bytes),
             handshake_of(login),
             handshake_timeout_s=options.socket_connection_setup_timeout_ms / 1000,
         )
+        self._agreed: dict[tuple[type[Request], int], int] = {}
+        """What `version_for` has found; another log-in does not change it."""
         self._metrics = metrics or ConnectionMetrics(self._loop.time())
         self._used_at = self._loop.time()
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -115,13 +112,18 @@ class Connection(asyncio.BufferedProtocol):
 
     def version_for(self, request: type[Request], at_most: int = ANY_VERSION) -> int:
         """Return the highest version of an API that both sides know; raises UnsupportedByBroker when there is none."""
+        found = self._agreed.get((request, at_most))
+        if found is not None:
+            return found
         try:
-            return newest_common(self._exchange.versions, request.message_key, at_most)
+            found = newest_common(self._exchange.versions, request.message_key, at_most)
         except NoCommonVersion as none:
             raise UnsupportedByBroker(
                 f"{none.api_name}: the broker at {self.address} speaks versions {none.theirs_in_words}, "
                 f"this client {none.oldest}-{none.newest}"
             ) from None
+        self._agreed[request, at_most] = found
+        return found
 
     def send(
         self, request: Request, response: type[R], version: int, timeout_ms: int | None = None
@@ -132,15 +134,29 @@ class Connection(asyncio.BufferedProtocol):
         `timeout_ms` (None: `request_timeout_ms`), which also ends the connection. Cancelling it lets the answer come
         and drops it. Raises ConnectionLost at once when the connection is not open.
         """
-        self._check_open()
         limit_ms = self._options.request_timeout_ms if timeout_ms is None else timeout_ms
         answer: asyncio.Future[R] = self._loop.create_future()
+        self.send_for(AwaitedFuture(response, answer, limit_ms), request, version)
+        return answer
+
+    def send_for(self, awaited: Awaited, request: Request, version: int) -> None:
+        """Write a request whose answer, or end without one as in `send`, `awaited` takes at once.
+
+        Raises ConnectionLost when the connection is not open.
+        """
+        self._check_open()
         now = self._loop.time()
-        awaited = cast("_Awaited[Response]", _Awaited(response, answer, limit_ms))  # its own response fills it
-        sent = self._exchange.send(request, version, now, now + limit_ms / 1000, awaited)
+        sent = self._exchange.send(request, version, now, now + awaited.limit_ms / 1000, awaited)
         self._write()
         self._watch_deadline(sent.deadline)
-        return answer
+
+    def send_template(self, awaited: Awaited, template: ProduceTemplate, records: Buffer) -> None:
+        """As `send_for`, the request of a template with a batch."""
+        self._check_open()
+        now = self._loop.time()
+        sent = self._exchange.send_template(template, records, now, now + awaited.limit_ms / 1000, awaited)
+        self._write()
+        self._watch_deadline(sent.deadline)
 
     def send_only(self, request: Request, version: int) -> None:
         """Write a request that has no answer (Produce with acks=0); raises ConnectionLost when not open."""
@@ -179,12 +195,16 @@ class Connection(asyncio.BufferedProtocol):
         elif (deadline := self._exchange.next_deadline()) is not None:
             self._watch_deadline(deadline)
 
-    def _end_overdue(self, overdue: InFlight[_Awaited[Response]]) -> None:
+    def _end_overdue(self, overdue: InFlight[Awaited]) -> None:
         name = REGISTRY[overdue.api_key].name
         awaited = overdue.context
         limit_ms = self._options.socket_connection_setup_timeout_ms if awaited is None else awaited.limit_ms
         late = ClientTimeout(f"{self.address} did not answer {name} within {limit_ms} ms")
-        _fail(self.ready if awaited is None else awaited.future, late)
+        if awaited is None:
+            fail(self.ready, late)
+        else:
+            self._exchange.give_up(overdue)
+            awaited.fail(late)
         self.close(f"{name} was not answered within {limit_ms} ms")
 
     # The life of the socket -------------------------------------------------------------------------------------
@@ -239,7 +259,7 @@ class Connection(asyncio.BufferedProtocol):
         """Called by asyncio."""
         problem = final_problem(exc)
         if problem:
-            _fail(self.ready, AuthenticationFailed(f"{self.address}: {problem}"))
+            fail(self.ready, AuthenticationFailed(f"{self.address}: {problem}"))
         self.close(problem or (str(exc) if exc and not isinstance(exc, ConnectionResetError) else self._why_closed()))
         if not self.closed.done():
             self.closed.set_result(None)
@@ -276,8 +296,8 @@ class Connection(asyncio.BufferedProtocol):
         self._call_writer()
         for request in self._exchange.end():
             if request.context is not None:
-                _fail(request.context.future, ConnectionLost(f"{self.address}: {reason}"))
-        _fail(self.ready, ConnectionLost(f"{self.address}: {reason}"))
+                request.context.fail(ConnectionLost(f"{self.address}: {reason}"))
+        fail(self.ready, ConnectionLost(f"{self.address}: {reason}"))
 
     def _end_use(self) -> None:
         self.is_open = False
@@ -307,7 +327,7 @@ class Connection(asyncio.BufferedProtocol):
             if self._is_settling:
                 self._continue_handshake()
         except SpeaksTls as tls:
-            _fail(self.ready, AuthenticationFailed(f"{self.address}: {tls} (it is {self._options.security_protocol})"))
+            fail(self.ready, AuthenticationFailed(f"{self.address}: {tls} (it is {self._options.security_protocol})"))
             self.close(str(tls))
         except MalformedMessage as malformed:
             self.close(f"the broker's answer makes no sense: {malformed}")
@@ -321,22 +341,20 @@ class Connection(asyncio.BufferedProtocol):
     def _end_refused(self, refusal: KafkaError) -> None:
         if self.ready.done():
             logger.warning("%s", refusal.message)
-        _fail(self.ready, refusal)
+        fail(self.ready, refusal)
         self.close(refusal.message.removeprefix(f"{self.address}: "))
 
-    def _take(self, answer: Answer[_Awaited[Response]], now: float) -> None:
+    def _take(self, answer: Answer[Awaited], now: float) -> None:
         self._metrics.received_bytes.add(SIZE_BYTES + len(answer.data), now)
         self._metrics.latency_ms.add((now - answer.request.sent_at) * 1000, now)
         awaited = answer.request.context
         if awaited is None:
             return
         self._has_answered = True
-        if awaited.future.done():
-            return
         try:
-            awaited.future.set_result(answer.decode(awaited.response))
+            awaited.take(answer)
         except MalformedMessage as malformed:
-            _fail(awaited.future, ConnectionLost(f"{self.address}: the broker's answer makes no sense: {malformed}"))
+            awaited.fail(ConnectionLost(f"{self.address}: the broker's answer makes no sense: {malformed}"))
             raise
 
     def _continue_handshake(self) -> None:
@@ -369,12 +387,6 @@ class Connection(asyncio.BufferedProtocol):
             self._is_settling = True
             self._exchange.begin_again(next_handshake_of(self._exchange.settled, login), self._loop.time())
             self._continue_handshake()
-
-
-def _fail(future: asyncio.Future[R] | asyncio.Future[None], error: KafkaError) -> None:
-    if not future.done():
-        future.set_exception(error)
-        future.exception()  # seen: the program may have stopped waiting, which is nothing to complain about
 
 
 async def connect(

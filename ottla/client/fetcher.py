@@ -11,9 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from uuid import UUID
+from collections.abc import Callable, Collection, Sequence
 
 from ottla.client.assigned import AssignedPartition, FetchedBatch
 from ottla.client.cluster import Cluster
@@ -29,6 +27,7 @@ from ottla.client.errors import (
 )
 from ottla.client.metrics import ConsumerMetrics
 from ottla.client.position_resets import PositionResets
+from ottla.client.sent_fetch import SentFetch
 from ottla.client.structs import TopicPartition
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
 from ottla.protocol.errors import ErrorCode
@@ -71,7 +70,7 @@ class Fetcher:
         self._timeout_ms = options.default_api_timeout_ms
         self._resets = PositionResets(cluster, options, on_data=on_data, on_move=self.wake)
         self._on_data = on_data
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._busy: set[tuple[int, int]] = set()
         self._connecting: dict[tuple[int, int], asyncio.Task[None]] = {}
         self._is_scheduled = False
@@ -93,7 +92,7 @@ class Fetcher:
         """Pump as soon as the loop is free."""
         if not self._is_scheduled and not self._is_closed:
             self._is_scheduled = True
-            self._loop.call_soon(self._pump)
+            self.loop.call_soon(self._pump)
 
     def _wake_at(self, when: float) -> None:
         if self._timer is not None:
@@ -101,7 +100,7 @@ class Fetcher:
                 return
             self._timer.cancel()
         self._timer_at = when  # kept here, since uvloop's handle does not know a time that has passed
-        self._timer = self._loop.call_at(when, self._on_timer)
+        self._timer = self.loop.call_at(when, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
@@ -114,7 +113,7 @@ class Fetcher:
         self._is_scheduled = False
         if self._is_closed:
             return
-        now = self._loop.time()
+        now = self.loop.time()
         unresolved = [
             assigned
             for assigned in self._partitions.values()
@@ -215,78 +214,78 @@ class Fetcher:
                     for topic, partitions in by_topic.items()
                 ],
             )
+            names = {topic_id: topic for topic, topic_id in ids.items()} if version > 12 else None
             timeout_ms = self._cluster.options.request_timeout_ms + wait_ms
-            answer = connection.send(request, FetchResponse, version, timeout_ms)
+            connection.send_for(SentFetch(self, place, wanted, names, timeout_ms), request, version)
         except KafkaError as failed:
             self._back_off_or_fail(wanted, failed)
             return
         self._busy.add(place)
-        asked_in = {assigned.partition: (assigned, assigned.generation) for assigned in wanted}
         for assigned in wanted:
             assigned.is_fetching = True
-        names = {topic_id: topic for topic, topic_id in ids.items()} if version > 12 else None
-        answer.add_done_callback(partial(self._on_answer, place, asked_in, names, self._loop.time()))
 
     # Answers ----------------------------------------------------------------------------------------------------
 
-    def _on_answer(
-        self,
-        place: tuple[int, int],
-        asked: dict[TopicPartition, tuple[AssignedPartition, int]],
-        names_by_id: dict[UUID, str] | None,
-        asked_at: float,
-        answer: asyncio.Future[FetchResponse],
-    ) -> None:
-        self._busy.discard(place)
-        asked = {
-            key: (assigned, generation)
-            for key, (assigned, generation) in asked.items()
-            if assigned.generation == generation
-        }
-        for assigned, _ in asked.values():
-            assigned.is_fetching = False
-        if self._is_closed or answer.cancelled():
+    def on_answer(self, sent: SentFetch, answer: FetchResponse) -> None:
+        """Take the answer to a Fetch."""
+        if answer.error_code:
+            code = ErrorCode.of(answer.error_code)
+            self.on_lost(sent, KafkaError(code, f"fetch: {code.message}"))
             return
-        failed = answer.exception()
-        if failed is None and answer.result().error_code:
-            code = ErrorCode.of(answer.result().error_code)
-            failed = KafkaError(code, f"fetch: {code.message}")
-        if failed is not None:
-            self._cluster.mark_stale()
-            error = failed if isinstance(failed, KafkaError) else KafkaError(ErrorCode.NETWORK_EXCEPTION, str(failed))
-            self._back_off_or_fail([assigned for assigned, _ in asked.values()], error)
-        else:
-            self._measure(answer.result(), asked_at)
-            for topic in answer.result().responses:
-                name = topic.topic if names_by_id is None else names_by_id.get(topic.topic_id, "")
-                for answered in topic.partitions:
-                    wanted = asked.get(TopicPartition(name, answered.partition_index))
-                    if wanted is not None:
-                        self._take(wanted[0], answered)
-            self._note_empty(asked, answer.result())
-            if any(assigned.has_data or assigned.empty_before >= 0 for assigned, _ in asked.values()):
-                self._on_data()
-            throttle_ms = answer.result().throttle_time_ms
-            if throttle_ms > 0:
-                until = self._loop.time() + throttle_ms / 1000
-                for assigned, _ in asked.values():
-                    assigned.not_before = max(assigned.not_before, until)
+        asked = self._end_of(sent)
+        if self._is_closed:
+            return
+        self._measure(answer, sent.asked_at)
+        for topic in answer.responses:
+            name = topic.topic if sent.names_by_id is None else sent.names_by_id.get(topic.topic_id, "")
+            for answered in topic.partitions:
+                wanted = asked.get(TopicPartition(name, answered.partition_index))
+                if wanted is not None:
+                    self._take(wanted, answered)
+        self._note_empty(asked.values(), answer)
+        if any(assigned.has_data or assigned.empty_before >= 0 for assigned in asked.values()):
+            self._on_data()
+        if answer.throttle_time_ms > 0:
+            until = self.loop.time() + answer.throttle_time_ms / 1000
+            for assigned in asked.values():
+                assigned.not_before = max(assigned.not_before, until)
         self.wake()
 
-    def _note_empty(self, asked: Mapping[TopicPartition, tuple[AssignedPartition, int]], answer: FetchResponse) -> None:
+    def on_lost(self, sent: SentFetch, error: KafkaError) -> None:
+        """Take note that a Fetch was refused, or gets no answer."""
+        asked = self._end_of(sent)
+        if self._is_closed:
+            return
+        self._cluster.mark_stale()
+        self._back_off_or_fail(list(asked.values()), error)
+        self.wake()
+
+    def _end_of(self, sent: SentFetch) -> dict[TopicPartition, AssignedPartition]:
+        """Let the next Fetch go, and return the partitions that have not moved since this one was sent."""
+        self._busy.discard(sent.place)
+        asked = {
+            partition: assigned
+            for partition, (assigned, generation) in sent.asked.items()
+            if assigned.generation == generation
+        }
+        for assigned in asked.values():
+            assigned.is_fetching = False
+        return asked
+
+    def _note_empty(self, asked: Collection[AssignedPartition], answer: FetchResponse) -> None:
         """What an answer without a record says: there is none up to the end that it names. Where any partition got some
         the others may have found no room (KIP-74), and a throttled answer says nothing.
         """
         answered = [one for topic in answer.responses for one in topic.partitions]
         if answer.throttle_time_ms > 0 or any(one.error_code or len(one.records or b"") for one in answered):
             return
-        for assigned, _ in asked.values():
+        for assigned in asked:
             end = assigned.last_stable_offset if self._isolation_level == 1 else assigned.high_watermark
             if end > assigned.fetch_offset >= 0:
                 assigned.empty_before = end
 
     def _measure(self, answer: FetchResponse, asked_at: float) -> None:
-        now = self._loop.time()
+        now = self.loop.time()
         records_bytes = sum(len(answered.records or b"") for topic in answer.responses for answered in topic.partitions)
         self._metrics.fetched_bytes.add(records_bytes, now)
         self._metrics.fetch_latency_ms.add((now - asked_at) * 1000, now)
@@ -317,7 +316,7 @@ class Fetcher:
                 assigned.add(FetchedBatch(view[position : position + header.size_bytes], header, starting))
         except CorruptBatch as corrupt:
             if assigned.has_data:  # raised once that is read; the same bytes need not be fetched in a circle till then
-                assigned.not_before = self._loop.time() + self._cluster.options.retry_pause_s(1)
+                assigned.not_before = self.loop.time() + self._cluster.options.retry_pause_s(1)
             else:
                 self._fail(assigned, CorruptRecords(assigned.partition, assigned.fetch_offset, str(corrupt)))
             return
@@ -328,7 +327,7 @@ class Fetcher:
     def _refused(self, assigned: AssignedPartition, code: ErrorCode) -> None:
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             if assigned.has_data:
-                assigned.not_before = self._loop.time() + self._cluster.options.retry_pause_s(1)
+                assigned.not_before = self.loop.time() + self._cluster.options.retry_pause_s(1)
             elif self._reset_to is None:
                 self._fail(assigned, OffsetOutOfRange(assigned.partition, assigned.fetch_offset))
             else:
@@ -338,7 +337,7 @@ class Fetcher:
         if code == ErrorCode.CORRUPT_MESSAGE:
             # Retriable for a producer, whose bytes were bent on their way; what the broker's disk has lost stays lost.
             if assigned.has_data:  # raised once that is read
-                assigned.not_before = self._loop.time() + self._cluster.options.retry_pause_s(1)
+                assigned.not_before = self.loop.time() + self._cluster.options.retry_pause_s(1)
             else:
                 reason = "what the broker has stored at this offset is damaged"
                 self._fail(assigned, CorruptRecords(assigned.partition, assigned.fetch_offset, reason))
@@ -363,7 +362,7 @@ class Fetcher:
             ErrorCode.UNKNOWN_SERVER_ERROR,
             ErrorCode.BROKER_NOT_AVAILABLE,
         )
-        now = self._loop.time()
+        now = self.loop.time()
         for assigned in partitions:
             if not may_heal:
                 self._fail(assigned, error)

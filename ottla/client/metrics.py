@@ -17,41 +17,48 @@ SAMPLE_S = 30.0
 class Spread:
     """How large something was, lately: its average and maximum, how often it came, and its sum since the start."""
 
-    __slots__ = ("_began", "_now", "_past", "_past_began", "count", "total")
+    __slots__ = ("_before", "_began", "_ends", "_largest", "_past", "_past_began", "count", "total")
 
     def __init__(self, now: float) -> None:
         self.count = 0
         self.total = 0.0
         self._began = now
+        self._ends = now + SAMPLE_S
         self._past_began = now
-        self._now = (0, 0.0, -math.inf)
+        self._before = (0, 0.0)
+        """Count and total when this sample began."""
+        self._largest = -math.inf
         self._past = (0, 0.0, -math.inf)
 
     def add(self, value: float, now: float) -> None:
         """Record that something came, and its size."""
-        if now - self._began >= SAMPLE_S:
+        if now >= self._ends:
             self._turn(now)
-        count, total, largest = self._now
-        self._now = (count + 1, total + value, value if value > largest else largest)
         self.count += 1
         self.total += value
+        if value > self._largest:  # noqa: PLR1730  # a call of max costs four times the comparison
+            self._largest = value
 
     def _turn(self, now: float) -> None:
         is_recent = now - self._began < 2 * SAMPLE_S
-        self._past = self._now if is_recent else (0, 0.0, -math.inf)
+        self._past = self._sample() if is_recent else (0, 0.0, -math.inf)
         self._past_began = self._began if is_recent else now - SAMPLE_S
-        self._now = (0, 0.0, -math.inf)
+        self._before = (self.count, self.total)
+        self._largest = -math.inf
         self._began = now
+        self._ends = now + SAMPLE_S
+
+    def _sample(self) -> tuple[int, float, float]:
+        """Return (count, sum, maximum) of this sample."""
+        count, total = self._before
+        return self.count - count, self.total - total, self._largest
 
     def lately(self, now: float) -> tuple[int, float, float, float]:
         """Return (count, sum, maximum, seconds) of the last one or two samples; the maximum is NaN without any."""
-        if now - self._began >= SAMPLE_S:
+        if now >= self._ends:
             self._turn(now)
-        count, total, largest = (
-            self._now[0] + self._past[0],
-            self._now[1] + self._past[1],
-            max(self._now[2], self._past[2]),
-        )
+        sample = self._sample()
+        count, total, largest = sample[0] + self._past[0], sample[1] + self._past[1], max(sample[2], self._past[2])
         return count, total, largest if count else math.nan, max(now - self._past_began, 1.0)
 
     def average(self, now: float) -> float:
@@ -118,6 +125,13 @@ class ProducerMetrics:
         self.records_per_request = Spread(now)
         self.batch_splits = Spread(now)
         self.throttle_ms = Spread(now)
+
+    def batch_sent(self, records: int, sealed_bytes: int, size_bytes: int, queue_ms: float, now: float) -> None:
+        """Record a batch that is sent for the first time; `size_bytes` is what it takes without compression."""
+        self.records_sent.add(records, now)
+        self.batch_bytes.add(sealed_bytes, now)
+        self.compression_rate.add(sealed_bytes / size_bytes, now)
+        self.queue_ms.add(queue_ms, now)
 
     def snapshot(self, now: float) -> dict[str, float]:
         """Return the numbers by name."""

@@ -278,6 +278,28 @@ class Producer(TransactionMethods):
             room.owes_a_break = True
         return delivery
 
+    def _put_at_once(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Sequence[tuple[str, bytes | None]],
+        timestamp_ms: int | None,
+        partition: int | None,
+    ) -> Delivery | None:
+        """Put bytes into the batch of their partition, without a task; None if that has to wait for topic or room."""
+        bound = _PLAIN_ALLOWANCE_BYTES + BatchBuilder.upper_bound(key, value, headers)
+        if topic not in self._queues or not self._room.is_at_hand(bound):
+            return None
+        putting = self._put(topic, value, key, headers, timestamp_ms, partition)
+        try:
+            putting.send(None)
+        except StopIteration as done:  # a coroutine that waits for nothing ends in its first step
+            delivery: Delivery = done.value
+            return delivery
+        putting.close()  # it waits before it has put anything
+        return None
+
     async def send_many(
         self,
         topic: str,
@@ -326,9 +348,10 @@ class Producer(TransactionMethods):
         partition: int | None = None,
     ) -> RecordMetadata:
         """Send one record and return where it went; see `send`."""
-        return await (
-            await self.send(topic, value, key=key, headers=headers, timestamp_ms=timestamp_ms, partition=partition)
-        )
+        if self._is_plain:
+            return await (await self._put(topic, value, key, headers, timestamp_ms, partition))
+        sent = await self.send(topic, value, key=key, headers=headers, timestamp_ms=timestamp_ms, partition=partition)
+        return await sent
 
     async def flush(self) -> None:
         """Wait until everything that was sent is delivered or given up, without lingering.

@@ -12,18 +12,20 @@ import logging
 import math
 import random
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from uuid import UUID
 
 from ottla.client.accumulator import Batch
 from ottla.client.cluster import Cluster
+from ottla.client.connection import Connection
 from ottla.client.errors import ClientTimeout, ConnectionLost, KafkaError
 from ottla.client.identity import IdentityKeeper
 from ottla.client.metrics import ProducerMetrics
 from ottla.client.producer_options import ProducerOptions
+from ottla.client.sent_batches import SentBatches
 from ottla.client.splitting import size_after, split
 from ottla.client.transaction_driver import TransactionDriver
 from ottla.client_core.partition_queue import PartitionQueue, ProducerIdentity
+from ottla.client_core.produce_template import FIRST_VERSION, ProduceTemplate
 from ottla.client_core.send_queues import LAST_VERSION_WITH_TOPIC_NAMES, SendQueues
 from ottla.client_core.send_results import Result, SendResult, SendRules
 from ottla.client_core.transaction_questions import LAST_OLD_PRODUCE_VERSION
@@ -55,7 +57,9 @@ class Sender:
     ) -> None:
         self._cluster = cluster
         self._metrics = metrics
+        self.request_timeout_ms = cluster.options.request_timeout_ms
         self._acks = options.acks
+        self._lingers = options.linger_ms > 0
         self._is_idempotent = bool(options.enable_idempotence)
         self._transactional_id = options.transactional_id
         self._compression = Compression.named(options.compression_type)
@@ -63,7 +67,7 @@ class Sender:
         self._on_closed = on_closed
         self._on_finished = on_finished
         self._on_split = on_split
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._identity = IdentityKeeper(cluster, on_renewed=self.identify)
         self._queues: SendQueues[Batch, int] = SendQueues(
             SendRules(
@@ -115,7 +119,18 @@ class Sender:
         self._queues.activate(queue)
         if self.transactions is not None:
             self.transactions.will_write(queue.topic, queue.partition)
-        self._wake_at(queue.waiting[-1].linger_until)
+        if self._lingers:
+            self._wake_at(queue.waiting[-1].linger_until)
+        else:
+            self.wake()
+
+    def send_soon(self) -> None:
+        """Without linger, send what waits in this step: a program waits for a record, and nothing is in flight.
+
+        Otherwise the next answer, or the loop's next turn, sends it, together with what other tasks add until then.
+        """
+        if not self._lingers and not self._queues.requests_in_flight and not self._is_closed:
+            self._pump()
 
     def close_batch(self, batch: Batch) -> None:
         """Let no more records into a batch."""
@@ -137,7 +152,7 @@ class Sender:
         """Pump as soon as the loop is free."""
         if not self._is_scheduled and not self._is_closed:
             self._is_scheduled = True
-            self._loop.call_soon(self._pump)
+            self.loop.call_soon(self._on_turn)
 
     def expire(self, batch: Batch) -> None:
         """Give up a batch whose delivery timeout is over; one in flight is waited for, but not retried."""
@@ -161,15 +176,21 @@ class Sender:
 
     # Sending ----------------------------------------------------------------------------------------------------
 
+    def _on_turn(self) -> None:
+        if self._is_scheduled:  # else `send_soon` was faster
+            self._pump()
+
     def _pump(self) -> None:
         """Write every request that may be written now, and ask, or set the timer, for what others wait for."""
         self._is_scheduled = False
         if self._is_closed:
             return
-        now = self._loop.time()
+        now = self.loop.time()
         while requests := self._queues.gather(now):
             for leader_id, batches in requests.items():
                 self._send(leader_id, batches)
+            if not self._queues.may_have_more:
+                break
         if self._queues.wake_at < math.inf:
             self._wake_at(self._queues.wake_at)
         if self._queues.needs_metadata:
@@ -202,11 +223,10 @@ class Sender:
                 return
             self._timer.cancel()
         self._timer_at = when  # kept here, since uvloop's handle does not know a time that has passed
-        self._timer = self._loop.call_at(when, self._on_timer)
+        self._timer = self.loop.call_at(when, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
-        self._is_scheduled = True
         self._pump()
 
     def _connect(self, leader_id: int) -> None:
@@ -228,36 +248,76 @@ class Sender:
         first_tries = [batch for batch in batches if not batch.attempts]
         for batch in first_tries:
             self.close_batch(batch)
+        try:
+            connection = self._cluster.open_connection(leader_id)
+            template = self._template_for(connection, batches)
+            if connection is not None and template is not None:
+                self._send_alone(leader_id, connection, template, batches[0])
+            else:
+                self._send_together(leader_id, connection, batches, first_tries)
+        except KafkaError as failed:
+            self._take(self._queues.refused(batches, failed, self.loop.time()))
+
+    def _template_for(self, connection: Connection | None, batches: list[Batch]) -> ProduceTemplate | None:
+        """Return the template of a request that has one batch; None where there is none for it."""
+        if len(batches) > 1 or connection is None or self._acks == 0 or self._transactional_id is not None:
+            return None
+        queue = batches[0].queue
+        newest = ANY_VERSION if queue.topic_id.int else LAST_VERSION_WITH_TOPIC_NAMES
+        version = connection.version_for(ProduceRequest, newest)
+        template = queue.template
+        if template is None or template.version != version or template.topic_id is not queue.topic_id:
+            if version < FIRST_VERSION:
+                return None
+            template = queue.template = ProduceTemplate(
+                version,
+                client_id=self._cluster.options.client_id,
+                topic=queue.topic,
+                topic_id=queue.topic_id,
+                partition=queue.partition,
+                acks=self._acks,
+                timeout_ms=self.request_timeout_ms,
+            )
+        return template
+
+    def _send_alone(self, leader_id: int, connection: Connection, template: ProduceTemplate, batch: Batch) -> None:
+        is_first_try = not batch.attempts
+        records = self._queues.records_of(batch)
+        try:
+            connection.send_template(SentBatches(self, leader_id, [batch], template), template, records)
+        finally:  # what is counted costs no time while the broker works
+            if is_first_try:
+                self._measure([batch])
+        self._queues.sent(leader_id)
+        self._metrics.records_per_request.add(batch.record_count, self.loop.time())
+
+    def _send_together(
+        self, leader_id: int, connection: Connection | None, batches: list[Batch], first_tries: list[Batch]
+    ) -> None:
         ids = {batch.queue.topic: self._cluster.topic_id(batch.queue.topic) for batch in batches}
         request = self._queues.produce_request(
             batches,
             acks=self._acks,
-            timeout_ms=self._cluster.options.request_timeout_ms,
+            timeout_ms=self.request_timeout_ms,
             ids=ids,
             transactional_id=self._transactional_id,
         )
         self._measure(first_tries)
-        try:
-            connection = self._cluster.open_connection(leader_id)
-            if connection is None:
-                raise ConnectionLost(f"the connection to broker {leader_id} is closed")
-            version = connection.version_for(ProduceRequest, self._newest_version(ids))
-            if self._acks == 0:
-                connection.send_only(request, version)
-                self._take(self._queues.assume_appended(batches))
-                self.wake()
-                return
-            answer = connection.send(request, ProduceResponse, version)
-        except KafkaError as failed:
-            self._take(self._queues.refused(batches, failed, self._loop.time()))
+        if connection is None:
+            raise ConnectionLost(f"the connection to broker {leader_id} is closed")
+        version = connection.version_for(ProduceRequest, self._newest_version(ids))
+        if self._acks == 0:
+            connection.send_only(request, version)
+            self._take(self._queues.assume_appended(batches))
+            self.wake()
             return
+        names = {topic_id: topic for topic, topic_id in ids.items()}
+        names_by_id = names if version > LAST_VERSION_WITH_TOPIC_NAMES else None
+        connection.send_for(SentBatches(self, leader_id, batches, None, names_by_id), request, version)
         self._queues.sent(leader_id)
         if self.transactions is not None:
             self.transactions.state.has_written()
-        self._metrics.records_per_request.add(sum(batch.record_count for batch in batches), self._loop.time())
-        names = {topic_id: topic for topic, topic_id in ids.items()}
-        names_by_id = names if version > LAST_VERSION_WITH_TOPIC_NAMES else None
-        answer.add_done_callback(partial(self._on_answer, leader_id, batches, names_by_id))
+        self._metrics.records_per_request.add(sum(batch.record_count for batch in batches), self.loop.time())
 
     def _newest_version(self, ids: Mapping[str, UUID]) -> int:
         """Return the newest version of Produce that may be used for topics with these ids."""
@@ -277,50 +337,50 @@ class Sender:
         )
 
     def _measure(self, batches: Iterable[Batch]) -> None:
-        now = self._loop.time()
+        now = self.loop.time()
         for batch in batches:
-            sealed_bytes = len(batch.sealed or b"")
-            self._metrics.records_sent.add(batch.record_count, now)
-            self._metrics.batch_bytes.add(sealed_bytes, now)
-            self._metrics.compression_rate.add(sealed_bytes / batch.builder.size_bytes, now)
-            self._metrics.queue_ms.add((now - batch.opened_at) * 1000, now)
+            sealed_bytes, queue_ms = len(batch.sealed or b""), (now - batch.opened_at) * 1000
+            self._metrics.batch_sent(batch.record_count, sealed_bytes, batch.builder.size_bytes, queue_ms, now)
 
     # Answers ----------------------------------------------------------------------------------------------------
 
-    def _on_answer(
-        self,
-        leader_id: int,
-        batches: list[Batch],
-        names_by_id: dict[UUID, str] | None,
-        answer: asyncio.Future[ProduceResponse],
+    def on_appended(self, leader_id: int, batch: Batch, base_offset: int, log_append_time_ms: int) -> None:
+        """Take the usual answer to a request with one batch: the broker has it."""
+        self._metrics.throttle_ms.add(0, self.loop.time())
+        has_more = self._queues.appended(leader_id, batch)
+        self._finish(batch, base_offset, log_append_time_ms)
+        if has_more:
+            self.wake()
+
+    def on_answer(
+        self, leader_id: int, batches: list[Batch], names_by_id: dict[UUID, str] | None, response: ProduceResponse
     ) -> None:
-        if answer.cancelled():
-            return
-        now = self._loop.time()
-        failed = answer.exception()
-        if failed is not None:
-            error = failed if isinstance(failed, KafkaError) else ConnectionLost(str(failed))
-            results = self._queues.lost(leader_id, batches, error, now)
-        else:
-            self._metrics.throttle_ms.add(answer.result().throttle_time_ms, now)
-            results = self._queues.answered(leader_id, batches, answer.result(), now, names_by_id)
-        self._take(results)
-        if not self._is_closed:
-            self._is_scheduled = True
-            self._pump()
+        """Take the answer to a request; `names_by_id` where it has no names of topics."""
+        now = self.loop.time()
+        self._metrics.throttle_ms.add(response.throttle_time_ms, now)
+        self._take(self._queues.answered(leader_id, batches, response, now, names_by_id))
+        self.wake()
+
+    def on_lost(self, leader_id: int, batches: list[Batch], error: KafkaError) -> None:
+        """Take note that a request gets no answer."""
+        self._take(self._queues.lost(leader_id, batches, error, self.loop.time()))
+        self.wake()
+
+    def _finish(self, batch: Batch, base_offset: int, log_append_time_ms: int) -> None:
+        if not batch.is_finished:
+            batch.finish(base_offset, log_append_time_ms)
+            self._on_finished(batch)
 
     def _take(self, results: Iterable[SendResult[Batch]]) -> None:
         """Complete the deliveries of batches that are through, and count what became of all of them."""
         for batch, result, error, answer in results:
             if result is Result.APPENDED:
-                if not batch.is_finished:
-                    batch.finish(*((-1, -1) if answer is None else (answer.base_offset, answer.log_append_time_ms)))
-                    self._on_finished(batch)
+                self._finish(batch, *((-1, -1) if answer is None else (answer.base_offset, answer.log_append_time_ms)))
             elif result is Result.RETRIED:
-                self._metrics.record_retries.add(batch.record_count, self._loop.time())
+                self._metrics.record_retries.add(batch.record_count, self.loop.time())
                 logger.info("%s: %s; will be sent again", batch.queue, error)
             elif result is Result.SPLIT:
-                self._metrics.batch_splits.add(1, self._loop.time())
+                self._metrics.batch_splits.add(1, self.loop.time())
                 self._on_split(batch)
             elif error is not None:
                 self._give_up(batch, error)
@@ -329,13 +389,11 @@ class Sender:
 
     def _split(self, batch: Batch) -> list[Batch]:
         """Let the records of a batch that is too large for its topic go again in two."""
-        parts = split(batch, self._loop.time())
+        parts = split(batch, self.loop.time())
         if parts:
             size_bytes = batch.builder.size_bytes
             logger.info("%s: a batch of %d bytes is too large for the topic and is split", batch.queue, size_bytes)
             batch.queue.batch_bytes = min(batch.queue.batch_bytes, size_after(batch))
-            for part in parts:
-                part.expiry = self._loop.call_at(part.deadline, self.expire, part)
             batch.replace(parts)
         return parts
 
@@ -343,7 +401,7 @@ class Sender:
         if batch.is_finished:
             return
         logger.warning("%s: %d records were not delivered: %s", batch.queue, batch.record_count, error)
-        self._metrics.record_errors.add(batch.record_count, self._loop.time())
+        self._metrics.record_errors.add(batch.record_count, self.loop.time())
         batch.fail(error)
         self._on_finished(batch)
         if self.transactions is not None:

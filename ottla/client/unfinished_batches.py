@@ -13,6 +13,9 @@ from ottla.client.sender import Sender
 from ottla.client.unseen_failures import UnseenFailures
 from ottla.client_core.partition_queue import PartitionQueue, ProducerIdentity
 
+_TIMER_SLACK_S = 0.001
+"""How much too early a timer of the loop may be (uvloop's have milliseconds)."""
+
 
 class UnfinishedBatches:
     """See the module. `sender` is set by the producer once there is one; before that there are no batches."""
@@ -25,15 +28,19 @@ class UnfinishedBatches:
         self._interceptors = options.interceptors
         self._room = room
         self._batches: dict[Batch, None] = {}
+        self._expiry: asyncio.TimerHandle | None = None
+        """When the deadline of a batch is over; one timer serves all."""
         self._failures: UnseenFailures[Batch] = UnseenFailures(lambda batch: batch.is_observed)
 
     def open(self, queue: PartitionQueue[Batch]) -> Batch:
         """Return a new batch, the last one of its queue."""
-        loop = asyncio.get_running_loop()
+        loop = self.sender.loop
         batch = Batch(queue, loop.time(), self._linger_s, self._delivery_timeout_s)
-        batch.expiry = loop.call_at(batch.deadline, self.sender.expire, batch)
+        if self._expiry is None:
+            self._expiry = loop.call_at(batch.deadline, self._on_deadline)
         if self._interceptors:
             batch.deliveries = []
+        batch.send_soon = self.sender.send_soon
         queue.used_at = batch.opened_at
         self._batches[batch] = None
         queue.waiting.append(batch)
@@ -44,8 +51,16 @@ class UnfinishedBatches:
         """Forget a batch that was opened for a record that could not be encoded."""
         batch.queue.waiting.remove(batch)
         self._batches.pop(batch)
-        if batch.expiry is not None:
-            batch.expiry.cancel()
+
+    def _on_deadline(self) -> None:
+        """Give up the batches whose time is over, and come back for the next one."""
+        loop = self.sender.loop
+        now = loop.time() + _TIMER_SLACK_S
+        for batch in list(self._batches):
+            if batch.deadline <= now and not batch.is_finished:
+                self.sender.expire(batch)
+        deadlines = [batch.deadline for batch in self._batches]
+        self._expiry = loop.call_at(min(deadlines), self._on_deadline) if deadlines else None
 
     def finish(self, batch: Batch) -> None:
         """Give back the memory of a batch, and let senders in that wait for it."""
@@ -96,6 +111,9 @@ class UnfinishedBatches:
 
     def give_up(self, error: KafkaError) -> None:
         """End all of them."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
         for batch in list(self._batches):
             batch.fail(error)
             self.finish(batch)

@@ -24,12 +24,13 @@ from ottla.client_core.handshake import Settled
 from ottla.protocol.api import ApiKey
 from ottla.protocol.errors import ErrorCode, MalformedMessage
 from ottla.protocol.framing import frame
-from ottla.protocol.headers import decode_response_header, encode_request_header
+from ottla.protocol.headers import decode_response_header, encode_request_header, has_response_tags
 from ottla.protocol.message import Request, Response, decode, encode_buffers
 
 if TYPE_CHECKING:
     from ottla.client_core.frames import FrameReader
     from ottla.client_core.handshake import Handshake, Question, Versions
+    from ottla.client_core.produce_template import ProduceTemplate
     from ottla.protocol.types import Buffer
 
 MAX_CORRELATION_ID = 2**31 - 1
@@ -37,6 +38,8 @@ MAX_HANDSHAKE_FRAME_BYTES = 1024 * 1024
 """Of an answer before the first handshake is done: what listens there has not shown yet to be a broker."""
 _CORRELATION_ID = struct.Struct(">i")
 _ERROR_CODE = struct.Struct(">h")
+_BARE_HEADER_BYTES = _CORRELATION_ID.size + 1
+"""A header with a section of tagged fields that is empty."""
 
 C = TypeVar("C")
 R = TypeVar("R", bound=Response)
@@ -45,10 +48,18 @@ R = TypeVar("R", bound=Response)
 class InFlight(Generic[C]):
     """A request whose answer is due. `context` is the driver's own, None for a request of the handshake."""
 
-    __slots__ = ("api_key", "context", "correlation_id", "deadline", "sent_at", "version")
+    __slots__ = ("api_key", "context", "correlation_id", "deadline", "has_tagged_answer", "sent_at", "version")
 
     def __init__(
-        self, api_key: int, version: int, correlation_id: int, sent_at: float, deadline: float, context: C | None
+        self,
+        api_key: int,
+        version: int,
+        correlation_id: int,
+        sent_at: float,
+        deadline: float,
+        context: C | None,
+        *,
+        has_tagged_answer: bool,
     ) -> None:
         self.api_key = api_key
         self.version = version
@@ -56,6 +67,8 @@ class InFlight(Generic[C]):
         self.sent_at = sent_at
         self.deadline = deadline
         self.context = context
+        self.has_tagged_answer = has_tagged_answer
+        """Whether the answer's header has tagged fields."""
 
 
 class Answer(NamedTuple, Generic[C]):
@@ -144,6 +157,21 @@ class Exchange(Generic[C]):
             raise RuntimeError("a request before the end of the handshake")
         return self._put(self._requests, request, version, now, deadline, context)
 
+    def send_template(
+        self, template: ProduceTemplate, records: Buffer, now: float, deadline: float, context: C
+    ) -> InFlight[C]:
+        """As `send`, the request of a template with a batch."""
+        if not self.is_ready:
+            raise RuntimeError("a request before the end of the handshake")
+        correlation_id = self._next_correlation_id
+        self._requests += template.frame(correlation_id, records)
+        self._next_correlation_id = 0 if correlation_id == MAX_CORRELATION_ID else correlation_id + 1
+        sent = InFlight(
+            ApiKey.PRODUCE, template.version, correlation_id, now, deadline, context, has_tagged_answer=True
+        )
+        self.in_flight[correlation_id] = sent
+        return sent
+
     def send_only(self, request: Request, version: int) -> None:
         """Put a request that has no answer (Produce with acks=0) among the bytes to send."""
         if not self.is_ready:
@@ -171,7 +199,10 @@ class Exchange(Generic[C]):
         context: C | None,
     ) -> InFlight[C]:
         correlation_id = self._encode(outgoing, request, version)
-        sent = InFlight(request.message_key, version, correlation_id, now, deadline, context)
+        has_tags = has_response_tags(request.message_key, version)
+        sent = InFlight(
+            request.message_key, version, correlation_id, now, deadline, context, has_tagged_answer=has_tags
+        )
         self.in_flight[correlation_id] = sent
         return sent
 
@@ -206,7 +237,10 @@ class Exchange(Generic[C]):
         request = self.in_flight.get(correlation_id)
         if request is None:
             raise MalformedMessage(f"it has correlation id {correlation_id}, which no request has")
-        _, body_position = decode_response_header(request.api_key, request.version, data)
+        if data[_CORRELATION_ID.size : _BARE_HEADER_BYTES] == b"\0" and request.has_tagged_answer:
+            body_position = _BARE_HEADER_BYTES  # what nearly every answer has
+        else:
+            _, body_position = decode_response_header(request.api_key, request.version, data)
         del self.in_flight[correlation_id]
         return Answer(request, data, body_position)
 
@@ -238,6 +272,10 @@ class Exchange(Generic[C]):
     def overdue(self, now: float) -> InFlight[C] | None:
         """Return the oldest request whose answer did not come in time; the connection cannot be used after that."""
         return next((request for request in self.in_flight.values() if request.deadline <= now), None)
+
+    def give_up(self, request: InFlight[C]) -> None:
+        """Count a request no longer among those in flight; its answer would break the protocol."""
+        self.in_flight.pop(request.correlation_id, None)
 
     def end(self) -> list[InFlight[C]]:
         """Return the requests in flight: the connection is over, and whether the broker acted on them is unknown."""

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from ottla.protocol.errors import MalformedMessage
-from ottla.protocol.framing import MAX_FRAME_BYTES, SIZE_BYTES, frame_size_bytes
+from ottla.protocol.framing import MAX_FRAME_BYTES, SIZE, SIZE_BYTES, frame_size_bytes
 
 if TYPE_CHECKING:
     from ottla.protocol.types import Buffer
@@ -73,6 +73,10 @@ class FrameReader:
         """
         self._filled += count
         if self._body is None:
+            size_bytes = self._filled - SIZE_BYTES
+            if LEAST_ANSWER_BYTES <= size_bytes <= self._limit_bytes and SIZE.unpack_from(self._head)[0] == size_bytes:
+                self._filled = 0  # one answer and nothing else, which is the rule
+                return iter((bytes(memoryview(self._head)[SIZE_BYTES : SIZE_BYTES + size_bytes]),))
             return self._frames_of_head()
         return self._frames_of_body(self._body) if self._filled == self._room_bytes else iter(())
 

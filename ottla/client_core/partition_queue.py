@@ -9,10 +9,13 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Hashable
-from typing import Generic, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, Self, TypeVar
 from uuid import UUID
 
 from ottla.protocol.types import ZERO_UUID
+
+if TYPE_CHECKING:
+    from ottla.client_core.produce_template import ProduceTemplate
 
 
 class ProducerIdentity(NamedTuple):
@@ -90,6 +93,7 @@ class PartitionQueue(Generic[B]):
         "not_before",
         "partition",
         "rewind_to",
+        "template",
         "topic",
         "topic_id",
         "unknown_gap",
@@ -123,6 +127,8 @@ class PartitionQueue(Generic[B]):
         self.unknown_gap: int | None = None
         """The sequence of a batch that was given up while the broker may have it: what follows may be refused."""
         self.wants_new_identity = False
+        self.template: ProduceTemplate | None = None
+        """The request with one batch for `topic_id`, kept by the driver for the next one."""
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
@@ -171,7 +177,7 @@ class PartitionQueue(Generic[B]):
     def go_to(self, leader: Hashable, topic_id: UUID) -> None:
         """Note where the next batch goes. A topic that was rebuilt knows no producer."""
         self.leader = leader
-        if self.topic_id != topic_id:
+        if self.topic_id is not topic_id and self.topic_id != topic_id:  # ids are compared in Python
             self.topic_id = topic_id
             self.is_known_to_broker = False
 

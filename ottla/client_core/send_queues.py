@@ -73,6 +73,9 @@ class SendQueues(Generic[B, N]):
         """Somebody waits (flush, close, a full buffer): batches do not linger."""
         self.wake_at = math.inf
         """When to `gather` again at the latest, as the last call found."""
+        self.may_have_more = False
+        """Whether another `gather` may find more right away: the last one left batches for another request, or one
+        has been refused since."""
         self._rules = rules
         self._seal = seal
         self._split = split
@@ -114,11 +117,12 @@ class SendQueues(Generic[B, N]):
     def gather(self, now: float) -> dict[N, list[B]]:
         """Take at most one batch of each queue, grouped by leaders that can take a request now.
 
-        Called until it returns nothing: a leader may take several requests.
+        Called until it returns nothing, or `may_have_more` is false: a leader may take several requests.
         """
         requests: dict[N, list[B]] = {}
         sizes: dict[N, int] = defaultdict(int)
         self.wake_at = math.inf
+        self.may_have_more = False
         for queue in self._active:
             if not self._may_send(queue, now):
                 continue
@@ -136,9 +140,12 @@ class SendQueues(Generic[B, N]):
             batch = queue.waiting[0]
             size_bytes = batch.size_bytes
             if sizes[leader] and sizes[leader] + size_bytes > self._rules.max_request_bytes:
+                self.may_have_more = True
                 continue
             sizes[leader] += size_bytes
             queue.waiting.popleft()
+            if queue.waiting:
+                self.may_have_more = True
             queue.in_flight.append(batch)
             queue.go_to(leader, topic_id)
             requests.setdefault(leader, []).append(batch)
@@ -171,8 +178,8 @@ class SendQueues(Generic[B, N]):
         return False
 
     def _is_throttled(self, leader: N, now: float) -> bool:
-        until = self._throttled_until.get(leader, 0.0)
-        if now < until:
+        until = self._throttled_until.get(leader)
+        if until is not None and now < until:
             self._wake(until)
             return True
         return False
@@ -190,6 +197,11 @@ class SendQueues(Generic[B, N]):
             batch.sealed = self._seal(batch)
         return batch.sealed
 
+    def records_of(self, batch: B) -> bytearray:
+        """Return the bytes of a batch of `gather` for its request, and count it as sent once more."""
+        batch.attempts += 1
+        return self.seal(batch)
+
     def produce_request(
         self,
         batches: Sequence[B],
@@ -202,8 +214,7 @@ class SendQueues(Generic[B, N]):
         """Return the request with batches of `gather`, each counted as sent once more. `ids` by topic."""
         by_topic: dict[str, list[ProduceRequest.PartitionProduceData]] = {}
         for batch in batches:
-            batch.attempts += 1
-            data = ProduceRequest.PartitionProduceData(index=batch.queue.partition, records=self.seal(batch))
+            data = ProduceRequest.PartitionProduceData(index=batch.queue.partition, records=self.records_of(batch))
             by_topic.setdefault(batch.queue.topic, []).append(data)
         return ProduceRequest(
             transactional_id=transactional_id,
@@ -252,6 +263,16 @@ class SendQueues(Generic[B, N]):
             results.append(self._failed(batch, silent, now, True))
         return results
 
+    def appended(self, leader: N, batch: B) -> bool:
+        """Note that the only batch of a request was appended, as `answered` does; return whether there may be more to
+        `gather`.
+        """
+        self._in_flight[leader] -= 1
+        self._appended(batch, None)
+        if batch.queue.is_idle:
+            self._active.pop(batch.queue, None)
+        return bool(self._active)
+
     def assume_appended(self, batches: Sequence[B]) -> list[SendResult[B]]:
         """Return the results of batches that the broker does not answer (acks=0)."""
         return [self._appended(batch, None) for batch in batches]
@@ -263,6 +284,7 @@ class SendQueues(Generic[B, N]):
 
     def refused(self, batches: Sequence[B], error: KafkaError, now: float) -> list[SendResult[B]]:
         """Return the results of batches that could not be sent: the broker does not have them."""
+        self.may_have_more = True
         return [self._failed(batch, error, now, False) for batch in batches]
 
     def expire(self, batch: B) -> None:

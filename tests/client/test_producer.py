@@ -60,6 +60,42 @@ async def test_records_of_one_moment_travel_in_one_batch(cluster):
     assert partition.values == numbers(50)
 
 
+async def test_without_linger_the_first_record_that_is_waited_for_leaves_at_once_and_the_others_together(cluster):
+    (partition,) = cluster.add_topic("t")
+    async with Producer(cluster.bootstrap, linger_ms=0) as producer:
+        await producer.send_and_wait("t", b"before")
+        first = producer.send_and_wait("t", b"0")
+        first.send(None)  # its step until it waits
+        assert producer.metrics()["requests-in-flight"] == 1
+        first.close()
+        await asyncio.gather(*(producer.send_and_wait("t", value) for value in numbers(20)[1:]))
+    assert partition.values == [b"before", *numbers(20)]
+    assert len(partition.batches) == 3
+
+
+async def test_without_linger_a_record_that_nobody_waits_for_leaves_with_those_of_the_same_step(cluster):
+    (partition,) = cluster.add_topic("t")
+    async with Producer(cluster.bootstrap, linger_ms=0) as producer:
+        await producer.send_and_wait("t", b"before")
+        deliveries = await send_numbers(producer, 20)
+        assert producer.metrics()["requests-in-flight"] == 0
+        await asyncio.gather(*deliveries)
+    assert partition.values == [b"before", *numbers(20)]
+    assert len(partition.batches) == 2
+
+
+async def test_a_record_that_is_waited_for_lingers(cluster):
+    cluster.add_topic("t")
+    async with Producer(cluster.bootstrap, linger_ms=60_000, delivery_timeout_ms=120_000) as producer:
+        sending = asyncio.ensure_future(producer.send_and_wait("t", b"0"))
+        while not producer.metrics()["buffer-total-bytes"] > producer.metrics()["buffer-available-bytes"]:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert producer.metrics()["requests-in-flight"] == 0
+        await producer.flush()
+        assert (await sending).offset == 0
+
+
 async def test_a_full_batch_leaves_without_lingering(cluster):
     (partition,) = cluster.add_topic("t")
     async with Producer(cluster.bootstrap, linger_ms=60_000, delivery_timeout_ms=120_000, batch_size=500) as producer:

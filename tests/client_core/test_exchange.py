@@ -12,13 +12,15 @@ from ottla.client_core import exchange as exchange_module
 from ottla.client_core.exchange import Exchange
 from ottla.client_core.frames import FrameReader
 from ottla.client_core.handshake import HandshakeRefused, Question, negotiate
+from ottla.client_core.produce_template import ProduceTemplate
 from ottla.protocol.api import REGISTRY, ApiKey
 from ottla.protocol.api.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.api.metadata import MetadataRequest, MetadataResponse
+from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
 from ottla.protocol.errors import ErrorCode, MalformedMessage
 from ottla.protocol.headers import decode_request_header, response_header
 from ottla.protocol.message import Request, Response, decode, encode
-from ottla.protocol.types import Bytes, Int16, String
+from ottla.protocol.types import ZERO_UUID, Bytes, Int16, String
 
 VERSIONS = {int(key): (api.min_version, api.max_version) for key, api in REGISTRY.items()}
 
@@ -79,6 +81,13 @@ def ready(**options):
 
 def ask(exchange, context="?", deadline=1000.0, now=0.0):
     return exchange.send(MetadataRequest(topics=[]), 12, now, deadline, context)
+
+
+def ask_by_template(exchange, records=b"records"):
+    template = ProduceTemplate(
+        12, client_id="me", topic="t", topic_id=ZERO_UUID, partition=0, acks=-1, timeout_ms=30_000
+    )
+    return exchange.send_template(template, records, 0.0, 1000.0, "by template")
 
 
 def answer_of(name):
@@ -257,6 +266,40 @@ def test_a_body_that_cannot_be_decoded_is_malformed():
     (answer,) = feed(exchange, struct.pack(">i", len(content)) + content)
     with pytest.raises(MalformedMessage):
         answer.decode(MetadataResponse)
+
+
+def test_the_request_of_a_template_is_one_of_the_others():
+    exchange = ready()
+    ask(exchange, "before")
+    sent = ask_by_template(exchange)
+    ask(exchange, "after")
+    assert list(exchange.in_flight.values())[1] is sent
+    (before, _), (header, body), (after, _) = requests_of(exchange)
+    assert [before.correlation_id, after.correlation_id] == [header.correlation_id - 1, header.correlation_id + 1]
+    assert (header.api_key, header.api_version, header.client_id) == (ApiKey.PRODUCE, 12, "me")
+    assert decode(ProduceRequest, body, 12).topic_data[0].partition_data[0].records == b"records"
+    (answer,) = feed(exchange, answer_to(header, ProduceResponse(responses=[], throttle_time_ms=3)))
+    assert answer.request is sent
+    assert answer.decode(ProduceResponse).throttle_time_ms == 3
+
+
+def test_templates_count_correlation_ids_as_the_others_do():
+    exchange = ready()
+    exchange._next_correlation_id = exchange_module.MAX_CORRELATION_ID
+    assert ask_by_template(exchange).correlation_id == exchange_module.MAX_CORRELATION_ID
+    assert ask_by_template(exchange).correlation_id == 0
+
+
+def test_no_template_is_sent_before_the_end_of_the_handshake():
+    with pytest.raises(RuntimeError):
+        ask_by_template(begun())
+
+
+def test_a_request_that_was_given_up_is_not_lost_with_the_others():
+    exchange = ready()
+    given_up, lost = ask(exchange, "given up"), ask(exchange, "lost")
+    exchange.give_up(given_up)
+    assert exchange.end() == [lost]
 
 
 def test_a_header_cut_short_is_malformed_and_its_request_is_still_in_flight():

@@ -14,7 +14,7 @@ from kit.fake_broker import FakePartition
 from ottla.client_core.partition_queue import NO_IDENTITY, NO_SEQUENCE, PartitionQueue, ProducerIdentity, QueuedBatch
 from ottla.client_core.retries import Backoff
 from ottla.client_core.send_queues import SendQueues
-from ottla.client_core.send_results import LOST_IDENTITY, Result, SendRules
+from ottla.client_core.send_results import LOST_IDENTITY, Result, SendResult, SendRules
 from ottla.protocol.api.produce import ProduceResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.records.batch import parse_header
@@ -109,6 +109,9 @@ class Producer:
                 self.queues.sent(leader)
                 self.requests[leader].append((batches, request))
                 assert len(self.requests[leader]) + len(self.answers[leader]) <= 5
+            if not self.queues.may_have_more:
+                assert not self.queues.gather(self.now)
+                break
 
     def deliver(self, leader=1, code=ErrorCode.NONE, is_appended=True):
         """Let the broker see a leader's oldest request; refuse it with `code`, after all the same or not."""
@@ -133,7 +136,12 @@ class Producer:
         """Hand in a leader's oldest answer."""
         if self.answers[leader]:
             batches, response = self.answers[leader].popleft()
-            self.results += self.queues.answered(leader, batches, response, self.now)
+            (said, *others) = response.responses[0].partition_responses
+            if not others and said.error_code == ErrorCode.NONE:
+                self.queues.appended(leader, *batches)
+                self.results.append(SendResult(batches[0], Result.APPENDED))
+            else:
+                self.results += self.queues.answered(leader, batches, response, self.now)
 
     def cut(self, leader=1):
         """End a leader's connection: what it has not seen, it never sees; what it has said is lost."""

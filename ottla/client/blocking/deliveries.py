@@ -60,8 +60,12 @@ class Delivery:
 
     def done(self) -> bool:
         """Whether it is known what became of the record."""
-        inner = self.inner()
-        return isinstance(self.batch, Refused) or (inner is not None and inner.done())
+        batch = self.batch
+        if batch is None:
+            return False
+        if isinstance(batch, Refused):
+            return True
+        return batch.is_finished if not batch.parts else self._inner_of(batch).done()
 
     def result(self, timeout_ms: float | None = None) -> RecordMetadata:
         """Return where the record went, or raise why it did not go; ClientTimeout when that is open after `timeout_ms`.
@@ -80,8 +84,9 @@ class Delivery:
     def inner(self) -> AsyncDelivery | None:
         """Return the asyncio producer's delivery; None while the record is in the inbox, and when it was refused."""
         batch = self.batch
-        if batch is None or isinstance(batch, Refused):
-            return None
+        return None if batch is None or isinstance(batch, Refused) else self._inner_of(batch)
+
+    def _inner_of(self, batch: Batch) -> AsyncDelivery:
         return AsyncDelivery(batch, self._place, self._timestamp_ms)
 
     def put(self, batch: Batch, place: int) -> None:
@@ -112,6 +117,11 @@ class Delivery:
         if inner is not None:
             inner.done()  # follows the record into the part of a batch that was split
             inner._batch.at_end.add(wake)
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a thread waits for it."""
+        return self._wakes is not None
 
     def call_no_more(self, wake: Callable[[], None]) -> None:
         """Undo `call_at_end`."""

@@ -18,28 +18,42 @@ T = TypeVar("T")
 class LoopCall(Generic[T]):
     """See the module. `start` and `cancel` are called in the loop's thread, the others in the one that waits."""
 
-    __slots__ = ("_coroutine", "_ended", "_on_end", "_task", "done")
+    __slots__ = ("_coroutine", "_ended", "_error", "_has_begun", "_on_end", "_result", "_task", "done")
 
     def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
         self.done = False
         self._coroutine = coroutine
-        self._task: asyncio.Task[T] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._has_begun = False
+        self._error: BaseException | None = None
         self._on_end: Callable[[], None] | None = None
         self._ended = ThreadWaiter()
 
     def start(self) -> None:
         """Run the coroutine."""
-        self._task = asyncio.get_running_loop().create_task(self._coroutine)
-        self._task.add_done_callback(self._end)
+        self._task = asyncio.get_running_loop().create_task(self._run())
 
     def cancel(self) -> None:
         """Cancel the coroutine, if it runs still; `start` was called before."""
-        if self._task is not None:
+        if self._has_begun and self._task is not None:
             self._task.cancel()
+        elif not self.done:
+            self._coroutine.close()
+            self._error = asyncio.CancelledError()
+            self._end()
 
-    def _end(self, task: asyncio.Task[T]) -> None:
-        if not task.cancelled():
-            task.exception()  # seen: a thread that was interrupted does not ask for it
+    async def _run(self) -> None:
+        """Run the coroutine, and wake the thread in the last step: a callback of the task would take another turn."""
+        if self.done:  # cancelled before it began
+            return
+        self._has_begun = True
+        try:
+            self._result: T = await self._coroutine
+        except BaseException as error:  # whatever it is, the thread that waits has to get it
+            self._error = error
+        self._end()
+
+    def _end(self) -> None:
         self.done = True
         if self._on_end is not None:
             self._on_end()
@@ -59,9 +73,10 @@ class LoopCall(Generic[T]):
 
     def result(self) -> T:
         """Return the result of a call that has ended, or raise its error, CancelledError if it was cancelled; once."""
-        task, self._task = self._task, None
-        assert task is not None
+        error, self._error = self._error, None
+        if error is None:
+            return self._result
         try:
-            return task.result()
+            raise error
         finally:
-            del task  # its error has this frame
+            del error  # its traceback has this frame

@@ -243,7 +243,7 @@ class Producer(ProducerMethods):
         thread.refuse_own()
         deadline = math.inf if timeout_ms is None else time.monotonic() + timeout_ms / 1000
         waiter = ThreadWaiter()
-        while True:
+        while not delivery.done():
             delivery.call_at_end(waiter.wake)
             try:
                 if delivery.done():
@@ -312,24 +312,61 @@ class Producer(ProducerMethods):
     # In the loop thread -----------------------------------------------------------------------------------------
 
     def _start_draining(self) -> None:
-        if self._draining is None or self._draining.done():
-            self._draining = asyncio.create_task(self._drain(), name="ottla-inbox")
+        if self._draining is not None and not self._draining.done():
+            return
+        alone: list[Delivery] | None = None
+        if self._is_plain and len(self._inbox) == 1:
+            alone = self._take_inbox()
+            if self._put_alone(alone):
+                self._on_drained(alone)
+                return
+        self._draining = asyncio.create_task(self._drain(alone), name="ottla-inbox")
 
-    async def _drain(self) -> None:
-        """Put what is in the inbox into batches, in order; what came meanwhile is the next one's work."""
+    def _put_alone(self, taken: list[Delivery]) -> bool:
+        """Put a record that was alone in the inbox into its batch, and send that if a thread waits for it.
+
+        Return False when there are more by now, or when it has to wait for its topic or for room.
+        """
+        delivery, *more = taken
+        if more or delivery.record is None:
+            return False
+        try:
+            put = self._inner._put_at_once(*delivery.record)
+        except Exception as refused:  # whatever it is, the sender of the record has to get it
+            self._refuse(delivery, refused)
+            return True
+        if put is None:
+            return False
+        delivery.put(put._batch, put._place)
+        if delivery.is_awaited:
+            put._batch.send_soon()
+        return True
+
+    def _take_inbox(self) -> list[Delivery]:
         with self._changed:
             taken, self._inbox, self._inbox_bytes = self._inbox, [], 0
             self._in_hand = taken
             self._changed.notify_all()
+        return taken
+
+    async def _drain(self, taken: list[Delivery] | None = None) -> None:
+        """Put what is in the inbox, or was taken from it, into batches, in order; what came meanwhile is the next one's
+        work.
+        """
+        if taken is None:
+            taken = self._take_inbox()
         try:
             await self._put(taken)
         finally:
-            self._taken += len(taken)
-            self._in_hand = []
-            with self._changed:
-                self._is_draining = bool(self._inbox)
-                if self._is_draining:
-                    self._draining = asyncio.create_task(self._drain(), name="ottla-inbox")
+            self._on_drained(taken)
+
+    def _on_drained(self, taken: list[Delivery]) -> None:
+        self._taken += len(taken)
+        self._in_hand = []
+        with self._changed:
+            self._is_draining = bool(self._inbox)
+            if self._is_draining:
+                self._draining = asyncio.create_task(self._drain(), name="ottla-inbox")
 
     async def _put(self, taken: list[Delivery]) -> None:
         """Put records into batches, column by column where no interceptor is to see each."""
@@ -394,8 +431,8 @@ class Producer(ProducerMethods):
         sent = self._handed_over
         while self._taken < sent:
             self._start_draining()
-            assert self._draining is not None
-            await asyncio.wait([self._draining])
+            if self._draining is not None and not self._draining.done():
+                await asyncio.wait([self._draining])
 
     async def _flush(self) -> None:
         await self._drained()

@@ -1,0 +1,55 @@
+"""The batches of a Produce request that wait for its answer, which the sender takes in the step that has read it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from ottla.client.accumulator import Batch
+from ottla.client.awaited import Awaited
+from ottla.client.errors import KafkaError
+from ottla.client_core.exchange import Answer
+from ottla.client_core.produce_template import ProduceTemplate
+from ottla.client_core.send_queues import LAST_VERSION_WITH_TOPIC_NAMES
+from ottla.protocol.api.produce import ProduceResponse
+
+if TYPE_CHECKING:
+    from ottla.client.sender import Sender
+
+
+class SentBatches:
+    """See the module. `template` is that of a request with one batch; `names_by_id` where an answer has no names."""
+
+    __slots__ = ("_batches", "_leader_id", "_names_by_id", "_sender", "_template", "limit_ms")
+
+    def __init__(
+        self,
+        sender: Sender,
+        leader_id: int,
+        batches: list[Batch],
+        template: ProduceTemplate | None,
+        names_by_id: dict[UUID, str] | None = None,
+    ) -> None:
+        self.limit_ms = sender.request_timeout_ms
+        self._sender = sender
+        self._leader_id = leader_id
+        self._batches = batches
+        self._template = template
+        self._names_by_id = names_by_id
+
+    def take(self, answer: Answer[Awaited]) -> None:
+        """Complete the batches as the answer says. Raises MalformedMessage."""
+        template = self._template
+        if template is not None:
+            appended = template.appended(answer.data)
+            if appended is not None:
+                self._sender.on_appended(self._leader_id, self._batches[0], *appended)
+                return
+            if template.version > LAST_VERSION_WITH_TOPIC_NAMES:
+                self._names_by_id = {template.topic_id: self._batches[0].queue.topic}
+        response = answer.decode(ProduceResponse)
+        self._sender.on_answer(self._leader_id, self._batches, self._names_by_id, response)
+
+    def fail(self, error: KafkaError) -> None:
+        """Have the sender decide what becomes of the batches, in a step of its own."""
+        self._sender.loop.call_soon(self._sender.on_lost, self._leader_id, self._batches, error)
