@@ -253,7 +253,11 @@ def main() -> None:
     parser.add_argument("--beside", choices=("all", "confluent", "python"), default="all", help="which clients")
     parser.add_argument("--only", default="", help="only workloads whose name has this text")
     parser.add_argument("--check", action="store_true", help="fail when a row against aiokafka is below 1")
+    parser.add_argument("--instructions", action="store_true", help="count those of a single record, and end")
     options = parser.parse_args()
+    if options.instructions:
+        client_costs.count_instructions(options.only)
+        return
     if options.beside != "python":
         client_costs.compare(options.records, options.rounds, options.only)
         print()

@@ -8,6 +8,8 @@ medians are printed. The broker is an Ottla with `ottla.acks.all=page-cache`, wh
 The latency rows send one record at a time, without linger, and wait for its acknowledgement (acks=all); or wait for one
 record at the end of a log, from its send by a plain socket to the program's hands. Broker and client have a processor
 each then: left to itself, the kernel puts them on one or on two, which changes a round trip more than the client does.
+
+`--instructions` counts what a client executes for each of these records (valgrind): a busy machine does not change it.
 """
 
 from __future__ import annotations
@@ -17,11 +19,14 @@ import json
 import os
 import platform
 import random
+import re
+import shutil
 import socket
 import statistics
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -40,6 +45,8 @@ LATENCY_RECORDS = 3_000
 LATENCY_WARM_UP = 300
 FETCH_PAUSE_S = 0.001
 """Before a record is sent to a consumer: its Fetch waits at the broker by then."""
+COUNTED_RECORDS = 300
+"""How many records more the second run of a count has."""
 RUN_LIMIT_S = 600
 
 Run = Callable[[str, str, int], Any]
@@ -466,6 +473,36 @@ def run_apart(name: str, address: str, topic: str, records: int, processor: int 
     keep_to = None if processor is None else partial(os.sched_setaffinity, 0, {processor})
     done = subprocess.run(words, stdout=subprocess.PIPE, text=True, timeout=RUN_LIMIT_S, check=True, preexec_fn=keep_to)
     return Measured(*json.loads(done.stdout))
+
+
+def instructions_of(name: str, address: str, records: int) -> int:
+    """Count the instructions of a whole run, those of the kernel left out."""
+    with tempfile.NamedTemporaryFile(prefix="ottla-bench-") as out:
+        words = ["valgrind", "--tool=cachegrind", "--cache-sim=no", f"--cachegrind-out-file={out.name}"]
+        words += [sys.executable, __file__, name, address, "counted", str(records)]
+        environment = {**os.environ, "PYTHONHASHSEED": "0"}
+        done = subprocess.run(words, capture_output=True, text=True, timeout=RUN_LIMIT_S, check=True, env=environment)
+    found = re.search(r"I\s+refs:\s+([\d,]+)", done.stderr)
+    assert found
+    return int(found[1].replace(",", ""))
+
+
+def count_instructions(only: str) -> None:
+    """Print the instructions of a record for the latency rows that have `only` in their names: two runs of each, of
+    which one has more records.
+    """
+    if shutil.which("valgrind") is None:
+        sys.exit("This needs valgrind (Debian: apt-get install valgrind).")
+    rows = []
+    with servers.Ottla("page-cache") as server:
+        address = f"{server.host}:{server.port}"
+        for name in [name for name in [*LATENCY, *ARRIVAL] if only in name]:
+            fewer, more = (
+                instructions_of(name, address, LATENCY_WARM_UP + count * COUNTED_RECORDS) for count in (1, 2)
+            )
+            rows.append([name, f"{(more - fewer) // COUNTED_RECORDS:,}"])
+    heads = ["one record at a time", "instructions"]
+    print(tabulate(rows, heads, tablefmt="github", disable_numparse=True, colalign=("left", "right")))
 
 
 def compare(records: int, rounds: int, only: str) -> None:
