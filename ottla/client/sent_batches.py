@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from typing import Protocol
 from uuid import UUID
 
 from ottla.client.accumulator import Batch
@@ -13,8 +14,23 @@ from ottla.client_core.produce_template import ProduceTemplate
 from ottla.client_core.send_queues import LAST_VERSION_WITH_TOPIC_NAMES
 from ottla.protocol.api.produce import ProduceResponse
 
-if TYPE_CHECKING:
-    from ottla.client.sender import Sender
+
+class BatchSender(Protocol):
+    """What batches ask of their sender."""
+
+    loop: asyncio.AbstractEventLoop
+    request_timeout_ms: int
+
+    def on_appended(self, leader_id: int, batch: Batch, base_offset: int, log_append_time_ms: int) -> None:
+        """Take the usual answer to a request with one batch: the broker has it."""
+
+    def on_answer(
+        self, leader_id: int, batches: list[Batch], names_by_id: dict[UUID, str] | None, response: ProduceResponse
+    ) -> None:
+        """Take the answer to a request; `names_by_id` where it has no names of topics."""
+
+    def on_lost(self, leader_id: int, batches: list[Batch], error: KafkaError) -> None:
+        """Take note that a request gets no answer."""
 
 
 class SentBatches:
@@ -24,7 +40,7 @@ class SentBatches:
 
     def __init__(
         self,
-        sender: Sender,
+        sender: BatchSender,
         leader_id: int,
         batches: list[Batch],
         template: ProduceTemplate | None,

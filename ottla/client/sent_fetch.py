@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from typing import Protocol
 from uuid import UUID
 
 from ottla.client.assigned import AssignedPartition
@@ -11,8 +12,17 @@ from ottla.client.errors import KafkaError
 from ottla.client_core.exchange import Answer
 from ottla.protocol.api.fetch import FetchResponse
 
-if TYPE_CHECKING:
-    from ottla.client.fetcher import Fetcher
+
+class FetchSender(Protocol):
+    """What a Fetch asks of its fetcher."""
+
+    loop: asyncio.AbstractEventLoop
+
+    def on_answer(self, sent: SentFetch, answer: FetchResponse) -> None:
+        """Take the answer to a Fetch."""
+
+    def on_lost(self, sent: SentFetch, error: KafkaError) -> None:
+        """Take note that a Fetch was refused, or gets no answer."""
 
 
 class SentFetch:
@@ -22,7 +32,7 @@ class SentFetch:
 
     def __init__(
         self,
-        fetcher: Fetcher,
+        fetcher: FetchSender,
         place: tuple[int, int],
         wanted: list[AssignedPartition],
         names_by_id: dict[UUID, str] | None,
