@@ -7,7 +7,7 @@ import math
 from collections import deque
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from kit.fake_broker import FakePartition
 
@@ -190,6 +190,7 @@ def steps():
 
 @settings(max_examples=300, deadline=None)
 @given(steps())
+@example([("put", 0, 1), ("send",), ("put", 1, 1), ("refuse", 1, ErrorCode.MESSAGE_TOO_LARGE)])
 def test_whatever_fails_every_record_is_there_once_and_in_order(taken):
     producer = Producer(partitions=2)
     expected = {0: [], 1: []}
@@ -224,9 +225,10 @@ def test_whatever_fails_every_record_is_there_once_and_in_order(taken):
     # Records alone in their batch that were refused as too large:
     singles = [result for result in producer.results if result.result is Result.GIVEN_UP]
     assert all(result.error.code is ErrorCode.MESSAGE_TOO_LARGE for result in singles)
-    refused = {value for result in singles for value in result.batch.values}
+    refused = {(result.batch.queue.partition, value) for result in singles for value in result.batch.values}
     for partition in (0, 1):
-        assert producer.values(partition) == [value for value in expected[partition] if value not in refused]
+        kept = [value for value in expected[partition] if (partition, value) not in refused]
+        assert producer.values(partition) == kept
     assert all(queue.is_idle for queue in producer.by_index)
     assert producer.queues.active == []
     assert producer.queues.requests_in_flight == 0
