@@ -170,7 +170,8 @@ func noLogin(u user, err, failed error) error {
 	switch {
 	case err == nil:
 		return errors.New("it could log in")
-	case u.Mechanism == "" && strings.Contains(err.Error(), "certificate required"),
+	case u.Mechanism == "" && strings.Contains(err.Error(), "certificate required"), // what OpenSSL says
+		u.Mechanism == "" && strings.Contains(err.Error(), "bad certificate"), // what Java says
 		u.Mechanism == "OAUTHBEARER" && strings.Contains(err.Error(), "unexpected data in oauth response"),
 		u.Mechanism != "" && errors.Is(err, failed):
 		return nil
