@@ -27,7 +27,7 @@ def first_message(token: str, header: str = "n,,") -> bytes:
 
 
 def server(jwks: bytes = ONE.jwks, **expected: Any) -> OAuthBearerServer:
-    keys = Jwks("https://issuer.test/jwks", InlineWorkers(), CLOCK, read=lambda _: jwks)
+    keys = Jwks("https://issuer.test/jwks", InlineWorkers(), CLOCK, read=lambda _url, _timeout_s: jwks)
     return OAuthBearerServer(keys, Expected(**expected), CLOCK)
 
 
