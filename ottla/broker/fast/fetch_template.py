@@ -49,6 +49,10 @@ class FetchTemplate:
         "_before",
         "_between",
         "_head_bytes",
+        "_head_high_watermark",
+        "_head_last_stable_offset",
+        "_head_log_start_offset",
+        "_head_rest",
         "_length",
         "_length_field",
         "_pack_head",
@@ -111,6 +115,11 @@ class FetchTemplate:
         self._length = -1
         self._size = self._length_field = b""
         """What the newest answer had that was made for so many bytes of records."""
+        self._head_high_watermark = self._head_last_stable_offset = self._head_log_start_offset = -1
+        self._head_rest = b""
+        """What was behind the correlation id in the head of the newest large answer, and the offsets in it: one that
+        reads what was written long ago gets the same again and again.
+        """
         before, between = f"{_LENGTH_BYTES}s{CORRELATION_ID_BYTES}s{len(self._before)}s", f"{len(self._between)}s"
         head = struct.Struct(f">{before}{offsets.format[1:]}{between}")
         self._pack_head, self._head_bytes = head.pack, head.size
@@ -176,7 +185,7 @@ class FetchTemplate:
             return None  # the slow path charges it, and answers it empty
         if high_watermark > log.transactions.first_open_offset:
             last_stable_offset = partition.last_stable_offset
-        head = self.encode_head(correlation_id, high_watermark, last_stable_offset, log.log_start_offset, length)
+        log_start_offset = log.log_start_offset
         counters = partition.counters
         counters.total_fetch_requests += 1
         counters.bytes_out += length
@@ -187,8 +196,19 @@ class FetchTemplate:
         times.counts[0 if elapsed_us <= FIRST_BUCKET_US else bisect_left(REQUEST_BUCKETS_US, elapsed_us)] += 1
         times.sum_us += elapsed_us
         if length <= MOST_JOINED_BYTES:
+            head = self.encode_head(correlation_id, high_watermark, last_stable_offset, log_start_offset, length)
             return [b"".join((head, records, self.after))]
-        return [head, records, self.after]
+        if (
+            length != self._length
+            or high_watermark != self._head_high_watermark
+            or last_stable_offset != self._head_last_stable_offset
+            or log_start_offset != self._head_log_start_offset
+        ):
+            head = self.encode_head(correlation_id, high_watermark, last_stable_offset, log_start_offset, length)
+            self._head_rest = head[_LENGTH_BYTES + CORRELATION_ID_BYTES :]
+            self._head_high_watermark, self._head_last_stable_offset = high_watermark, last_stable_offset
+            self._head_log_start_offset = log_start_offset
+        return [self._size, correlation_id, self._head_rest, records, self.after]
 
     def encode_head(
         self, correlation_id: bytes, high_watermark: int, last_stable_offset: int, log_start_offset: int, length: int
@@ -210,3 +230,4 @@ class FetchTemplate:
         self._length_field = encode_unsigned_varint(length + 1) if is_flexible else _INT32.pack(length)
         size_bytes = self._head_bytes - _LENGTH_BYTES + len(self._length_field) + length + len(self.after)
         self._size, self._length = _INT32.pack(size_bytes), length
+        self._head_high_watermark = -1  # what is remembered of a head is of another length

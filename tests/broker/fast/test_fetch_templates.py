@@ -76,6 +76,32 @@ def test_both_ways_answer_alike(node: Node, version: int, isolation_level: int, 
     assert fast_answers == [True] * 4
 
 
+@pytest.mark.parametrize("version", [4, 11, 12, 17])
+def test_large_answers_have_what_has_changed_since_the_last_one(
+    node: Node, version: int, fast_answers: list[bool]
+) -> None:
+    producer, client = Exchange(node), Exchange(node)
+
+    def produce(size_bytes: int) -> None:
+        producer.ask(produce_request(TOPIC, batch(1, value=b"x" * size_bytes)), 9)
+
+    def check(offset: int) -> None:
+        wanted = request(node, offset, version, max_bytes=1)
+        assert raw_answer(client, wanted, version) == raw_answer(Exchange(node), wanted, version)
+
+    for size_bytes in (20_000, 20_000, 30_000, 100):
+        produce(size_bytes)
+    for offset in (0, 0, 1, 2, 1, 3, 1, 1):  # the same, another, another length, a small one
+        check(offset)
+    produce(20_000)  # the high watermark
+    check(1)
+    partition = node.services.catalog.partition(TOPIC, 0)
+    assert partition is not None
+    partition.log.delete_records(1)
+    check(1)
+    assert fast_answers == [True] * 9
+
+
 def test_limits_mean_the_same(node: Node, fast_answers: list[bool]) -> None:
     fill(node)
     client = Exchange(node)
