@@ -47,7 +47,7 @@ class HandOver(Generic[T]):
     def get(self) -> T:
         """The next thing; sleeps until there is one. For one thread alone."""
         things = self._things
-        while not things:  # what wakes it may have been said of a thing that was taken before
+        while not things:  # the counter may still count a thing that was taken before
             try:
                 os.eventfd_read(self._descriptor)
             except InterruptedError:  # by a signal

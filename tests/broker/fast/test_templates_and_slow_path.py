@@ -47,6 +47,8 @@ from ottla.protocol.records.control import ControlType
 
 TOPIC = "orders"
 PARTITIONS = 2
+MOST_SEQUENCES = 600
+"""A planted fault is met in so many sequences of steps, or the comparison has a hole."""
 SET = 0
 TOPIC_RESOURCE = 2
 CONFIGS = (
@@ -593,7 +595,7 @@ def answers_longer_than_a_quota_lets_pass() -> Iterator[None]:
     ],
 )
 def test_a_fault_in_the_templates_is_found(fault: Callable[[], Any]) -> None:
-    for seed in range(60):
+    for seed in range(MOST_SEQUENCES):
         steps = steps_of(seed)
         slow = answers_of(seed, steps, by_templates=False)
         with fault():
@@ -603,4 +605,4 @@ def test_a_fault_in_the_templates_is_found(fault: Callable[[], Any]) -> None:
                 return
         if fast != slow:
             return
-    pytest.fail("60 sequences did not meet it")
+    pytest.fail(f"{MOST_SEQUENCES} sequences did not meet it")
