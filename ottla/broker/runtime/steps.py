@@ -3,8 +3,8 @@
 Such work is a generator that yields between its steps, and returns its result. `in_steps` runs it: a result that the
 first step brings is there at once, any other is a `Pending`, of which each step has a turn of the loop of its own. The
 handlers of long answers are made so (`Context.in_steps`), and so is their encoding (`requests/dispatch.py`); a step is
-about a millisecond. What a step has read may change before the next one: code that goes through a collection that changes
-copies it first.
+about a millisecond. What a step has read may change before the next one: code that goes through a collection copies it
+first.
 
 Knows no loop: the request runs a step in a turn to come.
 """
