@@ -49,6 +49,8 @@ TOPIC = "orders"
 PARTITIONS = 2
 MOST_SEQUENCES = 600
 """A planted fault is met in so many sequences of steps, or the comparison has a hole."""
+FIRST_SEQUENCE = {"answers_longer_than_a_quota_lets_pass": 570}
+"""Where the search for a rare fault begins: 576 meets it, and all before that take half a minute."""
 SET = 0
 TOPIC_RESOURCE = 2
 CONFIGS = (
@@ -595,7 +597,8 @@ def answers_longer_than_a_quota_lets_pass() -> Iterator[None]:
     ],
 )
 def test_a_fault_in_the_templates_is_found(fault: Callable[[], Any]) -> None:
-    for seed in range(MOST_SEQUENCES):
+    first = FIRST_SEQUENCE.get(fault.__name__, 0)
+    for seed in range(first, first + MOST_SEQUENCES):
         steps = steps_of(seed)
         slow = answers_of(seed, steps, by_templates=False)
         with fault():
