@@ -83,7 +83,7 @@ class BrokerProcess:
         """The port of a listener by its name, once it is announced; `port` is that of the first one."""
         with self._announced:
             self._announced.wait_for(lambda: listener in self._ports, START_TIMEOUT_S)
-        # Outside: `output` reads lines, too, and whoever reads one waits for the condition.
+        # Outside the condition: `output` reads lines, too, and the thread that reads them takes the condition.
         assert listener in self._ports, f"no listener {listener} was announced\n{self.output}"
         return self._ports[listener]
 

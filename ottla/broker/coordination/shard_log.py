@@ -194,7 +194,7 @@ class ShardLog:
         self._unsealed, self._builder = None, BatchBuilder()
         try:
             batch = builder.seal(compression=self._codec.compression)
-        except Exception as error:  # the state rests on them: who waits is not left without an answer
+        except Exception as error:  # the state rests on them; every request that waits must be answered
             self._on_failure(error)
             raise
         self._gather(write, [batch])

@@ -306,7 +306,7 @@ class ParkedFetches:
                 fetch.look(None)
             else:
                 fetch.fall_back()
-        except Exception:
+        except Exception:  # a bug, logged: the turn of other requests continues
             _fail(fetch)
 
 

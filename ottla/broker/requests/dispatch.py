@@ -165,7 +165,7 @@ class RequestDispatcher:
         answer: Response | Pending[Any]
         try:
             answer = handle(request, context)
-        except Exception as error:
+        except Exception as error:  # refusals and bugs alike are the answer: `refuse` knows which is which
             failed: Pending[Any] = Pending()
             failed.fail(error)
             answer = failed
