@@ -14,7 +14,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.abc import AbstractTokenProvider as AioKafkaTokenProvider
 from aiokafka.errors import KafkaError as AioKafkaError
-from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import (
     AdminClient,
     ScramCredentialInfo,
@@ -174,6 +174,24 @@ def test_the_admin_client_lists_and_removes_users(broker: BrokerProcess) -> None
     for done in admin.alter_user_scram_credentials([deletion]).values():
         done.result()
     assert "gone" not in admin.describe_user_scram_credentials().result()
+
+
+@pytest.mark.usefixtures("users")
+def test_a_request_with_both_mechanisms_of_a_user_is_refused_and_both_passwords_stay(broker: BrokerProcess) -> None:
+    """As in Apache Kafka (`ScramControlManager`): a user is named once in a request, whatever the mechanisms."""
+    admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{broker.port_of('PLAINTEXT')}"})
+    both = [
+        UserScramCredentialUpsertion("bob", ScramCredentialInfo(number, 4096), b"another")
+        for number in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
+    ]
+    (done,) = admin.alter_user_scram_credentials(both).values()
+    with pytest.raises(KafkaException) as refused:
+        done.result()
+    assert refused.value.args[0].code() == ErrorCode.DUPLICATE_RESOURCE
+    for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+        producer = KafkaProducer(**of_python(broker, mechanism))
+        assert producer.send(f"stays-{mechanism.lower()}", b"value").get(30).offset == 0
+        producer.close()
 
 
 def test_two_thousand_clients_that_never_log_in_hold_nobody_up(broker: BrokerProcess) -> None:
