@@ -21,7 +21,7 @@ import psutil
 
 HERE = Path(__file__).parent
 BUILD = HERE / "build"
-PEER_START_S = 90
+PEER_START_S = 240
 LOOK_AGAIN_S = 0.002
 """Between two looks at a broker that is starting: short beside what is measured, and it leaves the processor to it."""
 

@@ -34,9 +34,10 @@ if TYPE_CHECKING:
 
 STRICT_FROM = {19: 6, 20: 5, 37: 3}
 """CreateTopics, DeleteTopics, CreatePartitions: from these versions on THROTTLING_QUOTA_EXCEEDED is an answer."""
-EXEMPT = frozenset((17, 36))
-"""SaslHandshake and SaslAuthenticate. Nor is anything else charged before the login, ApiVersions above all: who it is,
-is not known yet, and in Kafka no request gets as far as the quotas before (`SaslServerAuthenticator`)."""
+EXEMPT = frozenset((17, 27, 36))
+"""SaslHandshake and SaslAuthenticate, and WriteTxnMarkers, which brokers of a cluster send each other. Nor is anything
+else charged before the login, ApiVersions above all: who it is, is not known yet, and in Kafka no request gets as far
+as the quotas before (`SaslServerAuthenticator`)."""
 
 
 class ClientQuotas(Accounts):

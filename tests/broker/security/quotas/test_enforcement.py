@@ -27,6 +27,7 @@ from ottla.protocol.api.list_groups import ListGroupsRequest
 from ottla.protocol.api.list_offsets import ListOffsetsRequest
 from ottla.protocol.api.metadata import MetadataRequest
 from ottla.protocol.api.produce import ProduceResponse
+from ottla.protocol.api.write_txn_markers import WriteTxnMarkersRequest
 from ottla.protocol.errors import ErrorCode
 
 PRODUCE_VERSION, FETCH_VERSION, SESSION_VERSION = 9, 12, 13
@@ -258,6 +259,21 @@ def test_a_request_is_charged_the_time_for_which_it_holds_the_thread() -> None:
     # 5 % of a second each: of one percent over ten seconds there is room for two.
     assert throttled[:2] == [0, 0]
     assert 0 < throttled[2] <= 1_000, "Kafka lets nobody wait for longer than a sample"
+
+
+def test_markers_of_transactions_are_charged_to_no_client() -> None:
+    """As in Kafka, where they come from other brokers."""
+    node, _ = make_node()
+    limit(node, {"client-id": "test"}, request_percentage=1)
+    quotas = node.services.quotas.clients
+    assert quotas is not None
+    looks = iter(range(0, 10**15, 60_000_000_000))
+    quotas.now_ns = lambda: next(looks)
+    client = Exchange(node)
+    client.ask(WriteTxnMarkersRequest(markers=[]), 1)
+    assert not client.transport.is_paused
+    client.ask(ListGroupsRequest(), 3)
+    assert client.transport.is_paused
 
 
 @both_paths
