@@ -20,7 +20,9 @@ CoordinatorRecord: TypeAlias = "tuple[Struct, Struct | None]"
 """(key, value), as the coordinator's `RecordCodec` encodes them; a value of None is a tombstone."""
 
 Waiter: TypeAlias = object
-"""What waits for a reply. A machine keeps it and gives it back, and never looks inside."""
+"""What waits for a reply: a `Pending`, or what has its `complete` and `fail`. A machine keeps it and gives it back, and
+never looks inside.
+"""
 
 Reply: TypeAlias = "tuple[Waiter, Response | KafkaError]"
 """A waiter and its response, or an error which the API's own error response is made of."""

@@ -9,7 +9,7 @@ Source: Kafka's `DeferredEvent` and `DeferredEventQueue`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from ottla.broker.runtime.pending import Pending
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -111,8 +111,8 @@ def release(replies: Sequence[Reply]) -> Settled:
     """A `Settled` that completes the replies of a step, or fails all of them."""
 
     def settled(error: KafkaError | None) -> None:
+        waiter: Any
         for waiter, response in replies:
-            assert isinstance(waiter, Pending)
             answer = response if error is None else error
             if isinstance(answer, KafkaError):
                 waiter.fail(answer)

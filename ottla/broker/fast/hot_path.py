@@ -1,9 +1,10 @@
 """The one fast path of a connection: requests that look like earlier ones, answered from templates.
 
 A *template* is learnt from a request that took the slow path (the dispatcher calls `learn` for each request): which of
-its bytes are fixed, which fields vary, and how its answer is encoded. There are four kinds: Produce
-(`produce_templates.py`), Fetch of one partition (`fetch_templates.py`), Fetch in a session (`session_template.py`), and
-Fetch of several partitions without one (`sessionless_template.py`).
+its bytes are fixed, which fields vary, and how its answer is encoded. There are six kinds: Produce
+(`produce_templates.py`), Produce with a transactional id (`transactional_templates.py`), EndTxn (`end_template.py`),
+Fetch of one partition (`fetch_templates.py`), Fetch in a session (`session_template.py`), and Fetch of several
+partitions without one (`sessionless_template.py`).
 All of them are learnt only where the slow path would give the same answer for any value of the fields that vary.
 
 The templates of a client under a quota charge it (`ChargedHotPath`).
@@ -24,11 +25,13 @@ from typing import TYPE_CHECKING, cast
 from ottla.broker.fast.produce_templates import ProduceTemplates
 from ottla.broker.runtime.pending import Pending
 from ottla.protocol.api import ApiKey
+from ottla.protocol.records.batch import has_transactional_header
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ottla.broker.context import ApiServices, Context
+    from ottla.broker.fast.end_template import EndTemplate
     from ottla.broker.fast.fetch_templates import FetchTemplates
     from ottla.broker.fast.parked_templates import GoOn, SlowPath
     from ottla.broker.fast.partitions_template import PartitionsTemplate
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from ottla.broker.runtime.in_flight_request import InFlightRequest
     from ottla.broker.runtime.metrics import MeterOf
     from ottla.broker.security.quotas.template_quota import TemplateQuota
+    from ottla.protocol.api.end_txn import EndTxnRequest
     from ottla.protocol.api.fetch import FetchRequest
     from ottla.protocol.api.produce import ProduceRequest
     from ottla.protocol.message import Request
@@ -57,7 +61,7 @@ class HotPath:
 
     __slots__ = (
         *("_go_on", "_peer", "_sends_maps", "_services", "_slow_path", "_stamp", "_validity"),
-        *("fetch", "produce", "quota"),
+        *("end_transaction", "fetch", "produce", "quota"),
     )
 
     def __init__(self, services: ApiServices, peer: Peer, go_on: GoOn, quota: TemplateQuota | None = None) -> None:
@@ -74,6 +78,7 @@ class HotPath:
         """Its own copy: the peer is one object less to touch per request."""
         self.produce: ProduceTemplates | None = None
         self.fetch: FetchTemplates | PartitionsTemplate | None = None
+        self.end_transaction: EndTemplate | None = None
 
     def try_park(self, view: memoryview, end: int) -> InFlightRequest | None:
         """Let the request of `view[:end]` wait, if that is one Fetch for which there is too little, like the one
@@ -132,15 +137,37 @@ class HotPath:
                 answer = fetch.answer(view, start, end, self._sends_maps)
                 if answer is not None:
                     return answer, start + fetch.frame_bytes, 1
+        ends = self.end_transaction
+        if ends is not None and end - start >= ends.frame_bytes:
+            ending = ends.start(view, start)
+            if ending is not None:
+                begun = ending if ending.buffers is None else ending.buffers
+                return begun, start + ends.frame_bytes, 1
         return None
 
     def learn_produce(self, frame: memoryview, request: ProduceRequest, version: int, meter_of: MeterOf) -> None:
         """Remember a Produce request that has taken the slow path, if that may be."""
         partition = _learnable_partition(request, version, self._services)
-        if partition is not None:
-            if self.produce is None:
-                self.produce = self._make_produce()
-            self.produce.learn(frame, request, version, partition, self._services, meter_of)
+        if partition is None:
+            return
+        produce = self.produce
+        if request.transactional_id is None:
+            if produce is None or produce.is_transactional:
+                self.produce = produce = self._make_produce()
+        elif self.quota is not None or not _is_transactional(request):
+            return
+        elif produce is None or not produce.is_transactional:
+            from ottla.broker.fast.transactional_templates import TransactionalTemplates
+
+            self.produce = produce = TransactionalTemplates(self._services.config.socket_request_max_bytes)
+        produce.learn(frame, request, version, partition, self._services, meter_of)
+
+    def learn_end(self, frame: memoryview, request: EndTxnRequest, context: Context, meter_of: MeterOf) -> None:
+        """Remember an EndTxn request that has taken the slow path, if that may be."""
+        from ottla.broker.fast.end_template import EndTemplate, is_learnable
+
+        if self.quota is None and is_learnable(frame, request, context):
+            self.end_transaction = EndTemplate(frame, request, context.services, meter_of)
 
     def learn_fetch(
         self, frame: memoryview, request: FetchRequest, context: Context, answer: object, meter_of: MeterOf
@@ -186,7 +213,7 @@ class HotPath:
     @property
     def is_empty(self) -> bool:
         """Whether nothing is remembered."""
-        return self.produce is None and self.fetch is None
+        return self.produce is None and self.fetch is None and self.end_transaction is None
 
     def refresh(self) -> None:
         """Forget what was learnt at another stamp."""
@@ -208,7 +235,7 @@ class HotPath:
 
     def _forget(self) -> None:
         self._stamp = self._validity.stamp
-        self.produce = self.fetch = None
+        self.produce = self.fetch = self.end_transaction = None
 
 
 class ChargedHotPath(HotPath):
@@ -291,8 +318,6 @@ def learn(
     `go_on` what takes the slow path with one that has waited.
     """
     api_key = context.api_key
-    if api_key > ApiKey.FETCH:  # Produce is 0, Fetch 1
-        return
     peer = context.connection
     hot_path = peer.hot_path
     quota = None if context.quota is None else context.quota.for_templates()
@@ -304,8 +329,10 @@ def learn(
         hot_path = ChargedHotPath(context.services, peer, go_on, quota)
     if api_key == ApiKey.PRODUCE:
         hot_path.learn_produce(frame, cast("ProduceRequest", request), context.api_version, meter_of)
-    else:
+    elif api_key == ApiKey.FETCH:
         hot_path.learn_fetch(frame, cast("FetchRequest", request), context, answer, meter_of)
+    else:
+        hot_path.learn_end(frame, cast("EndTxnRequest", request), context, meter_of)
     if peer.hot_path is not hot_path and not hot_path.is_empty:
         peer.hot_path = hot_path
 
@@ -314,13 +341,15 @@ def _names_several(request: FetchRequest) -> bool:
     return len(request.topics) > 1 or (bool(request.topics) and len(request.topics[0].partitions) > 1)
 
 
+def _is_transactional(request: ProduceRequest) -> bool:
+    """Whether its only batch is part of a transaction: then the right to the transactional id was asked for."""
+    records = request.topic_data[0].partition_data[0].records
+    return isinstance(records, memoryview) and has_transactional_header(records)
+
+
 def _learnable_partition(request: ProduceRequest, version: int, services: ApiServices) -> Partition | None:
     """The partition of a request that took the slow path, where the fast one would do the same; None elsewhere."""
-    if (
-        version < FIRST_VERSION_WITH_LOG_START
-        or request.acks not in (ACKS_ALL, 1)
-        or request.transactional_id is not None
-    ):
+    if version < FIRST_VERSION_WITH_LOG_START or request.acks not in (ACKS_ALL, 1):
         return None
     if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
         return None

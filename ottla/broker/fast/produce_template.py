@@ -17,9 +17,9 @@ from ottla.protocol.message import encode
 from ottla.storage.log.append import FIRST_PRODUCE_VERSION_WITH_ZSTD, TAKES_ZSTD
 
 if TYPE_CHECKING:
+    from ottla.broker.context import ApiServices
     from ottla.broker.partitions.partition import Partition
     from ottla.broker.runtime.metrics import MeterOf
-    from ottla.broker.services import Services
     from ottla.protocol.api.produce import ProduceRequest
     from ottla.storage.files.clock import Clock
     from ottla.storage.log.append import Appended, AppendResult
@@ -59,7 +59,7 @@ class ProduceTemplate:
     )
 
     def __init__(
-        self, request: ProduceRequest, version: int, partition: Partition, services: Services, meter_of: MeterOf
+        self, request: ProduceRequest, version: int, partition: Partition, services: ApiServices, meter_of: MeterOf
     ) -> None:
         topic = request.topic_data[0]
         self.version = version

@@ -8,8 +8,9 @@ no encoding: only the records' length, the correlation id and the offsets differ
                                                ------- the template's key ---                              (flexible)
 
 A template is learnt from a request that took the slow path (`api/produce.py`), and only where the slow path would do
-the same: one topic, one partition, acks -1 or 1, no transactional id, no tagged fields, a partition that is there. How
-long it holds is `hot_path.py`'s to know. How its answers are encoded: `produce_template.py`.
+the same: one topic, one partition, acks -1 or 1, no tagged fields, a partition that is there. How long it holds is
+`hot_path.py`'s to know. How its answers are encoded: `produce_template.py`. Those with a transactional id are of a kind
+of their own (`transactional_templates.py`).
 
 What a pipelining producer has sent stands frame behind frame in one read. Those of one template are one *run*
 (`produce_run.py`): gathered, answered and counted together, each with an answer of its own.
@@ -30,7 +31,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left
 from time import perf_counter_ns
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from ottla.broker.fast.produce_run import ProduceRun
 from ottla.broker.fast.produce_template import ProduceTemplate
@@ -40,11 +41,11 @@ from ottla.protocol.primitives import encode_unsigned_varint
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ottla.broker.context import ApiServices
     from ottla.broker.partitions.partition import Partition
     from ottla.broker.runtime.in_flight_request import InFlightRequest
     from ottla.broker.runtime.metrics import MeterOf
     from ottla.broker.security.quotas.template_quota import TemplateQuota
-    from ottla.broker.services import Services
     from ottla.protocol.api.produce import ProduceRequest
     from ottla.protocol.types import Buffer
 
@@ -86,6 +87,9 @@ class ProduceTemplates:
         "_unpack_next",
         "_word",
     )
+
+    template_class: ClassVar[type[ProduceTemplate]] = ProduceTemplate
+    is_transactional: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -254,7 +258,7 @@ class ProduceTemplates:
         request: ProduceRequest,
         version: int,
         partition: Partition,
-        services: Services,
+        services: ApiServices,
         meter_of: MeterOf,
     ) -> None:
         """Remember the template of a request that is about to take the slow path, if it has one."""
@@ -274,7 +278,7 @@ class ProduceTemplates:
             return
         if length_at + _LENGTH_BYTES != self._length_at or len(self._templates) >= MAX_TEMPLATES:
             self._place_length(length_at + _LENGTH_BYTES)
-        self._templates[bytes(frame[key_start:length_at])] = ProduceTemplate(
+        self._templates[bytes(frame[key_start:length_at])] = self.template_class(
             request, version, partition, services, meter_of
         )
 

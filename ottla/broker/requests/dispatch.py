@@ -98,7 +98,7 @@ class RequestDispatcher:
                 handle = partial(_handle_chunk, handler.handle, context)
                 answer = handle_in_chunks(self._services, request, split, handle)
             # Produce is 0, Fetch 1.
-            if api_key <= ApiKey.FETCH and not context.lacks_rights:
+            if (api_key <= ApiKey.FETCH or api_key == ApiKey.END_TXN) and not context.lacks_rights:
                 learn(frame, request, context, answer, admission.meter, self.go_on)
         except Exception as error:  # the request-wide except: refuse() knows refusals from bugs
             answer = gate.refuse(admission, request, context, error)

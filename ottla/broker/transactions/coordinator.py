@@ -26,6 +26,7 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage.formats.layout import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
+    from ottla.broker.coordination.effects import Waiter
     from ottla.broker.partitions.visibility import VisibleCallback
     from ottla.broker.runtime.steps import Steps
     from ottla.broker.runtime.timers import Timer
@@ -114,6 +115,17 @@ class TransactionCoordinator:
             shard.end(request.transactional_id, producer, request.committed, version, new_producer_id, pending)
 
         return self._run_with_id(request.transactional_id, pending, step)
+
+    def end_now(self, transactional_id: str, producer: ProducerIdAndEpoch, is_commit: bool, waiter: Waiter) -> bool:
+        """As `end` of the versions that raise the epoch, answered to `waiter`; False, and nothing done, where that is
+        refused, or needs more than this step.
+        """
+        try:
+            shard = self._ready(transactional_id)
+            shard.end(transactional_id, producer, is_commit, VERSION_WITH_EPOCH_BUMPS, None, waiter)
+        except (KafkaError, NeedsProducerId):
+            return False
+        return True
 
     def admit_batches(
         self,

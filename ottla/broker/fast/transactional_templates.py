@@ -1,0 +1,148 @@
+"""Templates of Produce requests with a transactional id, whose batches are part of a transaction.
+
+What is in front of the records names the transactional id, too, so a template stands for one. The right to it was asked
+for when the template was learnt; the transaction coordinator is asked each time, in the step that gathers the batches
+(docs/decisions/transactions-are-asked-in-the-step.md), and the answers wait for its record (`TransactionalRun`).
+
+    frames of one template -> producer and epoch, of the batches' headers -> coordinator -> gathered
+
+The slow path takes what the coordinator refuses, batches that are not part of a transaction, and those of several
+producers. All of it belongs to a turn: nothing is answered within the read. Not learnt for a client under a quota.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter_ns
+from typing import TYPE_CHECKING
+
+from ottla.broker.fast.produce_run import ProduceRun
+from ottla.broker.fast.produce_template import ProduceTemplate
+from ottla.broker.fast.produce_templates import ProduceTemplates
+from ottla.broker.transactions.produce_admission import FIRST_VERSION_THAT_ADDS, for_version
+from ottla.protocol.records.batch import TRANSACTIONAL_BIT, CorruptBatch, header_fields
+from ottla.storage.log.append import TAKES_TRANSACTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ottla.broker.context import ApiServices
+    from ottla.broker.partitions.partition import Partition
+    from ottla.broker.runtime.in_flight_request import InFlightRequest
+    from ottla.broker.runtime.metrics import MeterOf
+    from ottla.broker.transactions.admission import Admission
+    from ottla.protocol.api.produce import ProduceRequest
+    from ottla.protocol.errors import KafkaError
+    from ottla.protocol.types import Buffer
+
+
+class TransactionalTemplate(ProduceTemplate):
+    """One of a transactional id and a partition."""
+
+    __slots__ = ("_adds", "_coordinator", "_partitions", "_transactional_id")
+
+    def __init__(
+        self, request: ProduceRequest, version: int, partition: Partition, services: ApiServices, meter_of: MeterOf
+    ) -> None:
+        super().__init__(request, version, partition, services, meter_of)
+        assert request.transactional_id is not None
+        self.takes |= TAKES_TRANSACTIONS
+        self._transactional_id = request.transactional_id
+        self._partitions = frozenset({(partition.topic, partition.index)})
+        self._adds = version >= FIRST_VERSION_THAT_ADDS
+        self._coordinator = services.transactions.get()
+
+    def admit(self, entries: list[memoryview]) -> Admission | None:
+        """What the answers to these batches rest on, which may be gathered now; None, and nothing done, where the slow
+        path has to say something else of one.
+        """
+        producer = None
+        for records in entries:
+            try:
+                _, _, _, _, _, attributes, _, _, _, producer_id, epoch, _, _ = header_fields(records)
+            except CorruptBatch:
+                return None
+            if not attributes & TRANSACTIONAL_BIT:
+                return None
+            if producer is not None and producer != (producer_id, epoch):
+                return None
+            producer = producer_id, epoch
+        assert producer is not None
+        admission = self._coordinator.admit_batches(
+            self._transactional_id, *producer, self._partitions, adds=self._adds
+        )
+        return None if admission.error is not None or admission.missing else admission
+
+
+class TransactionalTemplates(ProduceTemplates):
+    """Those of one connection."""
+
+    __slots__ = ()
+
+    template_class = TransactionalTemplate
+    is_transactional = True
+
+    def start(
+        self, view: memoryview, start: int, end: int, most: int, newest: InFlightRequest | None
+    ) -> ProduceRun | None:
+        """As `ProduceTemplates.start`."""
+        frames = self._look(view, start, end, most)
+        if frames is None:
+            return None
+        template, entries, correlation_ids, run_bytes, following = frames
+        assert isinstance(template, TransactionalTemplate)
+        admission = template.admit(entries)
+        if admission is None:
+            return None
+        if isinstance(newest, TransactionalRun) and newest.goes_on(template, correlation_ids, following):
+            run = newest
+        else:
+            run = TransactionalRun(template, correlation_ids, following, perf_counter_ns())
+        template.partition.gather_run(entries, run_bytes, run, template.takes)
+        run.rest_on(admission)
+        return run
+
+    def answer(self, view: memoryview, end: int, most: int) -> tuple[Sequence[Buffer], int] | None:
+        """None: what the coordinator writes is appended at the end of a turn."""
+        return None
+
+
+class TransactionalRun(ProduceRun):
+    """A run whose answers leave when the coordinator's record is durable, too."""
+
+    __slots__ = ("_held", "_missing_records", "_refusal")
+
+    def __init__(self, template: TransactionalTemplate, correlation_ids: list[int], end: int, started_ns: int) -> None:
+        super().__init__(template, correlation_ids, end, started_ns)
+        self._held: list[bytes] | None = None
+        """The answers, where only the record is missing."""
+        self._missing_records = 0
+        self._refusal: KafkaError | None = None
+
+    def rest_on(self, admission: Admission) -> None:
+        """Wait for what the coordinator has written of the transactional id so far."""
+        self._missing_records += 1
+        admission.when_durable(self._recorded)
+
+    def _recorded(self, error: KafkaError | None) -> None:
+        self._missing_records -= 1
+        if error is not None:
+            self._refusal = error
+        if self._held is not None:
+            self._answered(self._held)
+
+    def _answered(self, answers: list[bytes]) -> None:
+        if self._missing_records:
+            self._held = answers
+            return
+        if self._refusal is not None:
+            answers = self._refused(self._refusal)
+        super()._answered(answers)
+
+    def _refused(self, refusal: KafkaError) -> list[bytes]:
+        """The record is not durable: then nothing is said of these batches that holds."""
+        template = self._template
+        error = for_version(refusal, template.version)
+        elapsed_us = (perf_counter_ns() - self._started_ns) // 1000
+        template.meter_of(error.code).note(elapsed_us, self._succeeded)
+        self._succeeded = 0
+        return [template.refusal(one, error.code, error.message, None) for one in self._correlation_ids]
