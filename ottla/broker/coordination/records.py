@@ -3,7 +3,7 @@
 A step of a machine is in one batch, so that a crash keeps all of it or nothing; in more than one only where the records
 of a step take more than `max.message.bytes` (thousands of tombstones, the assignment of a very large group), which
 Kafka refuses. Steps of one turn share a batch (`shard_log.py`). Batches carry no producer, unless they are part of a
-transaction; the records' time is the time of the step.
+transaction; the records' time is that of the step, or of the batch's first step.
 
 Source: Kafka's `CoordinatorRecordSerde`.
 """

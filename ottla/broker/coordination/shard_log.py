@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ottla.broker.coordination.records import (
     RecordTooLarge,
@@ -40,9 +40,12 @@ if TYPE_CHECKING:
     from ottla.broker.partitions.partition import Partition
     from ottla.broker.partitions.visibility import VisibleCallback
     from ottla.broker.runtime.turn import Turn
+    from ottla.config.topic import TopicConfig
     from ottla.storage.files.clock import Clock
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 BATCH_SLACK_BYTES = 128
 """Left free in a batch: a record's size is bounded before its header and the rounding of varints are known."""
@@ -87,6 +90,9 @@ class ShardLog:
         self._gathered_producers: set[int] = set()
         """Producers of transactions with a batch that may be gathered and not appended yet."""
         self._is_closed = False
+        self._bounded_by: TopicConfig | None = None
+        """The configuration that `_most_bytes` was taken from."""
+        self._most_bytes = 0
 
     @property
     def record_max_bytes(self) -> int:
@@ -96,7 +102,10 @@ class ShardLog:
     @property
     def _batch_max_bytes(self) -> int:
         config = self._partition.log.config
-        return min(config.max_message_bytes, config.segment_bytes) - BATCH_SLACK_BYTES
+        if config is not self._bounded_by:
+            self._bounded_by = config
+            self._most_bytes = min(config.max_message_bytes, config.segment_bytes) - BATCH_SLACK_BYTES
+        return self._most_bytes
 
     def check_records(self, records: Sequence[CoordinatorRecord], most_bytes: int, *, in_one_batch: bool) -> None:
         """Refuse records of which the log would not take each; with `in_one_batch` also those that one batch does not
@@ -159,6 +168,29 @@ class ShardLog:
             builder.append(now_ms, key_bytes, value)
         if replies:
             write.when_durable(release(replies))
+
+    def write_packed(
+        self, key: str, pack: Callable[[T, int], bytes | None], state: T, replies: Sequence[Reply]
+    ) -> bool:
+        """As `write`, of one record, which `pack(state, place)` gives as it stands at a place of a batch, with the time
+        of the batch's first record; False, and nothing done, where that is None, or not so simple.
+        """
+        builder = self._builder
+        record = pack(state, builder.record_count)
+        if record is None or self._is_closed or len(builder.body) + len(record) + HEADER_BYTES > self._batch_max_bytes:
+            return False
+        write = self._unsealed
+        if write is None:
+            self._unsealed = write = self._begin([key], 1)
+            self._turn.note_gathering(self)
+            builder.append_encoded(record, self._clock.wall_ms())
+        else:
+            write.keys.append(key)
+            self._newest[key] = write
+            builder.append_encoded(record, 0)
+        if replies:
+            write.when_durable(release(replies))
+        return True
 
     def _write_large(
         self, key: str, records: Sequence[EncodedRecord], replies: Sequence[Reply], now_ms: int, max_bytes: int

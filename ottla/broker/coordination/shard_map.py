@@ -89,7 +89,9 @@ class ShardMap(Generic[S]):
 
     def ready(self, key: str) -> S:
         """The shard of a key. Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR."""
-        return self.ready_at(self.partition_of(key))
+        shards = self._shards
+        shard = shards[0] if len(shards) == 1 else None
+        return shard if shard is not None else self.ready_at(self.partition_of(key))
 
     def ready_at(self, index: int) -> S:
         """The shard of a partition that the topic has. Raises as `ready`."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ottla.broker.coordination.effects import Reply
     from ottla.broker.partitions.partition import Partition
     from ottla.broker.partitions.visibility import VisibleCallback
+    from ottla.protocol.message import Response
     from ottla.storage.log.append import AppendResult
 
 R = TypeVar("R")
@@ -111,15 +112,18 @@ def release(replies: Sequence[Reply]) -> Settled:
     """A `Settled` that completes the replies of a step, or fails all of them."""
 
     def settled(error: KafkaError | None) -> None:
-        waiter: Any
         for waiter, response in replies:
-            answer = response if error is None else error
-            if isinstance(answer, KafkaError):
-                waiter.fail(answer)
-            else:
-                waiter.complete(answer)
+            give(waiter, response if error is None else error)
 
     return settled
+
+
+def give(waiter: Any, answer: Response | KafkaError) -> None:
+    """Give a waiter its reply."""
+    if isinstance(answer, KafkaError):
+        waiter.fail(answer)
+    else:
+        waiter.complete(answer)
 
 
 def append_elsewhere(partition: Partition, batch: bytes | bytearray, done: VisibleCallback) -> None:

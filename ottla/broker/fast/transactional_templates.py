@@ -61,9 +61,7 @@ class TransactionalTemplate(ProduceTemplate):
                 _, _, _, _, _, attributes, _, _, _, producer_id, epoch, _, _ = header_fields(records)
             except CorruptBatch:
                 return None
-            if not attributes & TRANSACTIONAL_BIT:
-                return None
-            if producer is not None and producer != (producer_id, epoch):
+            if not attributes & TRANSACTIONAL_BIT or (producer is not None and producer != (producer_id, epoch)):
                 return None
             producer = producer_id, epoch
         assert producer is not None
@@ -121,7 +119,7 @@ class TransactionalRun(ProduceRun):
     def rest_on(self, admission: Admission) -> None:
         """Wait for what the coordinator has written of the transactional id so far."""
         self._missing_records += 1
-        admission.when_durable(self._recorded)
+        admission.when_durable(self._recorded)  # at once, where all is durable already
 
     def _recorded(self, error: KafkaError | None) -> None:
         self._missing_records -= 1

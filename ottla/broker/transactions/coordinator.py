@@ -58,7 +58,7 @@ class TransactionCoordinator:
             open_in_logs=lambda: open_transactions(services.catalog),
             version=lambda: services.catalog.transaction_version,
             id_count=lambda: self.id_count,
-            open_count=lambda: self.open_count,
+            open_count=self.count_open,
         )
         self._runtime = CoordinatorRuntime(services, transactions_definition(services.config, of_transactions))
         self.shards = self._runtime.shards
@@ -212,7 +212,14 @@ class TransactionCoordinator:
     @property
     def open_count(self) -> int:
         """How many transactions are open or being ended."""
-        return sum(shard.open_count for shard in self.shards.active())
+        return self.count_open()
+
+    def count_open(self) -> int:
+        """As `open_count`."""
+        count = 0
+        for shard in self.shards.active():
+            count += shard.open_count
+        return count
 
     def oldest_open_ms(self) -> int:
         """For how long the oldest open transaction has been open; 0 without one."""
@@ -267,18 +274,20 @@ class TransactionCoordinator:
                 done(error)
 
         if not self._is_closed:
-            producer = ProducerIdAndEpoch(ended.producer_id, ended.producer_epoch)
+            producer = ended.producer_id, ended.producer_epoch
             self.write_marker(where, producer, ended.is_commit, coordinator_epoch, done_unless_closed)
 
     def write_marker(
         self,
         where: TopicPartition,
-        producer: ProducerIdAndEpoch,
+        producer: tuple[int, int],
         is_commit: bool,
         coordinator_epoch: int,
         done: VisibleCallback,
     ) -> None:
-        """End a producer's transaction in one partition; `done` as of `Partition.end_transaction`."""
+        """End the transaction of a producer, its id and epoch, in one partition; `done` as of
+        `Partition.end_transaction`.
+        """
         topic, index = where
         producer_id, epoch = producer
         if topic == OFFSETS_TOPIC:

@@ -46,28 +46,32 @@ class TransactionLimits:
             logger.warning("transactional id %r is refused, not for want of an ACL: %s", transactional_id, text)
         raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, text)
 
-    def check_partitions(self, new: Transaction) -> None:
-        """Raise KafkaError INVALID_TXN_STATE where a transaction would have too many."""
-        most = self._services.settings.max_partitions
-        if len(new.partitions) > most:
+    def check_growth(self, new: Transaction, log: ShardLog, *, begins: bool) -> None:
+        """Raise KafkaError INVALID_TXN_STATE where a transaction would have too many partitions,
+        CONCURRENT_TRANSACTIONS where it `begins` and no more may be open, and as `check_size`.
+        """
+        services = self._services
+        settings = services.settings
+        if len(new.partitions) > settings.max_partitions:
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
-                f"the transaction has more partitions than {most} (ottla.transaction.max.partitions)",
+                f"the transaction has more partitions than {settings.max_partitions}"
+                " (ottla.transaction.max.partitions)",
             )
-
-    def check_begin(self) -> None:
-        """Raise KafkaError CONCURRENT_TRANSACTIONS where no more transactions may be open."""
-        count = self._services.open_count()
-        if count >= self._services.settings.max_open:
-            raise KafkaError(
-                ErrorCode.CONCURRENT_TRANSACTIONS,
-                f"{count} transactions are open, which is the most (ottla.transactions.max.open)",
-            )
+        if begins:
+            count = services.open_count()
+            if count >= settings.max_open:
+                raise KafkaError(
+                    ErrorCode.CONCURRENT_TRANSACTIONS,
+                    f"{count} transactions are open, which is the most (ottla.transactions.max.open)",
+                )
+        self.check_size(new, log)
 
     def check_size(self, new: Transaction, log: ShardLog) -> None:
         """Raise KafkaError UNKNOWN_SERVER_ERROR, as Kafka, where the log does not take its record now or at its end."""
         most_bytes = RECORD_BYTES + 3 * len(new.transactional_id)
-        most_bytes += sum(3 * len(topic) + 16 for topic, _ in new.partitions)
+        for topic, _ in new.partitions:
+            most_bytes += 3 * len(topic) + 16
         if most_bytes > log.record_max_bytes:
             record = to_record(at_its_largest(new), self._services.version())
             log.check_records([record], most_bytes, in_one_batch=True)

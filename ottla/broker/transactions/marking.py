@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -32,7 +33,14 @@ _REFUSED_FOR_GOOD = frozenset(
 
 
 class Marking:
-    """The markers of `ended`. `visible()` is called once all are; `delayed()` when some have to be tried again."""
+    """The markers of `ended`. `visible` is called with its transactional id once all are, or `delayed` when some have
+    to be tried again.
+    """
+
+    __slots__ = (
+        *("_coordinator_epoch", "_delayed", "_is_beginning", "_missing", "_under_way", "_visible", "_write_marker"),
+        "ended",
+    )
 
     def __init__(
         self,
@@ -40,8 +48,8 @@ class Marking:
         coordinator_epoch: int,
         write_marker: MarkerWriter,
         *,
-        visible: Callable[[], None],
-        delayed: Callable[[], None],
+        visible: Callable[[str], None],
+        delayed: Callable[[str], None],
     ) -> None:
         self.ended = ended
         self._coordinator_epoch = coordinator_epoch
@@ -49,8 +57,6 @@ class Marking:
         self._visible = visible
         self._delayed = delayed
         self._missing = set(ended.partitions)
-        self._delayed_before: set[TopicPartition] = set()
-        """Partitions of which the log has said so."""
         self._under_way = 0
         self._is_beginning = False
 
@@ -61,37 +67,37 @@ class Marking:
         self._is_beginning = True
         for where in sorted(self._missing):
             self._under_way += 1
-            self._write_marker(where, self.ended, self._coordinator_epoch, self._done(where))
+            self._write_marker(where, self.ended, self._coordinator_epoch, partial(self._done, where))
         self._is_beginning = False
         self._look()
 
-    def _done(self, where: TopicPartition) -> Callable[[BaseException | None], None]:
-        def done(error: BaseException | None) -> None:
-            self._under_way -= 1
-            if error is None:
-                self._missing.discard(where)
-            elif isinstance(error, KafkaError) and error.code in _REFUSED_FOR_GOOD:
-                self._missing.discard(where)
-                logger.warning(
-                    "transactional id %r: %s-%d does not take the marker of producer %d, epoch %d: %s",
-                    self.ended.transactional_id,
-                    *where,
-                    self.ended.producer_id,
-                    self.ended.producer_epoch,
-                    error,
-                )
-            else:
-                logger.info(
-                    "transactional id %r: no marker in %s-%d yet: %s", self.ended.transactional_id, *where, error
-                )
-            if not self._is_beginning:
-                self._look()
+    def note(self, where: TopicPartition, error: BaseException) -> None:
+        """The marker in `where` is not visible, says who has begun to write it."""
+        self._under_way += 1
+        self._done(where, error)
 
-        return done
+    def _done(self, where: TopicPartition, error: BaseException | None) -> None:
+        self._under_way -= 1
+        if error is None:
+            self._missing.discard(where)
+        elif isinstance(error, KafkaError) and error.code in _REFUSED_FOR_GOOD:
+            self._missing.discard(where)
+            logger.warning(
+                "transactional id %r: %s-%d does not take the marker of producer %d, epoch %d: %s",
+                self.ended.transactional_id,
+                *where,
+                self.ended.producer_id,
+                self.ended.producer_epoch,
+                error,
+            )
+        else:
+            logger.info("transactional id %r: no marker in %s-%d yet: %s", self.ended.transactional_id, *where, error)
+        if not self._is_beginning:
+            self._look()
 
     def _look(self) -> None:
         if not self._under_way:
             if self._missing:
-                self._delayed()
+                self._delayed(self.ended.transactional_id)
             else:
-                self._visible()
+                self._visible(self.ended.transactional_id)

@@ -16,17 +16,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ottla.broker.coordination.effects import Effects
 from ottla.broker.coordination.shard import CoordinatorShard
-from ottla.broker.coordination.writes import release
+from ottla.broker.coordination.writes import give
 from ottla.broker.transactions import machine
 from ottla.broker.transactions.adoption import sort_open
 from ottla.broker.transactions.limits import TransactionLimits
 from ottla.broker.transactions.marking import Marking
-from ottla.broker.transactions.packed_record import packed_record
+from ottla.broker.transactions.packed_record import packed_in_batch, packed_record
 from ottla.broker.transactions.state import (
+    IDLE,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     Transaction,
@@ -209,12 +211,10 @@ class TransactionShard(CoordinatorShard):
         if new is known:
             return
         assert known is not None
-        self._limits.check_partitions(new)
-        if known.is_idle:
-            self._limits.check_begin()
-        self._limits.check_size(new, self.log)
+        begins = known.status in IDLE
+        self._limits.check_growth(new, self.log, begins=begins)
         self._keep(new, ())
-        if known.is_idle:
+        if begins:
             self._services.counters.begun += 1
             self._plan_timeout(new, now)
 
@@ -256,7 +256,6 @@ class TransactionShard(CoordinatorShard):
     def _prepare(self, prepared: Transaction, waiter: Waiter | None, now: Now) -> None:
         """Keep a decision; the markers come when it is durable."""
         transactional_id = prepared.transactional_id
-        self.timer.plan(transactional_id, None)
         if waiter is not None:
             self._ends.setdefault(transactional_id, []).append(waiter)
             self._decided_ms[transactional_id] = now.monotonic_ms
@@ -264,29 +263,45 @@ class TransactionShard(CoordinatorShard):
         self._mark_when_durable(transactional_id)
 
     def _mark_when_durable(self, transactional_id: str) -> None:
-        def settled(error: KafkaError | None) -> None:
-            if self.is_dead:
-                return
-            if error is None:
-                self._mark(self.transactions[transactional_id])
-            else:  # the disk takes longer than a client waits
-                self._answer_ends(transactional_id, error)
-                self._mark_when_durable(transactional_id)
+        self.log.when_durable(transactional_id, partial(self._decided, transactional_id))
 
-        self.log.when_durable(transactional_id, settled)
+    def _decided(self, transactional_id: str, error: KafkaError | None) -> None:
+        """The record of a decision is durable, or not yet."""
+        if self.is_dead:
+            return
+        if error is None:
+            self._mark(self.transactions[transactional_id])
+        else:  # the disk takes longer than a client waits
+            self._answer_ends(transactional_id, error)
+            self._mark_when_durable(transactional_id)
 
     def _mark(self, prepared: Transaction) -> None:
         transactional_id = prepared.transactional_id
         if written := self._next_open.get(transactional_id):
             prepared = prepared._replace(partitions=prepared.partitions - written)
-        marking = self._markings[transactional_id] = Marking(
+        if len(prepared.partitions) == 1:  # as most have: nothing to keep account of
+            (where,) = prepared.partitions
+            marked = partial(self._marked, prepared, where)
+            self._services.write_marker(where, prepared, self.partition.leader_epoch, marked)
+        else:
+            self._begin_marking(prepared).write_missing()
+
+    def _begin_marking(self, prepared: Transaction) -> Marking:
+        marking = self._markings[prepared.transactional_id] = Marking(
             prepared,
             self.partition.leader_epoch,
             self._services.write_marker,
-            visible=lambda: self._complete(transactional_id),
-            delayed=lambda: self._plan_retry(transactional_id),
+            visible=self._complete,
+            delayed=self._plan_retry,
         )
-        marking.write_missing()
+        return marking
+
+    def _marked(self, prepared: Transaction, where: TopicPartition, error: BaseException | None) -> None:
+        """The only marker of a transaction is visible, or is not."""
+        if error is None:
+            self._complete(prepared.transactional_id)
+        elif not self.is_dead:
+            self._begin_marking(prepared).note(where, error)
 
     def _plan_retry(self, transactional_id: str) -> None:
         if self.is_dead:
@@ -302,9 +317,9 @@ class TransactionShard(CoordinatorShard):
     def _complete(self, transactional_id: str) -> None:
         if self.is_dead:
             return
-        del self._markings[transactional_id]
-        completed = machine.complete(self.transactions[transactional_id], now_ms=self.now().wall_ms)
-        if completed.is_commit:
+        self._markings.pop(transactional_id, None)
+        completed = machine.complete(self.transactions[transactional_id], now_ms=self._clock_trust.estimate_ms())
+        if completed.status is TransactionStatus.COMPLETE_COMMIT:
             self._services.counters.committed += 1
         self._keep(completed, ())
         self._answer_ends(transactional_id, _ended(completed))
@@ -317,14 +332,20 @@ class TransactionShard(CoordinatorShard):
         the record that says so.
         """
         self._decided_ms.pop(transactional_id, None)
-        release([(waiter, answer) for waiter in self._ends.pop(transactional_id, ())])(None)
+        for waiter in self._ends.pop(transactional_id, ()):
+            give(waiter, answer)
 
     # --- what happens by itself --------------------------------------------------------------------------------------
 
     def _plan_timeout(self, transaction: Transaction, now: Now) -> None:
-        """Plan the end of an open transaction by its timeout, at the next time at which transactions are aborted."""
+        """Plan the end of an open transaction by its timeout, at the next time at which transactions are aborted.
+
+        The plan stays when the transaction ends, and the next one puts it off: that costs less than to take it back,
+        and to make it again, with each transaction.
+        """
         interval_ms = self._services.settings.abort_interval_ms
-        due_ms = now.monotonic_ms + max(0, transaction.start_ms + transaction.timeout_ms - now.wall_ms)
+        left_ms = transaction.start_ms + transaction.timeout_ms - now.wall_ms
+        due_ms = now.monotonic_ms + left_ms if left_ms > 0 else now.monotonic_ms
         self.timer.plan(transaction.transactional_id, (due_ms // interval_ms + 1) * interval_ms)
 
     def on_due(self, key: str) -> None:
@@ -383,6 +404,8 @@ class TransactionShard(CoordinatorShard):
         transactional_id = new.transactional_id
         self._put(transactional_id, new)
         version = self._services.version()
+        if version and self.log.write_packed(transactional_id, packed_in_batch, new, replies):
+            return
         packed = packed_record(new) if version else None
         if packed is not None:
             self.log.write_encoded(transactional_id, (packed,), replies)
@@ -394,7 +417,7 @@ class TransactionShard(CoordinatorShard):
             self.transactions.pop(transactional_id, None)
         else:
             self.transactions[transactional_id] = new
-        if new is None or new.is_idle:
+        if new is None or new.status in IDLE:
             self._open_starts.pop(transactional_id, None)
         else:
             self._open_starts[transactional_id] = new.start_ms

@@ -56,6 +56,15 @@ class BatchBuilder:
         self.record_count = place + 1
         return place
 
+    def append_encoded(self, record: bytes, now_ms: int) -> None:
+        """Add a record as it stands in a batch: encoded for the place that comes next, with the time of the first one,
+        which is `now_ms` if this is it.
+        """
+        if not self.record_count:
+            self.base_timestamp = self.max_timestamp = now_ms
+        self.body += record
+        self.record_count += 1
+
     def seal(
         self,
         *,

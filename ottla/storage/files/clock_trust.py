@@ -118,7 +118,10 @@ class ClockTrust:
         """The wall time as well as it is known: for stamps of the broker's own, by which something is kept later.
         Changes nothing, so any thread may ask.
         """
-        wall_ms, believed_ms = self._clock.wall_ms(), self._clock.boot_ms() + self._offset_ms
+        clock = self._clock
+        wall_ms, believed_ms = clock.wall_ms(), clock.boot_ms() + self._offset_ms
+        if -1 <= wall_ms - believed_ms <= 1:
+            return wall_ms  # both are rounded
         most_ms = self._limits().jump_max_ms
         return believed_ms if 0 <= most_ms < abs(wall_ms - believed_ms) else wall_ms
 

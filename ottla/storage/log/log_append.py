@@ -201,7 +201,7 @@ class LogAppend(LogState):
         opened: list[ProducerEntry] = []
         for entry in run.producers:
             self.producers.publish(entry)
-            if entry[3] is not NO_TRANSACTION and entry.current_txn_first_offset >= 0:
+            if entry[3] is not NO_TRANSACTION and entry[3][1] >= 0:
                 opened.append(entry)
         if opened:
             self.transactions.begin(opened)

@@ -278,11 +278,19 @@ def _advance_in_transaction(
     entry: ProducerEntry | None, producer_id: int, epoch: int, batches: Sequence[BatchFields], now_ms: int
 ) -> ProducerEntry:
     """The first of the batches opens a transaction, if none is open."""
+    if entry is not None and entry.last_offset < 0 and len(batches) == 1 and entry.transaction[1] < 0:
+        # What comes first after a marker that has raised the epoch (KIP-890): all in one step.
+        sequence, offset, delta, timestamp_ms = batches[0]
+        transaction = (entry.transaction[0], offset - delta)
+        fields = (producer_id, epoch - IN_TRANSACTION, now_ms, transaction, (), sequence, offset, delta, timestamp_ms)
+        return tuple.__new__(ProducerEntry, fields)
     advanced = advance_by(entry, producer_id, epoch - IN_TRANSACTION, batches, now_ms)
-    if advanced.current_txn_first_offset >= 0:
+    known_id, known_epoch, seen_ms, (coordinator_epoch, first_offset), *newest = advanced
+    if first_offset >= 0:
         return advanced
     _, last_offset, delta, _ = batches[0]
-    return advanced._replace(transaction=(advanced.coordinator_epoch, last_offset - delta))
+    transaction = (coordinator_epoch, last_offset - delta)
+    return tuple.__new__(ProducerEntry, (known_id, known_epoch, seen_ms, transaction, *newest))
 
 
 def after_marker(
@@ -295,6 +303,6 @@ def after_marker(
     earlier: tuple[BatchFields, ...] = ()
     sequence, offset, delta, _ = NO_BATCH
     if entry is not None and entry.epoch == epoch:
-        earlier, sequence, offset, delta = entry.earlier, entry.last_sequence, entry.last_offset, entry.offset_delta
-    transaction = (coordinator_epoch, -1)
-    return ProducerEntry(producer_id, epoch, now_ms, transaction, earlier, sequence, offset, delta, stamp_ms)
+        _, _, _, _, earlier, sequence, offset, delta, _ = entry
+    fields = (producer_id, epoch, now_ms, (coordinator_epoch, -1), earlier, sequence, offset, delta, stamp_ms)
+    return tuple.__new__(ProducerEntry, fields)

@@ -109,11 +109,13 @@ class LogTransactions:
         """How many have no marker in the log."""
         return len(self._open)
 
-    def begin(self, producers: Iterable[ProducerEntry]) -> None:
+    def begin(self, producers: Sequence[ProducerEntry]) -> None:
         """Producers with an open transaction have written: those that were not open are now."""
-        for entry in sorted(producers, key=attrgetter("current_txn_first_offset")):
+        if len(producers) > 1:
+            producers = sorted(producers, key=attrgetter("current_txn_first_offset"))
+        for entry in producers:
             if entry.producer_id not in self._open:
-                first_offset = entry.current_txn_first_offset
+                _, first_offset = entry.transaction
                 self._open[entry.producer_id] = first_offset
                 self._unstable[first_offset] = None
                 if self.first_open_offset == NONE_OPEN:

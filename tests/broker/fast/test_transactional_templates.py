@@ -75,7 +75,7 @@ class Producer:
         answer = self.ask(InitProducerIdRequest(transactional_id=self.id, transaction_timeout_ms=TIMEOUT_MS), 4)
         assert isinstance(answer, InitProducerIdResponse)
         if not answer.error_code:
-            self._go_on(answer.producer_id, answer.producer_epoch)
+            self.go_on(answer.producer_id, answer.producer_epoch)
 
     def ask(self, request: Any, version: int) -> Any:
         """The answer; its bytes are kept to be compared."""
@@ -139,10 +139,11 @@ class Producer:
         answer = self.ask(self.end_request(commit=commit, epoch=epoch), self.end_version)
         assert isinstance(answer, EndTxnResponse)
         if not answer.error_code and self.end_version >= 5:
-            self._go_on(answer.producer_id, answer.producer_epoch)
+            self.go_on(answer.producer_id, answer.producer_epoch)
         return answer
 
-    def _go_on(self, producer_id: int, epoch: int) -> None:
+    def go_on(self, producer_id: int, epoch: int) -> None:
+        """Be this producer from now on."""
         if (producer_id, epoch) != (self.producer_id, self.epoch):
             self.sequences.clear()
         self.producer_id, self.epoch = producer_id, epoch
@@ -210,6 +211,9 @@ class History:
             batches.append((partition, bytes(records), count))
         producer.produce(batches)
 
+    def do_write_outside_of_a_transaction(self, producer: Producer) -> None:
+        producer.produce([(0, producer.records(0, 1, is_transactional=False), 1)])
+
     def do_end(self, producer: Producer) -> None:
         producer.end(commit=self.random.random() < 0.7)
 
@@ -229,7 +233,7 @@ class History:
         feed(producer.client.connection, b"".join(frames))
         _, answer = producer.take()
         if not answer.error_code:
-            producer._go_on(answer.producer_id, answer.producer_epoch)
+            producer.go_on(answer.producer_id, answer.producer_epoch)
 
     def do_repeat_the_end(self, producer: Producer) -> None:
         producer.end(commit=self.random.random() < 0.5, epoch=max(producer.epoch - 1, 0))
@@ -338,8 +342,13 @@ def coordinator_not_asked() -> Iterator[None]:
 
 @contextmanager
 def plain_batches_taken() -> Iterator[None]:
-    with patch("ottla.broker.fast.transactional_templates.TRANSACTIONAL_BIT", -1):
+    with patch("ottla.broker.fast.transactional_templates.TRANSACTIONAL_BIT", _AnyBit()):
         yield
+
+
+class _AnyBit:
+    def __rand__(self, attributes: int) -> bool:
+        return True
 
 
 @contextmanager
@@ -372,12 +381,12 @@ def every_end_a_commit() -> Iterator[None]:
 
 @contextmanager
 def answers_without_the_new_epoch() -> Iterator[None]:
-    answer = EndInFlight._answer
+    complete = EndInFlight.complete
 
-    def faulty(self: EndInFlight, meter: Any, code: int, producer_id: int, epoch: int) -> None:
-        answer(self, meter, code, producer_id, epoch - 1)
+    def faulty(self: EndInFlight, response: EndTxnResponse) -> None:
+        complete(self, EndTxnResponse(producer_id=response.producer_id, producer_epoch=response.producer_epoch - 1))
 
-    with patch.object(EndInFlight, "_answer", faulty):
+    with patch.object(EndInFlight, "complete", faulty):
         yield
 
 

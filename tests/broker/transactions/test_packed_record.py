@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.broker.transactions.packed_record import packed_record
+from ottla.broker.transactions.packed_record import MOST_PLACES, packed_in_batch, packed_record
 from ottla.broker.transactions.state import Transaction, to_record
+from ottla.protocol.records.record import encode_record
 from ottla.protocol.stored.transaction import TransactionStatus, encode_transaction_key, encode_transaction_value
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -49,3 +50,58 @@ def test_a_packed_record_is_the_encoded_one(transaction: Transaction) -> None:
 )
 def test_what_does_not_fit_is_left_to_the_encoder(transaction: Transaction) -> None:
     assert packed_record(transaction) is None
+
+
+@given(transactions, st.integers(0, 70))
+def test_a_record_packed_for_a_batch_is_the_encoded_one(transaction: Transaction, place: int) -> None:
+    packed, encoded = packed_in_batch(transaction, place), packed_record(transaction)
+    if packed is None:
+        return
+    assert encoded is not None
+    assert packed == encode_record(0, place, *encoded)
+
+
+USUAL = Transaction(
+    "t",
+    1_000,
+    3,
+    60_000,
+    TransactionStatus.ONGOING,
+    frozenset({("topic", 7)}),
+    1_700_000_000_000,
+    1_700_000_000_001,
+    previous_producer_id=1_000,
+    client_version=2,
+)
+
+
+@pytest.mark.parametrize(
+    ("transaction", "place"),
+    [
+        (USUAL, 0),
+        (USUAL, MOST_PLACES - 1),
+        (USUAL._replace(status=TransactionStatus.COMPLETE_COMMIT, partitions=frozenset()), 1),
+        (USUAL._replace(transactional_id="i" * 255), 0),
+    ],
+)
+def test_the_usual_records_are_packed_for_a_batch(transaction: Transaction, place: int) -> None:
+    encoded = packed_record(transaction)
+    assert encoded is not None
+    assert packed_in_batch(transaction, place) == encode_record(0, place, *encoded)
+
+
+@pytest.mark.parametrize(
+    ("transaction", "place"),
+    [
+        (USUAL, MOST_PLACES),
+        (USUAL._replace(transactional_id="i" * 256), 0),
+        (USUAL._replace(partitions=frozenset({("a", 0), ("b", 0)})), 0),
+        (USUAL._replace(status=TransactionStatus.EMPTY), 0),
+        (USUAL._replace(next_producer_id=5), 0),
+        (USUAL._replace(client_version=0), 0),
+        (USUAL._replace(producer_epoch=1 << 15), 0),
+        (USUAL._replace(transactional_id="\udc00"), 0),
+    ],
+)
+def test_other_records_are_not_packed_for_a_batch(transaction: Transaction, place: int) -> None:
+    assert packed_in_batch(transaction, place) is None
