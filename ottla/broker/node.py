@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from ottla.broker.groups.coordinator import GroupCoordinator
     from ottla.broker.requests.authenticating import SaslDoor
     from ottla.broker.runtime.disk import GroupSyncer
+    from ottla.broker.runtime.processor_wait import ProcessorWait
     from ottla.broker.runtime.workers import Post, Workers
     from ottla.broker.security.acls.standard_authorizer import StandardAuthorizer
     from ottla.broker.security.audit import Audit
@@ -63,7 +64,7 @@ class Node:
     syncs queue up in `services.syncer.rounds` until a simulation runs them, and cold reads happen on the spot.
     `workers`, if given, take the place of either for cold reads and all else that may block, but not for syncs.
     `later(step)`, if given, runs a step when others have had their turn; else the timers do, and without `post` every
-    step runs at once.
+    step runs at once. `count_waits`, if given, counts in a thread that syncs how long that waits for a processor.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Node:
         post: Post | None = None,
         workers: Workers | None = None,
         later: Callable[[Callable[[], None]], None] | None = None,
+        count_waits: Callable[[], ProcessorWait] | None = None,
     ) -> None:
         clock = SystemClock() if clock is None else clock
         files = _os_files(config) if files is None else files
@@ -89,7 +91,7 @@ class Node:
         if post is None:
             syncer = QueuedSyncer(turn, metrics, clock, timers)
         else:
-            syncer = ThreadedSyncer(turn, metrics, clock, timers, post)
+            syncer = ThreadedSyncer(turn, metrics, clock, timers, post, count_waits)
         if workers is None:
             workers = InlineWorkers() if post is None else ThreadedWorkers(post)
         log_manager = LogManager(config, files, clock, clock_trust.estimate_ms)

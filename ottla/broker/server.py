@@ -28,6 +28,7 @@ from ottla.broker.notify import notify
 from ottla.broker.runtime.descriptors import LEAST_DESCRIPTORS, RAISED_BY, descriptor_limit, raise_file_limit
 from ottla.broker.runtime.hand_over import Posts
 from ottla.broker.runtime.loop_watch import LoopWatch
+from ottla.broker.runtime.processor_wait import ProcessorWait
 from ottla.broker.runtime.threads import ThreadStarter
 from ottla.broker.start_summary import log_start_summary
 from ottla.config.errors import ConfigError
@@ -98,7 +99,13 @@ class Server:
         if limit is not None and limit < LEAST_DESCRIPTORS:
             raise StartError(f"RLIMIT_NOFILE={limit}: a broker needs {LEAST_DESCRIPTORS} at least; {RAISED_BY}")
         self._is_open = False
-        node = self._node = Node(self.config, clock=self._clock, files=self._files, post=self._watch_posts(loop))
+        node = self._node = Node(
+            self.config,
+            clock=self._clock,
+            files=self._files,
+            post=self._watch_posts(loop),
+            count_waits=ProcessorWait,
+        )
         sockets: list[tuple[Listener, socket.socket]] = []
         try:
             try:

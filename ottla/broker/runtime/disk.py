@@ -12,8 +12,9 @@ them.
 
 A round of many files syncs the whole volume, where there is one (`open_volumes`). If that takes longer than
 `OVERTAKEN_AFTER_MS`, probably because of what other programs have written, the files are synced beside it, the round
-ends with them, and no volume is synced for a while (`DirectoryQueue.rest`). The sync that was overtaken still takes the
-directory offline if it fails, whenever it ends.
+ends with them, and no volume is synced for a while (`DirectoryQueue.rest`). Time for which its thread was ready to run
+and had no processor is allowed for: more threads would make a busy machine busier. The sync that was overtaken still
+takes the directory offline if it fails, whenever it ends.
 
 Every line of this module runs on the broker's thread. `ThreadedSyncer` (`sync_threads.py`) runs rounds in threads.
 `QueuedSyncer` has none: a simulation runs the rounds, and decides which of them find no thread. What else may block
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ottla.broker.runtime.metrics import Metrics
+    from ottla.broker.runtime.processor_wait import ProcessorWait
     from ottla.broker.runtime.timers import Timers
     from ottla.broker.runtime.turn import Turn
     from ottla.storage.directories.log_directory import LogDirectory
@@ -54,6 +56,8 @@ POSTPONED_MS = 100
 """What could not be synced for want of a descriptor is tried again so much later, or with the next round."""
 OVERTAKEN_AFTER_MS: Final = 20
 """How long a sync of a volume is waited for before the files of its round are synced one by one."""
+OVERTAKEN_AT_LAST_MS: Final = 200
+"""The same where its thread had no processor for most of the time."""
 
 
 class DiskOffline(OSError):
@@ -269,7 +273,7 @@ class GroupSyncer(ABC):
         if queue.overtaken is not None or now_ms < queue.volume_again_ms or not self._can_overtake():
             return
         sync_round.volume = queue.volume
-        sync_round.began_ms = now_ms
+        sync_round.handed_over_ms = now_ms
         if not queue.is_watched:
             queue.is_watched = True
             self._timers.at(now_ms + OVERTAKEN_AFTER_MS, partial(self._watch, queue))
@@ -280,8 +284,11 @@ class GroupSyncer(ABC):
         sync_round = queue.sync_round
         if sync_round is None or sync_round.volume is None or queue.overtaken is not None:
             return
-        due_ms = sync_round.began_ms + OVERTAKEN_AFTER_MS
+        due_ms = sync_round.handed_over_ms + OVERTAKEN_AFTER_MS
         now_ms = self._clock.monotonic_ms()
+        if now_ms >= due_ms:
+            without_ms = sync_round.without_processor_ms(now_ms)
+            due_ms += min(without_ms, OVERTAKEN_AT_LAST_MS - OVERTAKEN_AFTER_MS)
         if now_ms < due_ms:
             queue.is_watched = True
             self._timers.at(due_ms, partial(self._watch, queue))
@@ -361,6 +368,9 @@ class QueuedSyncer(GroupSyncer):
         """Rounds whose sync of the volume was overtaken, because time went by before they were run."""
         self.has_threads = True
         """Whether rounds find a thread. One that does not is run at once, and ends in its place in `rounds`."""
+        self.begins_at_once = True
+        """Whether a thread that is given a round finds a processor."""
+        self.processor_wait: ProcessorWait | None = None
 
     def begin(self, directories: Iterable[Path]) -> None:
         """Nothing to make."""
@@ -408,6 +418,8 @@ class QueuedSyncer(GroupSyncer):
     def _hand_over(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
         if not self.has_threads:
             raise NoThread(queue.path.name, RuntimeError("can't start new thread"))
+        if sync_round.volume is not None and self.begins_at_once:
+            sync_round.note_begin(self._clock.monotonic_ms(), self.processor_wait)
         self.rounds.append((queue, sync_round))
 
     def _finish_soon(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:

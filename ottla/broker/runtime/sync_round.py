@@ -27,6 +27,7 @@ from ottla.broker.runtime.threads import post_surely
 from ottla.storage.files.files import NotOpened
 
 if TYPE_CHECKING:
+    from ottla.broker.runtime.processor_wait import ProcessorWait
     from ottla.storage.files.files import File, Volume
     from ottla.storage.log.log import Log
     from ottla.storage.log.sync import SyncTicket
@@ -52,16 +53,19 @@ class SyncRound:
         timings: microseconds of the syncs, each with the number of logs that it was for.
         volume: what is to be synced as a whole; None: the files are.
         volume_error: what its sync ended with.
-        began_ms: when it was handed over (monotonic), of a round with a volume.
+        handed_over_ms: when it was handed over (monotonic), of a round with a volume.
         way: how it was run: "files", "threads" or "volume".
     """
 
     __slots__ = (
+        "_began_ms",
         "_claim",
+        "_mark",
         "_volume_ns",
-        "began_ms",
+        "_wait",
         "error",
         "files",
+        "handed_over_ms",
         "has_begun",
         "results",
         "timings",
@@ -79,11 +83,14 @@ class SyncRound:
         self.files = [file for _, ticket, _ in waits for file in ticket.files]
         self.volume: Volume | None = None
         self.volume_error: OSError | None = NOT_ENDED
-        self.began_ms = 0.0
+        self.handed_over_ms = 0.0
         self.way = "files"
         self.has_begun = False
         self._claim = threading.Lock()
         self._volume_ns = 0
+        self._began_ms: float | None = None
+        self._wait: ProcessorWait | None = None
+        self._mark = b""
 
     def claim(self) -> bool:
         """Whether the caller ends the round: True for the first one, whichever thread it is in."""
@@ -145,6 +152,23 @@ class SyncRound:
         self._finish(results, started_ns)
 
     # -- the volume
+
+    def note_begin(self, now_ms: float, wait: ProcessorWait | None) -> None:
+        """Note that the sync of the volume begins in this thread, whose waits for a processor `wait` counts."""
+        if wait is not None:
+            self._mark = wait.mark()
+            self._wait = wait
+        self._began_ms = now_ms
+
+    def without_processor_ms(self, now_ms: float) -> float:
+        """For how long the thread has had no processor since the round was handed over: until it began, and what is
+        counted since then.
+        """
+        began_ms = self._began_ms
+        if began_ms is None:
+            return now_ms - self.handed_over_ms
+        since_ms = 0 if self._wait is None else self._wait.since_ms(self._mark)
+        return began_ms - self.handed_over_ms + since_ms
 
     def sync_volume(self) -> OSError | None:
         """Sync the volume; the error. The round is as it was: who has the claim calls `finish_volume`."""

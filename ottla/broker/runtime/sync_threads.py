@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from ottla.broker.runtime.directory_queue import DirectoryQueue
     from ottla.broker.runtime.metrics import Metrics
+    from ottla.broker.runtime.processor_wait import ProcessorWait
     from ottla.broker.runtime.sync_round import SyncRound
     from ottla.broker.runtime.timers import Timers
     from ottla.broker.runtime.turn import Turn
@@ -116,12 +117,21 @@ class SyncHelpers:
 
 class ThreadedSyncer(GroupSyncer):
     """One thread per log directory, made by `begin`, or with the first round. `post` brings completions to the broker's
-    thread.
+    thread. `count_waits`, called in such a thread, counts how long that waits for a processor; OSError: it cannot.
     """
 
-    def __init__(self, turn: Turn, metrics: Metrics, clock: Clock, timers: Timers, post: Post) -> None:
+    def __init__(
+        self,
+        turn: Turn,
+        metrics: Metrics,
+        clock: Clock,
+        timers: Timers,
+        post: Post,
+        count_waits: Callable[[], ProcessorWait] | None,
+    ) -> None:
         super().__init__(turn, metrics, clock, timers)
         self._post = post
+        self._count_waits = count_waits
         self._threads: dict[Path, tuple[threading.Thread, _Rounds]] = {}
         self._rounds_of: dict[DirectoryQueue, _Rounds] = {}
         """As in `_threads`: to compare paths takes longer than the rest of handing a round over."""
@@ -223,12 +233,16 @@ class ThreadedSyncer(GroupSyncer):
 
     def _serve(self, rounds: _Rounds) -> None:
         try:
+            wait: ProcessorWait | None = None
+            if self._count_waits is not None:
+                with suppress(OSError):
+                    wait = self._count_waits()
             while (given := rounds.get()) is not None:
                 queue, sync_round = given
                 if sync_round.volume is None:
                     self._run_files(queue, sync_round)
                 else:
-                    self._run_volume(queue, sync_round)
+                    self._run_volume(queue, sync_round, wait)
         finally:
             rounds.is_served = False
 
@@ -245,8 +259,9 @@ class ThreadedSyncer(GroupSyncer):
             pass
         post_surely(self._post, partial(self._finish, queue, sync_round))
 
-    def _run_volume(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
+    def _run_volume(self, queue: DirectoryQueue, sync_round: SyncRound, wait: ProcessorWait | None) -> None:
         with suppress(BaseException):
+            sync_round.note_begin(self._clock.monotonic_ms(), wait)
             sync_round.sync_volume()
         if not sync_round.claim():  # another thread runs it meanwhile
             post_surely(self._post, partial(self._volume_ended, queue, sync_round))

@@ -20,7 +20,8 @@ from kit.simulated_files import SimulatedFiles
 from ottla.broker.metadata.change_requests import NewTopic
 from ottla.broker.node import Node
 from ottla.broker.runtime.directory_queue import FIRST_REST_MS, MOST_REST_MS, DirectoryQueue
-from ottla.broker.runtime.disk import OVERTAKEN_AFTER_MS, QueuedSyncer
+from ottla.broker.runtime.disk import OVERTAKEN_AFTER_MS, OVERTAKEN_AT_LAST_MS, QueuedSyncer
+from ottla.broker.runtime.processor_wait import ProcessorWait
 from ottla.broker.runtime.sync_threads import ThreadedSyncer
 from ottla.config.broker import BrokerConfig
 from ottla.protocol.api.produce import ProduceResponse
@@ -265,6 +266,57 @@ def test_one_that_runs_for_20_ms_is_overtaken_by_fdatasync_of_the_files(broker: 
     assert not broker.is_offline
 
 
+class Wait(ProcessorWait):
+    """What a thread has waited for a processor, as a test says."""
+
+    def __init__(self) -> None:
+        self.waited_ms = 0
+
+    def mark(self) -> bytes:
+        return b"%d" % self.waited_ms
+
+    def since_ms(self, mark: bytes) -> int:
+        return self.waited_ms - int(mark)
+
+
+def test_time_without_a_processor_is_not_counted_against_a_sync_of_the_volume(broker: Broker) -> None:
+    wait = broker.syncer.processor_wait = Wait()
+    wait.waited_ms = 5_000  # before this round
+    broker.produce(range(3))
+    wait.waited_ms += 15
+    broker.pass_time(OVERTAKEN_AFTER_MS)
+    broker.pass_time(14)
+    assert broker.node.services.metrics.sync_overtaken == 0
+    broker.pass_time(1)
+    assert broker.node.services.metrics.sync_overtaken == 1
+
+
+def test_a_sync_of_the_volume_that_has_not_begun_for_want_of_a_processor_is_not_overtaken(broker: Broker) -> None:
+    broker.syncer.begins_at_once = False
+    broker.produce(range(3))
+    for _ in range(OVERTAKEN_AT_LAST_MS - 1):
+        broker.pass_time(1)
+    assert broker.node.services.metrics.sync_overtaken == 0
+    broker.syncer.rounds[0][1].note_begin(broker.clock.monotonic_ms(), None)
+    broker.syncer.run_one()
+    assert broker.answers() == [0] * 3
+    assert len(broker.calls("sync_volume")) == 1
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_after_200_ms_it_is_overtaken_whatever_it_waits_for(broker: Broker, begins: bool) -> None:
+    broker.syncer.begins_at_once = begins
+    wait = broker.syncer.processor_wait = Wait()
+    broker.produce(range(3))
+    for _ in range(OVERTAKEN_AT_LAST_MS - 1):
+        wait.waited_ms += 1
+        broker.pass_time(1)
+    assert broker.node.services.metrics.sync_overtaken == 0
+    wait.waited_ms += 1
+    broker.pass_time(1)
+    assert broker.node.services.metrics.sync_overtaken == 1
+
+
 @pytest.mark.parametrize("ended", [True, False])
 def test_none_is_tried_for_half_a_second_after_that_nor_while_it_runs(broker: Broker, ended: bool) -> None:
     overtake(broker)
@@ -410,11 +462,17 @@ class HeldVolume(Volume):
 class Threaded:
     """A node whose syncs are threads, and whose loop is this test."""
 
-    def __init__(self, volume: Volume | None, files: SimulatedFiles | OsFiles, path: Path) -> None:
+    def __init__(
+        self,
+        volume: Volume | None,
+        files: SimulatedFiles | OsFiles,
+        path: Path,
+        count_waits: Callable[[], ProcessorWait] | None = None,
+    ) -> None:
         self.posted: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self.clock = ManualClock()
         config = BrokerConfig.of({"log.dirs": str(path), "ottla.acks.all": "sync"})
-        self.node = Node(config, clock=self.clock, files=files, post=self.posted.put)
+        self.node = Node(config, clock=self.clock, files=files, post=self.posted.put, count_waits=count_waits)
         self.node.start()
         done: list[object] = []
         self.node.services.catalog.create_topics([NewTopic("t", PARTITIONS)], done.append)
@@ -493,6 +551,32 @@ def test_threads_overtake_a_volume_that_holds_the_directorys_own(threaded: Threa
     threaded.wait_for(lambda: all(queue.overtaken is None for queue in threaded.syncer._queues.values()))
     assert not threaded.is_offline
     assert threaded.produce() == [0] * PARTITIONS
+
+
+def test_a_thread_that_had_no_processor_is_given_that_time(held: HeldVolume) -> None:
+    wait = Wait()
+    threaded = Threaded(held, SimulatedFiles(), DATA, lambda: wait)
+    answers = threaded.send()
+    assert held.begun.wait(DEADLINE_S)
+    wait.waited_ms = 15
+    threaded.clock.advance(OVERTAKEN_AFTER_MS)
+    threaded.node.run_due()
+    assert threaded.node.services.metrics.sync_overtaken == 0
+    threaded.clock.advance(15)
+    threaded.node.run_due()
+    assert threaded.node.services.metrics.sync_overtaken == 1
+    threaded.wait_for(lambda: len(answers()) == PARTITIONS)
+    held.gate.set()
+    threaded.node.stop()
+
+
+def test_where_the_system_does_not_say_what_a_thread_waits_it_syncs_all_the_same() -> None:
+    def count_waits() -> ProcessorWait:
+        raise OSError(errno.ENOENT, "there is no /proc")
+
+    threaded = Threaded(None, SimulatedFiles(), DATA, count_waits)
+    assert threaded.produce() == [0] * PARTITIONS
+    threaded.node.stop()
 
 
 def test_threads_bring_an_error_that_comes_late(
