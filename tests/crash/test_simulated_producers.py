@@ -9,10 +9,15 @@ from typing import cast
 from uuid import uuid4
 
 import pytest
+from kit.clock import ManualClock
 from kit.simulator.clients import Answered, Line
 from kit.simulator.model import Model, PartitionModel, TopicModel, Violation
 from kit.simulator.producers import IdempotentProducer, PlainProducer, Values
+from kit.simulator.transactional_producers import TransactionalProducer
+from kit.simulator.transactions import Transactions
 
+from ottla.protocol.api.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+from ottla.protocol.api.find_coordinator import FindCoordinatorResponse
 from ottla.protocol.api.init_producer_id import InitProducerIdResponse
 from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
 from ottla.protocol.errors import ErrorCode
@@ -133,3 +138,62 @@ def test_an_answer_that_comes_after_its_topic_was_created_again_promises_nothing
     line.answer(base_offset=0)
     assert not again.partitions[0].promised
     assert not again.partitions[0].written
+
+
+class TransactionalClient:
+    """A transactional producer of before KIP-890, which waits for the answer to its first AddPartitionsToTxn."""
+
+    def __init__(self) -> None:
+        self.model, self.topic = Model(), TopicModel("t", uuid4(), {}, [PartitionModel()])
+        self.model.topics["t"] = self.topic
+        self.known = Transactions(self.model)
+        self._line = ScriptedLine()
+        chance = random.Random(3)
+        clock = ManualClock()
+        self.producer = TransactionalProducer(self.known, Values(chance), chance, clock, "tx", is_new=False)
+        coordinator = FindCoordinatorResponse.Coordinator(key="tx", node_id=1, host="", port=1, error_code=0)
+        for answer in (
+            FindCoordinatorResponse(coordinators=[coordinator]),
+            InitProducerIdResponse(producer_id=7, producer_epoch=2),
+        ):
+            self.producer.act(cast("Line", self._line))
+            self._line.waiting.pop(0)[1](answer)
+        self.producer.act(cast("Line", self._line))
+
+    def fence(self) -> None:
+        request, answered = self._line.waiting.pop(0)
+        assert isinstance(request, AddPartitionsToTxnRequest)
+        result = AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult(
+            partition_index=0, partition_error_code=ErrorCode.PRODUCER_FENCED
+        )
+        of_topic = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult(name="t", results_by_partition=[result])
+        answered(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=[of_topic]))
+
+
+def test_it_is_not_fenced_before_its_timeout() -> None:
+    client = TransactionalClient()
+    with pytest.raises(Violation, match="is fenced after 0 ms, without another producer"):
+        client.fence()
+
+
+def end_one_before(client: TransactionalClient, producer: tuple[int, int]) -> None:
+    """An ended transaction with records in the topic, whose markers a power cut may have taken."""
+    before = client.known.begin("tx", producer, 90_000, 0)
+    before.places.add(("t", client.topic.id, 0))
+    client.known.over(before)
+    client.known.exempt_all(client.topic, 0)
+
+
+def test_one_whose_last_marker_a_power_cut_may_have_taken_may_be_fenced_in_its_next_transaction() -> None:
+    """The simulator's seed 797338307623: the broker finds the former transaction open, and ends it by its timeout."""
+    client = TransactionalClient()
+    end_one_before(client, (7, 2))
+    client.fence()
+    assert client.producer.is_fenced
+
+
+def test_what_a_power_cut_took_from_an_older_epoch_fences_nobody() -> None:
+    client = TransactionalClient()
+    end_one_before(client, (7, 1))
+    with pytest.raises(Violation, match="is fenced after 0 ms, without another producer"):
+        client.fence()

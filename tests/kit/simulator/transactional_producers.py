@@ -360,7 +360,8 @@ class TransactionalProducer(TransactionalWriter):
         """A newer producer of the transactional id has come, or the transaction was open for too long."""
         transaction = self._transaction
         is_replaced = self._known.inits_sent[self.transactional_id] != self._inits_seen
-        if not is_replaced and not self._clock_jumped:
+        may_seem_open = self._known.may_seem_open(self.transactional_id, self._producer)
+        if not is_replaced and not self._clock_jumped and not may_seem_open:
             open_ms = 0.0 if transaction is None else self._clock.monotonic_ms() - transaction.begun_ms
             if open_ms < self._timeout_ms:
                 raise Violation(

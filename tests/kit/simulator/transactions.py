@@ -232,6 +232,16 @@ class Transactions:
         place = (topic.name, topic.id, index)
         self.exempt.update((one, topic.id, index) for one in self._all if place in one.places)
 
+    def may_seem_open(self, transactional_id: str, producer: tuple[int, int]) -> bool:
+        """Whether a broker may take a transaction of this producer for an open one though its end was acknowledged: a
+        power cut may have kept its records and lost a marker, where they were not synced. Then it ends by its timeout,
+        which fences the producer.
+        """
+        return any(
+            one.is_over and (one.transactional_id, one.producer) == (transactional_id, producer)
+            for one, _, _ in self.exempt
+        )
+
     def require_over(self, topic: TopicModel, index: int, stable: int, over_count: int) -> None:
         """Where the last stable offset stays, a transaction begins that was not over when a reader asked."""
         known = topic.partitions[index]
