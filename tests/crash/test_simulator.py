@@ -27,7 +27,6 @@ RARE_BUGS = {
     "markers cleaned as tombstones",
     "pending offsets are not looked at",
     "a prefix takes others with it",
-    "a bent log start believed",
 }
 """They take hundreds of seeds (`scripts/simulate --bugs` counts them): a run of the tests has no time for that."""
 

@@ -18,8 +18,10 @@ from ottla.storage.formats import layout
 
 LOST_ENDS = 0.3
 """How often a log has lost its end after a stop in good order."""
-FLIPS = 0.1
-"""How often a bit of a checkpoint has flipped."""
+FLIPS_TO_A_NUMBER = 0.5
+"""How many flipped bits of log starts make another number of one, so that only its copy contradicts."""
+HEADER_LINES = 2
+"""Of a checkpoint: its version, and how many rows follow."""
 CHECKPOINTS = (
     layout.RECOVERY_POINT_CHECKPOINT_FILE,
     layout.REPLICATION_OFFSET_CHECKPOINT_FILE,
@@ -76,8 +78,13 @@ def flip_a_bit(files: SimulatedFiles, model: Model, chance: random.Random) -> bo
         return False
     row = data.find(layout.CLUSTER_METADATA_TOPIC.encode())
     row_end = data.find(b"\n", row) if row >= 0 else row
-    at = chance.choice([at for at in range(len(data)) if not row <= at < row_end])
-    data[at] ^= 1 << chance.randrange(8)
+    flips = _flips_to_a_number(data) if path.name == layout.LOG_START_OFFSET_CHECKPOINT_FILE else []
+    if flips and chance.random() < FLIPS_TO_A_NUMBER:
+        at, bit = chance.choice(flips)
+    else:
+        at = chance.choice([at for at in range(len(data)) if not row <= at < row_end])
+        bit = 1 << chance.randrange(8)
+    data[at] ^= bit
     modified_ms = files.modified_ms(path)
     file = files.open(path, writable=True)
     file.pwritev([data], 0)
@@ -89,6 +96,24 @@ def flip_a_bit(files: SimulatedFiles, model: Model, chance: random.Random) -> bo
         for partition in topic.partitions:
             partition.may_have_gap = True
     return True
+
+
+def _flips_to_a_number(rows: bytes) -> list[tuple[int, int]]:
+    """(position, bit) of each flip that makes another digit of one in the offset of a row."""
+    flips = []
+    end = 0
+    for number, line in enumerate(rows.splitlines(keepends=True)):
+        begin, end = end, end + len(line)
+        if number < HEADER_LINES:
+            continue
+        first = rows.rindex(b" ", begin, end) + 1
+        flips += [
+            (at, 1 << bit)
+            for at in range(first, begin + len(line.rstrip()))
+            for bit in range(4)
+            if rows[at] ^ 1 << bit in b"0123456789"
+        ]
+    return flips
 
 
 def _has_witness(files: SimulatedFiles, log_starts: bytes) -> bool:

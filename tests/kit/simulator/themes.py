@@ -85,6 +85,8 @@ class Theme:
     """How often such a disk loses pages when it does harm."""
     stops_in_starts: float = 0.25
     """How often a machine that starts stops again before it is done."""
+    flips: float = 0.1
+    """How often a bit of a checkpoint flips between two lives, if the first has not ended with the power."""
     has_transactions: bool = False
     """Whether all of these worlds have transactional clients, as far as anybody wants some."""
 
@@ -138,6 +140,7 @@ THEMES: list[tuple[float, Theme]] = [
                 "directory: sync",
                 "log: roll",
             ],
+            flips=0.4,
         ),
     ),
     (

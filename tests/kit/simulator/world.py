@@ -33,7 +33,7 @@ from kit.simulator.readers import Reader
 from kit.simulator.rights_clients import USERS, RightsClients
 from kit.simulator.rot import read_rot
 from kit.simulator.sites import site_of
-from kit.simulator.spoilt_files import FLIPS, LOST_ENDS, flip_a_bit, lose_an_end
+from kit.simulator.spoilt_files import LOST_ENDS, flip_a_bit, lose_an_end
 from kit.simulator.themes import draw_theme, sites_ahead, theme_named
 from kit.simulator.transactional_clients import LINES, TransactionalClients
 
@@ -298,7 +298,7 @@ class World:
     def _spoil(self, loss: Loss) -> None:
         """Now and then something happens to the files before the next start."""
         self._is_bent = False
-        if loss is not Loss.POWER and self._spoiling.random() < FLIPS:
+        if loss is not Loss.POWER and self._spoiling.random() < self.theme.flips:
             self._is_bent = flip_a_bit(self.files, self.model, self._spoiling)
             self.outcome.losses["flipped bit"] += self._is_bent
         elif (
