@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 from kit.audit.mover_clients import KafkaPythonMover, Taken
@@ -57,13 +58,13 @@ def taken(mover: KafkaPythonMover) -> Taken:
 
 
 def test_one_that_was_removed_while_it_joined_begins_at_the_committed_offset(group: FakeGroup) -> None:
-    mover = KafkaPythonMover(group.cluster.bootstrap, "mover-0")
-    assert taken(mover).offset == 0
-    generation = mover.metadata.generation_id
-    group.committed[INPUT, 0] = OF_ANOTHER_MEMBER, "", -1
-    group.refuse(SyncGroupRequest, ErrorCode.UNKNOWN_MEMBER_ID)
-    group.refuse(HeartbeatRequest, ErrorCode.REBALANCE_IN_PROGRESS)
-    assert first_of_a_later_generation(mover, generation).offset == OF_ANOTHER_MEMBER
+    with closing(KafkaPythonMover(group.cluster.bootstrap, "mover-0")) as mover:
+        assert taken(mover).offset == 0
+        generation = mover.metadata.generation_id
+        group.committed[INPUT, 0] = OF_ANOTHER_MEMBER, "", -1
+        group.refuse(SyncGroupRequest, ErrorCode.UNKNOWN_MEMBER_ID)
+        group.refuse(HeartbeatRequest, ErrorCode.REBALANCE_IN_PROGRESS)
+        assert first_of_a_later_generation(mover, generation).offset == OF_ANOTHER_MEMBER
 
 
 def test_an_answer_to_a_question_of_before_is_not_where_it_begins(
@@ -79,15 +80,15 @@ def test_an_answer_to_a_question_of_before_is_not_where_it_begins(
         assert may_answer.wait(LIMIT_S)
         return old
 
-    mover = KafkaPythonMover(group.cluster.bootstrap, "mover-0")
-    rewind = mover.rewind
+    with closing(KafkaPythonMover(group.cluster.bootstrap, "mover-0")) as mover:
+        rewind = mover.rewind
 
-    def rewind_when_another_has_committed() -> None:
-        group.committed[INPUT, 0] = OF_ANOTHER_MEMBER, "", -1
-        group.cluster.handlers[OffsetFetchRequest] = answer
-        may_answer.set()
-        rewind()
+        def rewind_when_another_has_committed() -> None:
+            group.committed[INPUT, 0] = OF_ANOTHER_MEMBER, "", -1
+            group.cluster.handlers[OffsetFetchRequest] = answer
+            may_answer.set()
+            rewind()
 
-    group.cluster.handlers[OffsetFetchRequest] = late
-    monkeypatch.setattr(mover, "rewind", rewind_when_another_has_committed)
-    assert taken(mover).offset == OF_ANOTHER_MEMBER
+        group.cluster.handlers[OffsetFetchRequest] = late
+        monkeypatch.setattr(mover, "rewind", rewind_when_another_has_committed)
+        assert taken(mover).offset == OF_ANOTHER_MEMBER

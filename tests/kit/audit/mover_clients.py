@@ -267,6 +267,11 @@ class KafkaPythonMover:
             self._consumer.committed(where)  # this may be the answer to a question of before
             self._consumer.seek(where, self._consumer.committed(where) or 0)
 
+    def close(self) -> None:
+        """Leave the group, and end the connections; what is not sent is given up."""
+        self._consumer.close(timeout_ms=1000)
+        self._producer.close(timeout=1)
+
 
 class OttlaMover:
     """The bundled client, in its blocking form."""
