@@ -78,7 +78,7 @@ def flip_a_bit(files: SimulatedFiles, model: Model, chance: random.Random) -> bo
         return False
     row = data.find(layout.CLUSTER_METADATA_TOPIC.encode())
     row_end = data.find(b"\n", row) if row >= 0 else row
-    flips = _flips_to_a_number(data) if path.name == layout.LOG_START_OFFSET_CHECKPOINT_FILE else []
+    flips = _flips_to_a_number(bytes(data)) if path.name == layout.LOG_START_OFFSET_CHECKPOINT_FILE else []
     if flips and chance.random() < FLIPS_TO_A_NUMBER:
         at, bit = chance.choice(flips)
     else:
