@@ -193,7 +193,7 @@ class KafkaPythonMover:
         self.errors: tuple[type[Exception], ...] = (KafkaError, AssertionError)
         self.metadata: Any = None
         """The group's, as of the newest assignment."""
-        self._must_rewind = False
+        self.must_rewind = False
         """Whether partitions were assigned since it went to the committed offsets."""
         quick = {
             "bootstrap_servers": bootstrap,
@@ -221,7 +221,7 @@ class KafkaPythonMover:
         class Listener(kafka.ConsumerRebalanceListener):  # type: ignore[misc]  # kafka-python has no types
             def on_partitions_assigned(self, assigned: object) -> None:
                 mover.metadata = consumer.group_metadata()
-                mover._must_rewind = True
+                mover.must_rewind = True
 
             def on_partitions_revoked(self, revoked: object) -> None:
                 mover.metadata = None
@@ -230,8 +230,8 @@ class KafkaPythonMover:
 
     def take(self, most: int) -> Sequence[Taken]:
         polled = self._consumer.poll(timeout_ms=200, max_records=most)
-        if self._must_rewind:
-            self._must_rewind = False
+        if self.must_rewind:
+            self.must_rewind = False
             self.rewind()
             return ()
         if polled and (self.metadata is None or self.metadata.generation_id < 0):
