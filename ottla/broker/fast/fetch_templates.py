@@ -29,7 +29,7 @@ from ottla.protocol.message import encode
 
 if TYPE_CHECKING:
     from ottla.broker.fast.parked_templates import SlowPath
-    from ottla.broker.fetch.parked_fetches import ParkedFetch, ParkedFetches
+    from ottla.broker.fetch.parked_fetches import ParkedFetches
     from ottla.broker.partitions.partition import Partition
     from ottla.broker.peer import Peer
     from ottla.broker.runtime.metrics import MeterOf
@@ -60,14 +60,12 @@ class FetchTemplates:
     """
 
     __slots__ = (
-        *("_key", "_offset_at", "_parked", "_template", "_templates", "_unpack"),
+        *("_key", "_offset_at", "_template", "_templates", "_unpack"),
         *("frame_bytes", "is_at_end", "least_bytes"),
     )
 
     def __init__(self) -> None:
         self._templates: dict[bytes, FetchTemplate] = {}
-        self._parked: ParkedPlainFetch | None = None
-        """The request that waits, or the one that did: the next one takes its place, for nothing starts behind it."""
         self._forget()
         self._place_offset(_KEY_START, 0)
 
@@ -104,9 +102,11 @@ class FetchTemplates:
             return None
         return template.answer(correlation_id, offset, started_ns, sends_maps, template.min_bytes) or None
 
-    def park(self, view: memoryview, start: int, end: int, slow_path: SlowPath, stamp: int) -> ParkedFetch | None:
+    def park(
+        self, view: memoryview, start: int, end: int, slow_path: SlowPath, stamp: int, before: ParkedPlainFetch | None
+    ) -> ParkedPlainFetch | None:
         """Let the frame of `frame_bytes` that begins at `start` wait, if its template is known and there is too little
-        for it; else None.
+        for it; else None. `before` is the newest that has waited, at the same stamp.
         """
         started_ns = perf_counter_ns()
         unpack = self._unpack
@@ -126,11 +126,10 @@ class FetchTemplates:
         ):
             return None
         self.is_at_end = True
-        parked = self._parked
-        if parked is None or parked.is_done:
-            parked = self._parked = ParkedPlainFetch(template, slow_path, stamp)
-        parked.wait(template, correlation_id, offset, started_ns)
-        return parked
+        if before is None or before.is_done:
+            before = ParkedPlainFetch(template, slow_path, stamp)
+        before.wait(template, correlation_id, offset, started_ns)
+        return before
 
     def _is_short(self, template: FetchTemplate, offset: int, sends_maps: bool) -> bool:
         """Whether there is less than is asked for, as far as that is known without a worker."""

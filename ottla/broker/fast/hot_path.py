@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import struct
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ottla.broker.fast.produce_templates import ProduceTemplates
 from ottla.broker.runtime.pending import Pending
@@ -60,7 +60,7 @@ class HotPath:
     """The templates of one connection, made with the first one. `try_answer` and `start` are the connection's."""
 
     __slots__ = (
-        *("_go_on", "_peer", "_sends_maps", "_services", "_slow_path", "_stamp", "_validity"),
+        *("_go_on", "_parked", "_peer", "_sends_maps", "_services", "_slow_path", "_stamp", "_validity"),
         *("end_transaction", "fetch", "produce", "quota"),
     )
 
@@ -70,6 +70,9 @@ class HotPath:
         """What all that it answers is charged to; None where the client is under no quota."""
         self._slow_path: SlowPath | None = None
         """Made for the first Fetch that waits."""
+        self._parked: Any = None
+        """The Fetch that waits, or the one that did (`ParkedFetch`): the next one takes its place, for nothing starts
+        behind it. It is of the kind of `fetch`, and here and not there, since it holds that."""
         self._services = services
         self._peer = peer
         self._validity = services.validity
@@ -87,7 +90,9 @@ class HotPath:
         fetch = self.fetch
         if fetch is None or not fetch.is_at_end or end != fetch.frame_bytes or self._stamp != self._validity.stamp:
             return None
-        return fetch.park(view, 0, end, self._slow_path or self._make_slow_path(), self._stamp)
+        slow_path = self._slow_path or self._make_slow_path()
+        self._parked = parked = fetch.park(view, 0, end, slow_path, self._stamp, self._parked)
+        return parked
 
     def try_answer(self, view: memoryview, end: int, most: int) -> tuple[Sequence[Buffer], int] | None:
         """Answer the requests of `view[:end]`, at most `most`, at once: the answers, and where the next frame begins.
@@ -130,7 +135,7 @@ class HotPath:
                 if answer is not None:
                     return answer, start + fetch.frame_bytes, 1
             slow_path = self._slow_path or self._make_slow_path()
-            parked = fetch.park(view, start, end, slow_path, self._stamp)
+            self._parked = parked = fetch.park(view, start, end, slow_path, self._stamp, self._parked)
             if parked is not None:
                 return parked, start + fetch.frame_bytes, 1
             if was_at_end:
@@ -183,6 +188,7 @@ class HotPath:
             return  # it is refused
         services, version, fetch = self._services, context.api_version, self.fetch
         is_cold = isinstance(answer, Pending) and answer.is_cold
+        self._parked = None
         session = learnable_session(request, version, services)
         if session is not None:
             if isinstance(fetch, SessionTemplate):
@@ -235,7 +241,7 @@ class HotPath:
 
     def _forget(self) -> None:
         self._stamp = self._validity.stamp
-        self.produce = self.fetch = self.end_transaction = None
+        self.produce = self.fetch = self.end_transaction = self._parked = None
 
 
 class ChargedHotPath(HotPath):

@@ -126,7 +126,10 @@ class ParkedPlainFetch(ParkedFetch):
         self._template, self.deadlines = template, template.deadlines
         self._correlation_id, self._offset, self._started_ns = correlation_id, offset, started_ns
         self.is_waiting = True
-        template.tail.add(self, None)
+        tail = template.tail
+        tail.waiting[self] = None
+        if not tail.is_watching:
+            tail.watch()
         template.deadlines.add(self)
 
     def look(self, reads: SharedReads | None) -> None:
@@ -216,11 +219,11 @@ class ParkedPlainFetch(ParkedFetch):
             quota.owe()
 
     def _give(self, answer: list[Buffer]) -> None:
-        # `end_wait` and `reply`, without their calls.
+        # `end_wait`, without its calls.
         self.is_waiting = False
         template = self._template
-        template.tail.waiting.pop(self, None)
-        template.deadlines.waiting.pop(self, None)
+        del template.tail.waiting[self]
+        del template.deadlines.waiting[self]
         owner = self.owner
         if owner is not None:
             owner.parked_answered(self, answer)
@@ -243,7 +246,8 @@ class WaitingPartitions(Protocol):
 
 
 class ParkedPartitionsFetch(ParkedFetch):
-    """A Fetch that may name several partitions. A session has moved on to its next epoch when it was parked.
+    """A Fetch that may name several partitions. A session has moved on to its next epoch when it was parked. It is used
+    again as `ParkedPlainFetch` is.
 
     `targets` are the partitions that it asked for, in a session as they were then; `changed` those of which there is
     something to say already.
@@ -254,37 +258,44 @@ class ParkedPartitionsFetch(ParkedFetch):
         *("_tails", "_targets", "_template"),
     )
 
-    def __init__(
-        self,
-        template: WaitingPartitions,
-        slow_path: SlowPath,
-        stamp: int,
-        frame: bytes,
-        correlation_id: bytes,
-        targets: list[FetchTarget],
-        changed: list[FetchTarget],
-        started_ns: int,
-    ) -> None:
+    _changed: dict[object, None]
+    _changes: int
+    _correlation_id: bytes
+    _epoch: int
+    _frame: bytes
+    _started_ns: int
+    _tails: dict[FetchTarget, Tail]
+    _targets: list[FetchTarget]
+
+    def __init__(self, template: WaitingPartitions, slow_path: SlowPath, stamp: int) -> None:
         super().__init__(template.deadlines, stamp)
         self._template = template
         self._slow_path = slow_path
-        self._frame = frame
-        self._correlation_id = correlation_id
-        self._session = session = template.session
-        self._epoch = self._changes = 0
+        self._session = template.session
+
+    def wait(
+        self, frame: bytes, correlation_id: bytes, targets: list[FetchTarget], news: list[News], started_ns: int
+    ) -> None:
+        """Wait for more in these partitions than `news` has."""
+        self._frame, self._correlation_id, self._started_ns = frame, correlation_id, started_ns
+        session, template = self._session, self._template
         if session is not None:
             self._epoch, self._changes = session.epoch, session.changes
         self._targets = targets
         self._tails = tails = template.tails
-        self._changed: dict[object, None] = dict.fromkeys(changed)
-        self._started_ns = started_ns
+        self._changed = dict.fromkeys([one[0] for one in news]) if news else {}
+        self.is_waiting = True
         for target in targets:
-            tails[target].add(self, target)
+            tail = tails[target]
+            tail.waiting[self] = target
+            if not tail.is_watching:
+                tail.watch()
         template.deadlines.add(self)
 
     def look(self, reads: SharedReads | None) -> None:
         """Read on where something has changed; answer, if that is enough."""
-        self._changed.update(dict.fromkeys(self.woken))
+        for target in self.woken:
+            self._changed[target] = None
         self.woken.clear()
         self._answer(reads, is_due=False)
 
@@ -323,7 +334,15 @@ class ParkedPartitionsFetch(ParkedFetch):
             if quota is not None and not quota.may_answer_now(size_bytes):
                 self.fall_back()
                 return
-            self.end_wait()
-            self.reply(template.encode(news, self._correlation_id, self._started_ns))
+            # `end_wait`, without its calls.
+            self.is_waiting = False
+            tails = self._tails
+            for target in self._targets:
+                tails[target].waiting.pop(self, None)
+            del self.deadlines.waiting[self]
+            answer = template.encode(news, self._correlation_id, self._started_ns)
+            owner = self.owner
+            if owner is not None:
+                owner.parked_answered(self, answer)
             if quota is not None:
                 quota.owe()

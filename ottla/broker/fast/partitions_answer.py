@@ -20,9 +20,12 @@ _HEAD = struct.Struct(">4si")
 _HEAD_OF_SESSION = struct.Struct(">4sihi")
 _FLEXIBLE_HEAD = struct.Struct(">4sbihi")
 _NO_TAGS = b"\0"
-_ONE = struct.Struct(">4sbihi b16sb ihqqqbi")  # one topic with one partition, in the versions that name topics by id
+_ONE = struct.Struct(">i4sbihi b16sb ihqqqbi")  # one topic with one partition, in the versions that name topics by id
 _ONE_COUNT = 2  # as compact arrays have it: one more
 _TAGS_OF_ALL = b"\0\0\0"  # of the partition, the topic, the response
+_PACK_ONE = _ONE.pack
+_ONE_HEAD_BYTES = _ONE.size - _LENGTH_BYTES + len(_TAGS_OF_ALL)
+"""Of such an answer without records and their length; the size field is not counted."""
 
 News = tuple["FetchTarget", "Partition", bytes, int, int, int, memoryview]
 """Of a target: partition, the topic as answers name it, high watermark, last stable offset, log start offset, records.
@@ -36,8 +39,6 @@ def partitions_answer(
     layout: FetchLayout, session: FetchSession | None, news: list[News], correlation_id: bytes, committed_only: bool
 ) -> list[Buffer]:
     """The frame that reports `news`; the session counts it as sent from now on."""
-    if len(news) == 1 and session is not None and session.uses_topic_ids:
-        return _answer_of_one(session, news[0], correlation_id, committed_only)
     counts: list[int] = []
     last_topic = b""
     for _, _, topic, *_ in news:
@@ -100,25 +101,38 @@ def _head(layout: FetchLayout, session: FetchSession | None, correlation_id: byt
     return _HEAD.pack(correlation_id, 0)
 
 
-def _answer_of_one(session: FetchSession, news: News, correlation_id: bytes, committed_only: bool) -> list[Buffer]:
-    """`partitions_answer` where there is something to say of one partition only, as nearly always at the end of a log:
-    a third of the steps.
+def answer_of_one(session: FetchSession, news: News, correlation_id: bytes, committed_only: bool) -> list[Buffer]:
+    """`partitions_answer` where there is something to say of one partition only, as nearly always at the end of a log,
+    and the session names topics by id: a third of the steps.
     """
     target, partition, topic_id, high_watermark, last_stable_offset, log_start_offset, records = news
     length = len(records)
-    aborted = 1 if committed_only else 0  # an empty list, or null
-    head = correlation_id, 0, 0, 0, session.id, _ONE_COUNT, topic_id, _ONE_COUNT
-    offsets = high_watermark, last_stable_offset, log_start_offset
-    text = _ONE.pack(*head, target.partition, 0, *offsets, aborted, -1) + encode_unsigned_varint(length + 1)
+    length_field = encode_unsigned_varint(length + 1)
+    head = _PACK_ONE(
+        _ONE_HEAD_BYTES + len(length_field) + length,
+        correlation_id,
+        0,
+        0,
+        0,
+        session.id,
+        _ONE_COUNT,
+        topic_id,
+        _ONE_COUNT,
+        target.partition,
+        0,
+        high_watermark,
+        last_stable_offset,
+        log_start_offset,
+        1 if committed_only else 0,  # aborted transactions: an empty list, or null
+        -1,
+    )
     target.sent_high_watermark, target.sent_log_start_offset = high_watermark, log_start_offset
     counters = partition.counters
     counters.total_fetch_requests += 1
-    size = (len(text) + length + len(_TAGS_OF_ALL)).to_bytes(_LENGTH_BYTES, "big")
-    if not length:
-        return [size, text + _TAGS_OF_ALL]
-    counters.bytes_out += length
-    if len(session.targets) > 1:  # else the order stays as it is
-        session.read_last(target)
+    if length:
+        counters.bytes_out += length
+        if len(session.targets) > 1:  # else the order stays as it is
+            session.read_last(target)
     if length <= MOST_JOINED_BYTES:
-        return [b"".join((size, text, records, _TAGS_OF_ALL))]
-    return [size, text, records, _TAGS_OF_ALL]
+        return [b"".join((head, length_field, records, _TAGS_OF_ALL))]
+    return [head + length_field, records, _TAGS_OF_ALL]

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla.broker.fast.fetch_layout import FetchLayout, Known, layout_of
 from ottla.broker.fast.fetch_templates import FIRST_VERSION_WITH_ZSTD, NO_EPOCH, latest_epoch, most_bytes
 from ottla.broker.fast.parked_templates import ParkedPartitionsFetch
-from ottla.broker.fast.partitions_answer import partitions_answer
+from ottla.broker.fast.partitions_answer import answer_of_one, partitions_answer
 from ottla.broker.runtime.metrics import FIRST_BUCKET_US, REQUEST_BUCKETS_US
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.headers import encode_request_header
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ottla.broker.fast.parked_templates import SlowPath
     from ottla.broker.fast.partitions_answer import Found, News
     from ottla.broker.fetch.fetch_sessions import FetchSession, FetchTarget
-    from ottla.broker.fetch.parked_fetches import Deadlines, ParkedFetch, SharedReads, Tail
+    from ottla.broker.fetch.parked_fetches import Deadlines, SharedReads, Tail
     from ottla.broker.partitions.partition import Partition
     from ottla.broker.runtime.metrics import MeterOf
     from ottla.broker.security.quotas.template_quota import TemplateQuota
@@ -75,8 +75,8 @@ class PartitionsTemplate:
     __slots__ = (
         *("_asked", "_committed_only", "_epoch_bytes", "_found", "_front", "_known", "_layout", "_layouts"),
         *("_least_bytes", "_max_bytes", "_may_park", "_meter", "_middle", "_placed_front", "_services", "_tail"),
-        *("_unpack_frame", "deadlines", "frame_bytes", "is_at_end", "least_bytes", "min_bytes", "quota", "session"),
-        "tails",
+        *("_unpack_frame", "deadlines", "frame_bytes", "is_at_end", "least_bytes", "min_bytes", "quota"),
+        *("session", "tails"),
     )
 
     _layout: FetchLayout
@@ -180,11 +180,22 @@ class PartitionsTemplate:
             return None
         if self.quota is not None and not self.quota.may_fetch(size_bytes):
             return None  # the slow path charges it, and answers it empty
-        self._move_on()
+        if self.session is not None:
+            self._services.fetch_sessions.move_on(self.session)
         return self.encode(news, correlation_id, started_ns)
 
-    def park(self, view: memoryview, start: int, end: int, slow_path: SlowPath, stamp: int) -> ParkedFetch | None:
-        """Let the frame at `start` wait, if it is one that is expected and there is too little for it; else None."""
+    def park(
+        self,
+        view: memoryview,
+        start: int,
+        end: int,
+        slow_path: SlowPath,
+        stamp: int,
+        before: ParkedPartitionsFetch | None,
+    ) -> ParkedPartitionsFetch | None:
+        """Let the frame at `start` wait, if it is one that is expected and there is too little for it; else None.
+        `before` is the newest that has waited, at the same stamp.
+        """
         started_ns = perf_counter_ns()
         self.is_at_end = False
         taken = self.take(view, start, end)
@@ -198,13 +209,16 @@ class PartitionsTemplate:
         news, size_bytes = found
         if size_bytes >= self.min_bytes:
             return None
-        self._move_on()
+        if self.session is not None:
+            self._services.fetch_sessions.move_on(self.session)
         self.is_at_end = True
+        if before is None or before.is_done:
+            before = ParkedPartitionsFetch(self, slow_path, stamp)
         frame = bytes(view[start + _LENGTH_BYTES : start + self.frame_bytes])
-        changed = [one[0] for one in news]
-        return ParkedPartitionsFetch(self, slow_path, stamp, frame, correlation_id, targets, changed, started_ns)
+        before.wait(frame, correlation_id, targets, news, started_ns)
+        return before
 
-    # The two steps of a subclass.
+    # The step of a subclass.
 
     def take(self, view: memoryview, start: int, end: int) -> tuple[bytes, Collection[FetchTarget]] | None:
         """The correlation id of the frame at `start`, and the partitions that are to be read, which begin where it
@@ -212,22 +226,18 @@ class PartitionsTemplate:
         """
         raise NotImplementedError
 
-    def _move_on(self) -> None:
-        """A request is accepted."""
-
-    def _frame_at(self, view: memoryview, start: int, end: int) -> tuple[Any, ...] | None:
-        """The fields of the frame at `start`, whole before `end`, if it may be one that is expected: what stands before
-        the correlation id and behind it, and so on.
+    def _is_placed(self, view: memoryview, start: int, end: int) -> bool:
+        """Whether `_unpack_frame` knows the fields of the frame at `start`, whole before `end`, if that is one that is
+        expected: what stands before the correlation id and behind it, and so on. The length is in the first of them.
         """
+        if end - start == self.frame_bytes:
+            return True  # with another length it is another frame, or none
         frame_bytes = _LENGTH_BYTES + int.from_bytes(view[start : start + _LENGTH_BYTES], "big")
+        if not self._least_bytes <= frame_bytes <= end - start:
+            return False
         if frame_bytes != self.frame_bytes:
-            if not self._least_bytes <= frame_bytes <= end - start:
-                return None
             self._place(frame_bytes)
-        elif frame_bytes > end - start:
-            return None
-        unpack = self._unpack_frame  # as in `FetchTemplate.answer`
-        return unpack(view, start)
+        return True
 
     def look(self, targets: Iterable[FetchTarget], sends_maps: bool, reads: SharedReads | None) -> Found | None:
         """What is new in these partitions; None where the slow path has to say it.
@@ -282,7 +292,11 @@ class PartitionsTemplate:
 
     def encode(self, news: list[News], correlation_id: bytes, started_ns: int) -> list[Buffer]:
         """The frame that reports it; the session counts it as sent from now on."""
-        answer = partitions_answer(self._layout, self.session, news, correlation_id, self._committed_only)
+        session = self.session
+        if len(news) == 1 and session is not None and session.uses_topic_ids:
+            answer = answer_of_one(session, news[0], correlation_id, self._committed_only)
+        else:
+            answer = partitions_answer(self._layout, session, news, correlation_id, self._committed_only)
         # `RequestMeter.note`, without the call.
         meter, elapsed_us = self._meter, (perf_counter_ns() - started_ns) // 1000
         times = meter.times

@@ -23,24 +23,24 @@ from ottla.broker.fetch.fetch_rights import reading_rights
 
 if TYPE_CHECKING:
     from ottla.broker.context import ApiServices, Context
-    from ottla.broker.fast.fetch_layout import Known
     from ottla.broker.fetch.fetch_sessions import FetchSession, FetchTarget
     from ottla.broker.runtime.metrics import MeterOf
     from ottla.broker.security.quotas.template_quota import TemplateQuota
     from ottla.protocol.api.fetch import FetchRequest
 
-_ONE_NAMED: Final = struct.Struct(">b16sbi4sq17sb")  # one topic with one partition, as nearly always at a log's end
-_ONE_COUNT: Final = 2  # as compact arrays have it: one more
-_NONE_KNOWN: Final[dict[int, Known]] = {}
+_ONE_NAMED: Final = struct.Struct(">26sq18s")
+"""One topic with one partition, in the versions that name topics by id: what stands before its offset, and behind."""
 
 
 class SessionTemplate(PartitionsTemplate):
     """The template of the session that a connection goes on in."""
 
-    __slots__ = ("_changes", "_cold_epoch", "_may_read", "_sessions", "_version")
+    __slots__ = ("_changes", "_cold_epoch", "_may_read", "_named_alone", "_version")
 
     session: FetchSession
     _cold_epoch: int
+    _named_alone: dict[bytes, FetchTarget]
+    """By what a request says of topics that names this target only, but for the offset."""
 
     def __init__(
         self,
@@ -51,7 +51,6 @@ class SessionTemplate(PartitionsTemplate):
         meter_of: MeterOf,
         quota: TemplateQuota | None = None,
     ) -> None:
-        self._sessions = services.fetch_sessions
         super().__init__(services, request, context, session, meter_of, quota)
         self._begin(request, context)
 
@@ -81,6 +80,7 @@ class SessionTemplate(PartitionsTemplate):
         """
         session, may_read = self.session, self._may_read
         self._changes = session.changes
+        self._named_alone = {}
         self._forget_targets()
         if session.is_closed or len(session.targets) > MOST_PARTITIONS:
             return
@@ -93,39 +93,33 @@ class SessionTemplate(PartitionsTemplate):
 
     def take(self, view: memoryview, start: int, end: int) -> tuple[bytes, Collection[FetchTarget]] | None:
         """As in `PartitionsTemplate`."""
-        fields = self._frame_at(view, start, end)
-        if fields is None:
+        if not self._is_placed(view, start, end):
             return None
-        session = self.session
-        front, correlation_id, middle, epoch, topics, tail = fields
+        unpack, session = self._unpack_frame, self.session  # as in `FetchTemplate.answer`
+        front, correlation_id, middle, epoch, topics, tail = unpack(view, start)
         if epoch != session.epoch or front != self._placed_front or middle != self._middle or tail != self._tail:
             return None
         if session.changes != self._changes:
             self._find_targets()
+        if len(topics) == _ONE_NAMED.size:  # as nearly always at a log's end
+            before, offset, behind = _ONE_NAMED.unpack(topics)
+            target = self._named_alone.get(before + behind)
+            if target is not None:
+                target.fetch_offset = offset
+                return correlation_id, session.targets.values()
         return (correlation_id, session.targets.values()) if self._go_on(topics) else None
 
     def _go_on(self, topics: bytes) -> bool:
         """Let the targets that are named begin where it is said; False when anything else about them is new."""
-        if len(topics) == _ONE_NAMED.size and self.session.uses_topic_ids:
-            topic_count, topic_id, count, index, leader_epoch, offset, rest, tags = _ONE_NAMED.unpack(topics)
-            if topic_count == count == _ONE_COUNT and not tags:
-                found = self._known.get(topic_id, _NONE_KNOWN).get(index)
-                if found is None:
-                    return False
-                target, known_leader_epoch, known_rest = found
-                if leader_epoch != known_leader_epoch or rest != known_rest:
-                    return False
-                target.fetch_offset = offset
-                return True
         named = self._layout.named(topics, self._known)
         if named is None:
             return False
         for target, offset in named:
             target.fetch_offset = offset
+        if len(named) == 1 and len(topics) == _ONE_NAMED.size and self.session.uses_topic_ids:
+            before, _, behind = _ONE_NAMED.unpack(topics)
+            self._named_alone[before + behind] = named[0][0]
         return True
-
-    def _move_on(self) -> None:
-        self._sessions.move_on(self.session)
 
 
 def learnable_session(request: FetchRequest, version: int, services: ApiServices) -> FetchSession | None:

@@ -79,10 +79,10 @@ class SessionlessTemplate(PartitionsTemplate):
 
     def take(self, view: memoryview, start: int, end: int) -> tuple[bytes, Collection[FetchTarget]] | None:
         """As in `PartitionsTemplate`."""
-        fields = self._frame_at(view, start, end)
-        if fields is None:
+        if not self._is_placed(view, start, end):
             return None
-        front, correlation_id, middle, topics, tail = fields
+        unpack = self._unpack_frame
+        front, correlation_id, middle, topics, tail = unpack(view, start)
         if front != self._placed_front or middle != self._middle or tail != self._tail:
             return None
         named = self._layout.named(topics, self._known)

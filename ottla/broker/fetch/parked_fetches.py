@@ -106,22 +106,20 @@ class Tail:
     alone leaves and comes back with every record.
     """
 
-    __slots__ = ("_fetches", "_is_watching", "_partition", "is_woken", "waiting")
+    __slots__ = ("_fetches", "_partition", "is_watching", "is_woken", "waiting")
 
     def __init__(self, partition: Partition, fetches: ParkedFetches) -> None:
         self._partition = partition
         self._fetches = fetches
         self.is_woken = False
-        self._is_watching = False
+        self.is_watching = False
         self.waiting: dict[ParkedFetch, object] = {}
-        """What each calls the partition."""
+        """What each calls the partition. Who is added sees to it that the tail `is_watching`."""
 
-    def add(self, fetch: ParkedFetch, name: object) -> None:
-        """`fetch` waits here, and calls the partition `name`."""
-        self.waiting[fetch] = name
-        if not self._is_watching:
-            self._is_watching = True
-            self._partition.watch(self)
+    def watch(self) -> None:
+        """Be woken from now on."""
+        self.is_watching = True
+        self._partition.watch(self)
 
     def remove(self, fetch: ParkedFetch) -> None:
         """It waits no more; fine when it did not."""
@@ -130,7 +128,7 @@ class Tail:
     def wake(self) -> None:
         """More may be seen, or something is wrong: look at those that wait, behind this turn's appends."""
         if not self.waiting:
-            self._is_watching = False
+            self.is_watching = False
             self._partition.unwatch(self)
         elif not self.is_woken:
             self.is_woken = True
@@ -259,16 +257,31 @@ class ParkedFetches:
             self._turn.after_append(self._look_again)
 
     def _look_again(self) -> None:
-        """Answer those for whom there is enough now.
+        """Answer those for whom there is enough now."""
+        tails = self._woken
+        if len(tails) != 1 or len(tails[0].waiting) != 1 or self._left or self._turn.is_long:
+            self._look_at_all()
+            return
+        # `_look_at_all` where only one waits, and so at one partition: half the steps.
+        tail = tails.pop()
+        tail.is_woken = False
+        ((fetch, name),) = tail.waiting.items()
+        if name is not None:
+            fetch.woken.append(name)
+        try:
+            if fetch.stamp == self._validity.stamp:
+                fetch.look(None)
+            else:
+                fetch.fall_back()
+        except Exception:  # a bug, logged: the turn of other requests continues
+            _fail(fetch)
 
-        One append may wake very many: some wait for the next turn, where there are more than `MOST_PER_TURN`, or this
-        one has no memory left for their answers.
+    def _look_at_all(self) -> None:
+        """One append may wake very many: some wait for the next turn, where there are more than `MOST_PER_TURN`, or
+        this one has no memory left for their answers.
         """
         tails, self._woken = self._woken, []
         turn = self._turn
-        if len(tails) == 1 and len(tails[0].waiting) == 1 and not self._left and not turn.is_long:
-            self._look_at_one(tails[0])
-            return
         due, self._left = self._left, []
         for tail in tails:
             tail.is_woken = False
@@ -294,20 +307,6 @@ class ParkedFetches:
                     _fail(fetch)
             else:
                 fetch.woken.clear()
-
-    def _look_at_one(self, tail: Tail) -> None:
-        """`_look_again` where only one waits, and so at one partition: half the steps."""
-        tail.is_woken = False
-        ((fetch, name),) = tail.waiting.items()
-        if name is not None:
-            fetch.woken.append(name)
-        try:
-            if fetch.stamp == self._validity.stamp:
-                fetch.look(None)
-            else:
-                fetch.fall_back()
-        except Exception:  # a bug, logged: the turn of other requests continues
-            _fail(fetch)
 
 
 def _fail(fetch: ParkedFetch) -> None:

@@ -59,11 +59,6 @@ class InFlightRequest:
         if self.pending is not None:
             self.pending.cancel()
 
-    def reply(self, buffers: list[Buffer]) -> None:
-        """Give the encoded reply of a request that has waited until everything else of the turn was done."""
-        if self.owner is not None:
-            self.owner.parked_answered(self, buffers)
-
     def finish(self, buffers: list[Buffer] | None, *, close_reason: str | None = None) -> None:
         """Give the encoded reply, None for no reply; or the reason to close."""
         self.buffers = buffers

@@ -99,7 +99,10 @@ class Turn:
         """Run `step` at the end of the turn, after the appends and before the replies are sent (syncs, long polls)."""
         self._after_append.append(step)
         if not self.has_work:
-            self._note_work()
+            if self.is_alone:
+                self.has_work = True  # `_note_work`, without the call: this is how one that waits is woken
+            else:
+                self._note_work()
 
     def send_at_end(self, step: Step) -> None:
         """Run `step` at the end of the turn, when every reply that this turn can give is there."""

@@ -423,6 +423,51 @@ def test_the_place_of_one_that_took_the_slow_path_is_not_taken() -> None:
     assert records_of(client.reply())
 
 
+def session_that_waits(broker: Broker) -> SessionConsumer:
+    """A consumer of both partitions, whose request has a template and waits."""
+    consumer = SessionConsumer(broker.node, 18)
+    consumer.positions = {(TOPIC, 0): 0, (TOPIC, 1): 0}
+    for _ in range(2):
+        consumer.fetch()
+        broker.put(1)
+        consumer.take()
+    consumer.fetch()
+    return consumer
+
+
+def test_in_a_session_the_next_one_that_waits_takes_the_place_of_one_that_is_answered() -> None:
+    broker = Broker()
+    consumer = session_that_waits(broker)
+    first = in_flight(consumer.exchange)
+    assert isinstance(first, ParkedPartitionsFetch)
+    for index in (0, 1):
+        broker.put(index)
+        consumer.take()
+        assert first.buffers is None  # memory of an answer that has left
+        consumer.fetch()
+        assert in_flight(consumer.exchange) is first
+    assert consumer.positions == {(TOPIC, 0): 1, (TOPIC, 1): 3}
+
+
+def test_a_client_that_goes_leaves_no_circle_of_its_session_behind() -> None:
+    broker = Broker()
+
+    class Noted(ParkedPartitionsFetch):
+        __slots__ = ("__weakref__",)
+
+    with patch("ottla.broker.fast.partitions_template.ParkedPartitionsFetch", Noted):
+        consumer = session_that_waits(broker)
+        waiting = weakref.ref(in_flight(consumer.exchange))
+        assert isinstance(waiting(), Noted)
+    broker.put()
+    gc.disable()
+    try:
+        consumer.exchange.connection.connection_lost(None)
+        assert waiting() is None
+    finally:
+        gc.enable()
+
+
 def test_a_client_that_goes_leaves_no_circle_behind() -> None:
     broker = Broker()
 

@@ -73,7 +73,7 @@ def test_the_answer_of_the_only_request_which_has_waited_leaves_at_once(queue: R
     request = waiting(parks=True)
     queue.add_parked(request)
     assert queue.blocks
-    request.reply([b"answer"])
+    queue.parked_answered(request, [b"answer"])
     assert sender.sent == [b"answer"]
     assert queue.take() == []
     assert (queue.requests, len(queue.in_flight), sender.moved) == (0, 0, 0)
@@ -83,11 +83,11 @@ def test_the_answer_of_a_request_that_has_waited_overtakes_no_other(queue: Reply
     first, second = waiting(), waiting(parks=True)
     queue.add(first)
     queue.add_parked(second)
-    second.reply([b"second"])
+    queue.parked_answered(second, [b"second"])
     assert (queue.take(), queue.size_bytes) == ([], 6)
     first.finish([b"first"])
     queue.add_parked(third := waiting(parks=True))
-    third.reply([b"third"])
+    queue.parked_answered(third, [b"third"])
     assert queue.take() == [b"first", b"second", b"third"]
     assert (queue.requests, queue.size_bytes, sender.sent) == (0, 0, [])
 
