@@ -159,20 +159,22 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """`nbytes` more came."""
-        shared, reader, turn = self._shared, self._reader, self._turn
+        shared, reader = self._shared, self._reader
         shared.metrics.bytes_received += nbytes
         self.has_received = True
         if reader.held is not None or reader.lent is not None:
             self.pipeline.read_into_own(nbytes)
             return
         piece, hot_path = reader.piece, self.peer.hot_path
-        may_answer = not (self._in_flight or self._pauses.reasons or shared.later.waiting)
-        if may_answer and hot_path is not None and hot_path.fetch is not None and piece is not None:
+        if self._in_flight or self._pauses.reasons or shared.later.waiting or piece is None:
+            hot_path = None  # what it has brought may not be answered at once
+        elif hot_path is not None and hot_path.fetch is not None:
             parked = hot_path.try_park(piece, nbytes)
             if parked is not None:
                 # Who only waits for others to send has nothing to do in a turn, and leaves them alone.
                 self.pipeline.queue.add_parked(parked)
                 return
+        turn = self._turn
         if shared.last_reader is not self:
             shared.last_reader = self
             shared.reads_in_a_row = 0
@@ -182,7 +184,7 @@ class Connection(asyncio.BufferedProtocol):
             # No other client sends: the turn need not wait for the loop to come around. Requests that can be answered
             # at once need none: without work in the turn nothing is gathered, and no reply waits to be sent.
             start = 0
-            if may_answer and hot_path is not None and piece is not None:
+            if hot_path is not None and piece is not None:
                 turn.is_alone = True
                 try:
                     answered = hot_path.try_answer(piece, nbytes, shared.max_in_flight)
@@ -237,44 +239,53 @@ class ReplySender:
         self._pauses = pauses
         self._holder: Holder | None = None
         self._fd = NO_DESCRIPTOR
-        self._is_behind = False
-        """Whether the transport may hold replies that the socket has not taken."""
+        self._is_behind = True
+        """Whether the transport may hold replies that the socket has not taken, or has to be given all."""
         self.has_sent = False
         self.transport: asyncio.Transport | None = None
 
     def begin(self, transport: asyncio.Transport, fd: int, holder: Holder) -> None:
         """A client has connected."""
         self.transport, self._fd, self._holder = transport, fd, holder
+        self._is_behind = fd == NO_DESCRIPTOR
 
     def end(self) -> None:
         """The client is gone."""
         self.transport, self._fd, self._holder = None, NO_DESCRIPTOR, None
+        self._is_behind = True
 
     def send(self, replies: Sequence[Buffer]) -> None:
         """Give replies to the socket, or to its transport where that has not sent all of earlier ones yet."""
-        shared, transport = self._shared, self.transport
-        assert transport is not None
+        count, shared = len(replies), self._shared
         self.has_sent = True
-        size_bytes = 0
-        for reply in replies:
-            size_bytes += len(reply)
-        fd = self._fd
-        if fd == NO_DESCRIPTOR or (self._is_behind and transport.get_write_buffer_size()) or len(replies) > MAX_PIECES:
-            self._is_behind = True
-            transport.writelines(_joined(replies))
+        size_bytes = len(replies[0]) if count == 1 else sum(map(len, replies))
+        if count > MAX_PIECES or (self._is_behind and self._must_queue()):
+            sent = 0
         else:
             try:
-                sent = os.writev(fd, replies)
+                sent = os.write(self._fd, replies[0]) if count == 1 else os.writev(self._fd, replies)
             except OSError:  # full, or lost: the transport meets it again, and knows what to do
                 sent = 0
-            self._is_behind = sent != size_bytes
-            if sent != size_bytes:
-                transport.writelines(_joined(_behind(replies, sent)))
+        if sent != size_bytes:
+            self._queue(replies, sent)
+        elif self._is_behind:
+            self._is_behind = False
         shared.metrics.bytes_sent += size_bytes
         if size_bytes > LARGE_SEND_BYTES:
             shared.note_large_send(size_bytes)
+
+    def _must_queue(self) -> bool:
+        """Whether the transport has to be given all: there is no other way, or it has something waiting."""
+        transport = self.transport
+        return self._fd == NO_DESCRIPTOR or (transport is not None and transport.get_write_buffer_size() > 0)
+
+    def _queue(self, replies: Sequence[Buffer], sent: int) -> None:
+        """Give the transport what is left of `replies` after the first `sent` bytes."""
+        assert self.transport is not None
+        self._is_behind = True
+        self.transport.writelines(_joined(_behind(replies, sent) if sent else replies))
         if self._pauses.reasons & OUTPUT and self._holder is not None:
-            shared.answer_memory.note_unsent(self._holder, unmapped_bytes(replies))
+            self._shared.answer_memory.note_unsent(self._holder, unmapped_bytes(replies))
 
 
 def unmapped_bytes(replies: Sequence[Buffer]) -> int:
