@@ -139,10 +139,14 @@ class Partition(PartitionAppend):
     def watch(self, watcher: Watcher) -> None:
         """Call `watcher.wake()` whenever the high watermark moves, the log start passes it by, or it ends."""
         self._watchers[watcher] = None
+        self.log.reader.is_awaited = True
 
     def unwatch(self, watcher: Watcher) -> None:
         """Take `watch` back; fine when it was not watching."""
         self._watchers.pop(watcher, None)
+        if not self._watchers:
+            reader = self.log.reader
+            reader.is_awaited, reader.newest = False, None
 
     @property
     def is_watched(self) -> bool:

@@ -42,6 +42,7 @@ from ottla.storage.log.append import (
     wrong_shape,
 )
 from ottla.storage.log.append_plan import PlannedBatch, SegmentRun, plan_producers, plan_runs
+from ottla.storage.log.log_reader import MOST_KEPT_BYTES
 from ottla.storage.log.log_state import LogState
 from ottla.storage.log.log_writer import MAX_WRITE_BYTES, short_write, undo_write, write_run
 from ottla.storage.log.rewrite import rewrite
@@ -175,6 +176,9 @@ class LogAppend(LogState):
             self._publish_producers(run)
         self.size_bytes += written_bytes
         self._health.room_bytes -= written_bytes
+        reader = self.reader
+        if reader.is_awaited:
+            reader.newest = (segment, start, b"".join(buffers)) if written_bytes <= MOST_KEPT_BYTES else None
         try:
             run.publish(segment)
         except OSError as error:
@@ -182,7 +186,7 @@ class LogAppend(LogState):
         self.log_end_offset = next_offset
         if not self._is_synced_before_shown:
             self.high_watermark = next_offset
-            self.reader.high_watermark = next_offset, run.base_offset, run.size_bytes
+            reader.high_watermark = next_offset, run.base_offset, run.size_bytes
         return None
 
     def _take_back(self, error: OSError, made: Sequence[Segment], created: Sequence[int]) -> None:

@@ -24,6 +24,8 @@ from ottla.storage.segment.sound_reading import read_sound
 MAX_HINTS: Final = 128
 """Consumers of one partition that may read at different places at once and still skip the index. This many hints are
 kept, and as many older ones: dropping all old ones at times is cheaper than dropping the oldest at each read."""
+MOST_KEPT_BYTES: Final = 1024
+"""An append of at most so much stays in memory for those that wait for it: many thousand partitions may have such."""
 SMALLEST_MAP_BYTES: Final = 64 * 1024
 """The size from which sending from the map is cheaper than a copy."""
 ANY_BYTES: Final = sys.maxsize
@@ -50,10 +52,15 @@ class _Stretch(NamedTuple):
 
 
 class LogReader:
-    """Reads one log; owns nothing but its hints.
+    """Reads one log; owns nothing but its hints, and the newest bytes.
 
-    The log updates `high_watermark`: the end of what is visible, as the fields of an `End`. (A plain tuple, since each
-    append creates one, and few are used.)
+    Attributes:
+        is_awaited: whether somebody waits for what is appended next, and probably reads it at once.
+        newest: what was appended last, if it is small and was awaited: the segment, the position in it, the bytes.
+            They are as they were written, and save their reader a system call.
+
+    The log updates `newest`, and `high_watermark`: the end of what is visible, as the fields of an `End`. (A plain
+    tuple, since each append creates one, and few are used.)
     """
 
     __slots__ = (
@@ -65,6 +72,8 @@ class LogReader:
         "_older_hints",
         "_segments",
         "high_watermark",
+        "is_awaited",
+        "newest",
     )
 
     def __init__(self, segments: SegmentList, high_watermark: End) -> None:
@@ -77,10 +86,13 @@ class LogReader:
         self._next_segment: Segment | None = None
         self._next_position = 0
         self._next_sound_end = 0
+        self.is_awaited = False
+        self.newest: tuple[Segment, int, bytes] | None = None
 
     def forget_hints(self) -> None:
         """Drop all hints: segments were truncated or deleted, or the log start has moved."""
         self._next_offset, self._next_segment = -1, None
+        self.newest = None
         self._hints.clear()
         self._older_hints.clear()
 
@@ -171,6 +183,13 @@ class LogReader:
         length = stop - position
         if allow_map and length >= SMALLEST_MAP_BYTES:
             view = segment.file.resident_view(position, length)
+        elif (
+            (newest := self.newest) is not None
+            and newest[1] == position
+            and newest[0] is segment
+            and len(newest[2]) == length
+        ):
+            view = memoryview(newest[2])
         else:
             data = segment.file.pread_nowait(length, position)
             view = None if data is None else memoryview(data)

@@ -242,6 +242,24 @@ def test_a_client_that_goes_leaves_nothing_behind(is_on_slow_path: bool) -> None
     assert not partition_of(broker.node, TOPIC).is_watched
 
 
+def test_a_log_keeps_what_is_appended_while_a_client_waits_and_no_longer() -> None:
+    broker = Broker()
+    client = broker.reader()
+    park(broker.node, client, 0)
+    broker.put()  # the first of a segment, which is written in another way
+    client.reply()
+    park(broker.node, client, 1)
+    broker.put()
+    reader = partition_of(broker.node, TOPIC).log.reader
+    assert reader.newest is not None
+    assert records_of(client.reply()) == reader.newest[2]
+    client.connection.connection_lost(None)
+    broker.put()  # which finds that nothing waits any more
+    assert reader.newest is None
+    broker.put()
+    assert reader.newest is None
+
+
 def test_when_the_broker_stops_it_is_cut_short() -> None:
     broker = Broker()
     client = broker.reader()

@@ -151,6 +151,59 @@ def test_the_fast_path_leaves_cold_bytes_and_damage_to_the_slow_one() -> None:
         log.read(3, 1, end_offset=9)
 
 
+def waited_for(log: Log, *values: bytes) -> None:
+    log.reader.is_awaited = True
+    append_values(log, *values)
+
+
+def test_a_small_append_that_was_awaited_is_given_to_its_reader_from_memory() -> None:
+    log = filled(3)
+    log.read(0, 1 << 20, end_offset=9).read_blocking()
+    waited_for(log, b"new")
+    before = len(log.files.history)
+    view = log.reader.read_on(9, 1 << 20, 10, False)
+    assert view is not None
+    assert log.files.history[before:] == []
+    assert view == log.read(9, 1 << 20, end_offset=10).read_blocking()
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_up_to_a_length_what_was_awaited_stays_in_memory(is_kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.storage.log.log_append.MOST_KEPT_BYTES", len(batch(b"new")) - (not is_kept))
+    log = filled(1)
+    waited_for(log, b"old")
+    waited_for(log, b"new")
+    assert log.reader.newest is None or bytes(log.reader.newest[2]).endswith(bytes(batch(b"new"))[-4:])
+    assert (log.reader.newest is not None) == is_kept
+
+
+def test_what_nobody_waits_for_does_not_stay_in_memory() -> None:
+    log = filled(1)
+    append_values(log, b"new")
+    assert log.reader.newest is None
+
+
+def test_what_is_in_memory_is_not_taken_for_bytes_at_the_same_position_of_another_segment() -> None:
+    log = open_test_log(disk(), SMALL)
+    for number in range(3):
+        append_values(log, b"%d" % number)
+    log.roll(NOW_MS)
+    append_values(log, b"3")
+    waited_for(log, b"4")
+    size = len(batch(b"0"))
+    log.read(0, size, end_offset=5).read_blocking()
+    view = log.reader.read_on(1, size, 5, False)
+    assert view is not None
+    assert [header.base_offset for _, header in iter_batches(view)] == [1]
+
+
+def test_nothing_of_a_removed_segment_stays_in_memory() -> None:
+    log = filled(1)
+    waited_for(log, b"new")
+    log.delete_records(log.log_end_offset)
+    assert log.reader.newest is None
+
+
 def test_large_hot_slices_are_maps_and_small_ones_are_not() -> None:
     log = open_test_log(disk(), {"ottla.acks.all": "page-cache"})
     append_values(log, b"x" * 100_000)
