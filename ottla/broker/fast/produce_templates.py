@@ -200,8 +200,13 @@ class ProduceTemplates:
         if (frame_bytes != self._frame_bytes or word != self._word) and not self._measure(template, frame_bytes, word):
             return None
         first, last = self._first, self._last
-        unpack_next = self._unpack_next
         is_flexible = kind >= FIRST_FLEXIBLE_VERSION
+        if end - start == _LENGTH_BYTES + frame_bytes and self._quota is None:
+            # A client that waits for each answer sends one by one: what follows does the same for any number.
+            if is_flexible and _UINT32.unpack_from(view, end - 4)[0] & 0xFFFFFF:
+                return None
+            return template, [view[start + first : start + last]], [correlation_id], last - first, end
+        unpack_next = self._unpack_next
         last_start = end - smallest_bytes
         begins_at = start
         entries: list[memoryview] = []
