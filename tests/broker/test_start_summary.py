@@ -1,11 +1,13 @@
-"""What a start logs of features: one line where `transaction.version` can be raised, none where it cannot."""
+"""What a start logs: listeners that serve every client, and features, one line where `transaction.version` can be
+raised, none where it cannot.
+"""
 
 from __future__ import annotations
 
 import pytest
 from kit.nodes import start_node
 
-from ottla.broker.start_summary import lower_transaction_version, open_listeners
+from ottla.broker.start_summary import log_start_summary, lower_transaction_version, open_listeners
 from ottla.config.broker import BrokerConfig
 from ottla.protocol.stored.metadata import FeatureLevelRecord
 
@@ -49,3 +51,11 @@ def test_listeners_beyond_this_machine_without_a_login_are_named(
 ) -> None:
     names = {"listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT"}
     assert [str(one) for one in open_listeners(BrokerConfig.of({"listeners": listeners, **names, **keys}))] == found
+
+
+async def test_the_first_line_of_a_start_names_them(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="ottla.server")
+    node, _, _ = start_node(listeners="PLAINTEXT://:9092")
+    log_start_summary(node.services.config, node.services, 0)
+    assert caplog.messages[0].startswith("Ottla ")
+    assert caplog.messages[0].endswith("; PLAINTEXT://:9092 serves every client, without a login")
