@@ -220,21 +220,33 @@ class ShardLog:
 
     def seal(self) -> None:
         """Gather the records of this turn, behind all that was gathered before."""
-        write, builder = self._unsealed, self._builder
-        if write is None:
-            return
+        write = self._unsealed
+        if write is not None:
+            self._gather(write, [self._seal_batch()])
+
+    def _seal_batch(self) -> bytearray:
+        builder = self._builder
         self._unsealed, self._builder = None, BatchBuilder()
         try:
-            batch = builder.seal(compression=self._codec.compression)
+            return builder.seal(compression=self._codec.compression)
         except Exception as error:  # the state rests on them; every request that waits must be answered
             self._on_failure(error)
             raise
-        self._gather(write, [batch])
 
     def flush(self, now_ms: int) -> None:
         """Append the records of the turn (`turn.Gathering`)."""
+        partition, write = self._partition, self._unsealed
+        if write is not None and partition.has_nothing_before():
+            # As below, without the way through what is gathered: nearly always it is this batch alone.
+            batch = self._seal_batch()
+            appended = partition.append([memoryview(batch)], len(batch), now_ms)
+            if appended.refused is None:
+                write.stored(appended.last_offsets[0])
+            else:
+                write.appended(0, appended[0])
+            return
         self.seal()
-        self._partition.flush(now_ms)
+        partition.flush(now_ms)
 
     def _gather(
         self,

@@ -85,6 +85,11 @@ class Write:
         else:
             self.await_visible(self._end_offset)
 
+    def stored(self, last_offset: int) -> None:
+        """As `appended`, of its only batch."""
+        self._missing = 0
+        self.await_visible(last_offset + 1)
+
     def await_visible(self, end_offset: int) -> None:
         """All of it is in the log, up to `end_offset`: wait for it to be durable."""
         self._end_offset = end_offset

@@ -29,9 +29,10 @@ if TYPE_CHECKING:
     from ottla.protocol.api.end_txn import EndTxnRequest
 
 VERSION: Final = 5
-_FIXED: Final = struct.Struct(">ihhi")  # length, API key, version, correlation id
+_FIXED: Final = struct.Struct(">8si")  # length, API key, version; correlation id
 _TAIL: Final = struct.Struct(">qh?B")  # producer id, epoch, committed, no tagged fields
 _LENGTH_BYTES: Final = 4
+_KEY_AND_VERSION: Final = struct.pack(">hh", ApiKey.END_TXN, VERSION)
 _ANSWER: Final = struct.Struct(">iiBihqhB")
 _NOTHING: Final = -1
 """As producer id and epoch in the answer to a refused request."""
@@ -40,12 +41,22 @@ _NOTHING: Final = -1
 class EndTemplate:
     """That of one connection. Frames of `frame_bytes` are looked at, the length field included."""
 
-    __slots__ = ("_coordinator", "_middle", "_transactional_id", "_unpack", "frame_bytes", "meter", "meter_of")
+    __slots__ = (
+        "_coordinator",
+        "_front",
+        "_middle",
+        "_transactional_id",
+        "_unpack",
+        "frame_bytes",
+        "meter",
+        "meter_of",
+    )
 
     def __init__(self, frame: memoryview, request: EndTxnRequest, services: ApiServices, meter_of: MeterOf) -> None:
         self._coordinator = services.transactions.get()
         self._transactional_id = request.transactional_id
         self._middle = bytes(frame[_FIXED.size - _LENGTH_BYTES : -_TAIL.size])
+        self._front = len(frame).to_bytes(_LENGTH_BYTES, "big") + _KEY_AND_VERSION
         self._unpack = struct.Struct(f"{_FIXED.format}{len(self._middle)}s{_TAIL.format[1:]}").unpack_from
         self.frame_bytes = _LENGTH_BYTES + len(frame)
         self.meter_of = meter_of
@@ -54,14 +65,8 @@ class EndTemplate:
     def start(self, view: memoryview, start: int) -> EndInFlight | None:
         """Start the frame at `start`, which is whole; None, and nothing done, where the slow path must take it."""
         unpack = self._unpack  # CPython looks up a slot slowly where it is called at once
-        length, api_key, version, correlation_id, middle, producer_id, epoch, is_commit, tags = unpack(view, start)
-        if (
-            middle != self._middle
-            or api_key != ApiKey.END_TXN
-            or version != VERSION
-            or tags
-            or length != self.frame_bytes - _LENGTH_BYTES
-        ):
+        front, correlation_id, middle, producer_id, epoch, is_commit, tags = unpack(view, start)
+        if middle != self._middle or front != self._front or tags:
             return None
         ending = EndInFlight(self, correlation_id)
         producer = ProducerIdAndEpoch(producer_id, epoch)

@@ -210,6 +210,10 @@ class PartitionAppend:
             waiter.run_appended(results[first : first + count])
             first += count
 
+    def has_nothing_before(self) -> bool:
+        """Whether a batch may be appended at once: nothing is gathered, nobody pays, and it is not closed."""
+        return not self.gathered and self._shares is None and self._closed_error is None
+
     def visible_on_append(self) -> bool:
         """Whether what is appended now may be seen and acknowledged at once, and nothing waits to be appended before.
 

@@ -379,8 +379,8 @@ def seal_batch(
     level: int | None = None,
 ) -> bytearray:
     """Return the batch of already encoded records: `body` compressed as `attributes` say, behind its header."""
-    codec = Compression(attributes & COMPRESSION_MASK)
-    payload = body if codec is Compression.NONE else compress(codec, body, level)
+    codec = attributes & COMPRESSION_MASK
+    payload = compress(Compression(codec), body, level) if codec else body
     batch = bytearray(HEADER_BYTES)
     batch += payload
     _HEADER.pack_into(

@@ -172,6 +172,7 @@ class BatchRules:
 
     __slots__ = (
         "after_max_ms",
+        "as_they_are",
         "before_max_ms",
         "bounds_from_ms",
         "bounds_until_ms",
@@ -206,6 +207,9 @@ class BatchRules:
         self.is_plain = not (
             self.is_log_append_time or self.is_compacted or self.validates_records or self.target is not None
         )
+        needs_more = self.is_log_append_time or self.is_compacted or self.validates_records
+        self.as_they_are = -1 if needs_more or self.target is None else int(self.target)
+        """The attributes of batches that are stored as they are where the rules are not plain; -1 for none."""
         self.set_bounds(0)
 
     def set_bounds(self, now_ms: int) -> None:

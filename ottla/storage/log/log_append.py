@@ -312,7 +312,7 @@ def validate_and_assign(  # noqa: PLR0915  (one loop without calls: what it says
                         ErrorCode.INVALID_RECORD,
                         f"sequence {sequence} and epoch {epoch} cannot be those of producer {producer_id}",
                     )
-                if not is_plain:
+                if not is_plain and attributes != rules.as_they_are:
                     records, fields = rewrite(  # noqa: PLW2901  (a name of its own is time on the hot path)
                         records, BatchHeader._make(fields), rules, now_ms
                     )
