@@ -64,6 +64,12 @@ WITH_ACLS = "produce 100 B, 1 in flight, with 1,000 ACLs"
 TRANSACTION = "a transaction of 100 records"
 TRANSACTIONS = "a transaction of 100 records, of 10 producers at once"
 """Its Produce, which adds the partition, and its EndTxn. At once: the Produces are one turn, the ends another."""
+ROUNDS = {
+    f"a record to each of {count} partitions, {acks_all}": (acks_all, count)
+    for count in (16, 64)
+    for acks_all in ("page-cache", "sync")
+}
+"""One Produce; of `sync` the round of syncs and the answer, too, without the hand-over to a thread and back."""
 ACLS = 1_000
 WITH_QUOTAS = "produce 100 B, 1 in flight, under quotas of bytes and time"
 """They are so high that nobody is held up."""
@@ -83,6 +89,7 @@ WORKLOADS = {
     SESSION_TAIL: (170, 1, False),
     TRANSACTION: (11_000, 1, False),
     TRANSACTIONS: (11_000, 10, False),
+    **{name: (170, count, False) for name, (_, count) in ROUNDS.items()},
 }
 
 
@@ -216,6 +223,27 @@ def transaction_turns(workload: str, count: int, *, is_idle: bool) -> None:
         raise RuntimeError(f"{committed} transactions were committed")
 
 
+def round_turns(workload: str, count: int, *, is_idle: bool) -> None:
+    """As `turns`: one Produce after the other to some partitions, each with its round of syncs."""
+    from partition_rounds import exchange_of
+
+    acks_all, partitions = ROUNDS[workload]
+    produce = exchange_of(TOPIC, partitions).frame
+    full, cleared = bytearray(EVICTED_BYTES), memoryview(bytearray(EVICTED_BYTES))
+    with _broker(partitions=partitions, acks_all=acks_all) as (node, connect):
+        connection = connect()
+        for number in range(WARM_TURNS + count):
+            connection.get_buffer(-1)[: len(produce)] = produce
+            cleared[:] = full
+            if number < WARM_TURNS or not is_idle:
+                connection.buffer_updated(len(produce))
+                node.services.turn.end()
+                node.services.syncer.run_all()
+        metrics = node.services.metrics
+    if acks_all == "sync" and not metrics.sync_rounds["volume"].rounds:
+        raise RuntimeError("no volume was synced: the directory of the benchmark is on no file system that can be")
+
+
 def _transactions(node: Any, producers: int) -> Iterator[tuple[list[bytes], list[bytes]]]:
     """The requests of one transaction of each producer: those of its records, and those that end it."""
     from transactions import END_VERSION, PRODUCE_VERSION, batches_of, frame
@@ -276,7 +304,7 @@ def _asked(workload: str, node: Any) -> list[bytes]:
 
 @contextlib.contextmanager
 def _broker(
-    *, has_acls: bool = False, has_quotas: bool = False, partitions: int = 1
+    *, has_acls: bool = False, has_quotas: bool = False, partitions: int = 1, acks_all: str = "page-cache"
 ) -> Iterator[tuple[Any, Callable[[], Any]]]:
     """A node with a topic, and what makes a connection; the answers of all go to one socket."""
     from ottla.broker.catalog.catalog import NewTopic
@@ -295,7 +323,7 @@ def _broker(
     reader = subprocess.Popen(["cat"], stdin=theirs.fileno(), stdout=subprocess.DEVNULL)
     theirs.close()
     with tempfile.TemporaryDirectory(prefix="ottla-bench-") as directory:
-        settings = {"log.dirs": directory, "ottla.acks.all": "page-cache"}
+        settings = {"log.dirs": directory, "ottla.acks.all": acks_all}
         if has_acls:
             settings["authorizer.class.name"] = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
         node = Node(BrokerConfig.of(settings))
@@ -404,6 +432,8 @@ def main() -> int:
             tail_turns(options.inside, count, is_idle=options.idle)
         elif options.inside in (TRANSACTION, TRANSACTIONS):
             transaction_turns(options.inside, count, is_idle=options.idle)
+        elif options.inside in ROUNDS:
+            round_turns(options.inside, count, is_idle=options.idle)
         else:
             turns(options.inside, count, is_idle=options.idle)
         return 0
