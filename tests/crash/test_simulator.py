@@ -26,7 +26,6 @@ RARE_BUGS = {
     "all of an aborted producer is cleaned",
     "markers cleaned as tombstones",
     "pending offsets are not looked at",
-    "a prefix takes others with it",
 }
 """They take hundreds of seeds (`scripts/simulate --bugs` counts them): a run of the tests has no time for that."""
 

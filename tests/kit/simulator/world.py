@@ -190,14 +190,18 @@ class World:
                 self._operations.append(operation)
                 weights.append(weight * self.theme.more.get("transactions", 1))
         self._secured: RightsClients | None = None
+        self._operation_count = OPERATIONS
         # Of its own, as `_spoiling`.
         of_rights = random.Random(f"the rights of {seed}")
         if of_rights.random() < acls:
             open_without = of_rights.random() < OPEN_WITHOUT_ACLS
             self._secured = RightsClients(self.model, self._values, self.chance, self.clock, open_without=open_without)
+            without = sum(weights)
             for weight, operation in self._secured.operations():
                 self._operations.append(operation)
                 weights.append(weight)
+            # What the others do is done as often as elsewhere: transactions would hardly ever come to an end.
+            self._operation_count = round(OPERATIONS * sum(weights) / without)
         self._config = self.theme.config if self._secured is None else self.theme.secured(open_without=open_without)
         self._weights = list(accumulate(weights))
 
@@ -222,7 +226,7 @@ class World:
             ):
                 self._start(None)
                 for loss in losses:
-                    self._live(OPERATIONS // len(losses) + 1, may_stop_inside=loss is not Loss.STOP)
+                    self._live(self._operation_count // len(losses) + 1, may_stop_inside=loss is not Loss.STOP)
                     ended = self._lose(loss)
                     self._spoil(ended)
                     self._start(ended)
