@@ -2,7 +2,7 @@
 
 `_pump` writes as many requests as leaders may have in flight. It runs when a batch is full, when one has lingered, when
 an answer came, when a leader became reachable; it never waits. What the answers mean is decided in the core; here
-deliveries are completed, figures counted, connections made and timers set.
+deliveries are completed, figures counted and timers set.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from ottla.client.cluster import Cluster
 from ottla.client.connection import Connection
 from ottla.client.errors import ClientTimeout, ConnectionLost, KafkaError
 from ottla.client.identity import IdentityKeeper
+from ottla.client.leader_connections import LeaderConnections
 from ottla.client.metrics import ProducerMetrics
 from ottla.client.producer_options import ProducerOptions
 from ottla.client.sent_batches import SentBatches
@@ -69,6 +70,7 @@ class Sender:
         self._on_split = on_split
         self.loop = asyncio.get_running_loop()
         self._identity = IdentityKeeper(cluster, on_renewed=self.identify)
+        self._leaders = LeaderConnections(cluster, on_change=self.wake)
         self._queues: SendQueues[Batch, int] = SendQueues(
             SendRules(
                 is_idempotent=self._is_idempotent,
@@ -82,11 +84,10 @@ class Sender:
             split=self._split,
             leader_of=self._leader_of,
             topic_id=cluster.topic_id,
-            may_write=self._may_write,
+            may_write=self._leaders.may_write,
             may_go=None if options.transactional_id is None else self._may_go,
             chance=random.random,
         )
-        self._connecting: dict[int, asyncio.Task[None]] = {}
         self._is_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -108,9 +109,7 @@ class Sender:
     async def close(self) -> None:
         """Stop, and end the tasks."""
         self.stop()
-        tasks = list(self._connecting.values())
-        for task in tasks:
-            task.cancel()
+        tasks = self._leaders.stop()
         tasks += self.transactions.stop() if self.transactions is not None else self._identity.stop()
         await asyncio.gather(*tasks, return_exceptions=True)
 
@@ -206,17 +205,6 @@ class Sender:
         leader_id = self._cluster.leader_of(topic, partition)
         return None if leader_id < 0 else leader_id
 
-    def _may_write(self, leader_id: int) -> bool:
-        """Whether the leader's connection takes bytes now; if not, pump again when it does."""
-        connection = self._cluster.open_connection(leader_id)
-        if connection is None:
-            self._connect(leader_id)
-            return False
-        if not connection.is_writable:
-            connection.on_writable = self.wake
-            return False
-        return True
-
     def _wake_at(self, when: float) -> None:
         if self._timer is not None:
             if self._timer_at <= when:
@@ -228,21 +216,6 @@ class Sender:
     def _on_timer(self) -> None:
         self._timer = None
         self._pump()
-
-    def _connect(self, leader_id: int) -> None:
-        if leader_id not in self._connecting:
-            self._connecting[leader_id] = asyncio.create_task(self._dial(leader_id), name=f"ottla-dial-{leader_id}")
-
-    async def _dial(self, leader_id: int) -> None:
-        try:
-            await self._cluster.connection(leader_id)
-        except KafkaError as failed:
-            logger.warning("broker %d: %s", leader_id, failed.message)
-            self._cluster.mark_stale()
-            await asyncio.sleep(self._cluster.options.reconnect_pause_s(1))
-        finally:
-            del self._connecting[leader_id]
-        self.wake()
 
     def _send(self, leader_id: int, batches: list[Batch]) -> None:
         first_tries = [batch for batch in batches if not batch.attempts]

@@ -1,0 +1,54 @@
+"""Which leaders take a request now: connections to them are made, and waited for, while the sender does other work."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from ottla.client.cluster import Cluster
+from ottla.client.errors import KafkaError
+
+logger = logging.getLogger(__name__)
+
+
+class LeaderConnections:
+    """See the module. `on_change` is called when a leader may take requests again, and after a failed attempt."""
+
+    def __init__(self, cluster: Cluster, on_change: Callable[[], None]) -> None:
+        self._cluster = cluster
+        self._on_change = on_change
+        self._connecting: dict[int, asyncio.Task[None]] = {}
+
+    def may_write(self, leader_id: int) -> bool:
+        """Whether the leader's connection takes bytes now; if not, it is made or waited for."""
+        connection = self._cluster.open_connection(leader_id)
+        if connection is None:
+            self._connect(leader_id)
+            return False
+        if not connection.is_writable:
+            connection.on_writable = self._on_change
+            return False
+        return True
+
+    def stop(self) -> list[asyncio.Task[None]]:
+        """Make no more connections; return what was under way."""
+        tasks = list(self._connecting.values())
+        for task in tasks:
+            task.cancel()
+        return tasks
+
+    def _connect(self, leader_id: int) -> None:
+        if leader_id not in self._connecting:
+            self._connecting[leader_id] = asyncio.create_task(self._dial(leader_id), name=f"ottla-dial-{leader_id}")
+
+    async def _dial(self, leader_id: int) -> None:
+        try:
+            await self._cluster.connection(leader_id)
+        except KafkaError as failed:
+            logger.warning("broker %d: %s", leader_id, failed.message)
+            self._cluster.mark_stale()
+            await asyncio.sleep(self._cluster.options.reconnect_pause_s(1))
+        finally:
+            del self._connecting[leader_id]
+        self._on_change()
