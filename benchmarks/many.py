@@ -6,7 +6,7 @@ python benchmarks/many.py --tree CHECKOUT        another version
 
 partitions    made by CreateTopics (100 each); a record to each (`acks=all`, answered one request after the other);
               a clean stop after that, and one of a broker that nobody wrote to; starts after a stop and a kill
-connections   resident memory of each, after its ApiVersions
+connections   resident memory of each that has asked for ApiVersions and Metadata, as a client does that connects
 producers     resident memory of each producer id that a partition remembers, after one batch of each
 """
 
@@ -29,6 +29,7 @@ from startup import Broker, cpu_seconds
 
 from ottla.protocol.api.api_versions import ApiVersionsRequest
 from ottla.protocol.api.create_topics import CreateTopicsRequest
+from ottla.protocol.api.metadata import MetadataRequest
 from ottla.protocol.api.produce import ProduceRequest
 from ottla.protocol.headers import encode_request_header
 from ottla.protocol.message import Request, encode
@@ -37,6 +38,7 @@ from ottla.protocol.records.record import Record
 
 PARTITIONS_OF_A_TOPIC = 100
 PRODUCE_VERSION = 9
+METADATA_VERSION = 12
 IN_FLIGHT = 5
 STAMP_MS = 1_700_000_000_000
 KINDS = ("partitions", "connections", "producers")
@@ -152,8 +154,12 @@ def partitions(place: Path, count: int, acks: str) -> None:
 def connections(place: Path, count: int) -> None:
     """See the module."""
     broker = Broker(place, "page-cache")
-    hello = [(ApiVersionsRequest(), 0)]
+    hello: list[tuple[Request, int]] = [
+        (ApiVersionsRequest(client_software_name="apache-kafka-java", client_software_version="4.1.0"), 3),
+        (MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="t0")]), METADATA_VERSION),
+    ]
     opened = [Client(broker) for _ in range(10)]
+    create(opened[0], 1, 1)
     for client in opened:
         client.ask(list(hello))
     before_mb = resident_mb(broker.process.pid)

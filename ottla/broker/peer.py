@@ -120,39 +120,54 @@ class RequestContext(Protocol):
         """The result of work that may be long: at once after a single step, else in time."""
 
 
-class Peer(Plain, eq=False):
-    """The other end of a connection, as handlers see it.
+UNKNOWN_ADDRESS = ("127.0.0.1", 9092)
+"""In place of the address that a client connected to, where no socket says it."""
 
-    `listener` is the name of the listener it came in by, `host` and `port` its own address, `local_address` the
-    (host, port) that it connected to, as the socket reports it: the advertised address of a listener without one.
-    `sends_maps` says that record bytes may be given as views of mapped files (plaintext on uvloop only: anything
-    that reads the bytes in our process would die of a lost page). `software`: what the client calls itself
-    (KIP-511), empty until it has. `principal` is who it is: ANONYMOUS until it has authenticated; `is_by_token`
-    says that it has by a delegation token. `authentication`
-    is what it has yet to complete, or to repeat some time, None where nothing is. `hot_path` holds its request
-    templates, None before the first is learnt. `received` counts what of a request is kept beyond its turn, and
-    `owner` is the connection; both None where there is none. `on_end` is the group coordinator's: called
-    once when the connection has ended, None where no member came by it.
+
+class Endpoint(Plain, frozen=True):
+    """What all clients have in common that came in by the same listener and address; one object for all of them.
+
+    `listener` is its name, `local_address` the (host, port) that they connected to, as the socket reports it: the
+    advertised address of a listener without one. `sends_maps` says that record bytes may be given as views of mapped
+    files (plaintext on uvloop only: anything that reads the bytes in our process would die of a lost page). `received`
+    counts what of a request is kept beyond its turn, None where there is no connection.
     """
 
     listener: str = "PLAINTEXT"
+    local_address: tuple[str, int] = UNKNOWN_ADDRESS
+    sends_maps: bool = False
+    received: ReceivedBytes | None = None
+
+
+_ANY = Endpoint()
+
+
+class Peer(Plain, eq=False):
+    """The other end of a connection, as handlers see it.
+
+    `endpoint` is where it came in, `host` and `port` are its own address. `software`: what the client calls itself
+    (KIP-511), empty until it has. `principal` is who it is: ANONYMOUS until it has authenticated; `is_by_token`
+    says that it has by a delegation token. `authentication`
+    is what it has yet to complete, or to repeat some time, None where nothing is. `hot_path` holds its request
+    templates, None before the first is learnt. `owner` is the connection, None where there is none. `on_end` is the
+    group coordinator's: called once when the connection has ended, None where no member came by it.
+    """
+
+    endpoint: Endpoint = _ANY
     host: str = "127.0.0.1"
     port: int = 0
-    local_address: tuple[str, int] = ("127.0.0.1", 9092)
-    sends_maps: bool = False
     software: str = ""
     principal: Principal = ANONYMOUS
     is_by_token: bool = False
     authentication: Authentication | None = None
     hot_path: FastPath | None = None
-    received: ReceivedBytes | None = None
     owner: Owner | None = None
     on_end: Callable[[], None] | None = None
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         software = f" ({self.software})" if self.software else ""
-        return f"{host}:{self.port}{software} on {self.listener}"
+        return f"{host}:{self.port}{software} on {self.endpoint.listener}"
 
     def close(self, reason: str) -> None:
         """End the connection after this turn with one log line; nothing where there is none."""

@@ -205,7 +205,7 @@ async def test_stopping_answers_a_produce_under_way_and_ends_long_polls(tmp_path
     producer.send(produce_request("t", batch()), 9)
     connections = server.connections
     assert connections is not None
-    while not all(connection.pipeline.is_waiting for connection in connections):
+    while not all(connection.is_waiting for connection in connections):
         await asyncio.sleep(0)
     await server.stop()
     answer = await producer.reply(0, 9)

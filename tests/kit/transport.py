@@ -56,7 +56,7 @@ class FakeTransport(asyncio.Transport):
 
 def feed(connection: Connection, data: bytes) -> None:
     """Let `data` arrive in one readable event, as the loop does: in as many reads as the connection gives room for."""
-    transport = connection.pipeline.sender.transport  # None once the connection has ended
+    transport = connection.transport  # None once the connection has ended
     rest = memoryview(data)
     while rest:
         assert transport is not None

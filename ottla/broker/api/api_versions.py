@@ -10,6 +10,7 @@ left out, because clients of that version refuse a minimum of 0 (KAFKA-17011).
 from __future__ import annotations
 
 import re
+import sys
 from typing import TYPE_CHECKING
 
 from ottla.broker.metadata.features import SUPPORTED_FEATURES
@@ -35,7 +36,8 @@ def handle(request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse
         names = (request.client_software_name, request.client_software_version)
         if not all(SOFTWARE_NAME.fullmatch(name) for name in names):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
-        context.connection.software = " ".join(name[:LONGEST_SHOWN] for name in names)
+        # Interned as the host is: thousands of connections of the same program share one string.
+        context.connection.software = sys.intern(" ".join(name[:LONGEST_SHOWN] for name in names))
     services = context.services
     supported = services.profile.supported_features(SUPPORTED_FEATURES)
     epoch, levels = services.profile.finalized_features(*services.catalog.finalized_features())

@@ -50,8 +50,8 @@ class PartitionDescription(NamedTuple):
 
 def describe_broker(config: BrokerConfig, node_id: int, peer: Peer) -> BrokerDescription:
     """This broker for this client: the advertised address of its listener, else the address that it connected to."""
-    advertised = config.advertised(peer.listener)
-    host, port = peer.local_address[0], peer.local_address[1]
+    advertised = config.advertised(peer.endpoint.listener)
+    host, port = peer.endpoint.local_address[0], peer.endpoint.local_address[1]
     if advertised is not None:
         host, port = advertised.host, advertised.port or port
     return BrokerDescription(node_id, plain_host(host), port, config.broker_rack or None)

@@ -122,7 +122,7 @@ class FetchTemplates:
             return None
         # At the end it waits also for what is gathered: the turn's end appends that, and looks at what waits then.
         if offset != template.partition.high_watermark and not self._is_short(
-            template, offset, slow_path.peer.sends_maps
+            template, offset, slow_path.peer.endpoint.sends_maps
         ):
             return None
         self.is_at_end = True
@@ -198,7 +198,7 @@ def most_bytes(peer: Peer, services: Services, quota: TemplateQuota | None) -> i
     and no more than the client's quota would ever let pass.
     """
     most = services.config.fetch_max_bytes
-    if not peer.sends_maps:
+    if not peer.endpoint.sends_maps:
         most = min(most, MOST_COPIED_BYTES)
     return most if quota is None else quota.fetch_bytes(most)
 

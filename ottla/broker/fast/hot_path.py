@@ -77,7 +77,7 @@ class HotPath:
         self._peer = peer
         self._validity = services.validity
         self._stamp = services.validity.stamp
-        self._sends_maps = peer.sends_maps
+        self._sends_maps = peer.endpoint.sends_maps
         """Its own copy: the peer is one object less to touch per request."""
         self.produce: ProduceTemplates | None = None
         self.fetch: FetchTemplates | PartitionsTemplate | None = None

@@ -49,7 +49,7 @@ class SlowPath:
         self.services = services
         self.parked_fetches = services.parked_fetches
         self.peer = peer
-        self.sends_maps = peer.sends_maps
+        self.sends_maps = peer.endpoint.sends_maps
         self._go_on = go_on
 
     def go_on(
@@ -324,7 +324,7 @@ class ParkedPartitionsFetch(ParkedFetch):
             self.fall_back()  # somebody else goes on in it
             return
         targets = self._targets if len(changed) == len(self._targets) else [t for t in self._targets if t in changed]
-        found = template.look(targets, self._slow_path.peer.sends_maps, reads)
+        found = template.look(targets, self._slow_path.peer.endpoint.sends_maps, reads)
         if found is None:
             self.fall_back()
             return

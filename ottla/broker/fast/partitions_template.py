@@ -203,7 +203,7 @@ class PartitionsTemplate:
             return None
         correlation_id, named = taken
         targets = list(named)
-        found = self.look(targets, slow_path.peer.sends_maps, None)
+        found = self.look(targets, slow_path.peer.endpoint.sends_maps, None)
         if found is None or not targets:
             return None
         news, size_bytes = found

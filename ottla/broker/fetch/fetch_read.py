@@ -80,7 +80,7 @@ class FetchRead:
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._is_of_replica = is_of_replica(request)
         self._committed_only = request.isolation_level == READ_COMMITTED
-        self._allow_map = context.connection.sends_maps
+        self._allow_map = context.connection.endpoint.sends_maps
         self._gives_each = context.api_version < FIRST_VERSION_WITH_MAX_BYTES
         self._converts = context.api_version < FIRST_FETCH_VERSION_WITH_BATCHES
         if self._converts:

@@ -56,8 +56,8 @@ def convert_in_worker(
     """
     copies = [bytearray(part.records) for part in parts]
     copied_bytes = sum(map(len, copies))
-    if peer.received is not None:
-        peer.received.note_copied(copied_bytes)
+    if peer.endpoint.received is not None:
+        peer.endpoint.received.note_copied(copied_bytes)
 
     def convert() -> list[AppendEntry | Refused]:
         return [_entry(part, memoryview(copy), version) for part, copy in zip(parts, copies, strict=True)]
@@ -69,8 +69,8 @@ def convert_in_worker(
         copies.clear()
         for part, entry in zip(parts, entries, strict=True):
             converted(part, entry)
-        if peer.received is not None:
-            peer.received.drop_copied(copied_bytes)
+        if peer.endpoint.received is not None:
+            peer.endpoint.received.drop_copied(copied_bytes)
 
     conversions.run(convert, done)
 

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 from ottla.broker.catalog.topic import find_partition
 from ottla.broker.chores.retaining import retain as retain_partition
 from ottla.broker.http.server import Answer, Operations, Page
-from ottla.broker.peer import Peer
+from ottla.broker.peer import Endpoint, Peer
 from ottla.broker.runtime.pending import Pending
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.records.errors import CorruptBatch
@@ -71,7 +71,7 @@ def operations_of(services: Services, cleaner: LogCleaner) -> Operations:
 def _audited(
     audit: Audit, path: str, operation: Callable[[Mapping[str, str]], Answer], asked: Mapping[str, str]
 ) -> Answer:
-    audit.note("request", "asked", Peer(listener="HTTP"), api=path, resources=list(asked.values()))
+    audit.note("request", "asked", Peer(Endpoint("HTTP")), api=path, resources=list(asked.values()))
     return operation(asked)
 
 

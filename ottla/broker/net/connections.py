@@ -63,7 +63,8 @@ class Connections:
         self._refused_quietly = 0
         self.services = services
         self.shared = SharedState(services, dispatcher, sends_maps=sends_maps, doors=doors)
-        self._all: set[Connection] = set()
+        self._all: dict[Connection, None] = {}
+        """In the order in which they came. A set takes twice the memory."""
         self._by_host: Counter[str] = Counter()
         self._by_listener: Counter[str] = Counter()
         self._rates: ConnectionRates | None = None
@@ -91,13 +92,13 @@ class Connections:
             return connection
         from ottla.broker.net.tls_layer import TlsLayer  # no other start needs it
 
-        connection.handshake_since_ms = connection.last_active_ms
+        connection.handshake_since_ms = self.shared.now_ms()
         return TlsLayer(connection, tls, self.services.logins)
 
     def add(self, connection: Connection) -> str | None:
         """Count a new connection; the reason when it may not stay (logged, counted as refused)."""
         config = self.services.config
-        host, listener = connection.peer.host, connection.peer.listener
+        host, listener = connection.peer.host, connection.peer.endpoint.listener
         reason = None
         if self._is_draining:
             reason = "the broker is stopping"
@@ -120,7 +121,7 @@ class Connections:
             self._say_refused(connection, reason)
             return reason
         self.services.metrics.connections_opened += 1
-        self._all.add(connection)
+        self._all[connection] = None
         self._by_host[host] += 1
         self._by_listener[listener] += 1
         if self._sweep_timer is None:
@@ -130,7 +131,7 @@ class Connections:
     def _limit_rate(self, connection: Connection) -> str | None:
         """Let it wait if too many come, or close it after a while; the reason where it may not stay at all."""
         services, peer = self.services, connection.peer
-        listener_rate = services.config.listener_connection_rate(peer.listener)
+        listener_rate = services.config.listener_connection_rate(peer.endpoint.listener)
         addresses = services.quotas.address_rates
         if listener_rate == services.config.max_connection_creation_rate == INT_MAX and not addresses:
             return None
@@ -139,15 +140,15 @@ class Connections:
             from ottla.broker.security.quotas.connection_rates import ConnectionRates
 
             self._rates = ConnectionRates(services.config, services.quotas.counters, self.shared.now_ms)
-        wait_ms, refusal = self._rates.arrive(peer.listener, listener_rate, peer.host, addresses)
+        wait_ms, refusal = self._rates.arrive(peer.endpoint.listener, listener_rate, peer.host, addresses)
         if refusal is not None and not wait_ms:
             return refusal
         if wait_ms:
-            connection.pipeline.throttle(wait_ms)
+            connection.throttle(wait_ms)
         if refusal is not None:
             services.metrics.connections_refused += 1
             self._say_refused(connection, f"{refusal}; it is closed in {wait_ms} ms")
-            connection.pipeline.close_after(wait_ms, refusal)
+            connection.close_after(wait_ms, refusal)
         return None
 
     def _say_refused(self, connection: Connection, reason: str) -> None:
@@ -164,15 +165,15 @@ class Connections:
 
     def remove(self, connection: Connection) -> None:
         """A connection ended; nothing when it was refused."""
-        self.services.answer_memory.note_taken(connection.pipeline)
+        self.services.answer_memory.note_taken(connection)
         if connection not in self._all:
             return
         self.services.metrics.connections_closed += 1
-        self._all.discard(connection)
+        del self._all[connection]
         if self.shared.last_reader is connection:
             self.shared.last_reader = None
         host = connection.peer.host
-        self._by_listener[connection.peer.listener] -= 1
+        self._by_listener[connection.peer.endpoint.listener] -= 1
         self._by_host[host] -= 1
         if self._by_host[host] <= 0:
             del self._by_host[host]
@@ -183,12 +184,12 @@ class Connections:
         """Refuse new connections, read nothing more, let each one end when its requests are answered."""
         self._is_draining = True
         for connection in list(self._all):
-            connection.pipeline.drain()
+            connection.drain()
 
     def abort(self) -> None:
         """End all connections now."""
         for connection in list(self._all):
-            connection.pipeline.abort()
+            connection.abort()
 
     def sweep(self) -> None:
         """Close what was silent, or incomplete, for too long."""
@@ -197,21 +198,20 @@ class Connections:
         partial_ms = self.services.config.ottla_partial_frame_timeout_ms
         handshake_ms = self.services.config.ottla_handshake_timeout_ms
         for connection in list(self._all):
-            pipeline = connection.pipeline
-            if connection.has_received or pipeline.sender.has_sent:
-                connection.has_received = pipeline.sender.has_sent = False
+            if connection.has_received or connection.has_sent:
+                connection.has_received = connection.has_sent = False
                 connection.last_active_ms = now_ms
-            since_ms = pipeline.reader.partial_since_ms
-            is_throttled = pipeline.pauses.reasons & THROTTLED
+            since_ms = connection.reader.partial_since_ms
+            is_throttled = connection.pause_reasons & THROTTLED
             owes_ms = connection.handshake_since_ms
             if owes_ms is not None and now_ms - owes_ms > handshake_ms:
-                if pipeline.closing is None:
+                if connection.closing is None:
                     self.services.logins.failed(connection.peer, TLS, "timeout")
-                pipeline.close(f"no handshake within ottla.handshake.timeout.ms={handshake_ms}")
+                connection.close(f"no handshake within ottla.handshake.timeout.ms={handshake_ms}")
             elif since_ms is not None and now_ms - since_ms > partial_ms and not is_throttled:
-                pipeline.close(f"a request is incomplete for more than ottla.partial.frame.timeout.ms={partial_ms}")
-            elif idle_ms >= 0 and now_ms - connection.last_active_ms > idle_ms and not pipeline.is_waiting:
-                pipeline.close(f"silent for connections.max.idle.ms={idle_ms}", level=logging.DEBUG)
+                connection.close(f"a request is incomplete for more than ottla.partial.frame.timeout.ms={partial_ms}")
+            elif idle_ms >= 0 and now_ms - connection.last_active_ms > idle_ms and not connection.is_waiting:
+                connection.close(f"silent for connections.max.idle.ms={idle_ms}", level=logging.DEBUG)
 
     def _plan_sweep(self) -> None:
         config = self.services.config

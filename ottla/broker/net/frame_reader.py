@@ -18,25 +18,45 @@ from ottla.broker.net.read_pauses import MEMORY, PARKED
 from ottla.protocol.framing import SIZE, SIZE_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ottla.broker.net.buffers import ReceiveBuffers
     from ottla.broker.net.held_bytes import HeldBytes
-    from ottla.broker.net.read_pauses import ReadPauses
 
 _HTTP_METHODS = (b"GET", b"POST", b"HEAD", b"PUT", b"OPTIONS", b"DELETE", b"CONNECT", b"PRI")
 _TLS_HANDSHAKE = b"\x16\x03"
 
 
-class MemoryWaiter(Protocol):
+class ReaderOwner(Protocol):
     """A connection, as its reader sees it."""
+
+    @property
+    def pause_reasons(self) -> int:
+        """Why it does not read (`read_pauses.py`)."""
+
+    def pause_reading(self, reason: int) -> None:
+        """Read no more for `reason`."""
 
     def memory_came(self) -> None:
         """There may be memory for requests again: it calls `grow_or_wait`."""
 
 
+class ReaderShared(Protocol):
+    """Of what all connections share (`SharedState`)."""
+
+    @property
+    def buffers(self) -> ReceiveBuffers:
+        """Where the bytes are."""
+
+    def now_ms(self) -> float:
+        """The monotonic clock."""
+
+
 class _Ended:
     """What is in place of a connection that has ended."""
+
+    pause_reasons = 0
+
+    def pause_reading(self, reason: int) -> None:
+        """It reads no more."""
 
     def memory_came(self) -> None:
         """It needs none."""
@@ -59,10 +79,8 @@ class FrameReader:
     """
 
     __slots__ = (
-        "_buffers",
-        "_now_ms",
         "_owner",
-        "_pauses",
+        "_shared",
         "expected_bytes",
         "held",
         "is_whole",
@@ -72,18 +90,9 @@ class FrameReader:
         "piece",
     )
 
-    def __init__(
-        self,
-        buffers: ReceiveBuffers,
-        max_frame_bytes: int,
-        pauses: ReadPauses,
-        now_ms: Callable[[], float],
-        owner: MemoryWaiter,
-    ) -> None:
-        self._buffers = buffers
+    def __init__(self, shared: ReaderShared, max_frame_bytes: int, owner: ReaderOwner) -> None:
+        self._shared = shared
         self.max_frame_bytes = max_frame_bytes
-        self._pauses = pauses
-        self._now_ms = now_ms
         self._owner = owner
         self.piece: memoryview | None = None
         self.held: HeldBytes | None = None
@@ -99,7 +108,7 @@ class FrameReader:
 
         Raises MemoryError, OSError where the system gives no memory.
         """
-        held, buffers = self.held, self._buffers
+        held, buffers = self.held, self._shared.buffers
         if held is not None:
             if held.due:
                 return held.view[held.end : held.due]
@@ -120,13 +129,13 @@ class FrameReader:
 
     def discard(self) -> memoryview:
         """Where the next read goes of a connection that ends for want of memory: nobody looks at it."""
-        self.lent = scrap = self._buffers.scrap
+        self.lent = scrap = self._shared.buffers.scrap
         return scrap.view
 
     @property
     def discards(self) -> bool:
         """Whether the newest read went there."""
-        return self.lent is self._buffers.scrap
+        return self.lent is self._shared.buffers.scrap
 
     # -- what a read has brought ------------------------------------------------------------------------------------
 
@@ -152,7 +161,7 @@ class FrameReader:
         self.expected_bytes = held.end
         if self.held is held:
             self.held = self.partial_since_ms = None
-            self._buffers.give_back_now(held, self)
+            self._shared.buffers.give_back_now(held, self)
 
     def own(self, held: HeldBytes, following: int) -> bool:
         """What `received` gave from `following` on has to stay here; whether anything of it may start.
@@ -161,12 +170,12 @@ class FrameReader:
         """
         if self.held is not held:
             end = held.end
-            self._buffers.own(held)
+            self._shared.buffers.own(held)
             self.held, held.end = held, end
             expected_bytes = self.expected_bytes
             if SIZE_BYTES <= end < expected_bytes and SIZE.unpack_from(held.view)[0] == expected_bytes - SIZE_BYTES:
                 held.due = expected_bytes
-                self.partial_since_ms = self._now_ms()
+                self.partial_since_ms = self._shared.now_ms()
                 return False
         held.start += following
         held.due = 0
@@ -176,7 +185,7 @@ class FrameReader:
 
     def keep(self, tail: memoryview, *, is_blocked: bool) -> None:
         """Hold the beginning of a frame, or frames that may not start yet."""
-        self.held = held = self._buffers.hold(tail, self, self.max_frame_bytes)
+        self.held = held = self._shared.buffers.hold(tail, self, self.max_frame_bytes)
         self._make_room(held, is_blocked=is_blocked)
 
     def started(self, held: HeldBytes, start: int, *, is_blocked: bool) -> None:
@@ -196,15 +205,15 @@ class FrameReader:
     def owe_from_now(self) -> None:
         """It was not read for a while, and nobody could have sent the rest of a frame."""
         if self.partial_since_ms is not None:
-            self.partial_since_ms = self._now_ms()
+            self.partial_since_ms = self._shared.now_ms()
 
     def drop(self) -> None:
         """Nothing waits here any more."""
         held, self.held = self.held, None
         self.partial_since_ms = None
         if held is not None:
-            self._buffers.give_back(held)
-            self._buffers.release_exemption(self)
+            self._shared.buffers.give_back(held)
+            self._shared.buffers.release_exemption(self)
 
     def end(self) -> None:
         """The connection has ended: hold neither bytes nor the connection."""
@@ -215,27 +224,27 @@ class FrameReader:
     def _make_room(self, held: HeldBytes, *, is_blocked: bool) -> None:
         """There are bytes that wait: see that the next read has room, or pause until it may have."""
         if self.partial_since_ms is None and not is_blocked:
-            self.partial_since_ms = self._now_ms()
+            self.partial_since_ms = self._shared.now_ms()
         if not held.is_full:
             if not is_blocked:
                 held.expect(self.max_frame_bytes)
         elif is_blocked:
-            self._pauses.hold(PARKED)
-        elif not self._pauses.reasons & MEMORY and not self._grow(held):
-            self._pauses.hold(MEMORY)
-            self._buffers.wait(self._owner.memory_came)
+            self._owner.pause_reading(PARKED)
+        elif not self._owner.pause_reasons & MEMORY and not self._grow(held):
+            self._owner.pause_reading(MEMORY)
+            self._shared.buffers.wait(self._owner.memory_came)
 
     def grow_or_wait(self) -> bool:
         """Give what is held more room, now that somebody gave bytes back; False, and wait again, if there is none."""
         held = self.held
         if held is not None and held.is_full and not self._grow(held):
-            self._buffers.wait(self._owner.memory_came)
+            self._shared.buffers.wait(self._owner.memory_came)
             return False
         return True
 
     def _grow(self, held: HeldBytes) -> bool:
         """Give what is held a longer buffer; False when the memory for requests is used up."""
-        larger = self._buffers.grown(held, self, self.max_frame_bytes)
+        larger = self._shared.buffers.grown(held, self, self.max_frame_bytes)
         if larger is None:
             return False
         self.held = larger

@@ -1,11 +1,10 @@
-"""What starts of one connection's requests, in which order and turn, and how its replies leave at the turn's end.
+"""The second layer of a connection: which of its requests start, in which order and turn, and when replies leave.
 
 A request starts as soon as it is whole, unless the newest request in flight *parks* (a long poll; then nothing starts
 after it) or too many are in flight (`reply_queue.py`). What may not start yet waits in the connection's own buffer
-(`frame_reader.py`). Replies leave in the order of the requests, all of a turn in one send
-(`ReplySender`). A connection
-that asks for much in one turn continues in the next one, so that every connection gets a turn; any reason against
-reading pauses it (`read_pauses.py`).
+(`frame_reader.py`). Replies leave in the order of the requests, all of a turn in one send. A connection that asks for
+much in one turn continues in the next one, so that every connection gets a turn; any reason against reading pauses it
+(`read_pauses.py`).
 
 It decides nothing about requests: templates answer those that look like earlier ones, a `Dispatcher` starts the others.
 There is no task or coroutine per request (docs/decisions/handlers-without-tasks.md).
@@ -14,7 +13,8 @@ There is no task or coroutine per request (docs/decisions/handlers-without-tasks
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Protocol, cast
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, cast
 
 from ottla.broker.net.frame_reader import FrameReader, describe_bad_size
 from ottla.broker.net.read_pauses import (
@@ -29,7 +29,7 @@ from ottla.broker.net.read_pauses import (
     THROTTLED,
     ReadPauses,
 )
-from ottla.broker.net.reply_queue import ReplyQueue
+from ottla.broker.net.reply_queue import NOTHING, ReplyQueue
 from ottla.broker.net.shared import LARGE_SEND_BYTES
 from ottla.broker.peer import Peer
 from ottla.broker.runtime.in_flight_request import CloseConnection, InFlightRequest
@@ -52,68 +52,56 @@ LARGE_READ_BYTES = 4 << 20
 a row, which is 32 MB of frames of 1 MB, and appends between them."""
 
 
-class Sender(Protocol):
-    """What sends the replies (`ReplySender`). `transport` is None before the client has connected, and once it is gone.
-    `has_sent` says whether it has sent anything since the sweep of silent connections looked last.
-    """
-
-    transport: asyncio.Transport | None
-    has_sent: bool
-
-    def send(self, replies: Sequence[Buffer]) -> None:
-        """Give replies to the socket."""
-
-
-class RequestPipeline:
-    """See the module. Knows a transport only through `sender` and `pauses`.
+class RequestPipeline(ReadPauses, ABC):
+    """See the module. Of its transport it knows how to pause and how to end it.
 
     Attributes:
+        peer: the client, as requests see it.
         closing: why the connection ends, None while it does not.
         dispatcher: what starts its requests: the broker's, or what stands in front of it (`Door`).
+        reader: where its reads go, and what has not started.
+        queue: its requests in flight, and replies that may leave.
     """
 
     __slots__ = (
-        "_in_flight",
-        "_is_draining",
         "_is_planned",
         "_large_bytes",
         "_long_turn",
         "_reservation",
         "_shared",
         "_throttle",
-        "_turn",
         "closing",
         "dispatcher",
-        "pauses",
         "peer",
         "queue",
         "reader",
-        "sender",
     )
 
-    def __init__(self, shared: SharedState, listener: str, pauses: ReadPauses, sender: Sender) -> None:
+    transport: asyncio.Transport | None
+
+    def __init__(self, shared: SharedState, listener: str) -> None:
+        super().__init__()
         self._shared = shared
-        self._turn = shared.turn
-        self.peer = Peer(listener=listener, received=shared.buffers, owner=self)
-        self.pauses = pauses
+        self.peer = Peer(shared.endpoint(listener), owner=self)
         door = shared.doors.get(listener)
         self.dispatcher = shared.dispatcher if door is None else door.open(self.peer)
         max_frame_bytes = shared.max_frame_bytes if door is None else door.max_frame_bytes
-        self.reader = FrameReader(shared.buffers, max_frame_bytes, self.pauses, shared.now_ms, self)
-        self.queue = ReplyQueue(self, shared.max_in_flight, shared.max_pending_bytes)
-        self.sender = sender
-        self._in_flight = self.queue.in_flight
+        self.reader = FrameReader(shared, max_frame_bytes, self)
+        self.queue = ReplyQueue(self, shared)
         self._large_bytes = 0
         """Of large frames, since reading them last paused."""
         self._is_planned = False
         self._long_turn = -1
         """The last turn that was long when this connection had started something in it."""
-        self._is_draining = False
         self._reservation: Reservation | None = None
         """The memory of an answer that is there and has not left."""
         self._throttle: Timer | None = None
         """Ends the time for which the connection is muted."""
         self.closing: str | None = None
+
+    @abstractmethod
+    def send(self, replies: Sequence[Buffer]) -> None:
+        """Give replies to the socket."""
 
     # -- the life of the connection -----------------------------------------------------------------------------------
 
@@ -140,13 +128,12 @@ class RequestPipeline:
         """End the connection now."""
         self.closing = self.closing or "aborted"
         self.peer.hot_path = None
-        if self.sender.transport is not None:
-            self.sender.transport.abort()
+        if self.transport is not None:
+            self.transport.abort()
 
     def drain(self) -> None:
         """Read no more, and end once the requests that have started are answered; long polls are cut short."""
-        self._is_draining = True
-        self.pauses.hold(DRAIN)
+        self.pause_reading(DRAIN)
         self.reader.drop()
         self.queue.cut_short()
         self.plan()
@@ -165,8 +152,9 @@ class RequestPipeline:
     @property
     def is_waiting(self) -> bool:
         """Whether a started request has no answer yet, or an answer has not left."""
-        transport = self.sender.transport
-        return bool(self._in_flight or self.queue.out or (transport is not None and transport.get_write_buffer_size()))
+        transport = self.transport
+        unsent = transport is not None and transport.get_write_buffer_size()
+        return bool(self.queue.in_flight or self.queue.out or unsent)
 
     # -- what a read has brought --------------------------------------------------------------------------------------
 
@@ -183,7 +171,7 @@ class RequestPipeline:
         self._large_bytes += nbytes
         if self._large_bytes >= LARGE_READ_BYTES:
             self._large_bytes = 0
-            self.pauses.hold(READ)  # before anything else: what is answered at once may be, all the same
+            self.pause_reading(READ)  # before anything else: what is answered at once may be, all the same
             self.plan()
         held = reader.received(nbytes)
         if held is None:
@@ -192,7 +180,7 @@ class RequestPipeline:
         if following == held.end:
             reader.reuse(held)
             return
-        is_whole, turn = reader.is_whole, self._turn
+        is_whole, turn = reader.is_whole, self._shared.turn
         if not reader.own(held, following):
             return
         if not is_whole or turn.has_work:
@@ -209,12 +197,12 @@ class RequestPipeline:
         shared, hot_path = self._shared, self.peer.hot_path
         if (
             hot_path is None
-            or self.sender.transport is None
-            or self._in_flight
-            or self.pauses.reasons & ~READ
+            or self.transport is None
+            or self.queue.in_flight
+            or self.pause_reasons & ~READ
             or self.closing
             or shared.later.waiting
-            or self._turn.is_long
+            or self._shared.turn.is_long
         ):
             return 0
         answered = hot_path.try_answer(view, end, shared.max_in_flight)
@@ -222,14 +210,14 @@ class RequestPipeline:
             return 0
         answer, following = answered
         if self._is_planned:
-            self.queue.out += answer
+            self.queue.let_out(answer)
         else:
-            self.sender.send(answer)
+            self.send(answer)
         return following
 
     def take_turn(self, start: int, nbytes: int) -> None:
         """Begin a turn with what came into the arena from `start` on, and end it."""
-        turn, piece = self._turn, self.reader.piece
+        turn, piece = self._shared.turn, self.reader.piece
         assert piece is not None
         turn.has_work = self._is_planned = True
         try:
@@ -253,11 +241,12 @@ class RequestPipeline:
 
         `is_due` says that this connection has waited for its turn: others that wait do not come first.
         """
-        peer, turn, later, queue = self.peer, self._turn, self._shared.later.waiting, self.queue
-        in_flight, pauses, reader = self._in_flight, self.pauses, self.reader
+        shared, peer, queue, reader = self._shared, self.peer, self.queue, self.reader
+        turn, later = shared.turn, shared.later.waiting
         started = ready_bytes = 0
         while end - start >= SIZE_BYTES and self.closing is None:
-            if (in_flight or pauses.reasons) and self.is_blocked():
+            in_flight = queue.in_flight
+            if (in_flight or self.pause_reasons) and self.is_blocked():
                 break
             if turn.is_long or (later and not is_due):
                 if started:
@@ -267,7 +256,7 @@ class RequestPipeline:
             reply: list[Buffer] | InFlightRequest | None
             hot_path = peer.hot_path
             if hot_path is not None:
-                most, newest = self._shared.max_in_flight - queue.requests, in_flight[-1] if in_flight else None
+                most, newest = shared.max_in_flight - queue.requests, in_flight[-1] if in_flight else None
                 begun = hot_path.start(view, start, end, most, newest)
                 if begun is not None:
                     reply, start, count = begun
@@ -276,8 +265,8 @@ class RequestPipeline:
                         queue.requests += count
                     else:
                         ready_bytes += self._take_reply(reply, has_more=start < end)
-                        if ready_bytes >= self._shared.max_pending_bytes:
-                            pauses.hold(ENOUGH)
+                        if ready_bytes >= shared.max_pending_bytes:
+                            self.pause_reading(ENOUGH)
                     continue
             (size_bytes,) = SIZE.unpack_from(view, start)
             if not 0 < size_bytes <= reader.max_frame_bytes:
@@ -295,8 +284,8 @@ class RequestPipeline:
             start = following
             if reply is not None:
                 ready_bytes += self._take_reply(reply, has_more=following < end)
-                if ready_bytes >= self._shared.max_pending_bytes:
-                    pauses.hold(ENOUGH)
+                if ready_bytes >= shared.max_pending_bytes:
+                    self.pause_reading(ENOUGH)
         if started > 1:
             self._note_pipelined(ready_bytes)
         if started and not is_due and queue.out and not self._is_planned:
@@ -305,7 +294,7 @@ class RequestPipeline:
 
     def _note_pipelined(self, ready_bytes: int) -> None:
         """One read brought several requests, whose answers take so much until the turn ends."""
-        self._turn.is_pipelined = True
+        self._shared.turn.is_pipelined = True
         if ready_bytes > LARGE_SEND_BYTES:
             self._shared.answer_memory.note_copied(ready_bytes)
 
@@ -317,7 +306,7 @@ class RequestPipeline:
 
     def is_blocked(self) -> bool:
         """Whether no request may start: behind a parked one, a full queue, or output that is not taken."""
-        return bool(self.pauses.reasons & NO_STARTS) or (bool(self._in_flight) and self.queue.blocks)
+        return bool(self.pause_reasons & NO_STARTS) or (bool(self.queue.in_flight) and self.queue.blocks)
 
     def _run_held(self, held: HeldBytes, *, is_due: bool = False) -> None:
         """Start what may start of the held bytes, and keep the rest in order."""
@@ -337,7 +326,7 @@ class RequestPipeline:
         """Somebody gave bytes back: try again."""
         if self.closing is None and self.reader.grow_or_wait():
             self._update_pauses()  # it may have been full behind what blocked it, too
-            self.pauses.release(MEMORY)
+            self.resume_reading(MEMORY)
 
     # -- the end of the turn ------------------------------------------------------------------------------------------
 
@@ -353,23 +342,23 @@ class RequestPipeline:
         """
         if (
             self._is_planned
-            or self.pauses.reasons
+            or self.pause_reasons
             or self.reader.held is not None
             or self.closing is not None
             or (self._shared.large_bytes and self._shared.has_sent_enough)
-            or self.sender.transport is None
+            or self.transport is None
         ):
-            self.queue.out += reply
+            self.queue.let_out(reply)
             self.replies_moved()
         else:
-            self.sender.send(reply)
+            self.send(reply)
 
     def plan(self) -> None:
         """Have `_end_turn` called at the end of this turn."""
         if not self._is_planned:
             self._is_planned = True
             try:
-                self._turn.send_at_end(self._end_turn)
+                self._shared.turn.send_at_end(self._end_turn)
             except BaseException:
                 self._is_planned = False
                 raise
@@ -377,73 +366,73 @@ class RequestPipeline:
     def _end_turn(self) -> None:
         """Start what an answer has unblocked, send all replies in one call, close if that was decided."""
         self._is_planned = False
-        transport, queue = self.sender.transport, self.queue
+        transport, queue = self.transport, self.queue
         if transport is None:
             return
         if (
-            self._in_flight
-            or self.pauses.reasons
+            self.queue.in_flight
+            or self.pause_reasons
             or self.reader.held is not None
             or self.closing is not None
             or self._shared.large_bytes
         ):
             self._end_full_turn(transport)
         elif queue.out:
-            out, queue.out = queue.out, []  # `queue.take()`, without the call
-            self.sender.send(out)
+            out, queue.out = queue.out, NOTHING  # `queue.take()`, without the call
+            self.send(out)
 
     def _end_full_turn(self, transport: asyncio.Transport) -> None:
         """`_end_turn` where there is more to it than replies to send."""
         if self.closing is not None and transport.is_closing():
-            self.queue.out.clear()  # what became ready after it was closed and before its end is noticed
+            self.queue.take()  # what became ready after it was closed and before its end is noticed
             self._release_reservation()
             return
-        shared, pauses, queue = self._shared, self.pauses, self.queue
-        if pauses.reasons & READ:
-            pauses.release(READ)
+        shared, queue = self._shared, self.queue
+        if self.pause_reasons & READ:
+            self.resume_reading(READ)
         held = self.reader.held
-        if held is not None and self.closing is None and not (pauses.reasons & (LATER | DRAIN)):
+        if held is not None and self.closing is None and not (self.pause_reasons & (LATER | DRAIN)):
             self._run_held(held, is_due=True)
         # By now: what has just begun counts, too.
         if shared.has_sent_enough and sum(map(len, queue.out)) > LARGE_SEND_BYTES:
-            pauses.hold(ENOUGH)
+            self.pause_reading(ENOUGH)
             self.plan()
             return
-        if self._reservation is not None and not self._in_flight:
+        if self._reservation is not None and not self.queue.in_flight:
             self._release_reservation()  # from here on it counts as unsent, if the client does not take it
         if queue.out:
-            self.sender.send(queue.take())
-        if pauses.reasons & ENOUGH and self._reservation is None:
-            pauses.release(ENOUGH)
+            self.send(queue.take())
+        if self.pause_reasons & ENOUGH and self._reservation is None:
+            self.resume_reading(ENOUGH)
             self.plan()
-        if pauses.reasons or self._in_flight:
+        if self.pause_reasons or self.queue.in_flight:
             self._update_pauses()
         if self.closing is not None:
             transport.close()
-        elif self._is_draining and not self._in_flight:
+        elif self.pause_reasons & DRAIN and not self.queue.in_flight:
             self.closing = "drained"
             transport.close()
 
     def take_later_turn(self) -> None:
         """Start what has waited for a turn, and end it."""
-        self.pauses.release(LATER)
+        self.resume_reading(LATER)
         self._end_turn()
 
     def hold_answer(self, reservation: Reservation) -> None:
         """The answer that comes next takes so much memory: nothing more starts until it has left."""
         self._reservation = reservation
-        self.pauses.hold(ENOUGH)
+        self.pause_reading(ENOUGH)
 
     def throttle(self, duration_ms: float) -> None:
         """Read and start nothing for so long, or for as long as an earlier call has said, if that is longer."""
-        if self.sender.transport is None:
+        if self.transport is None:
             return
         until_ms = self._shared.now_ms() + duration_ms
         if self._throttle is not None:
             if self._throttle.deadline_ms >= until_ms:
                 return
             self._throttle.cancel()
-        self.pauses.hold(THROTTLED)
+        self.pause_reading(THROTTLED)
         self._throttle = self._shared.timers.at(until_ms, self._end_throttle)
 
     def close_after(self, wait_ms: float, reason: str) -> None:
@@ -451,14 +440,14 @@ class RequestPipeline:
         self._shared.timers.at(self._shared.now_ms() + wait_ms, lambda: self._close_unheard(reason))
 
     def _close_unheard(self, reason: str) -> None:
-        if self.sender.transport is not None:
+        if self.transport is not None:
             self.closing = self.closing or reason
             self.abort()
 
     def _end_throttle(self) -> None:
         self._throttle = None
         self.reader.owe_from_now()
-        self.pauses.release(THROTTLED)
+        self.resume_reading(THROTTLED)
         self.plan()
 
     def _end_for(self, error: CloseConnection | MemoryError) -> None:
@@ -486,23 +475,23 @@ class RequestPipeline:
 
         A connection that has started something in this turn comes after those that have not.
         """
-        self.pauses.hold(LATER)
-        if self._long_turn == self._turn.number:
-            self._turn.last(self._wait_after_others)
+        self.pause_reading(LATER)
+        if self._long_turn == self._shared.turn.number:
+            self._shared.turn.last(self._wait_after_others)
         else:
             self._shared.later.add(self)
 
     def _wait_after_others(self) -> None:
         """Behind the connections that began to wait in the turn that ends now."""
-        if self.sender.transport is not None:
+        if self.transport is not None:
             self._shared.later.add(self)
 
     def _update_pauses(self) -> None:
         """After requests started or replies left: read again where nothing stands against it."""
-        pauses, queue = self.pauses, self.queue
+        queue = self.queue
         if queue.is_full:
-            pauses.hold(QUEUE)
-        elif pauses.reasons & QUEUE:
-            pauses.release(QUEUE)
-        if pauses.reasons & PARKED and self.reader.has_room:
-            pauses.release(PARKED)
+            self.pause_reading(QUEUE)
+        elif self.pause_reasons & QUEUE:
+            self.resume_reading(QUEUE)
+        if self.pause_reasons & PARKED and self.reader.has_room:
+            self.resume_reading(PARKED)

@@ -1,4 +1,8 @@
-"""Back-pressure: the reasons for which a connection does not read, of which any pauses it."""
+"""The first layer of a connection: back-pressure, the reasons for which it does not read, of which any pauses it.
+
+A connection is one object in three layers, each a class over the one before it: this one, `pipeline.py`,
+`connection.py`. A broker has thousands of idle ones, and one object takes less memory than three that know one another.
+"""
 
 from __future__ import annotations
 
@@ -42,23 +46,25 @@ class PausableTransport(Protocol):
 
 
 class ReadPauses:
-    """The reasons of one connection, as a set of bits in `reasons`. `transport` is None before it is and after."""
+    """The reasons of one connection, as a set of bits in `pause_reasons`. `transport` is None before the client has
+    connected, and once it is gone.
+    """
 
-    __slots__ = ("reasons", "transport")
+    __slots__ = ("pause_reasons", "transport")
 
     def __init__(self) -> None:
-        self.reasons = 0
+        self.pause_reasons = 0
         self.transport: PausableTransport | None = None
 
-    def hold(self, reason: int) -> None:
+    def pause_reading(self, reason: int) -> None:
         """Read no more for `reason`."""
-        if not self.reasons and self.transport is not None and not self.transport.is_closing():
+        if not self.pause_reasons and self.transport is not None and not self.transport.is_closing():
             self.transport.pause_reading()
-        self.reasons |= reason
+        self.pause_reasons |= reason
 
-    def release(self, reason: int) -> None:
+    def resume_reading(self, reason: int) -> None:
         """`reason` holds no longer: read again, if there is no other."""
-        before = self.reasons
-        self.reasons &= ~reason
-        if before and not self.reasons and self.transport is not None and not self.transport.is_closing():
+        before = self.pause_reasons
+        self.pause_reasons &= ~reason
+        if before and not self.pause_reasons and self.transport is not None and not self.transport.is_closing():
             self.transport.resume_reading()

@@ -6,15 +6,17 @@ stands in front of, never enters the queue.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from ottla.broker.runtime.in_flight_request import InFlightRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ottla.protocol.types import Buffer
 
 
-class ReplySender(Protocol):
+class QueueOwner(Protocol):
     """A connection, as its queue sees it."""
 
     def replies_moved(self) -> None:
@@ -25,6 +27,18 @@ class ReplySender(Protocol):
 
     def close(self, reason: str) -> None:
         """An answer says that the connection must end."""
+
+
+class QueueLimits(Protocol):
+    """What one connection may have, the same for all (`SharedState`)."""
+
+    @property
+    def max_in_flight(self) -> int:
+        """Requests in flight."""
+
+    @property
+    def max_pending_bytes(self) -> int:
+        """Bytes of replies that wait after one that is."""
 
 
 class _Ended:
@@ -43,40 +57,43 @@ class _Ended:
 _ENDED = _Ended()
 
 
+NOTHING: Final = ()
+"""In place of an empty list: a connection that waits for nothing has none."""
+
+
 class ReplyQueue:
     """See the module.
 
-    `max_requests` and `max_bytes` say how many requests may be in flight, and how many bytes of replies may wait after
-    one that is.
-
     Attributes:
-        in_flight: the requests, the oldest first; always the same object.
+        in_flight: the requests, the oldest first; changed only here.
         requests: how many they are (one entry may stand for several).
         size_bytes: of the replies that wait among them.
-        out: replies that may leave, in order.
+        out: replies that may leave, in order; changed only here.
     """
 
-    __slots__ = ("_max_bytes", "_max_requests", "_sender", "in_flight", "out", "requests", "size_bytes")
+    __slots__ = ("_limits", "_owner", "in_flight", "out", "requests", "size_bytes")
 
-    def __init__(self, sender: ReplySender, max_requests: int, max_bytes: int) -> None:
-        self._sender: ReplySender = sender
-        self._max_requests = max_requests
-        self._max_bytes = max_bytes
-        self.in_flight: list[InFlightRequest] = []  # an empty deque takes 700 bytes more; these are few
+    def __init__(self, owner: QueueOwner, limits: QueueLimits) -> None:
+        self._owner: QueueOwner = owner
+        self._limits = limits
+        # Never an empty list. An empty deque takes 700 bytes more, and these are few.
+        self.in_flight: list[InFlightRequest] | tuple[()] = NOTHING
         self.requests = 0
         self.size_bytes = 0
-        self.out: list[Buffer] = []
+        self.out: list[Buffer] | tuple[()] = NOTHING
 
     @property
     def is_full(self) -> bool:
         """Whether no more requests may be in flight."""
-        return self.requests >= self._max_requests or self.size_bytes >= self._max_bytes
+        limits = self._limits
+        return self.requests >= limits.max_in_flight or self.size_bytes >= limits.max_pending_bytes
 
     @property
     def blocks(self) -> bool:
         """Whether nothing may start after what is in flight: the newest request parks, or the queue is full."""
-        in_flight = self.in_flight
-        return bool(in_flight) and (in_flight[-1].parks or self.is_full)
+        if not self.in_flight:
+            return False
+        return self.in_flight[-1].parks or self.is_full
 
     def add(self, reply: list[Buffer] | InFlightRequest) -> bool:
         """Put the reply of a request after those before it; whether it may leave already."""
@@ -85,19 +102,32 @@ class ReplyQueue:
         elif self.in_flight:
             self._queue(InFlightRequest.finished(reply))
         else:
-            self.out += reply
+            self.let_out(reply)
             return True
         return False
+
+    def let_out(self, reply: Sequence[Buffer]) -> None:
+        """Put a reply that nothing stands in front of after those that may leave."""
+        if self.out:
+            self.out += reply
+        else:
+            self.out = [*reply]
 
     def add_parked(self, request: InFlightRequest) -> None:
         """Put a request that waits after those before it."""
         request.owner = self
-        self.in_flight.append(request)
+        if self.in_flight:
+            self.in_flight.append(request)
+        else:
+            self.in_flight = [request]
         self.requests += 1
 
     def _queue(self, request: InFlightRequest) -> None:
         request.owner = self
-        self.in_flight.append(request)
+        if self.in_flight:
+            self.in_flight.append(request)
+        else:
+            self.in_flight = [request]
         self.requests += request.requests
         self.size_bytes += request.size_bytes
 
@@ -110,45 +140,48 @@ class ReplyQueue:
         while True:
             del in_flight[0]
             self.requests -= request.requests
+            if not in_flight:
+                self.in_flight = NOTHING
             if request.close_reason is not None:
-                self._sender.close(request.close_reason)
+                self._owner.close(request.close_reason)
                 break
             if request.buffers is not None:
-                self.out += request.buffers
+                if self.out:  # `let_out`, without the call
+                    self.out += request.buffers
+                else:
+                    self.out = [*request.buffers]
             if not in_flight or not in_flight[0].is_done:
                 break
             request = in_flight[0]
             self.size_bytes -= request.size_bytes
-        self._sender.replies_moved()
+        self._owner.replies_moved()
 
     def parked_answered(self, request: InFlightRequest, reply: list[Buffer]) -> None:
         """The answer of one that has waited: nearly always the only one, which then leaves at once."""
-        in_flight = self.in_flight
-        if len(in_flight) == 1 and not self.out:
-            in_flight.clear()
+        if len(self.in_flight) == 1 and not self.out:
+            self.in_flight = NOTHING
             self.requests -= 1
-            self._sender.send_alone(reply)
+            self._owner.send_alone(reply)
         else:
             request.finish(reply)
 
-    def take(self) -> list[Buffer]:
+    def take(self) -> Sequence[Buffer]:
         """What may leave; it leaves now."""
-        out, self.out = self.out, []
+        out, self.out = self.out, NOTHING
         return out
 
     def cut_short(self) -> None:
         """Long polls end without an answer: the broker stops."""
         for request in list(self.in_flight):
             if request.parks:
-                self.in_flight.remove(request)
+                self.in_flight = [each for each in self.in_flight if each is not request] or NOTHING
                 self.requests -= request.requests
                 request.cancel()
 
     def end(self) -> None:
         """Nobody waits for any answer any more."""
-        waiting = list(self.in_flight)
-        self.in_flight.clear()
+        waiting, self.in_flight = self.in_flight, NOTHING
         for request in waiting:
             request.cancel()
-        self.out.clear()
-        self._sender = _ENDED  # a circle to the connection would hold both until the garbage collector comes
+        self.out = NOTHING
+        self._owner = _ENDED  # a circle to the connection would hold both until the garbage collector comes

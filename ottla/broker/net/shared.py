@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ottla.broker.net.buffers import ReceiveBuffers
 from ottla.broker.net.later_turns import LaterTurns
+from ottla.broker.peer import UNKNOWN_ADDRESS, Endpoint
 from ottla.broker.runtime.answer_memory import SHARES
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ TURN_SEND_BYTES = 32 << 20
 """Once so much was sent in large replies in one turn, other large ones wait for the next: the kernel copies them, and
 200 clients that begin to fetch everything at once held the loop for 1.2 s (benchmarks/hostile.py)."""
 
-MOST_LOCAL_ADDRESSES = 1_000
-"""A wildcard listener on IPv6 may have any number."""
+MOST_ENDPOINTS = 1_000
+"""A wildcard listener on IPv6 may have any number of addresses."""
 
 
 class Dispatcher(Protocol):
@@ -80,18 +81,22 @@ class SharedState:
         )
         self.now_ms = services.clock.monotonic_ms
         self.later = LaterTurns(services.turn)
-        self._local_addresses: dict[tuple[str, int], tuple[str, int]] = {}
+        self._endpoints: dict[tuple[str, tuple[str, int], bool], Endpoint] = {}
         self.last_reader: object = None
         self.reads_in_a_row = 0
         self._large_turn = -1
         self.large_bytes = 0
 
-    def local_address(self, host: str, port: int) -> tuple[str, int]:
-        """An address of this broker; the same object for all connections that came in by it."""
-        address = (host, port)
-        if len(self._local_addresses) >= MOST_LOCAL_ADDRESSES:
-            self._local_addresses.clear()
-        return self._local_addresses.setdefault(address, address)
+    def endpoint(self, listener: str, address: tuple[str, int] = UNKNOWN_ADDRESS, *, is_tls: bool = False) -> Endpoint:
+        """Where a client came in; the same object for all connections that came in there."""
+        key = (listener, address, is_tls)
+        found = self._endpoints.get(key)
+        if found is None:
+            if len(self._endpoints) >= MOST_ENDPOINTS:
+                self._endpoints.clear()
+            found = Endpoint(listener, address, self.sends_maps and not is_tls, self.buffers)
+            self._endpoints[key] = found
+        return found
 
     def note_large_send(self, size_bytes: int) -> None:
         """A reply of more than LARGE_SEND_BYTES was sent in this turn."""

@@ -165,7 +165,7 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
     def _shake_hands(self) -> bool:
         """Go on with the handshake; whether it is done."""
         connection = self.connection
-        if connection.pipeline.closing is not None:
+        if connection.closing is not None:
             return False
         try:
             self._tls.do_handshake()
@@ -194,9 +194,9 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
         """The client gets no further."""
         connection = self.connection
         self._has_failed = True
-        if connection.pipeline.closing is None:
+        if connection.closing is None:
             self._logins.failed(connection.peer, TLS, failure.word)
-            connection.pipeline.close(failure.sentence)
+            connection.close(failure.sentence)
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -225,7 +225,7 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
             self.close()
         except ssl.SSLError as error:
             self._has_failed = True
-            connection.pipeline.close(f"TLS: {_describe(error).sentence}")
+            connection.close(f"TLS: {_describe(error).sentence}")
         if self._outgoing.pending:
             self._flush()
 
@@ -290,7 +290,7 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
                     backlog[0] = piece[count:]
                 transport.write(self._outgoing.read())
         except ssl.SSLError as error:
-            self.connection.pipeline.close(f"TLS: {_describe(error).sentence}")
+            self.connection.close(f"TLS: {_describe(error).sentence}")
             transport.abort()
             return
         if backlog:
@@ -308,7 +308,7 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
             return
         transport.write(self._outgoing.read())
         if transport.get_write_buffer_size() > MOST_UNSENT_BYTES:
-            self.connection.pipeline.close("TLS: it asks for new keys again and again, and takes no answer")
+            self.connection.close("TLS: it asks for new keys again and again, and takes no answer")
             self.abort()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:

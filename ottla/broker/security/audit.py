@@ -205,7 +205,7 @@ class Audit:
                 "principal": str(peer.principal)[:MOST_CHARACTERS],
                 "host": peer.host,
                 "port": peer.port,
-                "listener": peer.listener,
+                "listener": peer.endpoint.listener,
                 **{key: _cut(value) for key, value in what.items() if value is not None},
             }
         )

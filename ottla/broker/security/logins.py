@@ -77,4 +77,4 @@ class Logins:
         self._counters(peer, mechanism).expired_connections_killed += 1
 
     def _counters(self, peer: Peer, mechanism: str) -> LoginCounters:
-        return self._metrics.login(peer.listener, mechanism)
+        return self._metrics.login(peer.endpoint.listener, mechanism)

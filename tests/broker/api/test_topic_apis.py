@@ -8,7 +8,7 @@ import pytest
 from kit.nodes import ask, start_node
 
 from ottla.broker.node import Node
-from ottla.broker.peer import Peer
+from ottla.broker.peer import Endpoint, Peer
 from ottla.protocol.api.create_partitions import CreatePartitionsRequest
 from ottla.protocol.api.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from ottla.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
@@ -214,9 +214,9 @@ def test_a_topic_that_cannot_be_created_is_refused_with_the_reason() -> None:
 
 def test_a_client_gets_the_address_that_it_connected_to() -> None:
     node, _, _ = start_node()
-    (broker,) = metadata(node, peer=Peer(local_address=("::ffff:192.0.2.7", 9099))).brokers
+    (broker,) = metadata(node, peer=Peer(Endpoint(local_address=("::ffff:192.0.2.7", 9099)))).brokers
     assert (broker.host, broker.port) == ("192.0.2.7", 9099)
-    (broker,) = metadata(node, peer=Peer(local_address=("2001:db8::1", 9099))).brokers
+    (broker,) = metadata(node, peer=Peer(Endpoint(local_address=("2001:db8::1", 9099)))).brokers
     assert (broker.host, broker.port) == ("2001:db8::1", 9099)
 
 
@@ -226,8 +226,8 @@ def test_each_listener_has_its_own_advertised_address() -> None:
         advertised_listeners="OUT://broker.example:19093",
         listener_security_protocol_map="IN:PLAINTEXT,OUT:PLAINTEXT",
     )
-    (inside,) = metadata(node, peer=Peer(listener="IN", local_address=("10.0.0.1", 9092))).brokers
-    (outside,) = metadata(node, peer=Peer(listener="OUT", local_address=("10.0.0.1", 9093))).brokers
+    (inside,) = metadata(node, peer=Peer(Endpoint(listener="IN", local_address=("10.0.0.1", 9092)))).brokers
+    (outside,) = metadata(node, peer=Peer(Endpoint(listener="OUT", local_address=("10.0.0.1", 9093)))).brokers
     assert (inside.host, inside.port) == ("10.0.0.1", 9092)
     assert (outside.host, outside.port) == ("broker.example", 19093)
 

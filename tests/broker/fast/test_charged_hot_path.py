@@ -63,7 +63,7 @@ def taken(node: Node, kind: str, client_id: str = "test") -> float:
 
 def only_templates(client: Exchange) -> None:
     assert isinstance(client.connection.peer.hot_path, ChargedHotPath)
-    client.connection.pipeline.dispatcher = NoSlowPath()  # type: ignore[assignment]  # see there
+    client.connection.dispatcher = NoSlowPath()  # type: ignore[assignment]  # see there
 
 
 @pytest.fixture(params=["alone", "in a turn"])

@@ -251,8 +251,8 @@ def test_who_asks_alone_is_answered_within_the_read_and_behind_what_the_socket_h
     assert client.transport.written == expected
     assert fast_answers == [True]
     # What a turn that has not ended yet wants to send goes first.
-    client.connection.pipeline.queue.out.append(b"before")
-    client.connection.pipeline.plan()
+    client.connection.queue.let_out([b"before"])
+    client.connection.plan()
     feed(client.connection, frame)
     client.node.settle()
     assert client.transport.written == expected + b"before" + expected

@@ -63,7 +63,7 @@ def asking(offset: int, *, max_wait_ms: int = WAIT_MS, **more: Any) -> FetchRequ
 
 
 def in_flight(client: Exchange) -> Any:
-    (waiting,) = client.connection.pipeline.queue.in_flight
+    (waiting,) = client.connection.queue.in_flight
     return waiting
 
 
@@ -264,7 +264,7 @@ def test_when_the_broker_stops_it_is_cut_short() -> None:
     broker = Broker()
     client = broker.reader()
     park(broker.node, client, 0)
-    client.connection.pipeline.drain()
+    client.connection.drain()
     broker.node.settle()
     assert client.transport.is_closing()
     assert not client.replies()

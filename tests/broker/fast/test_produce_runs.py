@@ -66,7 +66,7 @@ def test_who_is_alone_is_answered_within_the_read_and_what_is_left_of_it_after_t
     client.node.settle()
     feed(client.connection, frames[5])
     assert [struct.unpack(">i", reply[4:8])[0] for reply in split(client)] == [100, 101, 104, 105]
-    assert not client.connection.pipeline.queue.in_flight
+    assert not client.connection.queue.in_flight
     assert not client.node.services.turn.has_work
 
 
@@ -118,7 +118,7 @@ def test_requests_of_one_template_in_one_read_are_one_run() -> None:
     feed(client.connection, frames_of([("plain", 1)])[0])
     client.end_turn()
     feed(client.connection, b"".join(frames_of([("plain", 1), ("plain", 300), ("plain", 300), ("old", 1)])))
-    runs = [request for request in client.connection.pipeline.queue.in_flight if isinstance(request, ProduceRun)]
+    runs = [request for request in client.connection.queue.in_flight if isinstance(request, ProduceRun)]
     assert [run.requests for run in runs] == [3]  # whatever their lengths
 
 
@@ -208,12 +208,12 @@ def test_what_two_reads_of_one_turn_bring_is_one_run_answered_in_order() -> None
     frames = frames_of([("plain", 1), ("plain", 300), ("plain", 1)])
     feed(client.connection, frames[0])
     feed(client.connection, frames[1] + frames[2])
-    (run,) = client.connection.pipeline.queue.in_flight
+    (run,) = client.connection.queue.in_flight
     assert isinstance(run, ProduceRun)
-    assert run.requests == client.connection.pipeline.queue.requests == 3
+    assert run.requests == client.connection.queue.requests == 3
     client.end_turn()
-    assert not client.connection.pipeline.queue.in_flight
-    assert not client.connection.pipeline.queue.requests
+    assert not client.connection.queue.in_flight
+    assert not client.connection.queue.requests
     answered = bytes(client.transport.written[written:])
     correlation_ids = []
     while answered:
@@ -232,7 +232,7 @@ def test_a_run_does_not_go_on_behind_what_somebody_else_gathered() -> None:
     (frame_bytes,) = frames_of([("plain", 1)])
     for each in (client, other, client):
         feed(each.connection, frame_bytes)
-    assert [len(each.connection.pipeline.queue.in_flight) for each in (client, other)] == [2, 1]
+    assert [len(each.connection.queue.in_flight) for each in (client, other)] == [2, 1]
     node.settle()
     assert [answer.base_offset for answer in answers_of(client)] == [0, 4, 8]
     assert [answer.base_offset for answer in answers_of(other)] == [2, 6]

@@ -108,7 +108,7 @@ def test_one_that_finds_nothing_waits_and_is_told_about_all(version: int) -> Non
         for _ in range(3):
             reader.send()
             assert not reader.client.transport.written
-            assert isinstance(reader.client.connection.pipeline.queue.in_flight[0], ParkedPartitionsFetch)
+            assert isinstance(reader.client.connection.queue.in_flight[0], ParkedPartitionsFetch)
             reader.put((FIRST, 1))
             found = reader.take()
             assert [key for key, size in found.items() if size] == [(FIRST, 1)]

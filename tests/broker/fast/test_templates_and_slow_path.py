@@ -281,7 +281,7 @@ class History:
         exchanges = [*self.clients, *(consumer.exchange for consumer in self.consumers)]
         for number, exchange in enumerate(exchanges):
             exchange.connection.peer.principal = Principal("User", f"user-{number}")
-        while any(exchange.connection.pipeline.is_waiting for exchange in [*exchanges, self.both]):
+        while any(exchange.connection.is_waiting for exchange in [*exchanges, self.both]):
             pass_time(self.node, self.clock, max(WAITS_MS))
         rates = {kind: self.random.choice(RATES) for kind in QUOTAS if self.random.random() < 0.7}
         quotas = self.node.services.quotas

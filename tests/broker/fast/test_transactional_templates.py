@@ -457,7 +457,7 @@ def hot_path_of(producer: Producer) -> HotPath:
 
 
 def in_flight(producer: Producer, kind: type) -> int:
-    return sum(isinstance(one, kind) for one in producer.client.connection.pipeline.queue.in_flight)
+    return sum(isinstance(one, kind) for one in producer.client.connection.queue.in_flight)
 
 
 @pytest.mark.parametrize("is_fast", [True, False])

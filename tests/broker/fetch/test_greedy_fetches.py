@@ -21,6 +21,7 @@ from kit.workers import HeldWorkers
 
 from ottla.broker.fetch.fetch_read import FetchRead
 from ottla.broker.partitions.partition import Partition
+from ottla.broker.peer import Endpoint
 from ottla.broker.runtime.answer_memory import WAIT_MOST_MS
 from ottla.protocol.api.fetch import FetchResponse
 from ottla.protocol.errors import ErrorCode
@@ -290,7 +291,7 @@ def test_hot_records_of_a_new_client_ask_nobody(setting: Setting) -> None:
     held = setting.node.services.answer_memory.reserve(BOUND)
     assert held is not None
     client = setting.client()
-    client.connection.peer.sends_maps = True
+    client.connection.peer.endpoint = Endpoint(sends_maps=True)
     partition = partition_of(setting.node, "t")
     data = partition.read(0, MIB, at_least_one=True, allow_map=True)
     assert data.view is not None

@@ -17,23 +17,26 @@ from ottla.broker.runtime.turn import Turn
 MAX_FRAME_BYTES = 1 << 20
 
 
-class Reading:
-    """A reader, and what starts of its bytes: whole frames, as long as `is_blocked` is not set."""
+class Reading(ReadPauses):
+    """A reader, its owner, and what starts of its bytes: whole frames, as long as `is_blocked` is not set."""
 
     def __init__(self, max_owned_bytes: int = -1, buffers: ReceiveBuffers | None = None) -> None:
+        super().__init__()
         self.turn = Turn(lambda: 0)
         self.buffers = ReceiveBuffers(self.turn, max_owned_bytes) if buffers is None else buffers
-        self.pauses = ReadPauses()
-        self.now_ms = 1_000.0
+        self.clock_ms = 1_000.0
         self.wakes = 0
-        self.reader = FrameReader(self.buffers, MAX_FRAME_BYTES, self.pauses, lambda: self.now_ms, self)
+        self.reader = FrameReader(self, MAX_FRAME_BYTES, self)
         self.is_blocked = False
         self.frames: list[bytes] = []
+
+    def now_ms(self) -> float:
+        return self.clock_ms
 
     def memory_came(self) -> None:
         self.wakes += 1
         if self.reader.grow_or_wait():
-            self.pauses.release(MEMORY)
+            self.resume_reading(MEMORY)
 
     def whole_frames(self, view: memoryview, start: int, end: int) -> int:
         """Take the frames that are whole; where the first one begins that is not."""
@@ -69,7 +72,7 @@ class Reading:
             start = self.whole_frames(held.view, held.start, held.end)
             self.reader.started(held, start, is_blocked=self.is_blocked)
             if self.reader.has_room:
-                self.pauses.release(PARKED)
+                self.resume_reading(PARKED)
 
     def end_turn(self) -> None:
         while self.turn.has_work:
@@ -92,10 +95,10 @@ def test_frames_come_out_as_they_went_in_whatever_the_pieces(data: st.DataObject
         reading.is_blocked = data.draw(st.booleans())
         if not reading.is_blocked:
             reading.go_on()
-        if reading.pauses.reasons:
+        if reading.pause_reasons:
             reading.is_blocked = False
             reading.go_on()
-            assert not reading.pauses.reasons
+            assert not reading.pause_reasons
         piece = pieces.pop() if pieces else 1 << 20
         stream = stream[reading.read(stream[:piece]) :]
         if data.draw(st.booleans()):
@@ -126,7 +129,7 @@ def test_an_incomplete_frame_is_known_by_its_time_until_it_is_whole() -> None:
     data = framed(b"late")
     reading.read(data[:5])
     assert reading.reader.partial_since_ms == 1_000
-    reading.now_ms = 2_000
+    reading.clock_ms = 2_000
     reading.read(data[5:7])
     assert reading.reader.partial_since_ms == 1_000
     reading.read(data[7:])
@@ -137,14 +140,14 @@ def test_bytes_behind_a_parked_request_owe_nothing_and_pause_once_they_fill_thei
     reading = Reading()
     reading.is_blocked = True
     data = framed(b"z" * 1_000) * 100
-    while not reading.pauses.reasons:
+    while not reading.pause_reasons:
         data = data[reading.read(data) :]
-    assert reading.pauses.reasons == PARKED
+    assert reading.pause_reasons == PARKED
     assert reading.reader.partial_since_ms is None
     assert reading.buffers.owned_bytes <= FIRST_BYTES
     reading.is_blocked = False
     reading.go_on()
-    assert not reading.pauses.reasons
+    assert not reading.pause_reasons
     assert len(reading.frames) == FIRST_BYTES // 1_004
 
 
@@ -178,17 +181,17 @@ def test_without_memory_for_requests_reading_pauses_until_others_give_some_back(
     left = data[first.read(data) :]
     left = left[first.read(left[:10]) :]  # more than may be owned: it is the one connection that always goes on
     others_left = data[second.read(data) :]
-    while not second.pauses.reasons:
+    while not second.pause_reasons:
         others_left = others_left[second.read(others_left) :]
-    assert second.pauses.reasons == MEMORY
+    assert second.pause_reasons == MEMORY
     while left:
         left = left[first.read(left) :]
     assert first.frames == [data[4:]]
-    assert not first.pauses.reasons
+    assert not first.pause_reasons
     first.end_turn()
     assert second.wakes
     while others_left:
-        assert not second.pauses.reasons
+        assert not second.pause_reasons
         others_left = others_left[second.read(others_left) :]
     assert second.frames == [data[4:]]
 

@@ -102,7 +102,7 @@ def test_large_frames_in_any_pieces_are_answered_as_if_each_had_come_alone(
     assert client.transport.written == one_by_one.transport.written
     assert client.node.services.metrics.request_counts == one_by_one.node.services.metrics.request_counts
     assert client.connections.shared.buffers.owned_bytes == 0
-    assert client.connection.pipeline.reader.partial_since_ms is None
+    assert client.connection.reader.partial_since_ms is None
 
 
 def test_a_read_that_brings_nothing_makes_nobody_own_a_buffer() -> None:
@@ -206,7 +206,7 @@ def test_frames_that_are_shorter_or_longer_than_the_ones_before_are_taken_whole(
 def test_a_large_frame_whose_rest_does_not_come_is_noted_as_incomplete() -> None:
     client = client_of(make_node())
     feed(client.connection, large()[:150_000])
-    assert client.connection.pipeline.reader.partial_since_ms == client.connections.shared.now_ms()
+    assert client.connection.reader.partial_since_ms == client.connections.shared.now_ms()
     assert client.connections.shared.buffers.owned_bytes > 0
     client.connection.connection_lost(None)
     client.end_turn()
@@ -283,7 +283,7 @@ def test_a_large_frame_waits_for_those_that_have_waited_for_longer() -> None:
 
 def test_no_large_frame_starts_once_the_connection_is_about_to_be_closed() -> None:
     client = client_of(make_node())
-    client.connection.pipeline.close("of a test")
+    client.connection.close("of a test")
     feed(client.connection, large(2))
     client.node.settle()
     assert stored(client) == 4
@@ -315,7 +315,7 @@ def test_behind_a_long_poll_no_frame_is_noted_as_incomplete() -> None:
     """It is not looked at before the poll has its answer, however long that takes."""
     client = client_of(make_node())
     feed(client.connection, frame(fetch_request("t", 4, max_wait_ms=10_000), 11, 7) + large()[:100])
-    assert client.connection.pipeline.reader.partial_since_ms is None
+    assert client.connection.reader.partial_since_ms is None
     assert client.connections.shared.buffers.owned_bytes > 0
 
 
@@ -326,7 +326,7 @@ def test_a_frame_is_incomplete_since_its_first_byte_came() -> None:
     for piece in [*pieces_of(large(1, 400_000)[:3], 1), *pieces_of(large(1, 400_000)[3:-1], 50_000)]:
         feed(client.connection, piece)
         client.node.settle()
-        assert client.connection.pipeline.reader.partial_since_ms == 1000
+        assert client.connection.reader.partial_since_ms == 1000
         now_ms += 1
 
 

@@ -25,13 +25,13 @@ def test_reading_goes_on_exactly_while_no_reason_holds(steps: list[tuple[bool, i
     held: set[int] = set()
     for holds, reason in steps:
         if holds:
-            pauses.hold(reason)
+            pauses.pause_reading(reason)
             held.add(reason)
         else:
-            pauses.release(reason)
+            pauses.resume_reading(reason)
             held.discard(reason)
         assert transport.is_paused == bool(held)
-        assert pauses.reasons == sum(held)
+        assert pauses.pause_reasons == sum(held)
 
 
 @pytest.mark.parametrize("is_paused", [False, True])
@@ -39,16 +39,16 @@ def test_a_transport_that_closes_is_neither_paused_nor_resumed(is_paused: bool) 
     pauses, transport = ReadPauses(), FakeTransport()
     pauses.transport = transport
     if is_paused:
-        pauses.hold(QUEUE)
+        pauses.pause_reading(QUEUE)
     transport.close()
-    pauses.hold(OUTPUT)
-    pauses.release(OUTPUT)
-    pauses.release(QUEUE)
+    pauses.pause_reading(OUTPUT)
+    pauses.resume_reading(OUTPUT)
+    pauses.resume_reading(QUEUE)
     assert transport.is_paused == is_paused
 
 
 def test_reasons_are_kept_where_there_is_no_transport() -> None:
     pauses = ReadPauses()
-    pauses.hold(DRAIN)
-    pauses.release(QUEUE)
-    assert pauses.reasons == DRAIN
+    pauses.pause_reading(DRAIN)
+    pauses.resume_reading(QUEUE)
+    assert pauses.pause_reasons == DRAIN

@@ -126,7 +126,7 @@ class Clients:
         pool = {id(held) for held in buffers.pool}
         assert len(pool) == len(list(buffers.pool))
         assert buffers.pool.size_bytes == sum(held.capacity for held in buffers.pool) <= POOL_BYTES
-        owned = [client.exchange.connection.pipeline.reader.held for client in self.clients]
+        owned = [client.exchange.connection.reader.held for client in self.clients]
         with_owner = [held for held in (*owned, *buffers._retired) if held is not None]
         assert buffers.owned_bytes == sum(held.capacity for held in with_owner)
         assert pool.isdisjoint(map(id, with_owner))
@@ -222,7 +222,7 @@ class Clients:
                 self.arrive(client, ALL)
             self.node.settle()
             self.pass_time(MAX_WAIT_MS + 1)
-            if not any(client.stream or client.exchange.connection.pipeline.is_waiting for client in self.clients):
+            if not any(client.stream or client.exchange.connection.is_waiting for client in self.clients):
                 break
         self.node.settle()
         for client in self.clients:
@@ -230,7 +230,7 @@ class Clients:
             assert not client.stream
             assert {sent.kind for sent in client.asked} <= {"acks 0"}
             self.unanswered += client.asked
-            assert client.exchange.connection.pipeline.reader.partial_since_ms is None
+            assert client.exchange.connection.reader.partial_since_ms is None
         assert self.shared.connections.shared.buffers.owned_bytes == 0
 
     def check_what_is_stored(self) -> None:

@@ -16,8 +16,9 @@ from kit.clock import ManualClock
 from kit.openssl import ask_for_new_keys
 from kit.transport import FakeTransport
 
-from ottla.broker.net.connection import MOST_LEFT_BYTES, Connection
+from ottla.broker.net.connection import Connection
 from ottla.broker.net.connections import Connections
+from ottla.broker.net.reply_pieces import MOST_LEFT_BYTES
 from ottla.broker.net.tls_layer import READ_BYTES, UNSENT_BYTES, TlsLayer
 from ottla.broker.peer import Peer
 from ottla.broker.runtime.answer_memory import AnswerMemory
@@ -239,7 +240,7 @@ def test_no_request_starts_before_the_handshake_is_done(shell: Shell) -> None:
 
 
 def test_no_maps_are_sent_through_tls(shell: Shell) -> None:
-    assert Client(shell).connection.peer.sends_maps is False
+    assert Client(shell).connection.peer.endpoint.sends_maps is False
 
 
 # -- limits -----------------------------------------------------------------------------------------------------------
@@ -397,7 +398,7 @@ def test_a_clients_goodbye_ends_the_connection(shell: Shell) -> None:
 def test_an_abort_in_the_midst_of_a_handshake_leaves_nothing(shell: Shell) -> None:
     client = Client(shell)
     client.send(b"\x16\x03\x01")
-    client.connection.pipeline.abort()
+    client.connection.abort()
     assert client.transport.aborted
     client.layer.connection_lost(None)
     assert len(shell.connections) == 0

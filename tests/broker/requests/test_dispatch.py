@@ -197,7 +197,7 @@ def test_the_second_request_of_a_template_takes_the_fast_path(node: Node) -> Non
     started = []
     for _ in range(3):
         client.send(produce_of(node, 9, batch(value=b"x" * 50)), 9)
-        started += list(client.connection.pipeline.queue.in_flight)
+        started += list(client.connection.queue.in_flight)
         node.settle()
     assert [isinstance(request, ProduceRun) for request in started] == [False, True, True]
 

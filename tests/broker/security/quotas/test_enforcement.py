@@ -138,13 +138,13 @@ def test_a_muted_connection_is_not_taken_for_one_that_does_not_finish_its_reques
     assert answer.throttle_time_ms > patience_ms
     clock.advance(answer.throttle_time_ms)
     client.connections.sweep()
-    assert client.connection.pipeline.closing is None
+    assert client.connection.closing is None
     pass_time(node, clock, 0)
     client.connections.sweep()
-    assert client.connection.pipeline.closing is None, "its time begins when it is heard again"
+    assert client.connection.closing is None, "its time begins when it is heard again"
     clock.advance(patience_ms + 1)
     client.connections.sweep()
-    assert client.connection.pipeline.closing is not None
+    assert client.connection.closing is not None
 
 
 def test_a_connection_that_ends_while_muted_leaves_no_timer() -> None:

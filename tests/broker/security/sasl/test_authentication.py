@@ -62,8 +62,8 @@ def test_a_client_that_logs_in_is_who_it_says_and_may_ask(client: SaslClient) ->
 def test_a_session_without_end_leaves_nothing_in_front_of_the_dispatcher(at: SaslNode, client: SaslClient) -> None:
     client.log_in()
     assert client.peer.authentication is None
-    assert client.connection.pipeline.dispatcher is at.node.dispatcher
-    assert client.connection.pipeline.reader.max_frame_bytes == at.node.services.config.socket_request_max_bytes
+    assert client.connection.dispatcher is at.node.dispatcher
+    assert client.connection.reader.max_frame_bytes == at.node.services.config.socket_request_max_bytes
     at.pass_time(3_600_000)
     assert not client.is_closed
 
@@ -71,7 +71,7 @@ def test_a_session_without_end_leaves_nothing_in_front_of_the_dispatcher(at: Sas
 def test_a_listener_without_sasl_has_nothing_in_front_of_the_dispatcher(at: SaslNode) -> None:
     plain = at.connections.protocol("PLAINTEXT")
     assert plain.peer.authentication is None
-    assert plain.pipeline.dispatcher is at.node.dispatcher
+    assert plain.dispatcher is at.node.dispatcher
 
 
 def test_scram_takes_two_tokens_and_each_way_proves_itself(client: SaslClient) -> None:
@@ -168,7 +168,7 @@ def test_after_authentication_logging_in_again_is_an_illegal_state_and_does_not_
 def test_a_listener_without_sasl_answers_that_the_state_is_wrong(at: SaslNode) -> None:
     client = at.connect()
     client.peer.authentication = None
-    client.connection.pipeline.dispatcher = at.node.dispatcher
+    client.connection.dispatcher = at.node.dispatcher
     assert handshake(client).error_code == ErrorCode.ILLEGAL_SASL_STATE
     assert authenticate(client, ALICE).error_code == ErrorCode.ILLEGAL_SASL_STATE
     assert not client.is_closed
