@@ -14,8 +14,10 @@ process, with the error as the last line of its output. One that hangs ends with
 from __future__ import annotations
 
 import faulthandler
+import os
 import random
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,6 +25,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from kit.audit.mover_clients import ConfluentMover, KafkaPythonMover, Mover, OttlaMover, Taken
+from kit.audit.movers import HUNG_LINE
 
 MOST_RECORDS = 120
 ABORTS = 0.05
@@ -32,13 +35,37 @@ PAUSES = 0.3
 MOST_OF_A_PAUSE_S = 0.05
 HUNG_S = {"kafka-python": 20.0}
 OTHERS_HUNG_S = 60.0
+TICK_S = 0.25
 
 
-def run(mover: Mover, name: str, life: int, chance: random.Random, hung_s: float) -> None:
+class Watch:
+    """Ends the process when it has done nothing for long. Time in which it did not run does not count: it was paused,
+    or the machine had other things to do.
+    """
+
+    def __init__(self, hung_s: float) -> None:
+        self._most = round(hung_s / TICK_S)
+        self._ticks = 0
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def works(self) -> None:
+        """It has done something."""
+        self._ticks = 0
+
+    def _run(self) -> None:
+        while self._ticks < self._most:
+            time.sleep(TICK_S)
+            self._ticks += 1
+        sys.stderr.write(f"{HUNG_LINE} {self._ticks * TICK_S:.0f} s\n")
+        faulthandler.dump_traceback()
+        os._exit(1)
+
+
+def run(mover: Mover, name: str, life: int, chance: random.Random, watch: Watch) -> None:
     """Move records, for ever."""
     transactions = 0
     while True:
-        faulthandler.dump_traceback_later(hung_s, exit=True)
+        watch.works()
         records = mover.take(chance.randrange(1, MOST_RECORDS))
         if not records:
             continue
@@ -69,8 +96,7 @@ def move(mover: Mover, key: bytes, records: Sequence[Taken], *, is_commit: bool,
 def main() -> None:
     """Run until killed."""
     library, bootstrap, name, life = sys.argv[1:]
-    hung_s = HUNG_S.get(library, OTHERS_HUNG_S)
-    faulthandler.dump_traceback_later(hung_s, exit=True)
+    watch = Watch(HUNG_S.get(library, OTHERS_HUNG_S))
     chance = random.Random(f"{name} {life}")
     is_kip_848, is_static = "kip-848" in library, "static" in library
     mover: Mover
@@ -81,8 +107,9 @@ def main() -> None:
     else:
         mover = ConfluentMover(bootstrap, name, is_kip_848=is_kip_848, is_static=is_static)
     try:
-        run(mover, name, int(life), chance, hung_s)
+        run(mover, name, int(life), chance, watch)
     except mover.errors as error:
+        faulthandler.dump_traceback_later(OTHERS_HUNG_S, exit=True)  # no thread of Python's own runs at the exit
         sys.exit(f"ends: {error!r}")
 
 

@@ -23,6 +23,8 @@ LIBRARIES = {
 }
 """One process each, by the protocol of their group; a static member is back in its group without a rebalance."""
 HUNG = "hung"
+HUNG_LINE = "nothing was done for"
+"""How the line begins that such a process writes before the stacks of its threads."""
 MAY_HANG = ("kafka-python",)
 """Libraries that do so by themselves, see `mover.py`. Of the others it is a breach."""
 SOON_S = 0.4
@@ -31,7 +33,8 @@ LATE_S = 6.0
 IS_LATE = 0.25
 PAUSE_S = 5.0
 """Longer than a session: it goes on with partitions that are others' by then."""
-_HUNG = re.compile(r"^Timeout \(\d+:", re.MULTILINE)
+_HUNG = re.compile(rf"^(?:{HUNG_LINE} \d+ s$|Timeout \(\d+:)", re.MULTILINE)
+"""The second is faulthandler's line, of one that hangs while it ends."""
 _CODE = re.compile(r"code=(\w+)")
 _ERROR = re.compile(r"\w+Error\b")
 
