@@ -345,14 +345,14 @@ def _no_thread_no_sync() -> Any:
 
 @bug("commit answered before sync", "groups answer when their records are written")
 def _commit_before_sync() -> Any:
-    def replace(appended: Any) -> Any:
-        def patched(self: writes.Write, index: int, result: AppendResult) -> None:
+    def replace(await_visible: Any) -> Any:
+        def patched(self: writes.Write, end_offset: int) -> None:
             self.settle(None)
-            appended(self, index, result)
+            await_visible(self, end_offset)
 
         return patched
 
-    return before(writes.Write, "appended", replace)
+    return before(writes.Write, "await_visible", replace)
 
 
 @bug("checksums not checked", "recovery takes a torn batch for a sound one when its length fits")
