@@ -136,8 +136,10 @@ class Connection(RequestPipeline, asyncio.BufferedProtocol):
                 # Of what `next_buffer` does only this much, without the call.
                 shared = self._shared
                 buffers = shared.buffers
-                is_first = buffers.arena_turn != shared.turn.number
-                reader.piece = piece = buffers.first_piece if is_first else buffers.arena_piece()
+                if buffers.arena_turn != shared.turn.number:
+                    reader.piece = piece = buffers.first_piece
+                else:
+                    reader.piece = piece = buffers.arena_piece()
                 return piece
             may_block = self.queue.in_flight or self.pause_reasons
             return reader.next_buffer(is_blocked=bool(may_block) and self.is_blocked())
@@ -154,14 +156,14 @@ class Connection(RequestPipeline, asyncio.BufferedProtocol):
         if reader.held is not None or reader.lent is not None:
             self.read_into_own(nbytes)
             return
-        piece, hot_path, queue = reader.piece, self.peer.hot_path, self.queue
-        if queue.in_flight or self.pause_reasons or shared.later.waiting or piece is None:
+        piece, hot_path = reader.piece, self.peer.hot_path
+        if self.queue.in_flight or self.pause_reasons or shared.later.waiting or piece is None:
             hot_path = None  # what it has brought may not be answered at once
         elif hot_path is not None and hot_path.fetch is not None:
             parked = hot_path.try_park(piece, nbytes)
             if parked is not None:
                 # Who only waits for others to send has nothing to do in a turn, and leaves them alone.
-                queue.add_parked(parked)
+                self.queue.add_parked(parked)
                 return
         turn = shared.turn
         if shared.last_reader is not self:
