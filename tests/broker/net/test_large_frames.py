@@ -84,7 +84,7 @@ def test_large_frames_in_any_pieces_are_answered_as_if_each_had_come_alone(
     frames = frames_of(kinds)
     one_by_one = client_of(make_node(acks_all))
     for each in frames:
-        feed(one_by_one.connection, each)
+        deliver(one_by_one, each)
         one_by_one.node.settle()
     client = client_of(make_node(acks_all))
     stream = b"".join(frames)
