@@ -341,10 +341,11 @@ class TransactionShard(CoordinatorShard):
         """Plan the end of an open transaction by its timeout, at the next time at which transactions are aborted.
 
         The plan stays when the transaction ends, and the next one puts it off: that costs less than to take it back,
-        and to make it again, with each transaction.
+        and to make it again, with each transaction. One that began in the future, since the known time is older after a
+        power cut, may stay open for its timeout from now on, and no longer.
         """
         interval_ms = self._services.settings.abort_interval_ms
-        left_ms = transaction.start_ms + transaction.timeout_ms - now.wall_ms
+        left_ms = min(transaction.start_ms + transaction.timeout_ms - now.wall_ms, transaction.timeout_ms)
         due_ms = now.monotonic_ms + left_ms if left_ms > 0 else now.monotonic_ms
         self.timer.plan(transaction.transactional_id, (due_ms // interval_ms + 1) * interval_ms)
 

@@ -291,6 +291,20 @@ def test_the_timeout_counts_from_the_begin_of_the_transaction_also_after_a_resta
     assert life.last_stable_offset() == 2
 
 
+def test_a_transaction_that_began_later_than_the_time_that_a_start_knows_is_open_for_its_timeout(
+    life: TransactionLife,
+) -> None:
+    """The known time is written every five minutes; after a power cut with a wrong clock it is all there is."""
+    life.pass_ms(200_000)
+    producer = producer_of(life)
+    producer.produce()
+    life.clock.reboot(off_ms=10 * 365 * 24 * 3600 * 1000)
+    life = life.crashed()
+    assert life.state() == "Ongoing"
+    life.pass_ms(TIMEOUT_MS + 2 * ABORT_INTERVAL_MS)
+    assert (life.state(), life.committed()) == ("CompleteAbort", [])
+
+
 @BOTH
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("writes", range(1, 7))
