@@ -68,4 +68,4 @@ def test_a_quota_that_nobody_reaches_changes_no_answer(steps: list[tuple[str, in
                 side.node.run_due()
             side.node.settle()
         assert sides[0].client.replies() == sides[1].client.replies()
-    assert not sides[0].client.connection.pauses.reasons
+    assert not sides[0].client.connection.pause_reasons
