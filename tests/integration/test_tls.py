@@ -128,26 +128,26 @@ def test_the_names_of_the_certificate_are_the_clients_to_check(broker: BrokerPro
         context.wrap_socket(raw, server_hostname="elsewhere.example")
 
 
-def test_a_start_with_a_store_that_cannot_be_read_is_refused_in_one_line(tmp_path: Path, pki: Certificates) -> None:
-    overrides = {**pki.server_overrides(), "listeners": "SSL://127.0.0.1:0"}
-    overrides["ssl.keystore.location"] = str(tmp_path / "none.pem")
+def line_of_a_refused_start(tmp_path: Path, overrides: dict[str, str]) -> str:
     broker = BrokerProcess(tmp_path / "data", overrides)
     broker.launch()
     assert broker.process is not None
     assert broker.process.wait(TIMEOUT_S) == 1
     broker.kill()
     (line,) = broker.output.splitlines()
+    return line
+
+
+def test_a_start_with_a_store_that_cannot_be_read_is_refused_in_one_line(tmp_path: Path, pki: Certificates) -> None:
+    overrides = {**pki.server_overrides(), "listeners": "SSL://127.0.0.1:0"}
+    overrides["ssl.keystore.location"] = str(tmp_path / "none.pem")
+    line = line_of_a_refused_start(tmp_path, overrides)
     assert f"cannot start: ssl.keystore.location={tmp_path}/none.pem: cannot be read: No such file or directory" in line
 
 
 def test_a_start_with_a_cipher_suite_that_is_unknown_is_refused_in_one_line(tmp_path: Path, pki: Certificates) -> None:
     overrides = {**pki.server_overrides(), "listeners": "SSL://127.0.0.1:0", "ssl.cipher.suites": "TLS_NONE_SUCH"}
-    broker = BrokerProcess(tmp_path / "data", overrides)
-    broker.launch()
-    assert broker.process is not None
-    assert broker.process.wait(TIMEOUT_S) == 1
-    broker.kill()
-    (line,) = broker.output.splitlines()
+    line = line_of_a_refused_start(tmp_path, overrides)
     assert "cannot start: ssl.cipher.suites=TLS_NONE_SUCH: TLS_NONE_SUCH is not offered; these are: TLS_AES_" in line
 
 

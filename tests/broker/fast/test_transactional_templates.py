@@ -1,7 +1,7 @@
 """Transactional producers get from request templates what they get by the slow path, and leave the same logs.
 
 Two brokers go through the same history, one of them without learning: transactions of producers of both kinds (Produce
-12 adds its partitions; older ones are told to the coordinator first), beside zombies, repeated ends, wrong epochs and
+12 adds its partitions; older ones add them at the coordinator first), beside zombies, repeated ends, wrong epochs and
 sequences, batches that are not part of the transaction, timeouts, topics that go. Answers are compared byte by byte,
 and so are the logs of the topic and of the coordinator.
 """
@@ -59,7 +59,7 @@ MOST_SEQUENCES = 60
 
 
 class Producer:
-    """A transactional producer that sends what it is told to, right or wrong; it goes on with what it was answered."""
+    """A transactional producer that sends what a step says, right or wrong; it goes on with what it was answered."""
 
     def __init__(self, node: Node, transactional_id: str, produce_version: int, end_version: int) -> None:
         self.client = Exchange(node)

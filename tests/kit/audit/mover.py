@@ -54,7 +54,7 @@ class Watch:
 
     def _run(self) -> None:
         while self._ticks < self._most:
-            time.sleep(TICK_S)
+            time.sleep(TICK_S)  # of a real process under real clients: what is counted is time in which it runs
             self._ticks += 1
         sys.stderr.write(f"{HUNG_LINE} {self._ticks * TICK_S:.0f} s\n")
         faulthandler.dump_traceback()
