@@ -14,6 +14,7 @@ from kit.command import run
 KEYS = 40
 KILLS = 4
 WAIT_S = 60.0
+GIVEN_UP_AFTER_MS = 10_000
 
 
 class Load:
@@ -32,6 +33,8 @@ class Load:
                 "enable.idempotence": True,
                 "linger.ms": 1,
                 "batch.num.messages": 30,
+                "queue.buffering.max.messages": 3_000,
+                "message.timeout.ms": GIVEN_UP_AFTER_MS,
                 "log_level": 0,
             }
         )
@@ -56,10 +59,12 @@ class Load:
             self._producer.poll(0)
 
     def stop(self) -> None:
+        """Give up what was not acknowledged; nothing of it may come to the next broker, where it would be newest."""
         self._stop.set()
         self._thread.join(WAIT_S)
+        assert not self._thread.is_alive()
         self._producer.purge()
-        self._producer.flush(WAIT_S)
+        assert self._producer.flush(WAIT_S) == 0, "librdkafka keeps records that it could send later"
 
 
 def newest(broker: BrokerProcess) -> dict[bytes, int]:
