@@ -22,6 +22,7 @@ class DirectoryQueue:
 
     __slots__ = (
         "error",
+        "file_ms",
         "is_in_memory",
         "is_planned",
         "is_retry_planned",
@@ -60,8 +61,15 @@ class DirectoryQueue:
         """No volume is synced before (monotonic)."""
         self.rest_ms = FIRST_REST_MS
         """How long none is, after the next one that is overtaken."""
+        self.file_ms = 0.0
+        """How long a file of a round took whose files were shared out among threads, about; 0: none was."""
         self.is_watched = False
         """Whether a timer looks how long the sync of the volume takes."""
+
+    def note_shared(self, files: int, elapsed_ms: float) -> None:
+        """A round has taken so long whose files were shared out: a quarter of what is known is from the newest."""
+        file_ms = elapsed_ms / files
+        self.file_ms = (3 * self.file_ms + file_ms) / 4 if self.file_ms else file_ms
 
     def rest(self, now_ms: float) -> None:
         """Sync no volume for a while, after one that was overtaken.
@@ -73,6 +81,11 @@ class DirectoryQueue:
             self.rest_ms = FIRST_REST_MS
         self.volume_again_ms = now_ms + self.rest_ms
         self.rest_ms = min(2 * self.rest_ms, MOST_REST_MS)
+
+    def end_rest(self, now_ms: float) -> None:
+        """Sync volumes again: the one that was overtaken was not slower than the files of its round."""
+        self.volume_again_ms = now_ms
+        self.rest_ms = max(self.rest_ms // 2, FIRST_REST_MS)
 
 
 def _ignore(error: OSError) -> None:

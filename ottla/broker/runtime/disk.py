@@ -11,10 +11,11 @@ the process had no descriptor left (NotOpened), is none: who waits for it goes o
 them.
 
 A round of many files syncs the whole volume, where there is one (`open_volumes`). If that takes longer than
-`OVERTAKEN_AFTER_MS`, probably because of what other programs have written, the files are synced beside it, the round
-ends with them, and no volume is synced for a while (`DirectoryQueue.rest`). Time for which its thread was ready to run
-and had no processor is allowed for: more threads would make a busy machine busier. The sync that was overtaken still
-takes the directory offline if it fails, whenever it ends.
+`OVERTAKEN_AFTER_MS`, and than its files would by what such files took before, probably because of what other programs
+have written, the files are synced beside it, the round ends with them, and no volume is synced for a while
+(`DirectoryQueue.rest`), unless the files take longer still. Time for which its thread was ready to run and had no
+processor is allowed for: more threads would make a busy machine busier. The sync that was overtaken still takes the
+directory offline if it fails, whenever it ends.
 
 Every line of this module runs on the broker's thread. `ThreadedSyncer` (`sync_threads.py`) runs rounds in threads.
 `QueuedSyncer` has none: a simulation runs the rounds, and decides which of them find no thread. What else may block
@@ -55,9 +56,9 @@ LOG = logging.getLogger("ottla.disk")
 POSTPONED_MS = 100
 """What could not be synced for want of a descriptor is tried again so much later, or with the next round."""
 OVERTAKEN_AFTER_MS: Final = 20
-"""How long a sync of a volume is waited for before the files of its round are synced one by one."""
+"""How long a sync of a volume is waited for at least, before the files of its round are synced one by one."""
 OVERTAKEN_AT_LAST_MS: Final = 200
-"""The same where its thread had no processor for most of the time."""
+"""The same at most: where its files would take as long, or its thread had no processor for most of the time."""
 
 
 class DiskOffline(OSError):
@@ -220,6 +221,8 @@ class GroupSyncer(ABC):
         if error is not None:
             queue.error = error
         self._metrics.sync_round(sync_round.way, len(sync_round.files), sync_round.timings)
+        if sync_round.way == "threads" and sync_round.error is None:
+            queue.note_shared(len(sync_round.files), sync_round.timings[0][0] / 1000)
         if sync_round.error is not None:
             self._metrics.sync_failures += 1
         has_postponed = False
@@ -284,11 +287,11 @@ class GroupSyncer(ABC):
         sync_round = queue.sync_round
         if sync_round is None or sync_round.volume is None or queue.overtaken is not None:
             return
-        due_ms = sync_round.handed_over_ms + OVERTAKEN_AFTER_MS
+        patience_ms = max(OVERTAKEN_AFTER_MS, queue.file_ms * len(sync_round.files))
         now_ms = self._clock.monotonic_ms()
-        if now_ms >= due_ms:
-            without_ms = sync_round.without_processor_ms(now_ms)
-            due_ms += min(without_ms, OVERTAKEN_AT_LAST_MS - OVERTAKEN_AFTER_MS)
+        if now_ms >= sync_round.handed_over_ms + patience_ms:
+            patience_ms += sync_round.without_processor_ms(now_ms)
+        due_ms = sync_round.handed_over_ms + min(patience_ms, OVERTAKEN_AT_LAST_MS)
         if now_ms < due_ms:
             queue.is_watched = True
             self._timers.at(due_ms, partial(self._watch, queue))
@@ -307,6 +310,9 @@ class GroupSyncer(ABC):
         queue.overtaken = None
         error = sync_round.volume_error
         if error is None:
+            if queue.sync_round is sync_round:
+                # Its files take even longer: the disk is slow for both ways, and this one asks less of it.
+                queue.end_rest(self._clock.monotonic_ms())
             return
         self._metrics.sync_failures += 1
         queue.error = queue.error or error

@@ -353,6 +353,59 @@ def test_after_10_s_in_which_none_was_overtaken_the_rest_is_short_again(passed_m
     assert queue.volume_again_ms - now_ms == rest_ms
 
 
+@pytest.mark.parametrize("is_slower", [False, True])
+def test_one_that_was_overtaken_and_ends_before_the_files_of_its_round_is_followed_by_the_next(
+    broker: Broker, is_slower: bool
+) -> None:
+    broker.produce(range(3))
+    broker.pass_time(OVERTAKEN_AFTER_MS)
+    first, second = broker.syncer.run_late, broker.syncer.run_one
+    if is_slower:
+        first, second = second, first
+    assert first()
+    assert second()
+    assert broker.answers() == [0] * 3
+    earlier = len(broker.calls("sync_volume"))
+    broker.produce(range(3))
+    assert broker.syncer.run_one()
+    assert broker.answers() == [0] * 3
+    assert len(broker.calls("sync_volume")) - earlier == (0 if is_slower else 1)
+
+
+@pytest.mark.parametrize(
+    ("file_ms", "waited_ms"), [(OVERTAKEN_AFTER_MS / 4, OVERTAKEN_AFTER_MS), (25, 75), (1_000, OVERTAKEN_AT_LAST_MS)]
+)
+def test_a_sync_of_the_volume_has_the_time_that_its_files_would_take(
+    broker: Broker, file_ms: float, waited_ms: int
+) -> None:
+    broker.produce(range(3))
+    queue, _ = broker.syncer.rounds[0]
+    queue.note_shared(2, 2 * file_ms)
+    for _ in range(waited_ms - 1):
+        broker.pass_time(1)
+    assert broker.node.services.metrics.sync_overtaken == 0
+    broker.pass_time(1)
+    assert broker.node.services.metrics.sync_overtaken == 1
+
+
+def test_what_a_file_takes_is_a_mean_of_which_the_newest_round_is_a_quarter() -> None:
+    queue = DirectoryQueue(DATA)
+    queue.note_shared(10, 40.0)
+    assert queue.file_ms == 4.0
+    queue.note_shared(2, 16.0)
+    assert queue.file_ms == 5.0
+
+
+def test_a_rest_that_ends_early_was_none() -> None:
+    queue = DirectoryQueue(DATA)
+    for now_ms in (5.0, 30.0, 60.0):
+        queue.rest(now_ms)
+        queue.end_rest(now_ms + 10)
+        assert queue.volume_again_ms == now_ms + 10
+    queue.rest(90.0)
+    assert queue.volume_again_ms - 90.0 == FIRST_REST_MS
+
+
 def test_where_the_key_says_so_no_volume_is_synced() -> None:
     broker = Broker(SimulatedFiles(), ottla_syncfs_enable=False)
     make_topic(broker.node, "t", PARTITIONS)
