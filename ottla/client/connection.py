@@ -150,13 +150,16 @@ class Connection(asyncio.BufferedProtocol):
         self._write()
         self._watch_deadline(sent.deadline)
 
-    def send_template(self, awaited: Awaited, template: ProduceTemplate, records: Buffer) -> None:
-        """As `send_for`, the request of a template with a batch."""
-        self._check_open()
-        now = self._loop.time()
-        sent = self._exchange.send_template(template, records, now, now + awaited.limit_ms / 1000, awaited)
-        self._write()
-        self._watch_deadline(sent.deadline)
+    def send_template(self, awaited: Awaited, template: ProduceTemplate, records: Buffer, now: float) -> None:
+        """As `send_for`, the request of a template with a batch; `now` is the loop's time."""
+        if not self.is_open:
+            self._check_open()
+        deadline = now + awaited.limit_ms / 1000
+        buffers = self._exchange.send_template(template, records, now, deadline, awaited)
+        if buffers:
+            self._write_buffers(buffers, now)
+        if self._deadline_timer is None or deadline < self._deadline_at:
+            self._watch_deadline(deadline)
 
     def send_only(self, request: Request, version: int) -> None:
         """Write a request that has no answer (Produce with acks=0); raises ConnectionLost when not open."""
@@ -170,13 +173,18 @@ class Connection(asyncio.BufferedProtocol):
 
     def _write(self) -> None:
         """Write the request that the exchange has to send."""
-        assert self._transport is not None
         buffers = self._exchange.bytes_to_send()
-        if not buffers:  # the request waits for the end of a log-in
-            return
-        self._transport.writelines(buffers)
-        self._used_at = self._loop.time()
-        self._metrics.sent_bytes.add(sum(map(len, buffers)), self._used_at)
+        if buffers:  # else the request waits for the end of a log-in
+            self._write_buffers(buffers, self._loop.time())
+
+    def _write_buffers(self, buffers: list[Buffer], now: float) -> None:
+        assert self._transport is not None
+        if len(buffers) == 1:
+            self._transport.write(buffers[0])
+        else:
+            self._transport.writelines(buffers)
+        self._used_at = now
+        self._metrics.sent_bytes.add(sum(map(len, buffers)), now)
 
     def _watch_deadline(self, deadline: float) -> None:
         """Have the timer go off at the earliest deadline; one timer serves all requests."""
@@ -345,9 +353,9 @@ class Connection(asyncio.BufferedProtocol):
         self.close(refusal.message.removeprefix(f"{self.address}: "))
 
     def _take(self, answer: Answer[Awaited], now: float) -> None:
-        self._metrics.received_bytes.add(SIZE_BYTES + len(answer.data), now)
-        self._metrics.latency_ms.add((now - answer.request.sent_at) * 1000, now)
-        awaited = answer.request.context
+        request, data, _ = answer
+        self._metrics.answers.add(now, SIZE_BYTES + len(data), (now - request.sent_at) * 1000)
+        awaited = request.context
         if awaited is None:
             return
         self._has_answered = True

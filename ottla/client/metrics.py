@@ -2,16 +2,20 @@
 
 Totals count since the start. Averages, maxima and rates look back over the last half to whole minute, as Kafka's do
 with two samples of 30 seconds. Things are counted per batch and per request, not per record, so that it is not felt.
+What is counted for each of them is first kept in rows, which are added up column by column (`SpreadRows`).
 The time is passed in, in seconds of a clock that never goes back.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 SAMPLE_S = 30.0
 """Kafka's `metrics.sample.window.ms`, of which it keeps two."""
+ROWS_S = 1.0
+"""For how long rows are kept before they are added up: they are in the sample of the last one."""
+MOST_ROWS = 256
 
 
 class Spread:
@@ -38,6 +42,14 @@ class Spread:
         self.total += value
         if value > self._largest:  # noqa: PLR1730  # a call of max costs four times the comparison
             self._largest = value
+
+    def add_all(self, values: Sequence[float], now: float) -> None:
+        """Record several at once."""
+        if now >= self._ends:
+            self._turn(now)
+        self.count += len(values)
+        self.total += sum(values)
+        self._largest = max(self._largest, *values)
 
     def _turn(self, now: float) -> None:
         is_recent = now - self._began < 2 * SAMPLE_S
@@ -81,6 +93,33 @@ class Spread:
         return total / seconds
 
 
+class SpreadRows:
+    """Spreads that get a value each at the same time: rows of values wait until they are worth adding up."""
+
+    __slots__ = ("_due_at", "_last_at", "_rows", "_spreads")
+
+    def __init__(self, now: float, *spreads: Spread) -> None:
+        self._spreads = spreads
+        self._rows: list[tuple[float, ...]] = []
+        self._last_at = now
+        self._due_at = now + ROWS_S
+
+    def add(self, now: float, *values: float) -> None:
+        """Record a value for each spread."""
+        if now >= self._due_at or len(self._rows) == MOST_ROWS:
+            self.add_up(now)
+        self._rows.append(values)
+        self._last_at = now
+
+    def add_up(self, now: float) -> None:
+        """Have the spreads count what was recorded; before they are read."""
+        if self._rows:
+            for spread, values in zip(self._spreads, zip(*self._rows, strict=True), strict=True):
+                spread.add_all(values, self._last_at)
+            self._rows.clear()
+        self._due_at = now + ROWS_S
+
+
 class ConnectionMetrics:
     """What all connections of a client count."""
 
@@ -90,9 +129,11 @@ class ConnectionMetrics:
         self.latency_ms = Spread(now)
         self.connections = Spread(now)
         self.connections_closed = Spread(now)
+        self.answers = SpreadRows(now, self.received_bytes, self.latency_ms)
 
     def snapshot(self, now: float) -> dict[str, float]:
         """Return the numbers by name."""
+        self.answers.add_up(now)
         return {
             "connection-creation-total": self.connections.count,
             "connection-close-total": self.connections_closed.count,
@@ -125,16 +166,12 @@ class ProducerMetrics:
         self.records_per_request = Spread(now)
         self.batch_splits = Spread(now)
         self.throttle_ms = Spread(now)
-
-    def batch_sent(self, records: int, sealed_bytes: int, size_bytes: int, queue_ms: float, now: float) -> None:
-        """Record a batch that is sent for the first time; `size_bytes` is what it takes without compression."""
-        self.records_sent.add(records, now)
-        self.batch_bytes.add(sealed_bytes, now)
-        self.compression_rate.add(sealed_bytes / size_bytes, now)
-        self.queue_ms.add(queue_ms, now)
+        self.batches = SpreadRows(now, self.records_sent, self.batch_bytes, self.compression_rate, self.queue_ms)
+        """One row for each batch that is sent for the first time."""
 
     def snapshot(self, now: float) -> dict[str, float]:
         """Return the numbers by name."""
+        self.batches.add_up(now)
         batch_bytes = self.batch_bytes.average(now)
         batches, _, _, _ = self.batch_bytes.lately(now)
         records = self.records_sent.lately(now)[1]

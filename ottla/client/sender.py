@@ -313,7 +313,8 @@ class Sender:
         now = self.loop.time()
         for batch in batches:
             sealed_bytes, queue_ms = len(batch.sealed or b""), (now - batch.opened_at) * 1000
-            self._metrics.batch_sent(batch.record_count, sealed_bytes, batch.builder.size_bytes, queue_ms, now)
+            compression_rate = sealed_bytes / batch.builder.size_bytes
+            self._metrics.batches.add(now, batch.record_count, sealed_bytes, compression_rate, queue_ms)
 
     # Answers ----------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ in flight; whether the broker has acted on them is unknown.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from ottla.client_core.handshake import Settled
@@ -159,18 +159,20 @@ class Exchange(Generic[C]):
 
     def send_template(
         self, template: ProduceTemplate, records: Buffer, now: float, deadline: float, context: C
-    ) -> InFlight[C]:
-        """As `send`, the request of a template with a batch."""
+    ) -> list[Buffer]:
+        """As `send`, the request of a template with a batch; return what is to be sent now, as `bytes_to_send` does."""
         if not self.is_ready:
             raise RuntimeError("a request before the end of the handshake")
         correlation_id = self._next_correlation_id
-        self._requests += template.frame(correlation_id, records)
+        buffers = template.frame(correlation_id, records)
         self._next_correlation_id = 0 if correlation_id == MAX_CORRELATION_ID else correlation_id + 1
-        sent = InFlight(
+        self.in_flight[correlation_id] = InFlight(
             ApiKey.PRODUCE, template.version, correlation_id, now, deadline, context, has_tagged_answer=True
         )
-        self.in_flight[correlation_id] = sent
-        return sent
+        if self._outgoing or self._requests is not self._outgoing:
+            self._requests += buffers
+            return self.bytes_to_send()
+        return buffers
 
     def send_only(self, request: Request, version: int) -> None:
         """Put a request that has no answer (Produce with acks=0) among the bytes to send."""
@@ -219,11 +221,20 @@ class Exchange(Generic[C]):
         """Return where the next bytes from the broker go; never empty."""
         return self._frames.buffer()
 
-    def receive(self, count: int, now: float) -> Iterator[Answer[C]]:
-        """Take note of `count` bytes in `buffer` and yield the answers that are whole now, the handshake's too.
+    def receive(self, count: int, now: float) -> Iterable[Answer[C]]:
+        """Take note of `count` bytes in `buffer` and return the answers that are whole now, the handshake's too.
 
-        Raises MalformedMessage, and HandshakeRefused, after the answers before it.
+        Iterate to the end, unless the connection is given up. Raises MalformedMessage, and HandshakeRefused, after the
+        answers before it.
         """
+        if self._question is None:
+            data = self._frames.received_alone(count)
+            if data is not None:
+                return (self._match(data),)
+            count = 0
+        return self._receive(count, now)
+
+    def _receive(self, count: int, now: float) -> Iterator[Answer[C]]:
         for data in self._frames.received(count):
             answer = self._match(data)
             yield answer
@@ -242,7 +253,7 @@ class Exchange(Generic[C]):
         else:
             _, body_position = decode_response_header(request.api_key, request.version, data)
         del self.in_flight[correlation_id]
-        return Answer(request, data, body_position)
+        return tuple.__new__(Answer, (request, data, body_position))
 
     def _continue(self, message: Response | None, now: float) -> None:
         """Take a step of the handshake: the answer to its last request in, its next request out."""

@@ -12,7 +12,7 @@ doubles as bytes come. An `allocate` whose memory costs nothing before it is wri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from ottla.protocol.errors import MalformedMessage
@@ -48,6 +48,8 @@ class FrameReader:
         self._allocate = allocate
         self._first_body_bytes = first_body_bytes
         self._head = bytearray(head_bytes)
+        self._whole_head = memoryview(self._head)
+        """Where the next bytes go after a frame without another one: made once."""
         self._body: Buffer | None = None
         self._body_bytes = 0
         """The size of the frame that is read into a buffer of its own."""
@@ -63,22 +65,34 @@ class FrameReader:
         """Return where the next bytes go; never empty."""
         if self._body is not None:
             return memoryview(self._body)[self._filled : self._room_bytes]
-        return memoryview(self._head)[self._filled :]
+        return self._whole_head[self._filled :] if self._filled else self._whole_head
 
-    def received(self, count: int) -> Iterator[Buffer]:
+    def received(self, count: int) -> Iterable[Buffer]:
         """Take note of `count` bytes in `buffer` and return every frame that is whole now, without its size.
 
         Iterate to the end, unless the connection is given up. Raises MalformedMessage, after the frames before it, for
         a size that no answer has.
         """
-        self._filled += count
+        whole = self.received_alone(count)
+        if whole is not None:
+            return (whole,)
         if self._body is None:
-            size_bytes = self._filled - SIZE_BYTES
-            if LEAST_ANSWER_BYTES <= size_bytes <= self._limit_bytes and SIZE.unpack_from(self._head)[0] == size_bytes:
-                self._filled = 0  # one answer and nothing else, which is the rule
-                return iter((bytes(memoryview(self._head)[SIZE_BYTES : SIZE_BYTES + size_bytes]),))
             return self._frames_of_head()
-        return self._frames_of_body(self._body) if self._filled == self._room_bytes else iter(())
+        return self._frames_of_body(self._body) if self._filled == self._room_bytes else ()
+
+    def received_alone(self, count: int) -> bytes | None:
+        """Take note of `count` bytes in `buffer` and return the frame if they end one that was small and alone, which
+        is the rule; with None, call `received` with a count of 0.
+        """
+        self._filled += count
+        if self._body is not None:
+            return None
+        size_bytes = self._filled - SIZE_BYTES
+        if LEAST_ANSWER_BYTES <= size_bytes <= self._limit_bytes and SIZE.unpack_from(self._head)[0] == size_bytes:
+            whole = bytes(self._whole_head[SIZE_BYTES : self._filled])
+            self._filled = 0
+            return whole
+        return None
 
     def _frames_of_head(self) -> Iterator[Buffer]:
         """Yield the whole frames of the head; a partial one moves to a buffer of its own."""

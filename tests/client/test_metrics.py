@@ -18,7 +18,7 @@ from ottla.client import (
     Producer,
     TopicPartition,
 )
-from ottla.client.metrics import Spread
+from ottla.client.metrics import MOST_ROWS, ROWS_S, SAMPLE_S, Spread, SpreadRows
 
 
 @pytest.fixture
@@ -51,6 +51,32 @@ def test_a_rate_is_of_the_time_that_was_watched():
     assert spread.rate(109.5) == 10 / 9.5
     assert spread.rate(131) == 10 / 31
     assert spread.rate(200) == 0
+
+
+@pytest.mark.parametrize("step_s", [0.001, ROWS_S, 5, SAMPLE_S, 3 * SAMPLE_S])
+def test_rows_are_counted_as_their_values_would_be_one_by_one(step_s):
+    one_by_one, first, second = Spread(0), Spread(0), Spread(0)
+    rows = SpreadRows(0, first, second)
+    for number in range(2 * MOST_ROWS):
+        now = number * step_s
+        rows.add(now, number % 7, -number)
+        one_by_one.add(number % 7, now)
+    rows.add_up(now)
+    assert first.lately(now) == one_by_one.lately(now)
+    assert (first.count, first.total) == (one_by_one.count, one_by_one.total)
+    assert second.total == -sum(range(2 * MOST_ROWS))
+
+
+def test_few_rows_wait():
+    spread = Spread(0)
+    rows = SpreadRows(0, spread)
+    counted = []
+    for _ in range(MOST_ROWS + 1):
+        rows.add(0, 1)
+        counted.append(spread.count)
+    assert counted == [0] * MOST_ROWS + [MOST_ROWS]
+    rows.add(ROWS_S, 1)
+    assert spread.count == MOST_ROWS + 1
 
 
 async def test_a_producer_counts_records_batches_and_requests(cluster):

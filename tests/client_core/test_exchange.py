@@ -27,7 +27,11 @@ VERSIONS = {int(key): (api.min_version, api.max_version) for key, api in REGISTR
 
 def requests_of(exchange):
     """The requests among the bytes to send: (header, body)."""
-    data = b"".join(exchange.bytes_to_send())
+    return requests_in(exchange.bytes_to_send())
+
+
+def requests_in(buffers):
+    data = b"".join(buffers)
     found = []
     while data:
         (size,) = struct.unpack_from(">i", data)
@@ -271,22 +275,33 @@ def test_a_body_that_cannot_be_decoded_is_malformed():
 def test_the_request_of_a_template_is_one_of_the_others():
     exchange = ready()
     ask(exchange, "before")
-    sent = ask_by_template(exchange)
+    buffers = ask_by_template(exchange)
     ask(exchange, "after")
-    assert list(exchange.in_flight.values())[1] is sent
-    (before, _), (header, body), (after, _) = requests_of(exchange)
+    (before, _), (header, body), (after, _) = requests_in([*buffers, *exchange.bytes_to_send()])
     assert [before.correlation_id, after.correlation_id] == [header.correlation_id - 1, header.correlation_id + 1]
     assert (header.api_key, header.api_version, header.client_id) == (ApiKey.PRODUCE, 12, "me")
     assert decode(ProduceRequest, body, 12).topic_data[0].partition_data[0].records == b"records"
     (answer,) = feed(exchange, answer_to(header, ProduceResponse(responses=[], throttle_time_ms=3)))
-    assert answer.request is sent
+    assert answer.request.context == "by template"
     assert answer.decode(ProduceResponse).throttle_time_ms == 3
+
+
+def test_the_request_of_a_template_waits_for_the_end_of_a_handshake():
+    exchange = ready()
+    ask(exchange, "before")
+    exchange.begin_again(negotiate("toy", "1.0"), 0.0)
+    before, (handshake, _) = requests_in(ask_by_template(exchange))
+    assert (before[0].api_key, handshake.api_key) == (ApiKey.METADATA, ApiKey.API_VERSIONS)
+    feed(exchange, answer_to(handshake, versions_answer()))
+    ((header, _),) = requests_of(exchange)
+    assert header.api_key == ApiKey.PRODUCE
 
 
 def test_templates_count_correlation_ids_as_the_others_do(monkeypatch):
     monkeypatch.setattr(exchange_module, "MAX_CORRELATION_ID", 2)
     exchange = ready()
-    assert [ask_by_template(exchange).correlation_id for _ in range(3)] == [1, 2, 0]
+    sent = [request for _ in range(3) for request in requests_in(ask_by_template(exchange))]
+    assert [header.correlation_id for header, _ in sent] == [1, 2, 0]
 
 
 def test_no_template_is_sent_before_the_end_of_the_handshake():
