@@ -79,6 +79,9 @@ CONTROL_BIT = 0x20
 DELETE_HORIZON_BIT = 0x40
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
+_FRONT = struct.Struct(">qiibI")
+_CHECKED = struct.Struct(">hiqqqhii")
+"""The header's fields that the checksum covers."""
 _PLACE = struct.Struct(">qii")
 _LEADER_EPOCH = struct.Struct(">i")
 _BASE_OFFSET = struct.Struct(">q")
@@ -381,16 +384,7 @@ def seal_batch(
     """Return the batch of already encoded records: `body` compressed as `attributes` say, behind its header."""
     codec = attributes & COMPRESSION_MASK
     payload = compress(Compression(codec), body, level) if codec else body
-    batch = bytearray(HEADER_BYTES)
-    batch += payload
-    _HEADER.pack_into(
-        batch,
-        0,
-        base_offset,
-        len(batch) - LENGTH_PREFIX_BYTES,
-        leader_epoch,
-        MAGIC,
-        0,
+    checked = _CHECKED.pack(
         attributes,
         last_offset_delta,
         base_timestamp,
@@ -400,5 +394,6 @@ def seal_batch(
         base_sequence,
         record_count,
     )
-    set_crc(batch)
-    return batch
+    crc = crc32c(payload, crc32c(checked))
+    front = _FRONT.pack(base_offset, MIN_BATCH_LENGTH + len(payload), leader_epoch, MAGIC, crc)
+    return bytearray().join((front, checked, payload))
