@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Generator
-from typing import Any
+from typing import Any, Protocol
 
 from ottla.client.errors import KafkaError
 from ottla.client.structs import RecordMetadata
@@ -16,11 +16,22 @@ from ottla.client_core.partition_queue import PartitionQueue, QueuedBatch
 from ottla.protocol.records.columns import ColumnBatchBuilder
 
 
+class BatchSender(Protocol):
+    """What a batch asks of the one that sends it."""
+
+    def send_alone(self, batch: Batch) -> bool:
+        """Send a batch in this step if it is all there is to send; return whether it was."""
+
+    def send_soon(self) -> None:
+        """Send what waits in this step, if nothing is in flight."""
+
+
 class Batch(QueuedBatch):
     """The records of one partition that travel together, and what became of them."""
 
     __slots__ = (
         "_outcome",
+        "_waiters",
         "at_end",
         "base_offset",
         "builder",
@@ -32,7 +43,7 @@ class Batch(QueuedBatch):
         "opened_at",
         "parts",
         "reserved_bytes",
-        "send_soon",
+        "sender",
     )
 
     queue: PartitionQueue[Batch]
@@ -42,6 +53,7 @@ class Batch(QueuedBatch):
         self.queue = queue
         self.builder = ColumnBatchBuilder()
         self._outcome: asyncio.Future[None] | None = None
+        self._waiters: list[asyncio.Future[None]] = []
         self.at_end: set[Callable[[], None]] = set()
         """Called at the end, in the loop's thread."""
         self.opened_at = now
@@ -57,8 +69,8 @@ class Batch(QueuedBatch):
         """What the records travel in instead, after the batch was found too large."""
         self.deliveries: list[Delivery] | None = None
         """Every record's delivery, kept only where an interceptor is called for each."""
-        self.send_soon: Callable[[], None] = _do_nothing
-        """Called before the first wait: see `Sender.send_soon`."""
+        self.sender: BatchSender | None = None
+        """Asked to send it before the first wait; the parts of a batch that was split need none."""
 
     @property
     def outcome(self) -> asyncio.Future[None]:
@@ -67,6 +79,8 @@ class Batch(QueuedBatch):
             self._outcome = asyncio.get_running_loop().create_future()
             if self.is_finished:
                 self._outcome.set_result(None)
+            else:
+                self._waiters.append(self._outcome)
         return self._outcome
 
     @property
@@ -80,50 +94,64 @@ class Batch(QueuedBatch):
         return len(self.observed) == self.record_count
 
     def finish(self, base_offset: int, log_append_time_ms: int) -> None:
-        """Complete the deliveries: the broker has the records."""
+        """Say where the records are: the broker has them. `wake` is to follow."""
         self.base_offset = base_offset
         self.log_append_time_ms = log_append_time_ms
-        self._end()
+        self.is_finished = True
 
     def fail(self, error: KafkaError) -> None:
-        """Complete the deliveries: the records are given up."""
+        """Say that the records are given up. `wake` is to follow."""
         self.error = error
-        self._end()
+        self.is_finished = True
 
     def replace(self, parts: list[Batch]) -> None:
-        """Have the deliveries follow their records into smaller batches."""
+        """Have the deliveries follow their records into smaller batches. `wake` is to follow."""
         self.parts = parts
-        self._end()
+        self.is_finished = True
+
+    def place_of(self, place: int, timestamp_ms: int) -> RecordMetadata:
+        """Return where the record at a place of the batch is as far as it is known; its offset is -1 before that."""
+        queue = self.queue
+        offset = self.base_offset + place if self.base_offset >= 0 else -1
+        known_ms = timestamp_ms if self.log_append_time_ms < 0 else self.log_append_time_ms
+        return tuple.__new__(RecordMetadata, (queue.topic, queue.partition, offset, known_ms))
 
     def wait(self) -> Generator[Any, None, None]:
         """Wait for the end. To give up waiting for one record does not end the batch of others."""
-        if not self.attempts:
-            self.send_soon()
+        if not self.attempts and self.sender is not None:
+            if not self.sender.send_alone(self):
+                self.sender.send_soon()
             if self.is_finished:
                 return
-        waiter = asyncio.get_running_loop().create_future()
-
-        def wake() -> None:
-            if not waiter.done():
-                waiter.set_result(None)
-
-        self.at_end.add(wake)
+        waiter = self.new_waiter(asyncio.get_running_loop())
         try:
             yield from waiter
-        finally:
-            self.at_end.discard(wake)
+        except BaseException:
+            self.forget(waiter)
+            raise
 
-    def _end(self) -> None:
-        self.is_finished = True
+    def new_waiter(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
+        """Return a future that is done at the end; a caller that stops waiting calls `forget`."""
+        waiter: asyncio.Future[None] = loop.create_future()
+        self._waiters.append(waiter)
+        return waiter
+
+    def forget(self, waiter: asyncio.Future[None]) -> None:
+        """Complete a future of `new_waiter` no more."""
+        if waiter in self._waiters:
+            self._waiters.remove(waiter)
+
+    def wake(self) -> None:
+        """Complete the deliveries, as the last thing at the end: a thread that waits goes on while this one works."""
         self.builder.body = bytearray()  # deliveries keep the batch; the records shall not stay with it
-        if self._outcome is not None and not self._outcome.done():
-            self._outcome.set_result(None)
-        for wake in list(self.at_end):  # a copy: another thread may add one, and looks at `is_finished` after that
-            wake()
-
-
-def _do_nothing() -> None:
-    """What the parts of a batch that was split need: they are in their queue again."""
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._waiters = []
+        if self.at_end:
+            for wake in list(self.at_end):  # a copy: another thread may add one, and looks at `is_finished` after that
+                wake()
+            self.at_end.clear()
 
 
 class Delivery:
@@ -167,17 +195,11 @@ class Delivery:
         if batch.error is not None:
             batch.observed.add(self._place)
             raise batch.error
-        return self.place
+        return batch.place_of(self._place, self._timestamp_ms)
 
     @property
     def place(self) -> RecordMetadata:
         """Where the record is as far as it is known; its offset is -1 before it is delivered."""
         if self._batch.parts:
             self._move()
-        batch = self._batch
-        return RecordMetadata(
-            batch.queue.topic,
-            batch.queue.partition,
-            batch.base_offset + self._place if batch.base_offset >= 0 else -1,
-            self._timestamp_ms if batch.log_append_time_ms < 0 else batch.log_append_time_ms,
-        )
+        return self._batch.place_of(self._place, self._timestamp_ms)

@@ -24,7 +24,7 @@ from ottla.client.awaited import Awaited, AwaitedFuture, fail
 from ottla.client.errors import AuthenticationFailed, ClientTimeout, ConnectionLost, KafkaError, UnsupportedByBroker
 from ottla.client.metrics import ConnectionMetrics
 from ottla.client.secured import Secured, handshake_of, next_handshake_of
-from ottla.client_core.exchange import Answer, Exchange, InFlight
+from ottla.client_core.exchange import Exchange, InFlight
 from ottla.client_core.frames import FrameReader, SpeaksTls
 from ottla.client_core.handshake import HandshakeRefused, LoginRefused
 from ottla.client_core.sasl import Login
@@ -78,9 +78,10 @@ class Connection(asyncio.BufferedProtocol):
         self._has_answered = False
         self._login_timer: asyncio.TimerHandle | None = None
         self._login_task: asyncio.Task[None] | None = None
+        self._frames = FrameReader(options.receive_message_max_bytes)
         self._exchange: Exchange[Awaited] = Exchange(
             options.client_id,
-            FrameReader(options.receive_message_max_bytes),
+            self._frames,
             handshake_of(login),
             handshake_timeout_s=options.socket_connection_setup_timeout_ms / 1000,
         )
@@ -147,7 +148,7 @@ class Connection(asyncio.BufferedProtocol):
         self._check_open()
         now = self._loop.time()
         sent = self._exchange.send(request, version, now, now + awaited.limit_ms / 1000, awaited)
-        self._write()
+        self._write_outgoing()
         self._watch_deadline(sent.deadline)
 
     def send_template(self, awaited: Awaited, template: ProduceTemplate, records: Buffer, now: float) -> None:
@@ -156,8 +157,8 @@ class Connection(asyncio.BufferedProtocol):
             self._check_open()
         deadline = now + awaited.limit_ms / 1000
         buffers = self._exchange.send_template(template, records, now, deadline, awaited)
-        if buffers:
-            self._write_buffers(buffers, now)
+        if buffers:  # else the request waits for the end of a log-in
+            self._write(buffers, now)
         if self._deadline_timer is None or deadline < self._deadline_at:
             self._watch_deadline(deadline)
 
@@ -165,19 +166,19 @@ class Connection(asyncio.BufferedProtocol):
         """Write a request that has no answer (Produce with acks=0); raises ConnectionLost when not open."""
         self._check_open()
         self._exchange.send_only(request, version)
-        self._write()
+        self._write_outgoing()
 
     def _check_open(self) -> None:
         if not self.is_open:
             raise ConnectionLost(f"not connected to {self.address}")
 
-    def _write(self) -> None:
+    def _write_outgoing(self) -> None:
         """Write the request that the exchange has to send."""
         buffers = self._exchange.bytes_to_send()
         if buffers:  # else the request waits for the end of a log-in
-            self._write_buffers(buffers, self._loop.time())
+            self._write(buffers, self._loop.time())
 
-    def _write_buffers(self, buffers: list[Buffer], now: float) -> None:
+    def _write(self, buffers: list[Buffer], now: float) -> None:
         assert self._transport is not None
         if len(buffers) == 1:
             self._transport.write(buffers[0])
@@ -322,7 +323,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Called by asyncio: where the next bytes go."""
-        return self._exchange.buffer()
+        return self._frames.buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
         """Called by asyncio: so many bytes came."""
@@ -331,7 +332,17 @@ class Connection(asyncio.BufferedProtocol):
         now = self._loop.time()
         try:
             for answer in self._exchange.receive(nbytes, now):
-                self._take(answer, now)
+                request, data, _ = answer
+                self._metrics.answers.add(now, SIZE_BYTES + len(data), (now - request.sent_at) * 1000)
+                awaited = request.context
+                if awaited is not None:
+                    self._has_answered = True
+                    try:
+                        awaited.take(answer)
+                    except MalformedMessage as malformed:
+                        reason = f"{self.address}: the broker's answer makes no sense: {malformed}"
+                        awaited.fail(ConnectionLost(reason))
+                        raise
             if self._is_settling:
                 self._continue_handshake()
         except SpeaksTls as tls:
@@ -352,23 +363,10 @@ class Connection(asyncio.BufferedProtocol):
         fail(self.ready, refusal)
         self.close(refusal.message.removeprefix(f"{self.address}: "))
 
-    def _take(self, answer: Answer[Awaited], now: float) -> None:
-        request, data, _ = answer
-        self._metrics.answers.add(now, SIZE_BYTES + len(data), (now - request.sent_at) * 1000)
-        awaited = request.context
-        if awaited is None:
-            return
-        self._has_answered = True
-        try:
-            awaited.take(answer)
-        except MalformedMessage as malformed:
-            awaited.fail(ConnectionLost(f"{self.address}: the broker's answer makes no sense: {malformed}"))
-            raise
-
     def _continue_handshake(self) -> None:
         """After bytes that may have ended a step of a handshake: send the next one, or let requests through."""
         if self._exchange.has_bytes_to_send:
-            self._write()
+            self._write_outgoing()
             self._watch_deadline(self._exchange.next_deadline() or self._used_at)
         if self._exchange.is_settling:
             return

@@ -168,10 +168,15 @@ class ProducerMetrics:
         self.throttle_ms = Spread(now)
         self.batches = SpreadRows(now, self.records_sent, self.batch_bytes, self.compression_rate, self.queue_ms)
         """One row for each batch that is sent for the first time."""
+        self.alone = SpreadRows(
+            now, self.records_sent, self.batch_bytes, self.compression_rate, self.queue_ms, self.records_per_request
+        )
+        """The same for one that is alone in its request."""
 
     def snapshot(self, now: float) -> dict[str, float]:
         """Return the numbers by name."""
         self.batches.add_up(now)
+        self.alone.add_up(now)
         batch_bytes = self.batch_bytes.average(now)
         batches, _, _, _ = self.batch_bytes.lately(now)
         records = self.records_sent.lately(now)[1]

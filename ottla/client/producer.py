@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import NoReturn, Self, Unpack
 
@@ -35,6 +36,7 @@ from ottla.client.transaction_driver import TransactionDriver
 from ottla.client.transactional import TransactionMethods
 from ottla.client.unfinished_batches import UnfinishedBatches
 from ottla.client_core.partition_queue import PartitionQueue
+from ottla.protocol.records.batch import HEADER_BYTES
 from ottla.protocol.records.builder import BatchBuilder
 
 _HEADER_ALLOWANCE_BYTES = 61
@@ -193,6 +195,9 @@ class Producer(TransactionMethods):
         TypeError for keys and values that are not bytes, and what a serializer raises.
         """
         if self._is_plain:
+            delivery = self._put_now(topic, value, key, headers, timestamp_ms, partition)
+            if delivery is not None:
+                return delivery
             return await self._put(topic, value, key, headers, timestamp_ms, partition)
         return await self._put_prepared(
             self._preparation.prepare(ProducerRecord(topic, value, key, headers, timestamp_ms, partition))
@@ -208,7 +213,7 @@ class Producer(TransactionMethods):
             self._preparation.report_refused(record, failed)
             raise
 
-    async def _put(  # noqa: PLR0915  # one path in one place: a call per step would cost as much as the step
+    async def _put(
         self,
         topic: str,
         value: object,
@@ -217,8 +222,38 @@ class Producer(TransactionMethods):
         timestamp_ms: int | None,
         partition: int | None,
     ) -> Delivery:
-        """Put bytes into the batch of their partition."""
-        if not self._takes_records or self._sender is None:
+        """Put bytes into the batch of their partition, once the topic is known and there is room."""
+        put = partial(self._put_now, topic, value, key, headers, timestamp_ms, partition)
+        delivery = put()
+        if delivery is not None:
+            return delivery
+        await self._queues_of(topic)
+        delivery = put()
+        if delivery is not None:
+            return delivery
+        await self._room.await_turn(_bound(to_bytes(key, "key"), to_bytes(value, "value"), headers))
+        await self._queues_of(topic)  # it may have been idle for too long
+        delivery = put(has_turn=True)
+        assert delivery is not None
+        return delivery
+
+    def _put_now(  # noqa: PLR0915  # one path in one place: a call per step would cost as much as the step
+        self,
+        topic: str,
+        value: object,
+        key: object,
+        headers: Sequence[tuple[str, bytes | None]],
+        timestamp_ms: int | None,
+        partition: int | None,
+        is_awaited: bool = False,
+        has_turn: bool = False,
+    ) -> Delivery | None:
+        """Put bytes into the batch of their partition; None if that has to wait, for the topic or for room.
+
+        `is_awaited`: the program waits for this record, which is sent in this step if nothing else is under way.
+        `has_turn`: its turn has come, in the line of those that waited for room.
+        """
+        if not self._takes_records:
             self._refuse_records()
         if type(value) is not bytes and value is not None:
             value = to_bytes(value, "value")
@@ -226,7 +261,7 @@ class Producer(TransactionMethods):
             key = to_bytes(key, "key")
         queues = self._queues.get(topic)
         if queues is None:
-            queues = await self._queues_of(topic)
+            return None
         if headers:
             bound = BatchBuilder.upper_bound(key, value, headers)
         else:
@@ -234,9 +269,8 @@ class Producer(TransactionMethods):
         room = self._room
         if bound > self._max_request_bytes - _HEADER_ALLOWANCE_BYTES or bound > room.capacity_bytes:
             raise RecordTooLarge(f"{topic}: a record of up to {bound} bytes, above max_request_size or buffer_memory")
-        if not room.is_at_hand(bound):
-            await room.await_turn(bound)
-            queues = await self._queues_of(topic)  # it may have been idle for too long
+        if not has_turn and not room.is_at_hand(bound):
+            return None
         if partition is None:
             partition = self._partitioner.choose(topic, key, len(queues))
         elif not 0 <= partition < len(queues):
@@ -247,58 +281,48 @@ class Producer(TransactionMethods):
             raise ValueError(f"timestamp_ms must be 0 to 2^63-1, not {timestamp_ms}")
 
         queue = queues[partition]
+        sender = self._batches.sender
         batch = queue.waiting[-1] if queue.waiting else None
-        is_full = False
+        is_full = is_new = False
         if batch is None or batch.is_closed:
-            batch = self._batches.open(queue)
+            batch = self._batches.add(queue)
+            is_new = True
         elif batch.builder.size_bytes + bound > queue.batch_bytes and batch.record_count:
-            self._sender.close_batch(batch)
+            sender.close_batch(batch)
             is_full = True
-            batch = self._batches.open(queue)
+            batch = self._batches.add(queue)
+            is_new = True
         builder = batch.builder
-        before = len(builder.body)
+        body = builder.body
+        before = len(body)
         try:
             place = builder.append(timestamp_ms, key, value, headers)
         except BaseException:
             if not batch.record_count:
                 self._batches.take_back(batch)
             raise
-        added = len(builder.body) - before
+        added = len(body) - before
         batch.record_count = place + 1
         batch.reserved_bytes += added
         room.used_bytes += added
-        if builder.size_bytes >= queue.batch_bytes:
-            self._sender.close_batch(batch)
+        if HEADER_BYTES + len(body) >= queue.batch_bytes:
+            sender.close_batch(batch)
             is_full = True
         delivery = Delivery(batch, place, timestamp_ms)
         if batch.deliveries is not None:
             batch.deliveries.append(delivery)
         if is_full:
-            self._sender.wake()
+            sender.wake()
             room.owes_a_break = True
+        if is_awaited:
+            if is_new and sender.send_alone(batch):
+                return delivery
+            if is_new:
+                sender.activate(queue)
+            sender.send_soon()
+        elif is_new:
+            sender.activate(queue)
         return delivery
-
-    def _put_at_once(
-        self,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        headers: Sequence[tuple[str, bytes | None]],
-        timestamp_ms: int | None,
-        partition: int | None,
-    ) -> Delivery | None:
-        """Put bytes into the batch of their partition, without a task; None if that has to wait for topic or room."""
-        bound = _PLAIN_ALLOWANCE_BYTES + BatchBuilder.upper_bound(key, value, headers)
-        if topic not in self._queues or not self._room.is_at_hand(bound):
-            return None
-        putting = self._put(topic, value, key, headers, timestamp_ms, partition)
-        try:
-            putting.send(None)
-        except StopIteration as done:  # a coroutine that waits for nothing ends in its first step
-            delivery: Delivery = done.value
-            return delivery
-        putting.close()  # it waits before it has put anything
-        return None
 
     async def send_many(
         self,
@@ -349,7 +373,18 @@ class Producer(TransactionMethods):
     ) -> RecordMetadata:
         """Send one record and return where it went; see `send`."""
         if self._is_plain:
-            return await (await self._put(topic, value, key, headers, timestamp_ms, partition))
+            delivery = self._put_now(topic, value, key, headers, timestamp_ms, partition, True)
+            if delivery is None:
+                return await (await self._put(topic, value, key, headers, timestamp_ms, partition))
+            batch = delivery._batch
+            if not batch.is_finished:
+                waiter = batch.new_waiter(self._loop)
+                try:
+                    await waiter
+                except BaseException:
+                    batch.forget(waiter)
+                    raise
+            return await delivery if batch.parts else delivery.result()
         sent = await self.send(topic, value, key=key, headers=headers, timestamp_ms=timestamp_ms, partition=partition)
         return await sent
 
@@ -390,7 +425,9 @@ class Producer(TransactionMethods):
 
     def _on_closed(self, batch: Batch) -> None:
         topic = batch.queue.topic
-        self._partitioner.on_batch_closed(topic, batch.queue.partition, len(self._queues[topic]))
+        partitions = len(self._queues[topic])
+        if partitions > 1:
+            self._partitioner.on_batch_closed(topic, batch.queue.partition, partitions)
 
     def _on_change(self) -> None:
         is_open = self._transactions is None or self._transactions.state.takes_records
@@ -440,3 +477,10 @@ class Producer(TransactionMethods):
         assert self._sender is not None
         self._topics.update(self._loop.time())
         self._sender.wake()
+
+
+def _bound(key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]]) -> int:
+    """Return the most bytes that a record can take in a batch."""
+    if headers:
+        return BatchBuilder.upper_bound(key, value, headers)
+    return _PLAIN_ALLOWANCE_BYTES + (len(key) if key else 0) + (len(value) if value else 0)

@@ -38,7 +38,8 @@ class Room:
     def give_back(self, freed_bytes: int) -> None:
         """Have so much room again."""
         self.used_bytes -= freed_bytes
-        self._call_first()
+        if self._line:
+            self._call_first()
 
     def close(self) -> None:
         """Let nobody wait from now on; who did looks for himself that there is nothing to wait for."""

@@ -22,16 +22,17 @@ from ottla.client.identity import IdentityKeeper
 from ottla.client.leader_connections import LeaderConnections
 from ottla.client.metrics import ProducerMetrics
 from ottla.client.producer_options import ProducerOptions
-from ottla.client.sent_batches import SentBatches
+from ottla.client.routes import Route, Routes
+from ottla.client.sent_batches import SentBatch, SentBatches
 from ottla.client.splitting import size_after, split
 from ottla.client.transaction_driver import TransactionDriver
 from ottla.client_core.partition_queue import PartitionQueue, ProducerIdentity
-from ottla.client_core.produce_template import FIRST_VERSION, ProduceTemplate
 from ottla.client_core.send_queues import LAST_VERSION_WITH_TOPIC_NAMES, SendQueues
 from ottla.client_core.send_results import Result, SendResult, SendRules
 from ottla.client_core.transaction_questions import LAST_OLD_PRODUCE_VERSION
 from ottla.client_core.versions import ANY_VERSION
 from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
+from ottla.protocol.records.batch import COMPRESSION_MASK, HEADER_BYTES, TRANSACTIONAL_BIT, seal_batch
 from ottla.protocol.records.compression import Compression
 from ottla.protocol.types import ZERO_UUID
 
@@ -63,13 +64,16 @@ class Sender:
         self._lingers = options.linger_ms > 0
         self._is_idempotent = bool(options.enable_idempotence)
         self._transactional_id = options.transactional_id
-        self._compression = Compression.named(options.compression_type)
+        self._attributes = Compression.named(options.compression_type) & COMPRESSION_MASK
+        if options.transactional_id is not None:
+            self._attributes |= TRANSACTIONAL_BIT
         self._level = options.compression_level
         self._on_closed = on_closed
         self._on_finished = on_finished
         self._on_split = on_split
         self.loop = asyncio.get_running_loop()
         self._identity = IdentityKeeper(cluster, on_renewed=self.identify)
+        self._routes = Routes(cluster, options)
         self._leaders = LeaderConnections(cluster, on_change=self.wake)
         self._queues: SendQueues[Batch, int] = SendQueues(
             SendRules(
@@ -130,6 +134,30 @@ class Sender:
         """
         if not self._lingers and not self._queues.requests_in_flight and not self._is_closed:
             self._pump()
+
+    def send_alone(self, batch: Batch) -> bool:
+        """As `send_soon`, if the batch is all there is to send and the way to its leader is known; return if it was.
+
+        The batch has not been sent before. Its queue may be active or not.
+        """
+        if self._lingers or self._is_closed:
+            return False
+        route = self._routes.remembered(batch.queue)
+        if route is None:
+            return False
+        now = self.loop.time()
+        if not self._queues.take_alone(batch, route.leader_id, route.template.topic_id, now):
+            return False
+        self._is_scheduled = False  # a turn has nothing to do that this did not
+        if not batch.is_closed:
+            batch.is_closed = True
+            self._on_closed(batch)
+        try:
+            self._send_by_template(batch, route, now)
+        except KafkaError as failed:
+            self._take(self._queues.refused([batch], failed, now))
+            self.wake()
+        return True
 
     def close_batch(self, batch: Batch) -> None:
         """Let no more records into a batch."""
@@ -222,47 +250,27 @@ class Sender:
         for batch in first_tries:
             self.close_batch(batch)
         try:
-            connection = self._cluster.open_connection(leader_id)
-            template = self._template_for(connection, batches)
-            if connection is not None and template is not None:
-                self._send_alone(leader_id, connection, template, batches[0])
+            route = self._routes.find(batches[0].queue, leader_id) if len(batches) == 1 else None
+            if route is not None:
+                self._send_by_template(batches[0], route, self.loop.time())
             else:
-                self._send_together(leader_id, connection, batches, first_tries)
+                self._send_together(leader_id, self._cluster.open_connection(leader_id), batches, first_tries)
         except KafkaError as failed:
             self._take(self._queues.refused(batches, failed, self.loop.time()))
 
-    def _template_for(self, connection: Connection | None, batches: list[Batch]) -> ProduceTemplate | None:
-        """Return the template of a request that has one batch; None where there is none for it."""
-        if len(batches) > 1 or connection is None or self._acks == 0 or self._transactional_id is not None:
-            return None
-        queue = batches[0].queue
-        newest = ANY_VERSION if queue.topic_id.int else LAST_VERSION_WITH_TOPIC_NAMES
-        version = connection.version_for(ProduceRequest, newest)
-        template = queue.template
-        if template is None or template.version != version or template.topic_id is not queue.topic_id:
-            if version < FIRST_VERSION:
-                return None
-            template = queue.template = ProduceTemplate(
-                version,
-                client_id=self._cluster.options.client_id,
-                topic=queue.topic,
-                topic_id=queue.topic_id,
-                partition=queue.partition,
-                acks=self._acks,
-                timeout_ms=self.request_timeout_ms,
-            )
-        return template
-
-    def _send_alone(self, leader_id: int, connection: Connection, template: ProduceTemplate, batch: Batch) -> None:
-        is_first_try = not batch.attempts
-        records = self._queues.records_of(batch)
-        try:
-            connection.send_template(SentBatches(self, leader_id, [batch], template), template, records)
-        finally:  # what is counted costs no time while the broker works
-            if is_first_try:
-                self._measure([batch])
-        self._queues.sent(leader_id)
-        self._metrics.records_per_request.add(batch.record_count, self.loop.time())
+    def _send_by_template(self, batch: Batch, route: Route, now: float) -> None:
+        batch.attempts += 1
+        records = self._queues.seal(batch)
+        template = route.template
+        route.connection.send_template(SentBatch(self, route.leader_id, batch, template), template, records, now)
+        self._queues.sent(route.leader_id)
+        count = batch.record_count
+        if batch.attempts > 1:
+            self._metrics.records_per_request.add(count, now)
+            return
+        sealed_bytes = len(records)  # what is counted costs no time while the broker works
+        rate = sealed_bytes / (HEADER_BYTES + len(batch.builder.body))
+        self._metrics.alone.add(now, count, sealed_bytes, rate, (now - batch.opened_at) * 1000, count)
 
     def _send_together(
         self, leader_id: int, connection: Connection | None, batches: list[Batch], first_tries: list[Batch]
@@ -275,7 +283,9 @@ class Sender:
             ids=ids,
             transactional_id=self._transactional_id,
         )
-        self._measure(first_tries)
+        now = self.loop.time()
+        for batch in first_tries:
+            self._measure(batch, now)
         if connection is None:
             raise ConnectionLost(f"the connection to broker {leader_id} is closed")
         version = connection.version_for(ProduceRequest, self._newest_version(ids))
@@ -286,11 +296,11 @@ class Sender:
             return
         names = {topic_id: topic for topic, topic_id in ids.items()}
         names_by_id = names if version > LAST_VERSION_WITH_TOPIC_NAMES else None
-        connection.send_for(SentBatches(self, leader_id, batches, None, names_by_id), request, version)
+        connection.send_for(SentBatches(self, leader_id, batches, names_by_id), request, version)
         self._queues.sent(leader_id)
         if self.transactions is not None:
             self.transactions.state.has_written()
-        self._metrics.records_per_request.add(sum(batch.record_count for batch in batches), self.loop.time())
+        self._metrics.records_per_request.add(sum(batch.record_count for batch in batches), now)
 
     def _newest_version(self, ids: Mapping[str, UUID]) -> int:
         """Return the newest version of Produce that may be used for topics with these ids."""
@@ -299,22 +309,27 @@ class Sender:
         return LAST_VERSION_WITH_TOPIC_NAMES if ZERO_UUID in ids.values() else ANY_VERSION
 
     def _seal(self, batch: Batch) -> bytearray:
-        identity = batch.queue.identity
-        return batch.builder.seal(
-            compression=self._compression,
-            level=self._level,
+        identity, builder = batch.queue.identity, batch.builder
+        return seal_batch(
+            builder.body,
+            base_offset=0,
+            leader_epoch=-1,
+            attributes=self._attributes,
+            last_offset_delta=builder.record_count - 1,
+            base_timestamp=builder.base_timestamp,
+            max_timestamp=builder.max_timestamp,
             producer_id=identity.producer_id,
             producer_epoch=identity.epoch,
             base_sequence=batch.sequence,
-            is_transactional=self._transactional_id is not None,
+            record_count=builder.record_count,
+            level=self._level,
         )
 
-    def _measure(self, batches: Iterable[Batch]) -> None:
-        now = self.loop.time()
-        for batch in batches:
-            sealed_bytes, queue_ms = len(batch.sealed or b""), (now - batch.opened_at) * 1000
-            compression_rate = sealed_bytes / batch.builder.size_bytes
-            self._metrics.batches.add(now, batch.record_count, sealed_bytes, compression_rate, queue_ms)
+    def _measure(self, batch: Batch, now: float) -> None:
+        sealed_bytes = len(batch.sealed or b"")
+        compression_rate = sealed_bytes / (HEADER_BYTES + len(batch.builder.body))
+        queue_ms = (now - batch.opened_at) * 1000
+        self._metrics.batches.add(now, batch.record_count, sealed_bytes, compression_rate, queue_ms)
 
     # Answers ----------------------------------------------------------------------------------------------------
 
@@ -322,7 +337,9 @@ class Sender:
         """Take the usual answer to a request with one batch: the broker has it."""
         self._metrics.throttle_ms.add(0, self.loop.time())
         has_more = self._queues.appended(leader_id, batch)
-        self._finish(batch, base_offset, log_append_time_ms)
+        if not batch.is_finished:
+            batch.finish(base_offset, log_append_time_ms)
+            self._on_finished(batch)
         if has_more:
             self.wake()
 

@@ -33,36 +33,54 @@ class BatchSender(Protocol):
         """Take note that a request gets no answer."""
 
 
-class SentBatches:
-    """See the module. `template` is that of a request with one batch; `names_by_id` where an answer has no names."""
+class SentBatch:
+    """The batch of a request that is made by a template."""
 
-    __slots__ = ("_batches", "_leader_id", "_names_by_id", "_sender", "_template", "limit_ms")
+    __slots__ = ("_batch", "_leader_id", "_sender", "_template", "limit_ms")
+
+    def __init__(self, sender: BatchSender, leader_id: int, batch: Batch, template: ProduceTemplate) -> None:
+        self.limit_ms = sender.request_timeout_ms
+        self._sender = sender
+        self._leader_id = leader_id
+        self._batch = batch
+        self._template = template
+
+    def take(self, answer: Answer[Awaited]) -> None:
+        """Complete the batch as the answer says. Raises MalformedMessage."""
+        appended = self._template.appended(answer[1])
+        if appended is not None:
+            self._sender.on_appended(self._leader_id, self._batch, *appended)
+            return
+        template, names_by_id = self._template, None
+        if template.version > LAST_VERSION_WITH_TOPIC_NAMES:
+            names_by_id = {template.topic_id: self._batch.queue.topic}
+        self._sender.on_answer(self._leader_id, [self._batch], names_by_id, answer.decode(ProduceResponse))
+
+    def fail(self, error: KafkaError) -> None:
+        """Have the sender decide what becomes of the batch, in a step of its own."""
+        self._sender.loop.call_soon(self._sender.on_lost, self._leader_id, [self._batch], error)
+
+
+class SentBatches:
+    """The batches of any other request; `names_by_id` where an answer has no names of topics."""
+
+    __slots__ = ("_batches", "_leader_id", "_names_by_id", "_sender", "limit_ms")
 
     def __init__(
         self,
         sender: BatchSender,
         leader_id: int,
         batches: list[Batch],
-        template: ProduceTemplate | None,
-        names_by_id: dict[UUID, str] | None = None,
+        names_by_id: dict[UUID, str] | None,
     ) -> None:
         self.limit_ms = sender.request_timeout_ms
         self._sender = sender
         self._leader_id = leader_id
         self._batches = batches
-        self._template = template
         self._names_by_id = names_by_id
 
     def take(self, answer: Answer[Awaited]) -> None:
         """Complete the batches as the answer says. Raises MalformedMessage."""
-        template = self._template
-        if template is not None:
-            appended = template.appended(answer.data)
-            if appended is not None:
-                self._sender.on_appended(self._leader_id, self._batches[0], *appended)
-                return
-            if template.version > LAST_VERSION_WITH_TOPIC_NAMES:
-                self._names_by_id = {template.topic_id: self._batches[0].queue.topic}
         response = answer.decode(ProduceResponse)
         self._sender.on_answer(self._leader_id, self._batches, self._names_by_id, response)
 

@@ -33,18 +33,23 @@ class UnfinishedBatches:
         self._failures: UnseenFailures[Batch] = UnseenFailures(lambda batch: batch.is_observed)
 
     def open(self, queue: PartitionQueue[Batch]) -> Batch:
-        """Return a new batch, the last one of its queue."""
+        """Return a new batch, the last one of its queue; the sender looks after it."""
+        batch = self.add(queue)
+        self.sender.activate(queue)
+        return batch
+
+    def add(self, queue: PartitionQueue[Batch]) -> Batch:
+        """Return a new batch, the last one of its queue, which is handed to the sender once it has a record."""
         loop = self.sender.loop
         batch = Batch(queue, loop.time(), self._linger_s, self._delivery_timeout_s)
         if self._expiry is None:
             self._expiry = loop.call_at(batch.deadline, self._on_deadline)
         if self._interceptors:
             batch.deliveries = []
-        batch.send_soon = self.sender.send_soon
+        batch.sender = self.sender
         queue.used_at = batch.opened_at
         self._batches[batch] = None
         queue.waiting.append(batch)
-        self.sender.activate(queue)
         return batch
 
     def take_back(self, batch: Batch) -> None:
@@ -63,7 +68,7 @@ class UnfinishedBatches:
         self._expiry = loop.call_at(min(deadlines), self._on_deadline) if deadlines else None
 
     def finish(self, batch: Batch) -> None:
-        """Give back the memory of a batch, and let senders in that wait for it."""
+        """Give back the memory of a batch, let senders in that wait for it, and complete its deliveries."""
         self._batches.pop(batch, None)
         freed_bytes, batch.reserved_bytes = batch.reserved_bytes, 0
         batch.sealed = None
@@ -74,6 +79,7 @@ class UnfinishedBatches:
                 report_acknowledgement(self._interceptors, delivery.place, batch.error)
             batch.deliveries = None
         self._room.give_back(freed_bytes)
+        batch.wake()
 
     def split(self, batch: Batch) -> None:
         """Look after the parts of a batch instead of it."""
@@ -83,6 +89,7 @@ class UnfinishedBatches:
         batch.reserved_bytes = 0
         batch.sealed = None
         batch.deliveries = None
+        batch.wake()
 
     @property
     def are_delivered(self) -> bool:

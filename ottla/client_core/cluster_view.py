@@ -59,6 +59,8 @@ class ClusterView:
         """The brokers by node id."""
         self.topics: dict[str, TopicMetadata] = {}
         """What is known, by name."""
+        self.version = 0
+        """Another number whenever a broker, a leader or a topic's id may have become another one."""
         self.is_stale = False
         """Whether something showed, since the last question, that the view is wrong."""
         self._wanted: set[str] = set()
@@ -133,6 +135,7 @@ class ClusterView:
         self._wanted.discard(topic)
         self._in_use.discard(topic)
         self.topics.pop(topic, None)
+        self.version += 1
 
     def use_all(self, is_wanted: bool) -> bool:
         """Ask for every topic there is from now on, or only for those in use; return whether that is a change."""
@@ -140,6 +143,7 @@ class ClusterView:
             return False
         self._wants_all = is_wanted
         self._knows_all = False
+        self.version += 1
         if not is_wanted:
             for name in self.topics.keys() - self._wanted:
                 del self.topics[name]
@@ -160,6 +164,7 @@ class ClusterView:
 
     def take(self, request: MetadataRequest, version: int, answer: MetadataResponse) -> None:
         """Replace what is known by the answer to a request; what it did not name is gone if it asked for everything."""
+        self.version += 1
         if answer.brokers:
             self.cluster_id = answer.cluster_id
             self.controller_id = answer.controller_id

@@ -9,13 +9,10 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, Generic, NamedTuple, Self, TypeVar
+from typing import Generic, NamedTuple, Self, TypeVar
 from uuid import UUID
 
 from ottla.protocol.types import ZERO_UUID
-
-if TYPE_CHECKING:
-    from ottla.client_core.produce_template import ProduceTemplate
 
 
 class ProducerIdentity(NamedTuple):
@@ -93,7 +90,6 @@ class PartitionQueue(Generic[B]):
         "not_before",
         "partition",
         "rewind_to",
-        "template",
         "topic",
         "topic_id",
         "unknown_gap",
@@ -127,8 +123,6 @@ class PartitionQueue(Generic[B]):
         self.unknown_gap: int | None = None
         """The sequence of a batch that was given up while the broker may have it: what follows may be refused."""
         self.wants_new_identity = False
-        self.template: ProduceTemplate | None = None
-        """The request with one batch for `topic_id`, kept by the driver for the next one."""
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
@@ -167,12 +161,15 @@ class PartitionQueue(Generic[B]):
         elif self.rewind_to is None or _comes_before(batch.sequence, self.rewind_to):
             self.rewind_to = batch.sequence
 
-    def note_appended(self, batch: B) -> None:
-        """Remember what a success says: the broker accepts what follows the batch."""
+    def appended(self, batch: B) -> None:
+        """Let go of a batch in flight that the broker has; it accepts what follows it."""
+        self.in_flight.remove(batch)
         self.failures = 0
         self.is_known_to_broker = True
         if self.unknown_gap is not None and _comes_before(self.unknown_gap, batch.sequence):
             self.unknown_gap = None
+        if self.failed or self.rewind_to is not None or self.wants_new_identity:
+            self.settle()
 
     def go_to(self, leader: Hashable, topic_id: UUID) -> None:
         """Note where the next batch goes. A topic that was rebuilt knows no producer."""

@@ -76,6 +76,8 @@ class SendQueues(Generic[B, N]):
         self.may_have_more = False
         """Whether another `gather` may find more right away: the last one left batches for another request, or one
         has been refused since."""
+        self.requests_in_flight = 0
+        """How many requests wait for their answer."""
         self._rules = rules
         self._seal = seal
         self._split = split
@@ -87,11 +89,6 @@ class SendQueues(Generic[B, N]):
         self._active: dict[PartitionQueue[B], None] = {}
         self._in_flight: dict[N, int] = defaultdict(int)
         self._throttled_until: dict[N, float] = {}
-
-    @property
-    def requests_in_flight(self) -> int:
-        """How many requests wait for their answer."""
-        return sum(self._in_flight.values())
 
     @property
     def has_waiting(self) -> bool:
@@ -158,6 +155,31 @@ class SendQueues(Generic[B, N]):
             for queue in [queue for queue in self._active if queue.is_idle]:
                 del self._active[queue]
         return requests
+
+    def take_alone(self, batch: B, leader: N, topic_id: UUID, now: float) -> bool:
+        """Take a batch as `gather` would, if there is nothing else to send and nothing in flight, and return True.
+
+        Its queue may be active or not; it need not linger. `leader` and `topic_id` are those of now, and the leader can
+        be written to. Take nothing and return False where `gather` has more to decide.
+        """
+        queue = batch.queue
+        active = self._active
+        if self.requests_in_flight or len(active) > 1 or (active and queue not in active):
+            return False
+        if len(queue.waiting) != 1 or queue.waiting[0] is not batch or queue.in_flight or queue.failed:
+            return False
+        if self.needs_metadata or self.wants_identity or self._may_go is not None or now < queue.not_before:
+            return False
+        if self._throttled_until and self._is_throttled(leader, now):
+            return False
+        self.wake_at = math.inf
+        self.may_have_more = False
+        active[queue] = None
+        queue.waiting.clear()
+        queue.in_flight.append(batch)
+        if queue.leader != leader or queue.topic_id is not topic_id:
+            queue.go_to(leader, topic_id)
+        return True
 
     def _may_send(self, queue: PartitionQueue[B], now: float) -> bool:
         if not queue.waiting or (queue.in_flight and queue.is_unsettled):
@@ -229,6 +251,7 @@ class SendQueues(Generic[B, N]):
     def sent(self, leader: N) -> None:
         """Count a request that waits for an answer."""
         self._in_flight[leader] += 1
+        self.requests_in_flight += 1
 
     # What became of them ----------------------------------------------------------------------------------------
 
@@ -241,7 +264,7 @@ class SendQueues(Generic[B, N]):
         names_by_id: Mapping[UUID, str] | None = None,
     ) -> list[SendResult[B]]:
         """Return the result of each batch by the answer to its request; `names_by_id` where that has no names."""
-        self._in_flight[leader] -= 1
+        self._answer_came(leader)
         if response.throttle_time_ms > 0:
             self._throttled_until[leader] = now + response.throttle_time_ms / 1000
         waiting = {(batch.queue.topic, batch.queue.partition): batch for batch in batches}
@@ -268,9 +291,11 @@ class SendQueues(Generic[B, N]):
         `gather`.
         """
         self._in_flight[leader] -= 1
-        self._appended(batch, None)
-        if batch.queue.is_idle:
-            self._active.pop(batch.queue, None)
+        self.requests_in_flight -= 1
+        queue = batch.queue
+        queue.appended(batch)
+        if not (queue.waiting or queue.in_flight or queue.failed):
+            self._active.pop(queue, None)
         return bool(self._active)
 
     def assume_appended(self, batches: Sequence[B]) -> list[SendResult[B]]:
@@ -279,7 +304,7 @@ class SendQueues(Generic[B, N]):
 
     def lost(self, leader: N, batches: Sequence[B], error: KafkaError, now: float) -> list[SendResult[B]]:
         """Return the results of batches whose connection ended before the answer came: the broker may have them."""
-        self._in_flight[leader] -= 1
+        self._answer_came(leader)
         return [self._failed(batch, error, now, True) for batch in batches]
 
     def refused(self, batches: Sequence[B], error: KafkaError, now: float) -> list[SendResult[B]]:
@@ -299,12 +324,12 @@ class SendQueues(Generic[B, N]):
             queue.failed.remove(batch)
         queue.settle()
 
+    def _answer_came(self, leader: N) -> None:
+        self._in_flight[leader] -= 1
+        self.requests_in_flight -= 1
+
     def _appended(self, batch: B, answer: ProduceResponse.PartitionProduceResponse | None) -> SendResult[B]:
-        queue = batch.queue
-        queue.in_flight.remove(batch)
-        queue.note_appended(batch)
-        if queue.is_unsettled:
-            queue.settle()
+        batch.queue.appended(batch)
         return SendResult(batch, Result.APPENDED, None, answer)
 
     def _failed(

@@ -3,6 +3,7 @@ connections and moved leaders, and every record is in its log once, in order. Th
 
 from __future__ import annotations
 
+import copy
 import math
 from collections import deque
 
@@ -105,13 +106,35 @@ class Producer:
             self.queues.identify(ProducerIdentity(self.producer_ids, 0))
         while requests := self.queues.gather(self.now):
             for leader, batches in requests.items():
-                request = self.queues.produce_request(batches, acks=-1, timeout_ms=1, ids={})
-                self.queues.sent(leader)
-                self.requests[leader].append((batches, request))
+                self.write(leader, batches)
                 assert len(self.requests[leader]) + len(self.answers[leader]) <= 5
             if not self.queues.may_have_more:
                 assert not self.queues.gather(self.now)
                 break
+
+    def write(self, leader, batches):
+        request = self.queues.produce_request(batches, acks=-1, timeout_ms=1, ids={})
+        self.queues.sent(leader)
+        self.requests[leader].append((batches, request))
+
+    def put_alone(self, *values, partition=0):
+        """Put a batch and send it alone, if it may be; then it is what `gather` would have taken. Return whether."""
+        queue = self.by_index[partition]
+        batch = Batch(queue, list(values))
+        queue.waiting.append(batch)
+        leader = self.partitions[partition].leader
+        other, its_queues = copy.deepcopy((self.queues, self.by_index))
+        if leader not in self.writable or not self.queues.take_alone(batch, leader, ZERO_UUID, self.now):
+            assert state_of(self.queues, self.by_index) == state_of(other, its_queues)
+            self.queues.activate(queue)
+            return False
+        other.activate(its_queues[partition])
+        gathered = other.gather(self.now)
+        assert {to: [one.serial for one in batches] for to, batches in gathered.items()} == {leader: [batch.serial]}
+        assert state_of(self.queues, self.by_index) == state_of(other, its_queues)
+        assert (self.queues.wake_at, self.queues.may_have_more) == (other.wake_at, other.may_have_more)
+        self.write(leader, [batch])
+        return True
 
     def deliver(self, leader=1, code=ErrorCode.NONE, is_appended=True):
         """Let the broker see a leader's oldest request; refuse it with `code`, after all the same or not."""
@@ -168,11 +191,21 @@ class Producer:
         return self.partitions[index].values
 
 
+def state_of(queues, by_index):
+    of_each = [
+        [(queue.leader, queue.topic_id, queue.is_known_to_broker, queue.next_sequence)]
+        + [[batch.serial for batch in held] for held in (queue.waiting, queue.in_flight, queue.failed)]
+        for queue in by_index
+    ]
+    return of_each, [queue.partition for queue in queues.active], queues.requests_in_flight
+
+
 def steps():
     leader = st.sampled_from([1, 2])
     return st.lists(
         st.one_of(
             st.tuples(st.just("put"), st.integers(0, 1), st.integers(1, 4)),
+            st.tuples(st.just("put alone"), st.integers(0, 1), st.integers(1, 4)),
             st.tuples(st.just("send")),
             st.tuples(st.just("deliver"), leader),
             st.tuples(st.just("refuse"), leader, st.sampled_from([*PASSING, ErrorCode.MESSAGE_TOO_LARGE])),
@@ -196,10 +229,10 @@ def test_whatever_fails_every_record_is_there_once_and_in_order(taken):
     expected = {0: [], 1: []}
     for step in taken:
         match step:
-            case ("put", partition, count):
+            case ("put" | "put alone", partition, count):
                 values = [b"%d" % (len(expected[partition]) + number) for number in range(count)]
                 expected[partition] += values
-                producer.put(*values, partition=partition)
+                (producer.put if step[0] == "put" else producer.put_alone)(*values, partition=partition)
             case ("send",):
                 producer.send()
             case ("deliver", leader):
@@ -232,6 +265,51 @@ def test_whatever_fails_every_record_is_there_once_and_in_order(taken):
     assert all(queue.is_idle for queue in producer.by_index)
     assert producer.queues.active == []
     assert producer.queues.requests_in_flight == 0
+
+
+def test_a_batch_that_is_all_there_is_may_go_alone():
+    producer = Producer(partitions=2)
+    assert producer.put_alone(b"0")
+    assert not producer.put_alone(b"1", partition=1)  # one is in flight
+    producer.finish()
+    assert producer.put_alone(b"2")
+    producer.finish()
+    producer.put(b"3", partition=1)
+    assert not producer.put_alone(b"4")  # another partition has something to send
+    producer.finish()
+    assert (producer.values(0), producer.values(1)) == ([b"0", b"2", b"4"], [b"1", b"3"])
+
+
+def test_a_batch_does_not_go_alone_before_a_pause_is_over():
+    producer = Producer()
+    producer.put(b"0")
+    producer.send()
+    producer.deliver(code=ErrorCode.NOT_ENOUGH_REPLICAS, is_appended=False)
+    producer.answer()
+    assert not producer.put_alone(b"1")
+    producer.finish()
+    producer.by_index[0].not_before = producer.now + 1
+    assert not producer.put_alone(b"2")
+    producer.finish()
+    assert producer.values() == [b"0", b"1", b"2"]
+
+
+def test_a_batch_does_not_go_alone_while_its_leader_holds_the_client_back():
+    producer = Producer()
+    producer.put(b"0")
+    producer.send()
+    (batches, _), *_ = producer.requests[1]
+    producer.requests[1].clear()
+    said = ProduceResponse.PartitionProduceResponse(index=0, error_code=0, base_offset=0)
+    topic = ProduceResponse.TopicProduceResponse(name="t", partition_responses=[said])
+    producer.queues.answered(1, batches, ProduceResponse(responses=[topic], throttle_time_ms=1000), producer.now)
+    assert not producer.put_alone(b"1")
+    producer.send()
+    assert not producer.requests[1]
+    producer.now += 1
+    assert not producer.put_alone(b"2")  # another one waits before it
+    producer.finish()
+    assert producer.put_alone(b"3")
 
 
 def fives(producer, batches=5):

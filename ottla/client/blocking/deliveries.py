@@ -48,14 +48,16 @@ class Delivery:
 
     __slots__ = ("_place", "_producer", "_timestamp_ms", "_wakes", "batch", "record")
 
-    def __init__(self, producer: Waiting, record: Record, timestamp_ms: int) -> None:
+    def __init__(
+        self, producer: Waiting, record: Record, timestamp_ms: int, wake: Callable[[], None] | None = None
+    ) -> None:
         self._producer = producer
         self.record: Record | None = record
         """None once it is in a batch."""
         self._timestamp_ms = timestamp_ms
         self.batch: Batch | Refused | None = None
         """What has the record since it was taken from the inbox; then `_place` is its place there."""
-        self._wakes: list[Callable[[], None]] | None = None
+        self._wakes: list[Callable[[], None]] | None = None if wake is None else [wake]
         """Called when it is known what became of the record, for the threads that wait."""
 
     def done(self) -> bool:
@@ -72,6 +74,9 @@ class Delivery:
 
         None waits for as long as the producer's `delivery_timeout_ms` lets it.
         """
+        batch = self.batch
+        if isinstance(batch, Batch) and batch.is_finished and batch.base_offset >= 0:  # the usual end
+            return batch.place_of(self._place, self._timestamp_ms)
         if not self.done():
             self._producer.await_delivery(self, timeout_ms)
         if isinstance(self.batch, Refused):
@@ -95,15 +100,21 @@ class Delivery:
         self.batch = batch
         self.record = None
         if self._wakes is not None:
-            batch.at_end.update(self._wakes)
+            if batch.is_finished:
+                self._wake_all()
+            else:
+                batch.at_end.update(self._wakes)
 
     def refuse(self, error: Exception) -> Refused:
         """Say that no batch has it, and why."""
         refused = self.batch = Refused(error)
         self.record = None
-        for wake in self._wakes or ():
-            wake()
+        self._wake_all()
         return refused
+
+    def _wake_all(self) -> None:
+        for wake in list(self._wakes or ()):
+            wake()
 
     def call_at_end(self, wake: Callable[[], None]) -> None:
         """Have `wake` called in the loop's thread when it may be known what became of the record.

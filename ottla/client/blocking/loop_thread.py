@@ -61,6 +61,7 @@ class LoopThread:
         except BaseException:  # the limit of tasks is reached: the next client may ask again
             self.loop.close()
             raise
+        self._ident = self._thread.ident
 
     @classmethod
     def of_this_process(cls) -> LoopThread:
@@ -131,7 +132,7 @@ class LoopThread:
 
     def refuse_own(self) -> None:
         """Raise RuntimeError in the loop's own thread, where waiting would be waiting for oneself."""
-        if threading.get_ident() == self._thread.ident:
+        if threading.get_ident() == self._ident:
             raise RuntimeError("a blocking client was called from its own thread, by an interceptor or a partitioner")
 
     def wait_for(self, coroutine: Coroutine[Any, Any, T], wait: Callable[[LoopCall[T]], T] | None = None) -> T:

@@ -21,7 +21,7 @@ from typing import Any, Unpack
 from ottla.address import host_and_port
 from ottla.client.blocking.deliveries import Deliveries, Delivery, Refused, columns_of
 from ottla.client.blocking.loop_thread import EXIT_LIMIT_MS, LoopThread
-from ottla.client.blocking.thread_waiter import ThreadWaiter
+from ottla.client.blocking.thread_waiter import LOOK_S, ThreadWaiter
 from ottla.client.blocking.transaction import Transaction
 from ottla.client.blocking.twins import ProducerMethods
 from ottla.client.column_inputs import Column
@@ -69,6 +69,8 @@ class Producer(ProducerMethods):
         """How many records were put into the inbox, of which `_taken` are in batches or refused."""
         self._taken = 0
         self._is_draining = False
+        self._awaiting_room = 0
+        """How many calls wait for room in the inbox."""
         self._is_closing = False
         self._draining: asyncio.Task[None] | None = None
         self._refused: UnseenFailures[Refused] = UnseenFailures(lambda refused: refused.is_observed)
@@ -90,6 +92,19 @@ class Producer(ProducerMethods):
         `max_block_ms`, BufferExhausted when there is no room for so long, TypeError for keys and values that are not
         bytes, and what a serializer raises. Its delivery raises everything else that is wrong with a record.
         """
+        return self._hand_over(topic, value, key, headers, timestamp_ms, partition)
+
+    def _hand_over(
+        self,
+        topic: str,
+        value: object,
+        key: object,
+        headers: Sequence[tuple[str, bytes | None]],
+        timestamp_ms: int | None,
+        partition: int | None,
+        wake: Callable[[], None] | None = None,
+    ) -> Delivery:
+        """Put a record into the inbox; `wake` is called when it may be known what became of it."""
         thread = self._thread
         if thread is None or thread is not LoopThread.current or self._is_closed:
             thread = self._running()
@@ -113,7 +128,7 @@ class Producer(ProducerMethods):
         if topic not in self._known:
             self.partitions_for(topic)
             self._known.add(topic)
-        delivery = Delivery(self, (topic, value, key, headers, timestamp_ms, partition), timestamp_ms)
+        delivery = Delivery(self, (topic, value, key, headers, timestamp_ms, partition), timestamp_ms, wake)
         with self._lock:
             if self._inbox_bytes >= _INBOX_BYTES:
                 self._await_room()
@@ -169,8 +184,16 @@ class Producer(ProducerMethods):
         partition: int | None = None,
     ) -> RecordMetadata:
         """Send one record and return where it went; see `send`."""
-        sent = self.send(topic, value, key=key, headers=headers, timestamp_ms=timestamp_ms, partition=partition)
-        return sent.result()
+        waiter = ThreadWaiter()
+        sent = self._hand_over(topic, value, key, headers, timestamp_ms, partition, waiter.wake)
+        try:
+            if self._thread is not None:
+                self._thread.refuse_own()
+            waiter.wait(LOOK_S)
+        except BaseException:
+            sent.call_no_more(waiter.wake)
+            raise
+        return sent.result()  # which waits on for what takes longer
 
     def transaction(self) -> Transaction:
         """Return a transaction, as a block: `with producer.transaction() as transaction`.
@@ -298,9 +321,13 @@ class Producer(ProducerMethods):
 
     def _await_room(self) -> None:
         """Wait, holding the lock, until the inbox was emptied."""
-        has_room = self._changed.wait_for(
-            lambda: self._inbox_bytes < _INBOX_BYTES or self._is_closing, self._max_block_ms / 1000
-        )
+        self._awaiting_room += 1
+        try:
+            has_room = self._changed.wait_for(
+                lambda: self._inbox_bytes < _INBOX_BYTES or self._is_closing, self._max_block_ms / 1000
+            )
+        finally:
+            self._awaiting_room -= 1
         if not has_room:
             raise BufferExhausted(f"buffer_memory stayed full for {self._max_block_ms} ms")
 
@@ -331,22 +358,21 @@ class Producer(ProducerMethods):
         if more or delivery.record is None:
             return False
         try:
-            put = self._inner._put_at_once(*delivery.record)
+            put = self._inner._put_now(*delivery.record, is_awaited=delivery.is_awaited)
         except Exception as refused:  # whatever it is, the sender of the record has to get it
             self._refuse(delivery, refused)
             return True
         if put is None:
             return False
         delivery.put(put._batch, put._place)
-        if delivery.is_awaited:
-            put._batch.send_soon()
         return True
 
     def _take_inbox(self) -> list[Delivery]:
-        with self._changed:
+        with self._lock:
             taken, self._inbox, self._inbox_bytes = self._inbox, [], 0
             self._in_hand = taken
-            self._changed.notify_all()
+            if self._awaiting_room:
+                self._changed.notify_all()
         return taken
 
     async def _drain(self, taken: list[Delivery] | None = None) -> None:
@@ -363,7 +389,7 @@ class Producer(ProducerMethods):
     def _on_drained(self, taken: list[Delivery]) -> None:
         self._taken += len(taken)
         self._in_hand = []
-        with self._changed:
+        with self._lock:
             self._is_draining = bool(self._inbox)
             if self._is_draining:
                 self._draining = asyncio.create_task(self._drain(), name="ottla-inbox")

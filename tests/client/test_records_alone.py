@@ -1,0 +1,255 @@
+"""A record that a program waits for, while nothing else is under way: the fewest calls, the same bytes, no promise less.
+
+What it costs is counted in calls of the client's own functions: no busy machine changes it. `scripts/bench-client
+--instructions --only latency` counts instructions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+from pathlib import Path
+
+import pytest
+from kit.fake_broker import SILENCE, FakeCluster, Fault
+from kit.loop_clock import put_forward
+from kit.threaded_cluster import threaded
+
+import ottla
+from ottla.client import ClientTimeout, ErrorCode, KafkaError, Producer
+from ottla.client.blocking import Producer as BlockingProducer
+from ottla.client.connection import Connection
+from ottla.client.sender import Sender
+from ottla.client_core.send_queues import SendQueues
+from ottla.protocol.api.produce import ProduceRequest
+from ottla.protocol.records.batch import parse_header
+
+QUICK = {"retry_backoff_ms": 1, "retry_backoff_max_ms": 2, "reconnect_backoff_ms": 1, "reconnect_backoff_max_ms": 2}
+THE_CLIENTS = tuple(str(Path(ottla.__file__).parent / room) for room in ("client", "client_core"))
+RECORDS = 20
+
+
+@pytest.fixture
+async def cluster():
+    async with FakeCluster() as running:
+        yield running
+
+
+# What it costs --------------------------------------------------------------------------------------------------------
+
+
+class Calls:
+    """Counts calls of the clients' functions in the threads that profile by it."""
+
+    def __init__(self):
+        self.count = 0
+
+    def note(self, frame, event, _):
+        self.count += event == "call" and frame.f_code.co_filename.startswith(THE_CLIENTS)
+
+
+@pytest.mark.parametrize("is_idempotent", [True, False])
+async def test_a_record_costs_the_asyncio_producer_at_most_48_calls(cluster, is_idempotent):
+    cluster.add_topic("t")
+    calls = Calls()
+    async with Producer(cluster.bootstrap, linger_ms=0, enable_idempotence=is_idempotent) as producer:
+        await producer.send_and_wait("t", b"the way is known")
+        sys.setprofile(calls.note)
+        try:
+            for _ in range(RECORDS):
+                await producer.send_and_wait("t", b"x")
+        finally:
+            sys.setprofile(None)
+    assert calls.count / RECORDS <= 48
+
+
+def test_a_record_costs_the_blocking_producer_at_most_57_calls():
+    calls = Calls()
+    with threaded(FakeCluster()) as cluster:
+        cluster.add_topic("t")
+        with BlockingProducer(cluster.bootstrap, linger_ms=0) as producer:
+            producer.send_and_wait("t", b"the way is known")
+            in_loop = producer._thread.loop.call_soon_threadsafe
+            in_loop(sys.setprofile, calls.note)
+            sys.setprofile(calls.note)
+            try:
+                for _ in range(RECORDS):
+                    producer.send_and_wait("t", b"x")
+            finally:
+                sys.setprofile(None)
+                in_loop(sys.setprofile, None)
+    assert calls.count / RECORDS <= 57
+
+
+async def test_a_record_alone_is_not_looked_for_in_the_queues(cluster, monkeypatch):
+    cluster.add_topic("t", 0, 0)
+    gathered = []
+    gather = SendQueues.gather
+    monkeypatch.setattr(SendQueues, "gather", lambda queues, now: gathered.append(now) or gather(queues, now))
+    async with Producer(cluster.bootstrap, linger_ms=0) as producer:
+        for partition in (0, 1):
+            await producer.send_and_wait("t", b"the way is known", partition=partition)
+        del gathered[:]
+        for number in range(RECORDS):
+            await producer.send_and_wait("t", b"x", partition=number % 2)
+            await (await producer.send("t", b"x", partition=number % 2))
+        assert gathered == []
+
+
+# The same bytes -------------------------------------------------------------------------------------------------------
+
+RECORDS_SENT = [
+    (b"first", None, ()),
+    (b"x" * 100, None, ()),
+    (None, b"key", ()),
+    (b"", b"", (("name", b"content"), ("none", None))),
+    (b"y" * 5000, b"k", ()),
+    (b"z" * 20_000, None, ()),
+]
+
+
+async def written(monkeypatch, version, options, *, is_alone):
+    """What a producer writes for some records, one after the other, by one way or by the other."""
+    frames = []
+    write = Connection._write
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            Connection,
+            "_write",
+            lambda connection, buffers, now: (frames.append(b"".join(buffers)), write(connection, buffers, now)),
+        )
+        if not is_alone:
+            patch.setattr(Sender, "send_alone", lambda *_: False)
+        async with FakeCluster() as cluster:
+            cluster.add_topic("t")
+            cluster.versions[ProduceRequest.message_key] = (0, version)
+            async with Producer(cluster.bootstrap, linger_ms=0, batch_size=10_000, **options) as producer:
+                for number, (value, key, headers) in enumerate(RECORDS_SENT):
+                    sent = await producer.send_and_wait("t", value, key=key, headers=headers, timestamp_ms=number)
+                    assert sent.offset == number
+    return frames
+
+
+@pytest.mark.parametrize("version", [8, 9, 12, 13])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"enable_idempotence": False, "acks": 1},
+        {"enable_idempotence": False, "acks": "all", "compression_type": "gzip"},
+        {"compression_type": "zstd", "client_id": "somebody"},
+    ],
+    ids=str,
+)
+async def test_a_record_alone_is_written_as_the_general_way_writes_it(monkeypatch, version, options):
+    general = await written(monkeypatch, version, options, is_alone=False)
+    assert len(general) > len(RECORDS_SENT)
+    assert await written(monkeypatch, version, options, is_alone=True) == general
+
+
+# The same promises ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_any_storm_of_passing_faults_leaves_every_record_once_and_in_order(seed):
+    chance = random.Random(seed)
+    passing = [
+        Fault(ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        Fault(ErrorCode.NOT_ENOUGH_REPLICAS),
+        Fault(ErrorCode.REQUEST_TIMED_OUT),
+        Fault(ErrorCode.REQUEST_TIMED_OUT, is_appended=True),
+        Fault(hangs_up=True),
+        Fault(is_appended=True, hangs_up=True),
+    ]
+    async with FakeCluster(brokers=2) as cluster:
+        partitions = cluster.add_topic("t", 0, 1)
+        for partition in partitions:
+            partition.faults += [chance.choice(passing) if chance.random() < 0.3 else None for _ in range(60)]
+        async with Producer(cluster.bootstrap, linger_ms=0, **QUICK) as producer:
+            for number in range(100):
+                await producer.send_and_wait("t", b"%d" % number, partition=number % 2)
+                if chance.random() < 0.1:
+                    partition = chance.choice(partitions)
+                    partition.leader, partition.epoch = chance.randrange(2), partition.epoch + 1
+        for index, partition in enumerate(partitions):
+            assert [int(value) for value in partition.values] == list(range(index, 100, 2))
+            sequences = [parse_header(batch).base_sequence for batch in partition.batches]
+            assert sequences == list(range(50))
+
+
+async def test_a_topic_that_was_created_again_gets_the_next_record_by_its_new_id(cluster):
+    cluster.add_topic("t")
+    async with Producer(cluster.bootstrap, linger_ms=0, **QUICK) as producer:
+        await producer.send_and_wait("t", b"old")
+        (partition,) = cluster.create_again("t")
+        await producer._cluster.refresh()
+        await producer.send_and_wait("t", b"new")
+    assert partition.values == [b"new"]
+    assert cluster.seen(ProduceRequest)[-1].topic_data[0].topic_id == cluster.id_of("t")
+
+
+async def test_a_record_that_is_refused_for_good_is_raised_where_it_is_waited_for(cluster):
+    (partition,) = cluster.add_topic("t")
+    async with Producer(cluster.bootstrap, linger_ms=0, **QUICK) as producer:
+        await producer.send_and_wait("t", b"0")
+        partition.faults.append(Fault(ErrorCode.INVALID_RECORD))
+        with pytest.raises(KafkaError) as caught:
+            await producer.send_and_wait("t", b"refused")
+        assert caught.value.code is ErrorCode.INVALID_RECORD
+        await producer.send_and_wait("t", b"1")
+    assert partition.values == [b"0", b"1"]
+
+
+async def test_to_stop_waiting_for_a_record_does_not_stop_the_record(cluster):
+    (partition,) = cluster.add_topic("t")
+    async with Producer(cluster.bootstrap, linger_ms=0) as producer:
+        await producer.send_and_wait("t", b"0")
+        waiting = asyncio.create_task(producer.send_and_wait("t", b"1"))
+        await asyncio.sleep(0)
+        (batch,) = producer._batches._batches
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert batch._waiters == []
+        assert (await producer.send_and_wait("t", b"2")).offset == 2
+    assert partition.values == [b"0", b"1", b"2"]
+
+
+async def test_records_behind_one_that_was_alone_keep_their_order(cluster):
+    (partition,) = cluster.add_topic("t")
+    async with Producer(cluster.bootstrap, linger_ms=0) as producer:
+        await producer.send_and_wait("t", b"0")
+        first = producer.send_and_wait("t", b"1")
+        first.send(None)  # its step until it waits
+        later = [await producer.send("t", b"%d" % number) for number in range(2, 20)]
+        first.close()
+        assert [(await delivery).offset for delivery in later] == list(range(2, 20))
+    assert partition.values == [b"%d" % number for number in range(20)]
+
+
+async def test_its_memory_is_taken_until_its_answer(cluster):
+    cluster.add_topic("t")
+    async with Producer(cluster.bootstrap, linger_ms=0) as producer:
+        await producer.send_and_wait("t", b"0")
+        free = producer.metrics()["buffer-available-bytes"]
+        sending = producer.send_and_wait("t", bytes(1000))
+        sending.send(None)
+        assert producer.metrics()["buffer-available-bytes"] < free - 1000
+        sending.close()
+        await producer.flush()
+        assert producer.metrics()["buffer-available-bytes"] == free
+
+
+async def test_a_record_without_an_answer_ends_with_its_timeout(cluster):
+    cluster.add_topic("t")
+    timeouts = {"request_timeout_ms": 30_000, "delivery_timeout_ms": 30_001}
+    async with Producer(cluster.bootstrap, linger_ms=0, **timeouts, **QUICK) as producer:
+        await producer.send_and_wait("t", b"0")
+        cluster.handlers[ProduceRequest] = lambda request, version: SILENCE
+        waiting = asyncio.create_task(producer.send_and_wait("t", b"1"))
+        while len(cluster.seen(ProduceRequest)) < 2:
+            await asyncio.sleep(0)
+        put_forward(31)
+        with pytest.raises(ClientTimeout):
+            await waiting
