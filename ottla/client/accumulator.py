@@ -7,7 +7,7 @@ The partition's queue and sequences are `ottla.client_core.partition_queue`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol
 
 from ottla.client.errors import KafkaError
@@ -49,23 +49,23 @@ class Batch(QueuedBatch):
     queue: PartitionQueue[Batch]
 
     def __init__(self, queue: PartitionQueue[Batch], now: float, linger_s: float, delivery_timeout_s: float) -> None:
-        super().__init__()
+        QueuedBatch.__init__(self)  # `super()` is another object, for each batch
         self.queue = queue
         self.builder = ColumnBatchBuilder()
         self._outcome: asyncio.Future[None] | None = None
-        self._waiters: list[asyncio.Future[None]] = []
+        self._waiters: list[asyncio.Future[None]] | None = None
         self.at_end: set[Callable[[], None]] = set()
         """Called at the end, in the loop's thread."""
         self.opened_at = now
         self.linger_until = now + linger_s
         self.deadline = now + delivery_timeout_s
         self.reserved_bytes = 0
-        self.observed: set[int] = set()
-        """The places of records whose failure the program has got from their deliveries."""
+        self.observed: set[int]
+        """There with an error: the places of records whose failure the program has got from their deliveries."""
         self.base_offset = -1
         self.log_append_time_ms = -1
         self.error: KafkaError | None = None
-        self.parts: list[Batch] = []
+        self.parts: Sequence[Batch] = ()
         """What the records travel in instead, after the batch was found too large."""
         self.deliveries: list[Delivery] | None = None
         """Every record's delivery, kept only where an interceptor is called for each."""
@@ -76,11 +76,9 @@ class Batch(QueuedBatch):
     def outcome(self) -> asyncio.Future[None]:
         """A future that is done at the end; made when it is first asked for."""
         if self._outcome is None:
-            self._outcome = asyncio.get_running_loop().create_future()
+            self._outcome = self.new_waiter(asyncio.get_running_loop())
             if self.is_finished:
                 self._outcome.set_result(None)
-            else:
-                self._waiters.append(self._outcome)
         return self._outcome
 
     @property
@@ -101,6 +99,7 @@ class Batch(QueuedBatch):
 
     def fail(self, error: KafkaError) -> None:
         """Say that the records are given up. `wake` is to follow."""
+        self.observed = set()
         self.error = error
         self.is_finished = True
 
@@ -133,21 +132,25 @@ class Batch(QueuedBatch):
     def new_waiter(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
         """Return a future that is done at the end; a caller that stops waiting calls `forget`."""
         waiter: asyncio.Future[None] = loop.create_future()
-        self._waiters.append(waiter)
+        if self._waiters is None:
+            self._waiters = [waiter]
+        else:
+            self._waiters.append(waiter)
         return waiter
 
     def forget(self, waiter: asyncio.Future[None]) -> None:
         """Complete a future of `new_waiter` no more."""
-        if waiter in self._waiters:
+        if self._waiters is not None and waiter in self._waiters:
             self._waiters.remove(waiter)
 
     def wake(self) -> None:
         """Complete the deliveries, as the last thing at the end: a thread that waits goes on while this one works."""
         self.builder.body = bytearray()  # deliveries keep the batch; the records shall not stay with it
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-        self._waiters = []
+        if self._waiters is not None:
+            for waiter in self._waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+            self._waiters = None
         if self.at_end:
             for wake in list(self.at_end):  # a copy: another thread may add one, and looks at `is_finished` after that
                 wake()

@@ -181,11 +181,14 @@ class Connection(asyncio.BufferedProtocol):
     def _write(self, buffers: list[Buffer], now: float) -> None:
         assert self._transport is not None
         if len(buffers) == 1:
-            self._transport.write(buffers[0])
+            data = buffers[0]
+            self._transport.write(data)
+            size_bytes = len(data)
         else:
             self._transport.writelines(buffers)
+            size_bytes = sum(map(len, buffers))
         self._used_at = now
-        self._metrics.sent_bytes.add(sum(map(len, buffers)), now)
+        self._metrics.sent_bytes.add(size_bytes, now)
 
     def _watch_deadline(self, deadline: float) -> None:
         """Have the timer go off at the earliest deadline; one timer serves all requests."""

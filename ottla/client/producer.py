@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from types import TracebackType
 from typing import NoReturn, Self, Unpack
 
@@ -59,7 +58,9 @@ class Producer(TransactionMethods):
         **options: Unpack[ProducerKeywords],
     ) -> None:
         self._servers, self._options = read_options(ProducerOptions, bootstrap_servers, options)
-        self._max_request_bytes = self._options.max_request_size
+        self._max_record_bytes = min(
+            self._options.max_request_size - _HEADER_ALLOWANCE_BYTES, self._options.buffer_memory
+        )
         self._max_block_ms = self._options.max_block_ms
         self._partitioner = Partitioner(self._options.partitioner, ignores_keys=self._options.partitioner_ignore_keys)
         self._interceptors = self._options.interceptors
@@ -117,7 +118,7 @@ class Producer(TransactionMethods):
             self._partitioner,
             queues_of=self._queues_of,
             open_batch=self._batches.open,
-            max_record_bytes=self._max_request_bytes - _HEADER_ALLOWANCE_BYTES,
+            max_record_bytes=self._options.max_request_size - _HEADER_ALLOWANCE_BYTES,
         )
         self._topics = ProducerMetadata(cluster, self._options, self._queues)
         cluster.on_update = self._on_metadata
@@ -195,9 +196,10 @@ class Producer(TransactionMethods):
         TypeError for keys and values that are not bytes, and what a serializer raises.
         """
         if self._is_plain:
-            delivery = self._put_now(topic, value, key, headers, timestamp_ms, partition)
-            if delivery is not None:
-                return delivery
+            now_ms = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
+            batch = self._put_now(topic, value, key, headers, now_ms, partition)
+            if batch is not None:
+                return Delivery(batch, batch.record_count - 1, now_ms)
             return await self._put(topic, value, key, headers, timestamp_ms, partition)
         return await self._put_prepared(
             self._preparation.prepare(ProducerRecord(topic, value, key, headers, timestamp_ms, partition))
@@ -223,17 +225,25 @@ class Producer(TransactionMethods):
         partition: int | None,
     ) -> Delivery:
         """Put bytes into the batch of their partition, once the topic is known and there is room."""
-        put = partial(self._put_now, topic, value, key, headers, timestamp_ms, partition)
-        delivery = put()
-        if delivery is not None:
+
+        def put(has_turn: bool = False) -> Delivery | None:
+            now_ms = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
+            batch = self._put_now(topic, value, key, headers, now_ms, partition, has_turn=has_turn)
+            if batch is None:
+                return None
+            delivery = Delivery(batch, batch.record_count - 1, now_ms)
+            if batch.deliveries is not None:
+                batch.deliveries.append(delivery)
             return delivery
-        await self._queues_of(topic)
+
         delivery = put()
-        if delivery is not None:
-            return delivery
-        await self._room.await_turn(_bound(to_bytes(key, "key"), to_bytes(value, "value"), headers))
-        await self._queues_of(topic)  # it may have been idle for too long
-        delivery = put(has_turn=True)
+        if delivery is None:
+            await self._queues_of(topic)
+            delivery = put()
+        if delivery is None:
+            await self._room.await_turn(_bound(to_bytes(key, "key"), to_bytes(value, "value"), headers))
+            await self._queues_of(topic)  # it may have been idle for too long
+            delivery = put(has_turn=True)
         assert delivery is not None
         return delivery
 
@@ -243,12 +253,12 @@ class Producer(TransactionMethods):
         value: object,
         key: object,
         headers: Sequence[tuple[str, bytes | None]],
-        timestamp_ms: int | None,
+        timestamp_ms: int,
         partition: int | None,
         is_awaited: bool = False,
         has_turn: bool = False,
-    ) -> Delivery | None:
-        """Put bytes into the batch of their partition; None if that has to wait, for the topic or for room.
+    ) -> Batch | None:
+        """Put bytes into the batch of their partition and return it; None if that has to wait, for topic or room.
 
         `is_awaited`: the program waits for this record, which is sent in this step if nothing else is under way.
         `has_turn`: its turn has come, in the line of those that waited for room.
@@ -267,7 +277,7 @@ class Producer(TransactionMethods):
         else:
             bound = _PLAIN_ALLOWANCE_BYTES + (len(key) if key else 0) + (len(value) if value else 0)
         room = self._room
-        if bound > self._max_request_bytes - _HEADER_ALLOWANCE_BYTES or bound > room.capacity_bytes:
+        if bound > self._max_record_bytes:
             raise RecordTooLarge(f"{topic}: a record of up to {bound} bytes, above max_request_size or buffer_memory")
         if not has_turn and not room.is_at_hand(bound):
             return None
@@ -275,23 +285,21 @@ class Producer(TransactionMethods):
             partition = self._partitioner.choose(topic, key, len(queues))
         elif not 0 <= partition < len(queues):
             raise ValueError(f"{topic} has partitions 0 to {len(queues) - 1}, not {partition}")
-        if timestamp_ms is None:
-            timestamp_ms = int(time.time() * 1000)
-        elif not 0 <= timestamp_ms <= LARGEST_TIMESTAMP_MS:
+        if not 0 <= timestamp_ms <= LARGEST_TIMESTAMP_MS:
             raise ValueError(f"timestamp_ms must be 0 to 2^63-1, not {timestamp_ms}")
 
         queue = queues[partition]
         sender = self._batches.sender
-        batch = queue.waiting[-1] if queue.waiting else None
-        is_full = is_new = False
-        if batch is None or batch.is_closed:
+        is_full, is_new = False, True
+        if queue.waiting and not (batch := queue.waiting[-1]).is_closed:
+            if batch.builder.size_bytes + bound > queue.batch_bytes and batch.record_count:
+                sender.close_batch(batch)
+                is_full = True
+                batch = self._batches.add(queue)
+            else:
+                is_new = False
+        else:
             batch = self._batches.add(queue)
-            is_new = True
-        elif batch.builder.size_bytes + bound > queue.batch_bytes and batch.record_count:
-            sender.close_batch(batch)
-            is_full = True
-            batch = self._batches.add(queue)
-            is_new = True
         builder = batch.builder
         body = builder.body
         before = len(body)
@@ -308,21 +316,16 @@ class Producer(TransactionMethods):
         if HEADER_BYTES + len(body) >= queue.batch_bytes:
             sender.close_batch(batch)
             is_full = True
-        delivery = Delivery(batch, place, timestamp_ms)
-        if batch.deliveries is not None:
-            batch.deliveries.append(delivery)
         if is_full:
             sender.wake()
             room.owes_a_break = True
-        if is_awaited:
-            if is_new and sender.send_alone(batch):
-                return delivery
-            if is_new:
-                sender.activate(queue)
-            sender.send_soon()
-        elif is_new:
+        if is_awaited and is_new and sender.send_alone(batch):
+            return batch
+        if is_new:
             sender.activate(queue)
-        return delivery
+        if is_awaited:
+            sender.send_soon()
+        return batch
 
     async def send_many(
         self,
@@ -373,10 +376,11 @@ class Producer(TransactionMethods):
     ) -> RecordMetadata:
         """Send one record and return where it went; see `send`."""
         if self._is_plain:
-            delivery = self._put_now(topic, value, key, headers, timestamp_ms, partition, True)
-            if delivery is None:
+            now_ms = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
+            batch = self._put_now(topic, value, key, headers, now_ms, partition, True)
+            if batch is None:
                 return await (await self._put(topic, value, key, headers, timestamp_ms, partition))
-            batch = delivery._batch
+            place = batch.record_count - 1
             if not batch.is_finished:
                 waiter = batch.new_waiter(self._loop)
                 try:
@@ -384,7 +388,9 @@ class Producer(TransactionMethods):
                 except BaseException:
                     batch.forget(waiter)
                     raise
-            return await delivery if batch.parts else delivery.result()
+            if batch.base_offset >= 0:
+                return batch.place_of(place, now_ms)
+            return await Delivery(batch, place, now_ms)  # which raises the error, or follows the record
         sent = await self.send(topic, value, key=key, headers=headers, timestamp_ms=timestamp_ms, partition=partition)
         return await sent
 

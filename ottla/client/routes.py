@@ -37,19 +37,12 @@ class Routes:
         self._acks = options.acks
         self._timeout_ms = options.request_timeout_ms
         self._has_templates = options.acks != 0 and options.transactional_id is None
-        self._found: dict[PartitionQueue[Batch], Route] = {}
-
-    def remembered(self, queue: PartitionQueue[Batch]) -> Route | None:
-        """Return the way that was found last, if it is the way now and its connection takes bytes."""
-        route = self._found.get(queue)
-        if route is None or route.view_version != self._cluster.version:
-            return None
-        connection = route.connection
-        return route if connection.is_open and connection.is_writable else None
+        self.found: dict[PartitionQueue[Batch], Route] = {}
+        """What was found last: still the way while its version is the view's and its connection is open."""
 
     def find(self, queue: PartitionQueue[Batch], leader_id: int) -> Route | None:
         """Return the way to a leader, and remember it; None where there is none. Raises UnsupportedByBroker."""
-        known = self._found.get(queue)
+        known = self.found.get(queue)
         is_same = known is not None and known.leader_id == leader_id and known.view_version == self._cluster.version
         if known is not None and is_same and known.connection.is_open:
             return known
@@ -71,5 +64,5 @@ class Routes:
                 acks=self._acks,
                 timeout_ms=self._timeout_ms,
             )
-        found = self._found[queue] = Route(leader_id, connection, template, self._cluster.version)
+        found = self.found[queue] = Route(leader_id, connection, template, self._cluster.version)
         return found

@@ -142,8 +142,10 @@ class Sender:
         """
         if self._lingers or self._is_closed:
             return False
-        route = self._routes.remembered(batch.queue)
-        if route is None:
+        route = self._routes.found.get(batch.queue)
+        if route is None or route.view_version != self._cluster.version:
+            return False
+        if not route.connection.is_open or not route.connection.is_writable:
             return False
         now = self.loop.time()
         if not self._queues.take_alone(batch, route.leader_id, route.template.topic_id, now):

@@ -37,6 +37,7 @@ MAX_CORRELATION_ID = 2**31 - 1
 MAX_HANDSHAKE_FRAME_BYTES = 1024 * 1024
 """Of an answer before the first handshake is done: what listens there has not shown yet to be a broker."""
 _CORRELATION_ID = struct.Struct(">i")
+_read_correlation_id = _CORRELATION_ID.unpack_from
 _ERROR_CODE = struct.Struct(">h")
 _BARE_HEADER_BYTES = _CORRELATION_ID.size + 1
 """A header with a section of tagged fields that is empty."""
@@ -242,13 +243,13 @@ class Exchange(Generic[C]):
                 self._continue(answer.decode(self._question.response), now)
 
     def _match(self, data: Buffer) -> Answer[C]:
-        (correlation_id,) = _CORRELATION_ID.unpack_from(data)
+        (correlation_id,) = _read_correlation_id(data)
         if self._in_order and self.in_flight and correlation_id != (due := next(iter(self.in_flight))):
             raise MalformedMessage(f"it answered request {correlation_id}, not {due}")
         request = self.in_flight.get(correlation_id)
         if request is None:
             raise MalformedMessage(f"it has correlation id {correlation_id}, which no request has")
-        if data[_CORRELATION_ID.size : _BARE_HEADER_BYTES] == b"\0" and request.has_tagged_answer:
+        if request.has_tagged_answer and len(data) > _CORRELATION_ID.size and not data[4]:
             body_position = _BARE_HEADER_BYTES  # what nearly every answer has
         else:
             _, body_position = decode_response_header(request.api_key, request.version, data)

@@ -25,6 +25,7 @@ HEAD_BYTES = 64 * 1024
 FIRST_BODY_BYTES = 1024 * 1024
 LEAST_ANSWER_BYTES = 4
 """The correlation id, which every answer has."""
+_read_size = SIZE.unpack_from
 _TLS_ALERT = b"\x15\x03"
 """How a TLS alert begins, by which a listener with TLS answers a client without it; read as a size it is 350 MB."""
 
@@ -84,14 +85,13 @@ class FrameReader:
         """Take note of `count` bytes in `buffer` and return the frame if they end one that was small and alone, which
         is the rule; with None, call `received` with a count of 0.
         """
-        self._filled += count
+        self._filled = filled = self._filled + count
         if self._body is not None:
             return None
-        size_bytes = self._filled - SIZE_BYTES
-        if LEAST_ANSWER_BYTES <= size_bytes <= self._limit_bytes and SIZE.unpack_from(self._head)[0] == size_bytes:
-            whole = bytes(self._whole_head[SIZE_BYTES : self._filled])
+        size_bytes = filled - 4
+        if 4 <= size_bytes <= self._limit_bytes and _read_size(self._head)[0] == size_bytes:
             self._filled = 0
-            return whole
+            return bytes(self._whole_head[4:filled])
         return None
 
     def _frames_of_head(self) -> Iterator[Buffer]:

@@ -161,8 +161,8 @@ class PartitionQueue(Generic[B]):
         elif self.rewind_to is None or _comes_before(batch.sequence, self.rewind_to):
             self.rewind_to = batch.sequence
 
-    def appended(self, batch: B) -> None:
-        """Let go of a batch in flight that the broker has; it accepts what follows it."""
+    def appended(self, batch: B) -> bool:
+        """Let go of a batch in flight that the broker has, and accepts what follows; return whether more is left."""
         self.in_flight.remove(batch)
         self.failures = 0
         self.is_known_to_broker = True
@@ -170,6 +170,7 @@ class PartitionQueue(Generic[B]):
             self.unknown_gap = None
         if self.failed or self.rewind_to is not None or self.wants_new_identity:
             self.settle()
+        return bool(self.waiting or self.in_flight or self.failed)
 
     def go_to(self, leader: Hashable, topic_id: UUID) -> None:
         """Note where the next batch goes. A topic that was rebuilt knows no producer."""

@@ -14,6 +14,7 @@ Worked example, the answer in version 13 to partition 0 (topic id `77` * 16): `0
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from uuid import UUID
 
 from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
@@ -31,7 +32,7 @@ JOINED_BYTES = 4096
 _FRONT = struct.Struct(">ihhi")
 """Size, API key, version, correlation id."""
 _NUMBERS = struct.Struct(">qqq")
-_CORRELATION_ID_BYTES = 4
+_length = lru_cache(1024)(encode_unsigned_varint)
 
 
 class ProduceTemplate:
@@ -44,6 +45,7 @@ class ProduceTemplate:
         "_end",
         "_fixed_bytes",
         "_front",
+        "_numbers_end",
         "_numbers_position",
         "topic_id",
         "version",
@@ -80,8 +82,9 @@ class ProduceTemplate:
         low, high = (self._answer(version, topic, topic_id, partition, number) for number in (0, -1))
         differing = [place for place, (one, other) in enumerate(zip(low, high, strict=True)) if one != other]
         self._numbers_position = differing[0]
-        self._answer_front = low[_CORRELATION_ID_BYTES : differing[0]]
-        self._answer_end = low[differing[-1] + 1 :]
+        self._numbers_end = differing[-1] + 1
+        self._answer_front = low[4 : differing[0]]
+        self._answer_end = low[self._numbers_end :]
         self._answer_bytes = len(low)
 
     @staticmethod
@@ -99,13 +102,11 @@ class ProduceTemplate:
         that is too large.
         """
         size_bytes = len(records)
-        number = size_bytes + 1
-        # Nearly every batch has a length of two bytes.
-        length = bytes((number & 127 | 128, number >> 7)) if 128 <= number < 16384 else encode_unsigned_varint(number)
+        length = _length(size_bytes + 1)
         frame_bytes = self._fixed_bytes + len(length) + size_bytes
         if frame_bytes > MAX_FRAME_BYTES:
             raise UnencodableMessage(f"a frame of {frame_bytes} bytes is larger than {MAX_FRAME_BYTES}")
-        front = _FRONT.pack(frame_bytes, ProduceRequest.message_key, self.version, correlation_id)
+        front = _FRONT.pack(frame_bytes, 0, self.version, correlation_id)
         if size_bytes <= JOINED_BYTES:
             return [b"".join((front, self._front, length, records, self._end))]
         return [b"".join((front, self._front, length)), records, self._end]
@@ -118,9 +119,7 @@ class ProduceTemplate:
         if len(data) != self._answer_bytes:
             return None
         position = self._numbers_position
-        if data[_CORRELATION_ID_BYTES:position] != self._answer_front:
-            return None
-        if data[position + _NUMBERS.size :] != self._answer_end:
+        if data[4:position] != self._answer_front or data[self._numbers_end :] != self._answer_end:
             return None
         base_offset, log_append_time_ms, _ = _NUMBERS.unpack_from(data, position)
         return base_offset, log_append_time_ms

@@ -163,19 +163,19 @@ class SendQueues(Generic[B, N]):
         be written to. Take nothing and return False where `gather` has more to decide.
         """
         queue = batch.queue
-        active = self._active
-        if self.requests_in_flight or len(active) > 1 or (active and queue not in active):
+        active, waiting = self._active, queue.waiting
+        if self.requests_in_flight or (active and (len(active) > 1 or queue not in active)):
             return False
-        if len(queue.waiting) != 1 or queue.waiting[0] is not batch or queue.in_flight or queue.failed:
+        if len(waiting) != 1 or waiting[0] is not batch or queue.failed or now < queue.not_before:
             return False
-        if self.needs_metadata or self.wants_identity or self._may_go is not None or now < queue.not_before:
+        if self.needs_metadata or self.wants_identity or self._may_go is not None:
             return False
         if self._throttled_until and self._is_throttled(leader, now):
             return False
         self.wake_at = math.inf
         self.may_have_more = False
         active[queue] = None
-        queue.waiting.clear()
+        waiting.clear()
         queue.in_flight.append(batch)
         if queue.leader != leader or queue.topic_id is not topic_id:
             queue.go_to(leader, topic_id)
@@ -292,10 +292,8 @@ class SendQueues(Generic[B, N]):
         """
         self._in_flight[leader] -= 1
         self.requests_in_flight -= 1
-        queue = batch.queue
-        queue.appended(batch)
-        if not (queue.waiting or queue.in_flight or queue.failed):
-            self._active.pop(queue, None)
+        if not batch.queue.appended(batch):
+            self._active.pop(batch.queue, None)
         return bool(self._active)
 
     def assume_appended(self, batches: Sequence[B]) -> list[SendResult[B]]:

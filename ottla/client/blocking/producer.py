@@ -358,13 +358,13 @@ class Producer(ProducerMethods):
         if more or delivery.record is None:
             return False
         try:
-            put = self._inner._put_now(*delivery.record, is_awaited=delivery.is_awaited)
+            batch = self._inner._put_now(*delivery.record, delivery.is_awaited)
         except Exception as refused:  # whatever it is, the sender of the record has to get it
             self._refuse(delivery, refused)
             return True
-        if put is None:
+        if batch is None:
             return False
-        delivery.put(put._batch, put._place)
+        delivery.put(batch, batch.record_count - 1)
         return True
 
     def _take_inbox(self) -> list[Delivery]:

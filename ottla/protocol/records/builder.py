@@ -6,10 +6,13 @@ builder knows nothing of limits: the caller asks for `size_bytes` and `upper_bou
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from ottla.protocol.records.batch import COMPRESSION_MASK, HEADER_BYTES, TRANSACTIONAL_BIT, seal_batch
 from ottla.protocol.records.compression import Compression
-from ottla.protocol.records.record import Headers, encode_record
+from ottla.protocol.records.record import Headers, encode_record, encode_varint
 
+_length = lru_cache(1024)(encode_varint)
 _LARGEST_FIELDS_BYTES = 5 + 1 + 10 + 5 + 5 + 5 + 5
 """Length, attributes, timestamp delta, offset delta, key length, value length, header count, each at its longest."""
 
@@ -50,6 +53,14 @@ class BatchBuilder:
         place = self.record_count
         if not place:
             self.base_timestamp = timestamp_ms
+            if key is None and value is not None and not headers and timestamp_ms >= 0:
+                # What a program sends one by one: deltas of 0, no key, no headers.
+                self.max_timestamp = timestamp_ms
+                rest = b"\0\0\0\1%b%b\0" % (_length(len(value)), value)
+                self.body += _length(len(rest))
+                self.body += rest
+                self.record_count = 1
+                return 0
         self.body += encode_record(timestamp_ms - self.base_timestamp, place, key, value, headers)
         if timestamp_ms > self.max_timestamp:  # noqa: PLR1730  # a call of max costs four times the comparison
             self.max_timestamp = timestamp_ms
