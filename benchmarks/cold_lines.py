@@ -62,6 +62,7 @@ SESSION_TAIL = "a record to a consumer that waits in a session"
 WITH_ACLS = "produce 100 B, 1 in flight, with 1,000 ACLs"
 """Two of them are the client's."""
 TRANSACTION = "a transaction of 100 records"
+TRANSACTION_WITH_QUOTAS = "a transaction of 100 records, under quotas of bytes and time"
 TRANSACTIONS = "a transaction of 100 records, of 10 producers at once"
 """Its Produce, which adds the partition, and its EndTxn. At once: the Produces are one turn, the ends another."""
 ROUNDS = {
@@ -88,6 +89,7 @@ WORKLOADS = {
     TAIL: (170, 1, False),
     SESSION_TAIL: (170, 1, False),
     TRANSACTION: (11_000, 1, False),
+    TRANSACTION_WITH_QUOTAS: (11_000, 1, False),
     TRANSACTIONS: (11_000, 10, False),
     **{name: (170, count, False) for name, (_, count) in ROUNDS.items()},
 }
@@ -200,7 +202,7 @@ def tail_turns(workload: str, count: int, *, is_idle: bool) -> None:
 def transaction_turns(workload: str, count: int, *, is_idle: bool) -> None:
     """As `turns`: `count` transactions, so many at once as there are producers, each with a partition of its own."""
     _, producers, _ = WORKLOADS[workload]
-    with _broker(partitions=producers) as (node, connect):
+    with _broker(partitions=producers, has_quotas=workload == TRANSACTION_WITH_QUOTAS) as (node, connect):
         connections = [connect() for _ in range(producers)]
 
         def run(requests: list[bytes], *, is_counted: bool) -> None:
@@ -430,7 +432,7 @@ def main() -> int:
         count = int(options.turns)
         if options.inside in (TAIL, SESSION_TAIL):
             tail_turns(options.inside, count, is_idle=options.idle)
-        elif options.inside in (TRANSACTION, TRANSACTIONS):
+        elif options.inside in (TRANSACTION, TRANSACTION_WITH_QUOTAS, TRANSACTIONS):
             transaction_turns(options.inside, count, is_idle=options.idle)
         elif options.inside in ROUNDS:
             round_turns(options.inside, count, is_idle=options.idle)

@@ -19,16 +19,12 @@ FIRST_FLEXIBLE_VERSION = 9
 _INT32 = struct.Struct(">i")
 
 
-class ChargedRun(ProduceRun):
-    """See the module."""
+class ChargingRun(ProduceRun):
+    """What every kind of such runs has in common. Each kind has a slot for the quota."""
 
-    __slots__ = ("_quota",)
+    __slots__ = ()
 
-    def __init__(
-        self, quota: TemplateQuota, template: ProduceTemplate, correlation_ids: list[int], end: int, started_ns: int
-    ) -> None:
-        super().__init__(template, correlation_ids, end, started_ns)
-        self._quota = quota
+    _quota: TemplateQuota
 
     def run_appended(self, appended: Appended) -> None:
         """As `ProduceRun.run_appended`."""
@@ -41,6 +37,18 @@ class ChargedRun(ProduceRun):
         if throttle_ms:
             answers = with_throttle_time(answers, self._template.version, throttle_ms)
         super()._answered(answers)
+
+
+class ChargedRun(ChargingRun):
+    """One without a transactional id."""
+
+    __slots__ = ("_quota",)
+
+    def __init__(
+        self, quota: TemplateQuota, template: ProduceTemplate, correlation_ids: list[int], end: int, started_ns: int
+    ) -> None:
+        super().__init__(template, correlation_ids, end, started_ns)
+        self._quota = quota
 
 
 def with_throttle_time(answers: Sequence[Buffer], version: int, throttle_ms: int) -> list[bytes]:

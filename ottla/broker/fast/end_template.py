@@ -5,9 +5,10 @@
 
 Only version 5, which producers of `transaction.version` 2 send. The right to the transactional id was asked for when
 the template was learnt, and holds with it. The coordinator is asked each time; what it refuses takes the slow path,
-which says why, and so does an end that needs a new producer id. Not learnt for a client under a quota.
+which says why, and so does an end that needs a new producer id.
 
-The answer has no part that varies in length: a throttle time of 0, the error code, producer id, epoch.
+The answer has no part that varies in length: the throttle time of a client that is over its quota of time, else 0; the
+error code, producer id, epoch.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from ottla.protocol.message import encode
 if TYPE_CHECKING:
     from ottla.broker.context import ApiServices, Context
     from ottla.broker.runtime.metrics import MeterOf
+    from ottla.broker.security.quotas.template_quota import TemplateQuota
     from ottla.protocol.api.end_txn import EndTxnRequest
 
 VERSION: Final = 5
@@ -39,7 +41,9 @@ _NOTHING: Final = -1
 
 
 class EndTemplate:
-    """That of one connection. Frames of `frame_bytes` are looked at, the length field included."""
+    """That of one connection. Frames of `frame_bytes` are looked at, the length field included. `quota`: what they are
+    charged to; None where the client is under none.
+    """
 
     __slots__ = (
         "_coordinator",
@@ -50,9 +54,18 @@ class EndTemplate:
         "frame_bytes",
         "meter",
         "meter_of",
+        "quota",
     )
 
-    def __init__(self, frame: memoryview, request: EndTxnRequest, services: ApiServices, meter_of: MeterOf) -> None:
+    def __init__(
+        self,
+        frame: memoryview,
+        request: EndTxnRequest,
+        services: ApiServices,
+        meter_of: MeterOf,
+        quota: TemplateQuota | None = None,
+    ) -> None:
+        self.quota = quota
         self._coordinator = services.transactions.get()
         self._transactional_id = request.transactional_id
         self._middle = bytes(frame[_FIXED.size - _LENGTH_BYTES : -_TAIL.size])
@@ -119,10 +132,11 @@ class EndInFlight(InFlightRequest):
     def _answer(self, meter: Any, code: int, producer_id: int, epoch: int) -> None:
         if self.is_done:
             return
+        quota = self._template.quota
+        throttle_ms = 0 if quota is None else quota.end(ApiKey.END_TXN)
         meter.note((perf_counter_ns() - self._started_ns) // 1000, 1)
-        self.buffers = [
-            _ANSWER.pack(_ANSWER.size - _LENGTH_BYTES, self._correlation_id, 0, 0, code, producer_id, epoch, 0)
-        ]
+        size_bytes = _ANSWER.size - _LENGTH_BYTES
+        self.buffers = [_ANSWER.pack(size_bytes, self._correlation_id, 0, throttle_ms, code, producer_id, epoch, 0)]
         self.size_bytes = _ANSWER.size
         self.is_done = True
         owner = self.owner

@@ -19,7 +19,6 @@ The connection knows no kind: it gives bytes and gets answers.
 from __future__ import annotations
 
 import struct
-from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from ottla.broker.fast.produce_templates import ProduceTemplates
@@ -159,20 +158,18 @@ class HotPath:
         if request.transactional_id is None:
             if produce is None or produce.is_transactional:
                 self.produce = produce = self._make_produce()
-        elif self.quota is not None or not _is_transactional(request):
+        elif not _is_transactional(request):
             return
         elif produce is None or not produce.is_transactional:
-            from ottla.broker.fast.transactional_templates import TransactionalTemplates
-
-            self.produce = produce = TransactionalTemplates(self._services.config.socket_request_max_bytes)
+            self.produce = produce = self._make_transactional()
         produce.learn(frame, request, version, partition, self._services, meter_of)
 
     def learn_end(self, frame: memoryview, request: EndTxnRequest, context: Context, meter_of: MeterOf) -> None:
         """Remember an EndTxn request that has taken the slow path, if that may be."""
         from ottla.broker.fast.end_template import EndTemplate, is_learnable
 
-        if self.quota is None and is_learnable(frame, request, context):
-            self.end_transaction = EndTemplate(frame, request, context.services, meter_of)
+        if is_learnable(frame, request, context):
+            self.end_transaction = EndTemplate(frame, request, context.services, meter_of, self.quota)
 
     def learn_fetch(
         self, frame: memoryview, request: FetchRequest, context: Context, answer: object, meter_of: MeterOf
@@ -233,6 +230,11 @@ class HotPath:
     def _make_produce(self) -> ProduceTemplates:
         return ProduceTemplates(self._services.config.socket_request_max_bytes)
 
+    def _make_transactional(self) -> ProduceTemplates:
+        from ottla.broker.fast.transactional_templates import TransactionalRun, TransactionalTemplates
+
+        return TransactionalTemplates(self._services.config.socket_request_max_bytes, TransactionalRun)
+
     def _make_slow_path(self) -> SlowPath:
         from ottla.broker.fast.parked_templates import SlowPath
 
@@ -248,8 +250,8 @@ class ChargedHotPath(HotPath):
     """The templates of a client under a quota; all that they answer is charged.
 
     Bytes are charged by the templates, before they answer: what would be over a quota is left to the slow path. Time is
-    charged here. Where that of a Produce is over the quota, which is known when the answer is there, the answer is
-    changed: it says for how long the connection is muted. A Fetch is charged its time, too, before it is answered, for
+    charged here. Where that of a Produce or an EndTxn is over the quota, which is known when the answer is there, the
+    answer says for how long the connection is muted. A Fetch is charged its time, too, before it is answered, for
     it would be answered empty; what follows until its answer is there is charged with the client's next request.
 
     All templates are of one client: one that comes by this connection with another id begins another hot path.
@@ -310,10 +312,14 @@ class ChargedHotPath(HotPath):
         return False
 
     def _make_produce(self) -> ProduceTemplates:
-        from ottla.broker.fast.charged_run import ChargedRun
+        from ottla.broker.fast.charged_produce_templates import ChargedProduceTemplates
 
-        most_bytes = self._services.config.socket_request_max_bytes
-        return ProduceTemplates(most_bytes, self.quota, partial(ChargedRun, self.quota))
+        return ChargedProduceTemplates(self._services.config.socket_request_max_bytes, self.quota)
+
+    def _make_transactional(self) -> ProduceTemplates:
+        from ottla.broker.fast.charged_transactional_templates import ChargedTransactionalTemplates
+
+        return ChargedTransactionalTemplates(self._services.config.socket_request_max_bytes, self.quota)
 
 
 def learn(

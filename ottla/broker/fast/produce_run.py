@@ -15,6 +15,7 @@ from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from ottla.broker.fast.produce_template import ProduceTemplate
+    from ottla.broker.partitions.append_shares import AppendPayer
     from ottla.storage.log.append import Appended, AppendResult
 
 _NONE = ErrorCode.NONE
@@ -54,6 +55,10 @@ class ProduceRun(InFlightRequest):
         self._succeeded += self.added
         self.end = end
         return True
+
+    def charge_append(self, payer: AppendPayer, size_bytes: int) -> None:
+        """Let the client pay for the append of what the last read added."""
+        self._template.partition.charge_append(payer, self.added, size_bytes)
 
     def run_appended(self, appended: Appended) -> None:
         """Encode the answers, and let them leave now or when they may. Called by the turn's flush."""

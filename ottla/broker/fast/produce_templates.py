@@ -15,8 +15,7 @@ of their own (`transactional_templates.py`).
 What a pipelining producer has sent stands frame behind frame in one read. Those of one template are one *run*
 (`produce_run.py`): gathered, answered and counted together, each with an answer of its own.
 
-Where the client is under a quota, frames are answered if their bytes are within it (`_look`), and runs charge their
-time (`charged_run.py`).
+Those of a client under a quota are charged (`charged_produce_templates.py`).
 
 A connection that has been the only one to send for a while, and whose answers need not wait for the disk, is answered
 within the read (`ProduceTemplates.answer`): without a turn and without an entry in the reply queue. The client
@@ -31,7 +30,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ottla.broker.fast.produce_run import ProduceRun
 from ottla.broker.fast.produce_template import ProduceTemplate
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
     from ottla.broker.partitions.partition import Partition
     from ottla.broker.runtime.in_flight_request import InFlightRequest
     from ottla.broker.runtime.metrics import MeterOf
-    from ottla.broker.security.quotas.template_quota import TemplateQuota
     from ottla.protocol.api.produce import ProduceRequest
     from ottla.protocol.types import Buffer
 
@@ -60,7 +58,7 @@ FEW_ANSWERS = 8
 """So many leave as they are, by one `writev`: joining them would touch more than it spares."""
 
 FIRST_FLEXIBLE_VERSION = 9
-_LENGTH_BYTES = 4
+LENGTH_BYTES = 4
 _KEY_START = 12  # of a frame with its length: behind the correlation id
 _FLEXIBLE_TAIL = b"\0\0\0"  # no tagged fields of the partition, the topic, the request
 _INT32 = struct.Struct(">i")
@@ -79,7 +77,6 @@ class ProduceTemplates:
         "_length_at",
         "_make_run",
         "_max_frame_bytes",
-        "_quota",
         "_smallest_bytes",
         "_template",
         "_templates",
@@ -94,12 +91,10 @@ class ProduceTemplates:
     def __init__(
         self,
         max_frame_bytes: int,
-        quota: TemplateQuota | None = None,
-        make_run: Callable[[ProduceTemplate, list[int], int, int], ProduceRun] = ProduceRun,
+        make_run: Callable[[Any, list[int], int, int], ProduceRun] = ProduceRun,
     ) -> None:
         self._templates: dict[bytes, ProduceTemplate] = {}
         self._max_frame_bytes = max_frame_bytes
-        self._quota = quota
         self._make_run = make_run
         self._place_length(_KEY_START)
 
@@ -132,14 +127,16 @@ class ProduceTemplates:
         if frames is None:
             return None
         template, entries, correlation_ids, run_bytes, following = frames
-        if isinstance(newest, ProduceRun) and newest.goes_on(template, correlation_ids, following):
+        if (
+            newest is not None
+            and isinstance(newest, ProduceRun)
+            and newest.goes_on(template, correlation_ids, following)
+        ):
             run = newest
         else:
             make_run = self._make_run  # CPython looks up a slot slowly where it is called at once
             run = make_run(template, correlation_ids, following, perf_counter_ns())
         template.partition.gather_run(entries, run_bytes, run, template.takes)
-        if self._quota is not None and self._quota.is_timed:
-            template.partition.charge_append(self._quota, len(entries), run_bytes)
         return run
 
     def answer(self, view: memoryview, end: int, most: int) -> tuple[Sequence[Buffer], int] | None:
@@ -183,8 +180,8 @@ class ProduceTemplates:
         return answers if len(answers) <= FEW_ANSWERS else [b"".join(answers)], following
 
     def _look(self, view: memoryview, start: int, end: int, most: int) -> Frames | None:
-        """Find the whole frames of one template with which `view[start:end]` begins, and charge their bytes; None where
-        the first must take the slow path, or they are over a quota.
+        """Find the whole frames of one template with which `view[start:end]` begins; None where the first must take the
+        slow path.
         """
         smallest_bytes = self._smallest_bytes
         if not smallest_bytes <= end - start <= self._max_frame_bytes:
@@ -201,18 +198,17 @@ class ProduceTemplates:
             return None
         first, last = self._first, self._last
         is_flexible = kind >= FIRST_FLEXIBLE_VERSION
-        if end - start == _LENGTH_BYTES + frame_bytes and self._quota is None:
+        if end - start == LENGTH_BYTES + frame_bytes:
             # A client that waits for each answer sends one by one: what follows does the same for any number.
             if is_flexible and _UINT32.unpack_from(view, end - 4)[0] & 0xFFFFFF:
                 return None
             return template, [view[start + first : start + last]], [correlation_id], last - first, end
         unpack_next = self._unpack_next
         last_start = end - smallest_bytes
-        begins_at = start
         entries: list[memoryview] = []
         correlation_ids: list[int] = []
         run_bytes = 0
-        whole_bytes, records_bytes = _LENGTH_BYTES + frame_bytes, last - first
+        whole_bytes, records_bytes = LENGTH_BYTES + frame_bytes, last - first
         while most:
             following = start + whole_bytes
             if following > end:
@@ -236,9 +232,7 @@ class ProduceTemplates:
                 if not self._measure(template, frame_bytes, word):
                     break
                 first, last = self._first, self._last
-                whole_bytes, records_bytes = _LENGTH_BYTES + frame_bytes, last - first
-        if self._quota is not None and not self._quota.may_produce(start - begins_at - _LENGTH_BYTES * len(entries)):
-            return None
+                whole_bytes, records_bytes = LENGTH_BYTES + frame_bytes, last - first
         return (template, entries, correlation_ids, run_bytes, start) if entries else None
 
     def _measure(self, template: ProduceTemplate, frame_bytes: int, word: int) -> bool:
@@ -252,7 +246,7 @@ class ProduceTemplates:
             width, length, tail_bytes = 4, word, 0
         first = self._length_at + width
         last = first + length
-        if frame_bytes < self._smallest_bytes or last + tail_bytes != _LENGTH_BYTES + frame_bytes:
+        if frame_bytes < self._smallest_bytes or last + tail_bytes != LENGTH_BYTES + frame_bytes:
             return False
         self._frame_bytes, self._word, self._first, self._last = frame_bytes, word, first, last
         return True
@@ -278,11 +272,11 @@ class ProduceTemplates:
             tail = b""
         records_at = len(frame) - len(tail) - length
         length_at = records_at - len(field)
-        key_start = _KEY_START - _LENGTH_BYTES
+        key_start = _KEY_START - LENGTH_BYTES
         if length_at <= key_start or frame[length_at:records_at] != field or frame[records_at + length :] != tail:
             return
-        if length_at + _LENGTH_BYTES != self._length_at or len(self._templates) >= MAX_TEMPLATES:
-            self._place_length(length_at + _LENGTH_BYTES)
+        if length_at + LENGTH_BYTES != self._length_at or len(self._templates) >= MAX_TEMPLATES:
+            self._place_length(length_at + LENGTH_BYTES)
         self._templates[bytes(frame[key_start:length_at])] = self.template_class(
             request, version, partition, services, meter_of
         )

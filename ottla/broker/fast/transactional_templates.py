@@ -7,7 +7,8 @@ for when the template was learnt; the transaction coordinator is asked each time
     frames of one template -> producer and epoch, of the batches' headers -> coordinator -> gathered
 
 The slow path takes what the coordinator refuses, batches that are not part of a transaction, and those of several
-producers. All of it belongs to a turn: nothing is answered within the read. Not learnt for a client under a quota.
+producers. All of it belongs to a turn: nothing is answered within the read. A client under a quota is charged as one
+without a transactional id is (`charged_transactional_templates.py`); what the slow path takes is charged there.
 """
 
 from __future__ import annotations
@@ -94,7 +95,10 @@ class TransactionalTemplates(ProduceTemplates):
         if isinstance(newest, TransactionalRun) and newest.goes_on(template, correlation_ids, following):
             run = newest
         else:
-            run = TransactionalRun(template, correlation_ids, following, perf_counter_ns())
+            make_run = self._make_run  # CPython looks up a slot slowly where it is called at once
+            made = make_run(template, correlation_ids, following, perf_counter_ns())
+            assert isinstance(made, TransactionalRun)
+            run = made
         template.partition.gather_run(entries, run_bytes, run, template.takes)
         run.rest_on(admission)
         return run

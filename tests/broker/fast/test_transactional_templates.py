@@ -2,8 +2,8 @@
 
 Two brokers go through the same history, one of them without learning: transactions of producers of both kinds (Produce
 12 adds its partitions; older ones add them at the coordinator first), beside zombies, repeated ends, wrong epochs and
-sequences, batches that are not part of the transaction, timeouts, topics that go. Answers are compared byte by byte,
-and so are the logs of the topic and of the coordinator.
+sequences, batches that are not part of the transaction, timeouts, topics that go, quotas that nobody reaches. Answers
+are compared byte by byte, and so are the logs of the topic and of the coordinator.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kit.transport import feed
 
 from ottla.broker.catalog.catalog import NewTopic, TopicResult
 from ottla.broker.fast.end_template import EndInFlight, EndTemplate
-from ottla.broker.fast.hot_path import HotPath
+from ottla.broker.fast.hot_path import ChargedHotPath, HotPath
 from ottla.broker.fast.transactional_templates import (
     TransactionalRun,
     TransactionalTemplate,
@@ -36,10 +36,14 @@ from ottla.broker.fast.transactional_templates import (
 from ottla.broker.node import Node
 from ottla.broker.peer import Peer
 from ottla.broker.principal import Principal
+from ottla.broker.requests.dispatch import RequestDispatcher
 from ottla.broker.runtime.validity import Validity
+from ottla.broker.security.quotas.limits import PRODUCE, REQUEST, Limit
+from ottla.broker.security.quotas.rate import Rate
 from ottla.broker.transactions.admission import Admission
 from ottla.broker.transactions.coordinator import TransactionCoordinator
 from ottla.protocol.acls import AclOperation, ResourceType
+from ottla.protocol.api import ApiKey
 from ottla.protocol.api.add_partitions_to_txn import AddPartitionsToTxnRequest
 from ottla.protocol.api.create_acls import CreateAclsRequest
 from ottla.protocol.api.delete_acls import DeleteAclsRequest
@@ -54,6 +58,7 @@ TOPIC = "orders"
 PARTITIONS = 2
 TIMEOUT_MS = 60_000
 STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+PLENTY = {"producer_byte_rate": 1e15, "request_percentage": 1e15}
 MOST_SEQUENCES = 60
 """A planted fault is met in so many sequences of steps, or the comparison has a hole."""
 
@@ -157,6 +162,7 @@ class History:
         acks_all = self.random.choice(("sync", "page-cache"))
         self.node, self.files, self.clock = start_node(ottla_acks_all=acks_all)
         make_topic(self.node, TOPIC, PARTITIONS)
+        self.has_quotas = False
         self.producers = [
             Producer(self.node, "new", self.random.choice((12, 13)), 5),
             Producer(self.node, "old", self.random.choice((9, 11)), self.random.choice((2, 4))),
@@ -252,6 +258,10 @@ class History:
     def do_wait(self, producer: Producer) -> None:
         pass_time(self.node, self.clock, self.random.choice((1, 1_000, 2 * TIMEOUT_MS)), step_ms=5_000)
 
+    def do_quotas_come_or_go(self, producer: Producer) -> None:
+        self.has_quotas = not self.has_quotas
+        self.node.services.quotas.load({(("client-id", "test"),): PLENTY} if self.has_quotas else {})
+
     def do_create_topic_again(self, producer: Producer) -> None:
         results: list[TopicResult] = []
         self.node.services.catalog.delete_topics([TOPIC], results.extend)
@@ -275,7 +285,7 @@ class History:
 
 STEPS = [name.removeprefix("do_") for name in dir(History) if name.startswith("do_")]
 OFTEN = [*("transaction", "transaction", "produce", "end", "all_in_one_read")]
-KINDS = (TransactionalTemplates, EndTemplate)
+KINDS = (TransactionalTemplates, EndTemplate, ChargedHotPath)
 
 
 def answers_of(seed: int, steps: list[str], *, by_templates: bool, hits: Counter[str] | None = None) -> list[object]:
@@ -551,16 +561,6 @@ def test_a_batch_outside_of_a_transaction_teaches_nothing() -> None:
     assert producer.client.connection.peer.hot_path is None
 
 
-def test_nothing_is_learnt_of_a_client_under_a_quota() -> None:
-    node, _, _ = start_node()
-    make_topic(node, TOPIC)
-    node.services.quotas.load({(("client-id", "test"),): {"request_percentage": 1e12}})
-    producer = learnt(node)
-    assert producer.client.connection.peer.hot_path is None
-    assert produce(producer) == ErrorCode.NONE
-    assert producer.end().error_code == ErrorCode.NONE
-
-
 def test_an_end_with_tagged_fields_teaches_nothing() -> None:
     node, _, _ = start_node()
     make_topic(node, TOPIC)
@@ -585,3 +585,140 @@ def test_one_connection_with_and_without_transactions_is_answered_in_order() -> 
         assert produce(producer) == ErrorCode.NONE
         assert producer.end().error_code == ErrorCode.NONE
     assert hot_path_of(producer).end_transaction is not None
+
+
+# -- clients under a quota ----------------------------------------------------------------------------------
+
+
+class Meter:
+    """The account of the client in a node with quotas, and the clock that its requests are measured by: it stands still
+    but for `look_ns`, by which each look at it is later.
+    """
+
+    def __init__(self, **rates: float) -> None:
+        self.node, _, _ = start_node(ottla_acks_all="page-cache")
+        make_topic(self.node, TOPIC)
+        self.node.services.quotas.load({(("client-id", "test"),): rates})
+        assert self.node.services.quotas.clients is not None
+        self.quotas = self.node.services.quotas.clients
+        self.quotas.now_ns = self._now_ns
+        self.at_ns = self.look_ns = 0
+
+    def _now_ns(self) -> int:
+        self.at_ns += self.look_ns
+        return self.at_ns
+
+    def taken(self, kind: str) -> float:
+        """Bytes, or percent of a second."""
+        account = self.quotas.account(kind, Limit(1e15, "", "test"))
+        assert isinstance(account.meter, Rate)
+        rate, window_ms = account.meter.measure(self.quotas.now_ms())
+        return rate * window_ms / 1000
+
+
+@contextmanager
+def path(*, is_fast: bool) -> Iterator[None]:
+    """Requests are learnt and then answered from templates, or never learnt."""
+    if is_fast:
+        yield
+    else:
+        with patch("ottla.broker.requests.dispatch.learn", lambda *_: None):
+            yield
+
+
+@contextmanager
+def only_templates(*, is_fast: bool) -> Iterator[None]:
+    def refuse(*_: object) -> Any:
+        raise AssertionError("a request took the slow path")
+
+    with patch.object(RequestDispatcher, "start", refuse) if is_fast else ExitStack():
+        yield
+
+
+both_paths = pytest.mark.parametrize("is_fast", [True, False], ids=["templates", "slow path"])
+
+
+@both_paths
+def test_the_bytes_of_a_transaction_are_charged(is_fast: bool) -> None:
+    meter = Meter(**PLENTY)
+    with path(is_fast=is_fast):
+        producer = learnt(meter.node)
+        with only_templates(is_fast=is_fast):
+            before = meter.taken(PRODUCE)
+            size_bytes = len(producer.client.frame(producer.produce_request(0, producer.records(0, 1)), 12))
+            assert produce(producer) == ErrorCode.NONE
+            assert producer.end().error_code == ErrorCode.NONE
+            assert meter.taken(PRODUCE) - before == pytest.approx(size_bytes - 4)
+
+
+@both_paths
+def test_batches_that_the_coordinator_refuses_are_charged_once(is_fast: bool) -> None:
+    meter = Meter(**PLENTY)
+    with path(is_fast=is_fast):
+        producer = learnt(meter.node)
+        before = meter.taken(PRODUCE)
+        records = producer.records(0, 1, producer_epoch=producer.epoch + 5)
+        request = producer.produce_request(0, records)
+        answer = producer.ask(request, 12)
+        assert answer.responses[0].partition_responses[0].error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+        assert meter.taken(PRODUCE) - before == pytest.approx(len(producer.client.frame(request, 12)) - 4)
+
+
+@both_paths
+def test_bytes_of_a_transaction_that_are_over_the_quota_mute_the_connection(is_fast: bool) -> None:
+    meter = Meter(producer_byte_rate=300)
+    with path(is_fast=is_fast):
+        producer = learnt(meter.node)
+        (answer,) = producer.produce([(0, producer.records(0, 1, value=b"x" * 10_000), 1)])
+    assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+    assert answer.throttle_time_ms > 0
+    assert producer.client.transport.is_paused
+
+
+@both_paths
+def test_a_batch_whose_time_is_over_the_quota_is_answered_and_the_connection_muted(is_fast: bool) -> None:
+    meter = Meter(request_percentage=1)
+    with path(is_fast=is_fast):
+        producer = learnt(meter.node)
+        with only_templates(is_fast=is_fast):
+            meter.look_ns = 200_000_000  # one percent of ten seconds is 100 ms
+            (answer,) = producer.produce([(0, producer.records(0, 1), 1)])
+    assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+    assert 0 < answer.throttle_time_ms <= 1_000, "Kafka lets nobody wait for longer than a sample"
+    assert producer.client.transport.is_paused
+
+
+@both_paths
+def test_an_end_whose_time_is_over_the_quota_is_answered_and_the_connection_muted(is_fast: bool) -> None:
+    meter = Meter(request_percentage=1)
+    with path(is_fast=is_fast), patch.object(meter.quotas, "note_throttle") as noted:
+        producer = learnt(meter.node)
+        with only_templates(is_fast=is_fast):
+            assert produce(producer) == ErrorCode.NONE
+            meter.look_ns = 200_000_000
+            answer = producer.end()
+    assert answer.error_code == ErrorCode.NONE
+    assert 0 < answer.throttle_time_ms <= 1_000
+    assert producer.client.transport.is_paused
+    noted.assert_called_once_with(
+        producer.client.connection.peer, "test", ApiKey.END_TXN, REQUEST, answer.throttle_time_ms
+    )
+
+
+@both_paths
+def test_the_append_of_a_transactions_batch_is_charged(is_fast: bool) -> None:
+    meter = Meter(**PLENTY)
+    with path(is_fast=is_fast):
+        producer = learnt(meter.node)
+        log: Any = partition_of(meter.node, TOPIC).log
+        append = log.append_batches
+
+        def slowly(*arguments: Any) -> Any:
+            meter.at_ns += 1_000_000_000
+            return append(*arguments)
+
+        before = meter.taken(REQUEST)
+        log.append_batches = slowly
+        with only_templates(is_fast=is_fast):
+            assert produce(producer) == ErrorCode.NONE
+        assert meter.taken(REQUEST) - before == pytest.approx(100)

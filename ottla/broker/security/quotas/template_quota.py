@@ -116,9 +116,9 @@ class TemplateQuota:
             self._owed_ns += self.held_ns() - self._began_ns
             self._began_ns = None
 
-    def end(self) -> int:
-        """Produce requests are answered: charge the time, and mute the connection for what is returned, in ms, where
-        that is over the quota. The answers have to say so.
+    def end(self, api_key: int = PRODUCE_KEY) -> int:
+        """Requests of this API are answered: charge the time, and mute the connection for what is returned, in ms,
+        where that is over the quota. The answers have to say so.
         """
         rate, account = self._request_rate, self._request_account
         if rate is None or account is None:
@@ -131,7 +131,7 @@ class TemplateQuota:
             return 0
         wait_ms = min(rate.wait_ms(account.bound, self._now_ms), self.quotas.most_request_throttle_ms, MOST_THROTTLE_MS)
         if wait_ms > 0:
-            self.quotas.note_throttle(self.peer, self.client_id, PRODUCE_KEY, REQUEST, wait_ms)
+            self.quotas.note_throttle(self.peer, self.client_id, api_key, REQUEST, wait_ms)
             self.peer.throttle(wait_ms)
         return wait_ms
 
