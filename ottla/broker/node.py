@@ -25,6 +25,7 @@ from ottla.broker.requests.gate import Gate, advertised_apis
 from ottla.broker.runtime.answer_memory import AnswerMemory
 from ottla.broker.runtime.descriptors import descriptor_limit, shares_of
 from ottla.broker.runtime.disk import QueuedSyncer
+from ottla.broker.runtime.listening_time import ListeningTime
 from ottla.broker.runtime.memory_reserve import MemoryReserve
 from ottla.broker.runtime.metrics import Metrics
 from ottla.broker.runtime.on_demand import OnDemand
@@ -123,6 +124,7 @@ class Node:
             clock_trust=clock_trust,
             files=files,
             timers=timers,
+            listening=ListeningTime(clock.monotonic_ms),
             turn=turn,
             syncer=syncer,
             workers=workers,

@@ -124,8 +124,8 @@ class Server:
                 node.tls.on_start()
             except ConfigError as error:
                 raise StartError(f"set while the broker ran: {error}") from error
+            node.services.listening.hold()
             node.begin()
-            self._watch = LoopWatch(node.services.metrics.loop_lag, loop.call_later)
         except BaseException:
             for _, bound in sockets:
                 bound.close()
@@ -155,6 +155,8 @@ class Server:
         log_start_summary(self.config, node.services, (time.perf_counter_ns() - started_ns) // 1_000_000)
         for listener, bound in sockets:
             await self._accept(loop, listener, bound)
+        node.services.listening.listen()
+        self._watch = LoopWatch(node.services.metrics.loop_lag, node.services.listening.now_ms, loop.call_later)
         self._is_accepting = True
 
     async def _open(self, loop: asyncio.AbstractEventLoop, node: Node) -> None:
@@ -202,6 +204,7 @@ class Server:
         self._servers.clear()
         connections, node = self.connections, self._node
         if connections is not None and node is not None:
+            node.services.listening.hold()
             connections.drain()
             node.services.turn.end()
             await self._wait_for_end(connections, force)

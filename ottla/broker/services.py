@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ottla.broker.catalog.producer_ids import ProducerIds
     from ottla.broker.runtime.answer_memory import AnswerMemory
     from ottla.broker.runtime.disk import GroupSyncer
+    from ottla.broker.runtime.listening_time import ListeningTime
     from ottla.broker.runtime.memory_reserve import MemoryReserve
     from ottla.broker.runtime.metrics import Metrics
     from ottla.broker.runtime.timers import Timers
@@ -40,6 +41,7 @@ class Services(Plain, eq=False, frozen=True):
         clock_trust: whether the wall clock may be believed, and by which time records are deleted.
         files: the door to the operating system's files.
         timers: deadlines by the clock.
+        listening: the time that counts against clients which have to show life.
         turn: the loop's turn: what it appends and whom it wakes at its end.
         syncer: the disk: group syncs, of which it reports the end on the broker's thread.
         workers: threads for what may block.
@@ -61,6 +63,7 @@ class Services(Plain, eq=False, frozen=True):
     clock_trust: ClockTrust
     files: Files
     timers: Timers
+    listening: ListeningTime
     turn: Turn
     syncer: GroupSyncer
     workers: Workers

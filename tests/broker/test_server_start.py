@@ -12,13 +12,17 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from kit.clock import ManualClock
 from kit.exchange import batch
 from kit.old_directories import tree
 
+from ottla.broker import server as server_module
 from ottla.broker.catalog.catalog import Catalog, NewTopic, TopicResult
 from ottla.broker.net.listening import StartError
 from ottla.broker.node import Node
+from ottla.broker.runtime.listening_time import MOST_MS
 from ottla.broker.server import Server
+from ottla.broker.services import Services
 from ottla.config.broker import BrokerConfig
 from ottla.storage.directories.load_progress import LoadInterrupted
 from ottla.storage.errors import StorageError
@@ -129,6 +133,35 @@ async def test_a_start_after_a_clean_stop_is_not_ended_halfway(tmp_path: Path) -
         go_on.set()
         await starting
     assert server.node.services.log_manager.was_clean
+    await server.stop()
+
+
+async def test_the_time_before_clients_are_heard_and_after_counts_against_no_member(tmp_path: Path) -> None:
+    clock = ManualClock()
+    server = Server(config(tmp_path), clock=clock)
+    counted_ms: list[float] = []
+
+    def summary(_: object, services: Services, started_ms: int) -> None:
+        counted_ms.append(services.listening.now_ms())
+        clock.advance(60_000)
+
+    with mock.patch.object(server_module, "log_start_summary", summary):
+        await server.start()
+    listening = server.node.services.listening
+    counted_ms.append(listening.now_ms())
+    assert counted_ms[1] == counted_ms[0]
+    await server.stop()
+    clock.advance(60_000)
+    assert listening.now_ms() == counted_ms[1]
+
+
+async def test_a_loop_that_is_stopped_counts_for_a_second(tmp_path: Path) -> None:
+    clock = ManualClock()
+    server = Server(config(tmp_path), clock=clock)
+    await server.start()
+    before_ms = server.node.services.listening.now_ms()
+    clock.advance(60_000)
+    assert server.node.services.listening.now_ms() == before_ms + MOST_MS
     await server.stop()
 
 

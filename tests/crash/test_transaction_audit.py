@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from kit.audit import transaction_audit
+from kit.audit.mover import TICK_S, Watch
 from kit.audit.movers import MoverProcess
 from kit.audit.moving import INPUT, OUTPUT, PARTITIONS, Moved, input_value, number_at, transformed
 from kit.audit.output_reader import OutputReader
@@ -134,3 +135,12 @@ def test_a_mover_that_ends_by_itself_is_counted_and_started_again(tmp_path: Path
         time.sleep(0.02)
     mover.kill()
     assert mover.ends == {"ValueError": 2}, [path.read_text() for path in tmp_path.iterdir()]
+
+
+def test_a_mover_that_does_nothing_hangs_unless_there_is_no_broker() -> None:
+    ticks = 240
+    is_there = False
+    watch = Watch(ticks * TICK_S, lambda: is_there)
+    assert not any(watch.tick() for _ in range(10 * ticks))
+    is_there = True
+    assert any(watch.tick() for _ in range(ticks))

@@ -29,7 +29,9 @@ Reply: TypeAlias = "tuple[Waiter, Response | KafkaError]"
 
 
 class Now(NamedTuple):
-    """The moment of a step: `monotonic_ms` for sessions and timeouts, `wall_ms` for what is stored."""
+    """The moment of a step: `monotonic_ms` for sessions and timeouts, of the time in which the broker listens;
+    `wall_ms` for what is stored.
+    """
 
     monotonic_ms: float
     wall_ms: int

@@ -60,7 +60,7 @@ class CoordinatorShard(ABC):
         self.partition = context.partition
         self.codec = context.codec
         self.is_dead = False
-        self.timer = CoordinatorTimer(services.timers, services.clock, self.on_due)
+        self.timer = CoordinatorTimer(services.timers, services.listening, self.on_due)
         self.log = ShardLog(
             context.partition, context.codec, services.turn, services.clock, context.write_timeout_ms, self.die
         )
@@ -143,7 +143,7 @@ class CoordinatorShard(ABC):
         """The moment of a step that begins now."""
         # Not the wall clock: what a wrong one has stamped would expire at once when it is right again, or never.
         services = self._context.services
-        return Now(services.clock.monotonic_ms(), services.clock_trust.estimate_ms())
+        return Now(services.listening.now_ms(), services.clock_trust.estimate_ms())
 
     def die(self, error: BaseException) -> None:
         """Give everything up: what waits gets NOT_COORDINATOR. Nothing of the log changes."""

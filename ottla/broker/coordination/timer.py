@@ -1,5 +1,8 @@
 """The deadlines of a shard's keys: at most one for each, and one timer of the broker for all of them.
 
+They are in the time in which the broker listens (`runtime/listening_time.py`): where that stands still a timer comes
+early, finds nothing due, and is planned again.
+
 Source: Kafka's `CoordinatorTimer`. What `on_due` raises is a bug, and goes on to the loop. The other keys that are due
 have their turn after that.
 """
@@ -12,28 +15,30 @@ from typing import TYPE_CHECKING
 from ottla.broker.coordination.deadlines import Deadlines
 
 if TYPE_CHECKING:
+    from ottla.broker.runtime.listening_time import ListeningTime
     from ottla.broker.runtime.timers import Timer, Timers
-    from ottla.storage.files.clock import Clock
 
 
 class CoordinatorTimer:
     """`on_due(key)` is called once when a key is due; it may plan the key again."""
 
-    def __init__(self, timers: Timers, clock: Clock, on_due: Callable[[str], None]) -> None:
+    def __init__(self, timers: Timers, time: ListeningTime, on_due: Callable[[str], None]) -> None:
         self._timers = timers
-        self._clock = clock
+        self._time = time
         self._on_due = on_due
         self._deadlines: Deadlines[str] = Deadlines()
         self._timer: Timer | None = None
+        self._planned_ms = 0.0
+        """The deadline that `_timer` is for."""
         self._is_closed = False
 
     def plan(self, key: str, deadline_ms: float | None) -> None:
-        """Let `key` be due at `deadline_ms` (monotonic) and at no other time; never where that is None."""
+        """Let `key` be due at `deadline_ms` and at no other time; never where that is None."""
         if deadline_ms is None:
             self._deadlines.cancel(key)
         else:
             self._deadlines.set(key, deadline_ms)
-            if self._timer is None or deadline_ms < self._timer.deadline_ms:
+            if self._timer is None or deadline_ms < self._planned_ms:
                 self._start()
 
     def close(self) -> None:
@@ -45,7 +50,7 @@ class CoordinatorTimer:
 
     def _run(self) -> None:
         self._timer = None
-        now_ms = self._clock.monotonic_ms()
+        now_ms = self._time.now_ms()
         rest = iter(self._deadlines.take_due(now_ms))
         try:
             for key in rest:
@@ -58,9 +63,10 @@ class CoordinatorTimer:
     def _start(self) -> None:
         next_ms = self._deadlines.next_ms
         if self._timer is not None:
-            if next_ms is not None and self._timer.deadline_ms <= next_ms:
+            if next_ms is not None and self._planned_ms <= next_ms:
                 return
             self._timer.cancel()
             self._timer = None
         if next_ms is not None and not self._is_closed:
-            self._timer = self._timers.at(next_ms, self._run)
+            self._planned_ms = next_ms
+            self._timer = self._timers.at(self._time.clock_ms(next_ms), self._run)

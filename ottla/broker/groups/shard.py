@@ -85,10 +85,15 @@ class GroupShard(OffsetShard):
         self._finish(group, group.sync(request, version, caller, waiter, now), now)
 
     def heartbeat(self, request: HeartbeatRequest, version: int, caller: Caller, waiter: Waiter) -> None:
-        """Heartbeat."""
+        """Heartbeat. Answered at once, and not after the commits of its group as by Kafka: nothing that it says is
+        stored, and clients whose heartbeats wait for a slow disk give up their membership, and what is not committed.
+        """
         now = self.now()
         group = self._table.for_member(request.group_id)
-        self._finish(group, group.heartbeat(request, version, caller, waiter, now), now)
+        effects = group.heartbeat(request, version, caller, waiter, now)
+        replies, effects.replies = effects.replies, []
+        self._finish(group, effects, now)
+        release(replies)(None)
 
     def leave(self, request: LeaveGroupRequest, version: int, caller: Caller, waiter: Waiter) -> None:
         """LeaveGroup."""

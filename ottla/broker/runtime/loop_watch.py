@@ -4,6 +4,8 @@ A timer asks every `INTERVAL_S`, and how much later than that it ran is a sample
 than the interval is therefore seen, what is shorter is met by chance: the histogram is what a client that sends a
 request at a random moment finds. The interpreter's lock and the operating system's scheduler are in it as well: clients
 wait for them too.
+
+It also looks at the time in which the broker listens (`listening_time.py`) so often that no stop of the loop is missed.
 """
 
 from __future__ import annotations
@@ -26,16 +28,18 @@ class Handle(Protocol):
 
 
 class LoopWatch:
-    """Samples into `lag` until `stop`. `call_later` is the loop's."""
+    """Samples into `lag` until `stop`, and calls `look` each time. `call_later` is the loop's."""
 
     def __init__(
         self,
         lag: Histogram,
+        look: Callable[[], object],
         call_later: Callable[[float, Callable[[], None]], Handle],
         *,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._lag = lag
+        self._look_at_time = look
         self._call_later = call_later
         self._now_s = now_s
         self._due_s = 0.0
@@ -52,4 +56,5 @@ class LoopWatch:
 
     def _look(self) -> None:
         self._lag.observe(max(0, int((self._now_s() - self._due_s) * 1e6)))
+        self._look_at_time()
         self._plan()

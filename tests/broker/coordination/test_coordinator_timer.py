@@ -6,6 +6,7 @@ import pytest
 from kit.clock import ManualClock
 
 from ottla.broker.coordination.timer import CoordinatorTimer
+from ottla.broker.runtime.listening_time import MOST_MS, ListeningTime
 from ottla.broker.runtime.timers import Timers
 
 
@@ -14,7 +15,8 @@ class Table:
 
     def __init__(self) -> None:
         self.clock, self.timers = ManualClock(monotonic_ms=0), Timers()
-        self.timer = CoordinatorTimer(self.timers, self.clock, self._on_due)
+        self.time = ListeningTime(self.clock.monotonic_ms)
+        self.timer = CoordinatorTimer(self.timers, self.time, self._on_due)
         self.ran: list[str] = []
 
     def run(self, ms: int) -> None:
@@ -58,3 +60,36 @@ def test_nothing_is_due_after_the_end() -> None:
     table.timer.close()
     table.run(20)
     assert table.ran == []
+
+
+def test_a_key_is_due_once_the_broker_has_listened_for_so_long() -> None:
+    table = Table()
+    table.time.listen()
+    table.timer.plan("g", 2 * MOST_MS)
+    table.run(60_000)
+    table.run(int(MOST_MS) - 1)
+    assert table.ran == []
+    table.run(1)
+    assert table.ran == ["g"]
+
+
+def test_while_no_client_is_heard_nothing_is_due_and_no_timer_runs_again_and_again() -> None:
+    table = Table()
+    table.time.hold()
+    table.timer.plan("g", 10)
+    table.run(60_000)
+    assert table.timers.next_deadline_ms() == table.clock.monotonic_ms() + 10
+    table.time.listen()
+    table.run(10)
+    assert table.ran == ["g"]
+
+
+def test_an_earlier_deadline_comes_first_after_time_that_did_not_count() -> None:
+    table = Table()
+    table.time.hold()
+    table.run(60_000)
+    table.time.listen()
+    table.timer.plan("late", 500)
+    table.timer.plan("early", 100)
+    table.run(100)
+    assert table.ran == ["early"]

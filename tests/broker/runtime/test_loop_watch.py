@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from ottla.broker.runtime.loop_watch import INTERVAL_S, LoopWatch
 from ottla.broker.runtime.metrics import Histogram
 
@@ -31,7 +33,7 @@ class Loop:
 
 def test_each_look_is_a_sample_of_how_late_it_came_and_plans_the_next() -> None:
     loop, lag = Loop(), Histogram()
-    LoopWatch(lag, loop.call_later, now_s=lambda: loop.now_s)
+    LoopWatch(lag, lambda: None, loop.call_later, now_s=lambda: loop.now_s)
     for late_s in (0.0, 0.25, 0.001):
         loop.run_late(late_s)
     assert lag.count == 3
@@ -39,7 +41,15 @@ def test_each_look_is_a_sample_of_how_late_it_came_and_plans_the_next() -> None:
     assert loop.planned[0][0] == loop.now_s + INTERVAL_S
 
 
+def test_each_look_is_one_at_the_time_in_which_the_broker_listens() -> None:
+    loop, looks = Loop(), []
+    LoopWatch(Histogram(), lambda: looks.append(loop.now_s), loop.call_later, now_s=lambda: loop.now_s)
+    for late_s in (0.0, 5.0):
+        loop.run_late(late_s)
+    assert looks == [pytest.approx(100.0 + INTERVAL_S), pytest.approx(105.0 + 2 * INTERVAL_S)]
+
+
 def test_a_stopped_watch_asks_no_more() -> None:
     loop = Loop()
-    LoopWatch(Histogram(), loop.call_later, now_s=lambda: loop.now_s).stop()
+    LoopWatch(Histogram(), lambda: None, loop.call_later, now_s=lambda: loop.now_s).stop()
     assert loop.cancelled == 1

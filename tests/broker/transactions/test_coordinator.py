@@ -170,6 +170,17 @@ def test_a_transaction_ends_by_its_timeout(life: TransactionLife, version: int) 
     assert refused(producer.end) is expected
 
 
+def test_a_producer_whose_end_waits_in_the_socket_of_a_broker_that_was_stopped_commits(life: TransactionLife) -> None:
+    """After a stop of the loop, timers that are due run before the sockets are read."""
+    life.node.services.listening.listen()
+    producer = producer_of(life)
+    producer.produce(b"in time")
+    life.clock.advance(10 * TIMEOUT_MS)
+    life.node.run_due()
+    producer.end()
+    assert life.committed() == [b"in time"]
+
+
 def test_a_producer_of_version_2_aborts_after_the_timeout_and_goes_on(life: TransactionLife) -> None:
     producer = producer_of(life)
     producer.produce(b"late")

@@ -16,10 +16,11 @@ from __future__ import annotations
 import faulthandler
 import os
 import random
+import socket
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -36,29 +37,52 @@ MOST_OF_A_PAUSE_S = 0.05
 HUNG_S = {"kafka-python": 20.0}
 OTHERS_HUNG_S = 60.0
 TICK_S = 0.25
+PATIENT_TICKS = 40
+"""So long the broker is not asked whether it is there."""
 
 
 class Watch:
     """Ends the process when it has done nothing for long. Time in which it did not run does not count: it was paused,
-    or the machine had other things to do.
+    or the machine had other things to do. Nor does time without a broker: a start may take half a minute where the
+    machine has much to do, and is often killed.
     """
 
-    def __init__(self, hung_s: float) -> None:
+    def __init__(self, hung_s: float, is_there: Callable[[], bool]) -> None:
+        """`is_there`: whether the broker takes connections."""
         self._most = round(hung_s / TICK_S)
+        self._is_there = is_there
         self._ticks = 0
+
+    def start(self) -> None:
+        """Watch, in a thread."""
         threading.Thread(target=self._run, daemon=True).start()
 
     def works(self) -> None:
         """It has done something."""
         self._ticks = 0
 
-    def _run(self) -> None:
-        while self._ticks < self._most:
-            time.sleep(TICK_S)  # of a real process under real clients: what is counted is time in which it runs
+    def tick(self) -> bool:
+        """A moment has passed, in which the process ran; whether it hangs."""
+        if self._ticks < PATIENT_TICKS or self._is_there():
             self._ticks += 1
+        return self._ticks >= self._most
+
+    def _run(self) -> None:
+        while not self.tick():
+            time.sleep(TICK_S)  # of a real process under real clients: what is counted is time in which it runs
         sys.stderr.write(f"{HUNG_LINE} {self._ticks * TICK_S:.0f} s\n")
         faulthandler.dump_traceback()
         os._exit(1)
+
+
+def takes_connections(bootstrap: str) -> bool:
+    """Whether there is a broker."""
+    host, _, port = bootstrap.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), TICK_S).close()
+    except OSError:
+        return False
+    return True
 
 
 def run(mover: Mover, name: str, life: int, chance: random.Random, watch: Watch) -> None:
@@ -96,7 +120,8 @@ def move(mover: Mover, key: bytes, records: Sequence[Taken], *, is_commit: bool,
 def main() -> None:
     """Run until killed."""
     library, bootstrap, name, life = sys.argv[1:]
-    watch = Watch(HUNG_S.get(library, OTHERS_HUNG_S))
+    watch = Watch(HUNG_S.get(library, OTHERS_HUNG_S), lambda: takes_connections(bootstrap))
+    watch.start()
     chance = random.Random(f"{name} {life}")
     is_kip_848, is_static = "kip-848" in library, "static" in library
     mover: Mover
