@@ -262,8 +262,7 @@ class ShardLog:
             self._partition.gather(AppendEntry(memoryview(batch), PRODUCE_VERSION, is_transactional), write, index)
 
     def _begin(self, keys: list[str], batch_count: int) -> Write:
-        deadline_ms = self._clock.monotonic_ms() + self._timeout_ms
-        write = Write(self, self._partition, keys, batch_count, deadline_ms)
+        write = Write(self, self._partition, keys, batch_count, self.deadline_ms())
         self._writes[write] = None
         for key in keys:
             self._newest[key] = write
@@ -372,6 +371,10 @@ class ShardLog:
     def write_failed(self, error: BaseException) -> None:
         """The log did not take what the state rests on (`WriteOwner`)."""
         self._on_failure(error)
+
+    def deadline_ms(self) -> float:
+        """Until when a reply waits that begins to wait now (`WriteOwner`)."""
+        return self._clock.monotonic_ms() + self._timeout_ms
 
 
 class _Deferred:

@@ -40,6 +40,9 @@ class WriteOwner(Protocol):
     def write_failed(self, error: BaseException) -> None:
         """The disk, or the log, did not take records that the state rests on already."""
 
+    def deadline_ms(self) -> float:
+        """Until when a reply waits that begins to wait now (monotonic)."""
+
 
 class Write:
     """The batches of one step, or one batch of several. Made before they are gathered; `appended` is called once for
@@ -106,9 +109,9 @@ class Write:
             self._owner.write_ended(self)
             self.settle(None)
         elif isinstance(error, KafkaError) and error.code is ErrorCode.REQUEST_TIMED_OUT:
-            # The coordinator's timeout bounds the wait of clients, not the wait for the disk.
+            # The coordinator's timeout bounds the wait of each client, later ones included, not that for the disk.
             self.settle(KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message))
-            self._partition.when_visible(self._end_offset, self._visible)
+            self._partition.when_visible(self._end_offset, self._visible, self._owner.deadline_ms())
         else:
             self._owner.write_failed(error)
 

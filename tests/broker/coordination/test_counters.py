@@ -196,6 +196,17 @@ def test_a_disk_that_takes_long_is_answered_in_time_and_the_record_counts_all_th
     assert life.value("a") == 5
 
 
+def test_each_answer_that_waits_for_a_slow_disk_is_given_in_time(life: Life) -> None:
+    pending = life.add("a", 5)
+    life.node.services.turn.end()
+    for _ in range(3):
+        life.clock.advance(WRITE_TIMEOUT_MS)
+        life.node.services.timers.run_due(life.clock.monotonic_ms())
+        assert isinstance(pending.error, KafkaError)
+        assert pending.error.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        pending = life.read("a")
+
+
 # The topic -----------------------------------------------------------------------------------------------------------
 
 
