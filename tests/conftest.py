@@ -10,6 +10,7 @@ import signal
 import uuid
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -17,8 +18,13 @@ from kit.broker import BrokerProcess
 from kit.examples import DEFAULT, QUICK_VARIABLE, examples
 from kit.kinds import is_left_out, kind_of, what_is_left_out
 from kit.seeds import replay_command, run_seed, seed_of
+from kit.together import unit_of
 
 RUN = uuid.uuid4().hex[:8]  # a peer that outlives the run has the topics of earlier runs
+YOUNG_OBJECTS = 50_000
+"""How many objects may come before the collector of garbage runs. With Python's 700 it takes a quarter of the time of a
+test that starts one broker core after another.
+"""
 
 
 # Hypothesis times examples and their making; a busy machine is no failure. Its choices come from the seed of the run
@@ -49,12 +55,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(kind)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Hand out units of work, those with the most tests first; the many single tests keep all workers busy to the end.
+
+    What both are is pytest-xdist's.
+    """
+    if config.getoption("dist") != "loadgroup":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class UnitScheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return unit_of(nodeid)
+
+    return UnitScheduling(config, log)
+
+
 def pytest_collection_finish() -> None:
     """What the collection has made stays: the collector of garbage need not go through it again and again, which took
     a sixth of the processor time of tests that make and drop many objects.
     """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(YOUNG_OBJECTS)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -102,10 +126,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     """Every failure says how to run it again."""
     report = yield
     if report.failed:
-        name = item.nodeid
-        for group in item.iter_markers("xdist_group"):
-            name = name.removesuffix(f"@{group.args[0]}")  # pytest-xdist has put it there
-        report.sections.append(("To run it again", replay_command(name)))
+        report.sections.append(("To run it again", replay_command(item.nodeid)))
     return report
 
 

@@ -25,7 +25,7 @@ from kit.reserved_port import ReservedPort
 TIMEOUT_S = 60.0
 CLUSTER_ID = "abcdefghijklmnopqrstuv"
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("image")]
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from kit.broker import BrokerProcess
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300), pytest.mark.xdist_group("spark")]  # one session, one worker
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
 

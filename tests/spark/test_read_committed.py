@@ -17,7 +17,7 @@ from kit.mixed_transactions import Mixed, mixed_transactions
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300), pytest.mark.xdist_group("spark")]  # one session, one worker
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 COMMITTED = {"kafka.isolation.level": "read_committed"}
 

@@ -198,7 +198,6 @@ def shown_by_the_ui(spark: SparkSession) -> str:
 
 
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
 def test_spark_writes_and_reads_with_a_login_and_shows_no_secret(
     spark: SparkSession, secured_broker: BrokerProcess, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -223,7 +222,6 @@ def test_spark_writes_and_reads_with_a_login_and_shows_no_secret(
 
 
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
 def test_spark_writes_and_reads_by_tls_with_a_certificate(spark: SparkSession, secured_broker: BrokerProcess) -> None:
     register(spark)
     topic = f"tls-{uuid.uuid4().hex[:8]}"

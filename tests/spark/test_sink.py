@@ -20,7 +20,7 @@ from ottla.spark import each_batch, register
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300), pytest.mark.xdist_group("spark")]  # one session, one worker
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 
 MILLISECONDS = "unix_millis(timestamp) AS ms"

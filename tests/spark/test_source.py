@@ -21,7 +21,7 @@ from ottla.spark.source import OttlaDataSource, RangeReader
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300), pytest.mark.xdist_group("spark")]  # one session, one worker
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 START_MS = 1_700_000_000_000

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300), pytest.mark.xdist_group("spark")]  # one session, one worker
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 PATIENCE_S = 120
 QUICK = {"fetchOffset.retryIntervalMs": "20", "fetchOffset.numRetries": "1", "kafka.retry.backoff.ms": "20"}

@@ -3,23 +3,39 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from multiprocessing import get_context
+from pathlib import Path
+from typing import Final
 
 from kit.simulator import acl_bugs, bugs, transaction_bugs, transaction_trace_bugs  # noqa: F401  # they register what is planted
 from kit.simulator.planting import bug_of, planted, stories
 from kit.simulator.sites import OTHER, SITES
 from kit.simulator.world import Outcome, World
 
-__all__ = ["REPLAY", "Summary", "run_many", "run_seeds", "seeds_to_find", "stories", "summarise"]
+__all__ = [
+    "REPLAY",
+    "Summary",
+    "find_bug",
+    "recorded_seeds",
+    "run_many",
+    "run_seeds",
+    "seeds_to_find",
+    "stories",
+    "summarise",
+    "write_recorded_seeds",
+]
 
 SEEDS_PER_TASK = 40
 REPLAY = "scripts/simulate --replay {seed}"
+RECORDED: Final = Path(__file__).with_name("found_by.json")
+"""The first seed from 0 on that shows each planted bug, as `scripts/simulate --bugs --record` wrote it."""
 
 
 @dataclass
@@ -106,6 +122,30 @@ def summarise(pieces: Iterable[list[Outcome]]) -> Summary:
             summary.add(outcome)
     summary.seconds = time.monotonic() - begun
     return summary
+
+
+def recorded_seeds() -> dict[str, int]:
+    """The seeds of `RECORDED`, by the names of the bugs."""
+    seeds: dict[str, int] = json.loads(RECORDED.read_text())
+    return seeds
+
+
+def write_recorded_seeds(seeds: Mapping[str, int]) -> None:
+    """Replace `RECORDED`; bugs that are planted no more are left out."""
+    known = {name: seeds[name] for name in sorted(stories()) if name in seeds}
+    RECORDED.write_text(json.dumps(known, indent=2) + "\n")
+
+
+def find_bug(bug: str, most: int) -> int | None:
+    """A seed whose world shows a planted bug, None when no seed below `most` does.
+
+    The recorded one is tried before all others. It saves time and decides nothing: a change of the broker or of the
+    simulator can make another world of it, in which the bug does not show.
+    """
+    recorded = recorded_seeds().get(bug)
+    first = [] if recorded is None else [recorded]
+    outcome = run_seeds([*first, *range(most)], bug, stop_at_first=True)[-1]
+    return None if outcome.violation is None else outcome.seed
 
 
 def seeds_to_find(bug: str, most: int) -> int | None:
