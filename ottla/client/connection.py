@@ -78,10 +78,11 @@ class Connection(asyncio.BufferedProtocol):
         self._has_answered = False
         self._login_timer: asyncio.TimerHandle | None = None
         self._login_task: asyncio.Task[None] | None = None
-        self._frames = FrameReader(options.receive_message_max_bytes)
+        frames = FrameReader(options.receive_message_max_bytes)
+        self.get_buffer = frames.buffer  # type: ignore[method-assign]  # asked by asyncio where the next bytes go
         self._exchange: Exchange[Awaited] = Exchange(
             options.client_id,
-            self._frames,
+            frames,
             handshake_of(login),
             handshake_timeout_s=options.socket_connection_setup_timeout_ms / 1000,
         )
@@ -151,16 +152,15 @@ class Connection(asyncio.BufferedProtocol):
         self._write_outgoing()
         self._watch_deadline(sent.deadline)
 
-    def send_template(self, awaited: Awaited, template: ProduceTemplate, records: Buffer, now: float) -> None:
-        """As `send_for`, the request of a template with a batch; `now` is the loop's time."""
+    def send_template(self, request: InFlight[Awaited], template: ProduceTemplate, records: Buffer) -> None:
+        """As `send_for`, the request of a template with a batch, which is complete but for its correlation id."""
         if not self.is_open:
             self._check_open()
-        deadline = now + awaited.limit_ms / 1000
-        buffers = self._exchange.send_template(template, records, now, deadline, awaited)
+        buffers = self._exchange.send_template(request, template, records)
         if buffers:  # else the request waits for the end of a log-in
-            self._write(buffers, now)
-        if self._deadline_timer is None or deadline < self._deadline_at:
-            self._watch_deadline(deadline)
+            self._write(buffers, request.sent_at)
+        if self._deadline_timer is None or request.deadline < self._deadline_at:
+            self._watch_deadline(request.deadline)
 
     def send_only(self, request: Request, version: int) -> None:
         """Write a request that has no answer (Produce with acks=0); raises ConnectionLost when not open."""
@@ -323,10 +323,6 @@ class Connection(asyncio.BufferedProtocol):
             self._login_task.cancel()
 
     # Answers ----------------------------------------------------------------------------------------------------
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        """Called by asyncio: where the next bytes go."""
-        return self._frames.buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
         """Called by asyncio: so many bytes came."""

@@ -166,6 +166,7 @@ class ProducerMetrics:
         self.records_per_request = Spread(now)
         self.batch_splits = Spread(now)
         self.throttle_ms = Spread(now)
+        """Of the answers that have any."""
         self.batches = SpreadRows(now, self.records_sent, self.batch_bytes, self.compression_rate, self.queue_ms)
         """One row for each batch that is sent for the first time."""
         self.alone = SpreadRows(
@@ -180,6 +181,8 @@ class ProducerMetrics:
         batch_bytes = self.batch_bytes.average(now)
         batches, _, _, _ = self.batch_bytes.lately(now)
         records = self.records_sent.lately(now)[1]
+        requests, _, _, _ = self.records_per_request.lately(now)
+        throttled, throttle_ms, longest_ms, _ = self.throttle_ms.lately(now)
         return {
             "record-send-total": self.records_sent.total,
             "record-send-rate": self.records_sent.sum_rate(now),
@@ -198,8 +201,8 @@ class ProducerMetrics:
             "records-per-request-avg": self.records_per_request.average(now),
             "batch-split-total": self.batch_splits.count,
             "batch-split-rate": self.batch_splits.rate(now),
-            "produce-throttle-time-avg": self.throttle_ms.average(now),
-            "produce-throttle-time-max": self.throttle_ms.largest(now),
+            "produce-throttle-time-avg": throttle_ms / requests if requests else math.nan,
+            "produce-throttle-time-max": longest_ms if throttled else 0.0 if requests else math.nan,
         }
 
 

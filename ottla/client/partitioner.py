@@ -84,11 +84,17 @@ class Partitioner:
             raise ValueError(f"partitioner {wrong}, not {rule!r}") from None
         self._rule = "murmur2" if chosen == "murmur2_random" else chosen
         self._ignores_keys = ignores_keys and not callable(chosen)
+        self._sticks = self._rule in ("murmur2", "consistent_random", "sticky")
+        """Whether a record without a key stays with a partition until its batch is closed."""
         self._stuck: dict[str, int] = {}
         self._turns: dict[str, int] = {}
 
     def choose(self, topic: str, key: bytes | None, partitions: int) -> int:
         """Return the partition for a record; ValueError when a function of the user's chooses one that is not there."""
+        if self._sticks and (key is None or self._ignores_keys):
+            stuck = self._stuck.get(topic)
+            if stuck is not None and stuck < partitions:
+                return stuck
         rule = self._rule
         if key is not None and not self._ignores_keys:
             if rule == "murmur2":
@@ -108,7 +114,7 @@ class Partitioner:
             if not 0 <= chosen < partitions:
                 raise ValueError(f"the partitioner chose {chosen} of {partitions} partitions of {topic}")
             return chosen
-        stuck = self._stuck.get(topic)
+        stuck = self._stuck.get(topic)  # here, too: the rule "sticky" sticks whatever the key
         if stuck is None or stuck >= partitions:
             stuck = self._stuck[topic] = random.randrange(partitions)
         return stuck

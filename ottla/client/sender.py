@@ -157,6 +157,7 @@ class Sender:
         try:
             self._send_by_template(batch, route, now)
         except KafkaError as failed:
+            self._queues.not_sent(route.leader_id)
             self._take(self._queues.refused([batch], failed, now))
             self.wake()
         return True
@@ -255,6 +256,7 @@ class Sender:
             route = self._routes.find(batches[0].queue, leader_id) if len(batches) == 1 else None
             if route is not None:
                 self._send_by_template(batches[0], route, self.loop.time())
+                self._queues.sent(leader_id)
             else:
                 self._send_together(leader_id, self._cluster.open_connection(leader_id), batches, first_tries)
         except KafkaError as failed:
@@ -264,8 +266,7 @@ class Sender:
         batch.attempts += 1
         records = self._queues.seal(batch)
         template = route.template
-        route.connection.send_template(SentBatch(self, route.leader_id, batch, template), template, records, now)
-        self._queues.sent(route.leader_id)
+        route.connection.send_template(SentBatch(self, route.leader_id, batch, template, now), template, records)
         count = batch.record_count
         if batch.attempts > 1:
             self._metrics.records_per_request.add(count, now)
@@ -337,10 +338,11 @@ class Sender:
 
     def on_appended(self, leader_id: int, batch: Batch, base_offset: int, log_append_time_ms: int) -> None:
         """Take the usual answer to a request with one batch: the broker has it."""
-        self._metrics.throttle_ms.add(0, self.loop.time())
         has_more = self._queues.appended(leader_id, batch)
         if not batch.is_finished:
-            batch.finish(base_offset, log_append_time_ms)
+            batch.base_offset = base_offset
+            batch.log_append_time_ms = log_append_time_ms
+            batch.is_finished = True
             self._on_finished(batch)
         if has_more:
             self.wake()
@@ -350,7 +352,8 @@ class Sender:
     ) -> None:
         """Take the answer to a request; `names_by_id` where it has no names of topics."""
         now = self.loop.time()
-        self._metrics.throttle_ms.add(response.throttle_time_ms, now)
+        if response.throttle_time_ms > 0:
+            self._metrics.throttle_ms.add(response.throttle_time_ms, now)
         self._take(self._queues.answered(leader_id, batches, response, now, names_by_id))
         self.wake()
 

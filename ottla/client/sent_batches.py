@@ -9,7 +9,7 @@ from uuid import UUID
 from ottla.client.accumulator import Batch
 from ottla.client.awaited import Awaited
 from ottla.client.errors import KafkaError
-from ottla.client_core.exchange import Answer
+from ottla.client_core.exchange import Answer, InFlight
 from ottla.client_core.produce_template import ProduceTemplate
 from ottla.client_core.send_queues import LAST_VERSION_WITH_TOPIC_NAMES
 from ottla.protocol.api.produce import ProduceResponse
@@ -33,13 +33,21 @@ class BatchSender(Protocol):
         """Take note that a request gets no answer."""
 
 
-class SentBatch:
-    """The batch of a request that is made by a template."""
+class SentBatch(InFlight[Awaited]):
+    """The batch of a request that is made by a template: the request, and what waits for its answer, in one object."""
 
     __slots__ = ("_batch", "_leader_id", "_sender", "_template", "limit_ms")
 
-    def __init__(self, sender: BatchSender, leader_id: int, batch: Batch, template: ProduceTemplate) -> None:
-        self.limit_ms = sender.request_timeout_ms
+    def __init__(
+        self, sender: BatchSender, leader_id: int, batch: Batch, template: ProduceTemplate, now: float
+    ) -> None:
+        self.api_key = 0
+        self.version = template.version
+        self.sent_at = now
+        self.limit_ms = limit_ms = sender.request_timeout_ms
+        self.deadline = now + limit_ms / 1000
+        self.has_tagged_answer = True
+        self.context = self  # until the end, or the two would keep each other
         self._sender = sender
         self._leader_id = leader_id
         self._batch = batch
@@ -47,6 +55,7 @@ class SentBatch:
 
     def take(self, answer: Answer[Awaited]) -> None:
         """Complete the batch as the answer says. Raises MalformedMessage."""
+        self.context = None
         appended = self._template.appended(answer[1])
         if appended is not None:
             self._sender.on_appended(self._leader_id, self._batch, *appended)
@@ -58,6 +67,7 @@ class SentBatch:
 
     def fail(self, error: KafkaError) -> None:
         """Have the sender decide what becomes of the batch, in a step of its own."""
+        self.context = None
         self._sender.loop.call_soon(self._sender.on_lost, self._leader_id, [self._batch], error)
 
 

@@ -158,18 +158,18 @@ class Exchange(Generic[C]):
             raise RuntimeError("a request before the end of the handshake")
         return self._put(self._requests, request, version, now, deadline, context)
 
-    def send_template(
-        self, template: ProduceTemplate, records: Buffer, now: float, deadline: float, context: C
-    ) -> list[Buffer]:
-        """As `send`, the request of a template with a batch; return what is to be sent now, as `bytes_to_send` does."""
+    def send_template(self, request: InFlight[C], template: ProduceTemplate, records: Buffer) -> list[Buffer]:
+        """As `send`, the request of a template with a batch; return what is to be sent now, as `bytes_to_send` does.
+
+        `request` is complete but for its correlation id.
+        """
         if not self.is_ready:
             raise RuntimeError("a request before the end of the handshake")
         correlation_id = self._next_correlation_id
         buffers = template.frame(correlation_id, records)
         self._next_correlation_id = 0 if correlation_id == MAX_CORRELATION_ID else correlation_id + 1
-        self.in_flight[correlation_id] = InFlight(
-            ApiKey.PRODUCE, template.version, correlation_id, now, deadline, context, has_tagged_answer=True
-        )
+        request.correlation_id = correlation_id
+        self.in_flight[correlation_id] = request
         if self._outgoing or self._requests is not self._outgoing:
             self._requests += buffers
             return self.bytes_to_send()

@@ -62,8 +62,8 @@ class FrameReader:
         """From the next frame on take none that is larger; None: `max_frame_bytes` again."""
         self._limit_bytes = self._max_frame_bytes if most_bytes is None else min(most_bytes, self._max_frame_bytes)
 
-    def buffer(self) -> memoryview:
-        """Return where the next bytes go; never empty."""
+    def buffer(self, sizehint: int = -1) -> memoryview:
+        """Return where the next bytes go; never empty. asyncio, which asks by itself, gives a hint."""
         if self._body is not None:
             return memoryview(self._body)[self._filled : self._room_bytes]
         return self._whole_head[self._filled :] if self._filled else self._whole_head

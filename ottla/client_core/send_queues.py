@@ -157,10 +157,11 @@ class SendQueues(Generic[B, N]):
         return requests
 
     def take_alone(self, batch: B, leader: N, topic_id: UUID, now: float) -> bool:
-        """Take a batch as `gather` would, if there is nothing else to send and nothing in flight, and return True.
+        """Take a batch as `gather` would, if there is nothing else to send and nothing in flight; return if it was.
 
-        Its queue may be active or not; it need not linger. `leader` and `topic_id` are those of now, and the leader can
-        be written to. Take nothing and return False where `gather` has more to decide.
+        Then its request is counted as `sent` does, which `not_sent` takes back. Its queue may be active or not; it need
+        not linger. `leader` and `topic_id` are those of now, and the leader can be written to. Nothing is taken where
+        `gather` has more to decide.
         """
         queue = batch.queue
         active, waiting = self._active, queue.waiting
@@ -179,6 +180,8 @@ class SendQueues(Generic[B, N]):
         queue.in_flight.append(batch)
         if queue.leader != leader or queue.topic_id is not topic_id:
             queue.go_to(leader, topic_id)
+        self._in_flight[leader] += 1
+        self.requests_in_flight += 1
         return True
 
     def _may_send(self, queue: PartitionQueue[B], now: float) -> bool:
@@ -252,6 +255,10 @@ class SendQueues(Generic[B, N]):
         """Count a request that waits for an answer."""
         self._in_flight[leader] += 1
         self.requests_in_flight += 1
+
+    def not_sent(self, leader: N) -> None:
+        """Take back `sent`: the request could not be written."""
+        self._answer_came(leader)
 
     # What became of them ----------------------------------------------------------------------------------------
 

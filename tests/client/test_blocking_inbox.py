@@ -12,6 +12,7 @@ from kit.threaded_cluster import threaded
 
 from ottla.client import ClientClosed
 from ottla.client.blocking import Producer
+from ottla.client.blocking.loop_thread import LoopThread
 from ottla.protocol.api.metadata import MetadataRequest
 
 RUN_LIMIT_S = 60
@@ -64,6 +65,21 @@ def test_an_interrupt_while_the_loop_is_woken_leaves_no_record_behind(cluster):
         while not delivery.done():  # nothing but the sending may be what hands it over
             threading.Event().wait(0)
         assert delivery.result().offset == 1
+    assert partition.values == [b"first", b"next"]
+
+
+def test_an_interrupt_while_the_loop_is_woken_for_a_record_that_is_waited_for_leaves_nothing_behind(cluster):
+    (partition,) = cluster.add_topic("t")
+    with Producer(cluster.bootstrap, linger_ms=0, **QUICK) as producer:
+        producer.send_and_wait("t", b"first")
+        thread = LoopThread.of_this_process()
+        loop = thread.loop
+        thread.loop = Interrupting(loop)
+        with pytest.raises(KeyboardInterrupt):
+            producer.send_and_wait("t", b"interrupted")
+        thread.loop = loop
+        assert producer.send_and_wait("t", b"next").offset == 1
+        producer.flush()
     assert partition.values == [b"first", b"next"]
 
 

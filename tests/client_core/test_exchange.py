@@ -91,7 +91,8 @@ def ask_by_template(exchange, records=b"records"):
     template = ProduceTemplate(
         12, client_id="me", topic="t", topic_id=ZERO_UUID, partition=0, acks=-1, timeout_ms=30_000
     )
-    return exchange.send_template(template, records, 0.0, 1000.0, "by template")
+    request = exchange_module.InFlight(ApiKey.PRODUCE, 12, -1, 0.0, 1000.0, "by template", has_tagged_answer=True)
+    return exchange.send_template(request, template, records)
 
 
 def answer_of(name):

@@ -131,8 +131,10 @@ class Producer:
         other.activate(its_queues[partition])
         gathered = other.gather(self.now)
         assert {to: [one.serial for one in batches] for to, batches in gathered.items()} == {leader: [batch.serial]}
+        other.sent(leader)
         assert state_of(self.queues, self.by_index) == state_of(other, its_queues)
         assert (self.queues.wake_at, self.queues.may_have_more) == (other.wake_at, other.may_have_more)
+        self.queues.not_sent(leader)
         self.write(leader, [batch])
         return True
 

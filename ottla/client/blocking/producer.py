@@ -129,6 +129,15 @@ class Producer(ProducerMethods):
             self.partitions_for(topic)
             self._known.add(topic)
         delivery = Delivery(self, (topic, value, key, headers, timestamp_ms, partition), timestamp_ms, wake)
+        if wake is not None and self._is_plain and not self._is_draining:
+            # It is waited for, and no record is before it. Nobody else knows of it: an interrupt leaves nothing behind.
+            if self._is_closing:
+                raise ClientClosed("the producer is closed")
+            try:
+                thread.loop.call_soon_threadsafe(self._put_awaited, delivery)
+            except RuntimeError:  # the loop ended
+                raise ClientClosed("the program is ending") from None
+            return delivery
         with self._lock:
             if self._inbox_bytes >= _INBOX_BYTES:
                 self._await_room()
@@ -344,21 +353,32 @@ class Producer(ProducerMethods):
         alone: list[Delivery] | None = None
         if self._is_plain and len(self._inbox) == 1:
             alone = self._take_inbox()
-            if self._put_alone(alone):
+            if len(alone) == 1 and self._put_alone(alone[0]):
                 self._on_drained(alone)
                 return
         self._draining = asyncio.create_task(self._drain(alone), name="ottla-inbox")
 
-    def _put_alone(self, taken: list[Delivery]) -> bool:
-        """Put a record that was alone in the inbox into its batch, and send that if a thread waits for it.
+    def _put_awaited(self, delivery: Delivery) -> None:
+        """Put a record that a thread waits for into its batch, or behind those that are in the inbox by now."""
+        if not self._is_draining and self._put_alone(delivery):
+            return
+        with self._lock:
+            self._inbox.append(delivery)
+            self._inbox_bytes += _RECORD_BYTES
+            self._handed_over += 1
+            is_first, self._is_draining = not self._is_draining, True
+        if is_first:
+            self._start_draining()
 
-        Return False when there are more by now, or when it has to wait for its topic or for room.
+    def _put_alone(self, delivery: Delivery) -> bool:
+        """Put a record with none before it into its batch, and send that if a thread waits for it.
+
+        Return False when it has to wait for its topic or for room.
         """
-        delivery, *more = taken
-        if more or delivery.record is None:
-            return False
+        record = delivery.record
+        assert record is not None
         try:
-            batch = self._inner._put_now(*delivery.record, delivery.is_awaited)
+            batch = self._inner._put_now(*record, delivery.is_awaited)
         except Exception as refused:  # whatever it is, the sender of the record has to get it
             self._refuse(delivery, refused)
             return True
