@@ -157,7 +157,12 @@ class Connection(asyncio.BufferedProtocol):
         if not self.is_open:
             self._check_open()
         buffers = self._exchange.send_template(request, template, records)
-        if buffers:  # else the request waits for the end of a log-in
+        if len(buffers) == 1 and self._transport is not None:  # as `_write`, for what nearly every request is
+            data = buffers[0]
+            self._transport.write(data)
+            self._used_at = now = request.sent_at
+            self._metrics.sent_bytes.add(len(data), now)
+        elif buffers:  # else the request waits for the end of a log-in
             self._write(buffers, request.sent_at)
         if self._deadline_timer is None or request.deadline < self._deadline_at:
             self._watch_deadline(request.deadline)
@@ -180,15 +185,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _write(self, buffers: list[Buffer], now: float) -> None:
         assert self._transport is not None
-        if len(buffers) == 1:
-            data = buffers[0]
-            self._transport.write(data)
-            size_bytes = len(data)
-        else:
-            self._transport.writelines(buffers)
-            size_bytes = sum(map(len, buffers))
+        self._transport.writelines(buffers)
         self._used_at = now
-        self._metrics.sent_bytes.add(size_bytes, now)
+        self._metrics.sent_bytes.add(sum(map(len, buffers)), now)
 
     def _watch_deadline(self, deadline: float) -> None:
         """Have the timer go off at the earliest deadline; one timer serves all requests."""

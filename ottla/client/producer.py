@@ -279,8 +279,8 @@ class Producer(TransactionMethods):
         room = self._room
         if bound > self._max_record_bytes:
             raise RecordTooLarge(f"{topic}: a record of up to {bound} bytes, above max_request_size or buffer_memory")
-        if not has_turn and not room.is_at_hand(bound):
-            return None
+        if (room.used_bytes + bound > room.capacity_bytes or room.owes_a_break or room.line) and not has_turn:
+            return None  # as `room.is_at_hand` says
         if partition is None:
             partition = self._partitioner.choose(topic, key, len(queues))
         elif not 0 <= partition < len(queues):

@@ -23,28 +23,23 @@ class Room:
         once per batch, or nothing would leave before the end."""
         self._max_block_ms = max_block_ms
         self._on_hurry = on_hurry
-        self._line: dict[object, asyncio.Future[None]] = {}
+        self.line: dict[object, asyncio.Future[None]] = {}
+        """The calls that wait, in their order."""
         self._is_closed = False
 
     @property
     def waiting(self) -> int:
         """How many calls stand in line."""
-        return len(self._line)
+        return len(self.line)
 
     def is_at_hand(self, bound_bytes: int) -> bool:
         """Whether a record of so many bytes need not wait for its turn."""
-        return self.used_bytes + bound_bytes <= self.capacity_bytes and not self.owes_a_break and not self._line
-
-    def give_back(self, freed_bytes: int) -> None:
-        """Have so much room again."""
-        self.used_bytes -= freed_bytes
-        if self._line:
-            self._call_first()
+        return self.used_bytes + bound_bytes <= self.capacity_bytes and not self.owes_a_break and not self.line
 
     def close(self) -> None:
         """Let nobody wait from now on; who did looks for himself that there is nothing to wait for."""
         self._is_closed = True
-        self._call_first()
+        self.call_first()
 
     async def await_turn(self, bound_bytes: int) -> None:
         """Wait for room, behind those who called before; raises BufferExhausted after `max_block_ms`.
@@ -53,7 +48,7 @@ class Room:
         """
         loop = asyncio.get_running_loop()
         turn = object()
-        self._line[turn] = loop.create_future()
+        self.line[turn] = loop.create_future()
         try:
             if self._has_to_wait(turn, bound_bytes):
                 await self._await_room(turn, bound_bytes, loop)
@@ -61,15 +56,15 @@ class Room:
                 self.owes_a_break = False
                 await asyncio.sleep(0)
         finally:
-            del self._line[turn]
-            self._call_first()
+            del self.line[turn]
+            self.call_first()
 
     async def _await_room(self, turn: object, bound_bytes: int, loop: asyncio.AbstractEventLoop) -> None:
         self._on_hurry(1)
         try:
             async with asyncio.timeout(self._max_block_ms / 1000):
                 while self._has_to_wait(turn, bound_bytes):
-                    called = self._line[turn] = loop.create_future()
+                    called = self.line[turn] = loop.create_future()
                     await called
         except TimeoutError:
             raise BufferExhausted(
@@ -81,11 +76,11 @@ class Room:
     def _has_to_wait(self, turn: object, bound_bytes: int) -> bool:
         if self._is_closed:
             return False
-        return next(iter(self._line)) is not turn or self.used_bytes + bound_bytes > self.capacity_bytes
+        return next(iter(self.line)) is not turn or self.used_bytes + bound_bytes > self.capacity_bytes
 
-    def _call_first(self) -> None:
-        """Have the first in the line look whether there is room."""
-        if self._line:
-            called = next(iter(self._line.values()))
+    def call_first(self) -> None:
+        """Have the first in the line look whether there is room: some was given back."""
+        if self.line:
+            called = next(iter(self.line.values()))
             if not called.done():
                 called.set_result(None)

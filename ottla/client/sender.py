@@ -312,20 +312,22 @@ class Sender:
         return LAST_VERSION_WITH_TOPIC_NAMES if ZERO_UUID in ids.values() else ANY_VERSION
 
     def _seal(self, batch: Batch) -> bytearray:
-        identity, builder = batch.queue.identity, batch.builder
-        return seal_batch(
+        builder = batch.builder
+        count = builder.record_count
+        producer_id, epoch = batch.queue.identity
+        times = builder.base_timestamp, builder.max_timestamp
+        return seal_batch(  # by position: names cost as much as what they name
             builder.body,
-            base_offset=0,
-            leader_epoch=-1,
-            attributes=self._attributes,
-            last_offset_delta=builder.record_count - 1,
-            base_timestamp=builder.base_timestamp,
-            max_timestamp=builder.max_timestamp,
-            producer_id=identity.producer_id,
-            producer_epoch=identity.epoch,
-            base_sequence=batch.sequence,
-            record_count=builder.record_count,
-            level=self._level,
+            0,
+            -1,
+            self._attributes,
+            count - 1,
+            *times,
+            producer_id,
+            epoch,
+            batch.sequence,
+            count,
+            self._level,
         )
 
     def _measure(self, batch: Batch, now: float) -> None:

@@ -58,7 +58,7 @@ class SentBatch(InFlight[Awaited]):
         self.context = None
         appended = self._template.appended(answer[1])
         if appended is not None:
-            self._sender.on_appended(self._leader_id, self._batch, *appended)
+            self._sender.on_appended(self._leader_id, self._batch, appended[0], appended[1])
             return
         template, names_by_id = self._template, None
         if template.version > LAST_VERSION_WITH_TOPIC_NAMES:

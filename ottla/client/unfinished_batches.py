@@ -78,7 +78,10 @@ class UnfinishedBatches:
             for delivery in batch.deliveries:
                 report_acknowledgement(self._interceptors, delivery.place, batch.error)
             batch.deliveries = None
-        self._room.give_back(freed_bytes)
+        room = self._room
+        room.used_bytes -= freed_bytes
+        if room.line:
+            room.call_first()
         batch.wake()
 
     def split(self, batch: Batch) -> None:

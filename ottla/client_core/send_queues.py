@@ -173,8 +173,6 @@ class SendQueues(Generic[B, N]):
             return False
         if self._throttled_until and self._is_throttled(leader, now):
             return False
-        self.wake_at = math.inf
-        self.may_have_more = False
         active[queue] = None
         waiting.clear()
         queue.in_flight.append(batch)

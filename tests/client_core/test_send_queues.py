@@ -133,7 +133,7 @@ class Producer:
         assert {to: [one.serial for one in batches] for to, batches in gathered.items()} == {leader: [batch.serial]}
         other.sent(leader)
         assert state_of(self.queues, self.by_index) == state_of(other, its_queues)
-        assert (self.queues.wake_at, self.queues.may_have_more) == (other.wake_at, other.may_have_more)
+        assert (other.wake_at, other.may_have_more) == (math.inf, False)
         self.queues.not_sent(leader)
         self.write(leader, [batch])
         return True

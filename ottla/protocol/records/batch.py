@@ -368,7 +368,6 @@ def encode_batch(
 
 def seal_batch(
     body: Buffer,
-    *,
     base_offset: int,
     leader_epoch: int,
     attributes: int,
