@@ -190,8 +190,9 @@ class AssignedPartition:
 
     def interrupt(self) -> None:
         """End the iterator over what is decoded; the records that are left get another one."""
-        self.decoded.stop()
-        self.decoded = self.decoded.rest()
+        if self.decoded:  # an iterator that is used up has ended
+            self.decoded.stop()
+            self.decoded = self.decoded.rest()
 
     def decode_next(self, options: ConsumerOptions, metrics: ConsumerMetrics, now: float) -> None:
         """Decode some of the fetched batches, those of one leader epoch; `decoded` is empty afterwards if none has any.

@@ -36,7 +36,7 @@ from ottla.protocol.message import Request, Response
 
 if TYPE_CHECKING:
     from ottla.client.options import ClientOptions
-    from ottla.client_core.produce_template import ProduceTemplate
+    from ottla.client_core.exchange import RequestTemplate
     from ottla.protocol.types import Buffer
 
 _SESSION_PART_BEFORE_LOGIN = (0.85, 0.95)
@@ -152,11 +152,11 @@ class Connection(asyncio.BufferedProtocol):
         self._write_outgoing()
         self._watch_deadline(sent.deadline)
 
-    def send_template(self, request: InFlight[Awaited], template: ProduceTemplate, records: Buffer) -> None:
-        """As `send_for`, the request of a template with a batch, which is complete but for its correlation id."""
+    def send_template(self, request: InFlight[Awaited], template: RequestTemplate, varying: Buffer) -> None:
+        """As `send_for`, the request of a template with what varies in it; complete but for its correlation id."""
         if not self.is_open:
             self._check_open()
-        buffers = self._exchange.send_template(request, template, records)
+        buffers = self._exchange.send_template(request, template, varying)
         if len(buffers) == 1 and self._transport is not None:  # as `_write`, for what nearly every request is
             data = buffers[0]
             self._transport.write(data)

@@ -12,6 +12,8 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
+from uuid import UUID
 
 from ottla.client.assigned import AssignedPartition, FetchedBatch
 from ottla.client.cluster import Cluster
@@ -29,6 +31,8 @@ from ottla.client.metrics import ConsumerMetrics
 from ottla.client.position_resets import PositionResets
 from ottla.client.sent_fetch import SentFetch
 from ottla.client.structs import TopicPartition
+from ottla.client_core.fetch_template import FIRST_VERSION, Fetched, FetchTemplate
+from ottla.client_core.fetch_template import place as place_of
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records.errors import CorruptBatch
@@ -44,6 +48,16 @@ _NO_SESSION_EPOCH = -1
 _LANES = (1, 2)
 """Connections to a leader for Fetch alone. While one Fetch waits for records at the broker, a partition that was not
 part of it (its buffer was full, or the program has just sought) is asked for on the other."""
+
+
+class _KnownFetch(NamedTuple):
+    """The last Fetch of a partition alone: the next one differs in its offset, while all of this is the same."""
+
+    template: FetchTemplate
+    connection: Connection
+    view_version: int
+    wait_ms: int
+    names_by_id: dict[UUID, str] | None
 
 
 class Fetcher:
@@ -72,6 +86,7 @@ class Fetcher:
         self._on_data = on_data
         self.loop = asyncio.get_running_loop()
         self._busy: set[tuple[int, int]] = set()
+        self._known: dict[TopicPartition, _KnownFetch] = {}
         self._connecting: dict[tuple[int, int], asyncio.Task[None]] = {}
         self._is_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
@@ -181,6 +196,9 @@ class Fetcher:
     def _fetch(
         self, place: tuple[int, int], connection: Connection, wanted: list[AssignedPartition], *, is_impatient: bool
     ) -> None:
+        wait_ms = min(self._fetch_max_wait_ms, _IMPATIENT_WAIT_MS) if is_impatient else self._fetch_max_wait_ms
+        if len(wanted) == 1 and self._fetch_as_known(place, connection, wanted[0], wait_ms):
+            return
         by_topic: dict[str, list[FetchRequest.FetchPartition]] = defaultdict(list)
         for assigned in wanted:
             topic, index = assigned.partition
@@ -195,7 +213,6 @@ class Fetcher:
             )
         ids = {topic: self._cluster.topic_id(topic) for topic in by_topic}
         has_ids = all(topic_id != ZERO_UUID for topic_id in ids.values())
-        wait_ms = min(self._fetch_max_wait_ms, _IMPATIENT_WAIT_MS) if is_impatient else self._fetch_max_wait_ms
         try:
             version = connection.version_for(FetchRequest, 2**15 - 1 if has_ids else _LAST_VERSION_WITH_TOPIC_NAMES)
             if version < _LAST_VERSION_WITH_TOPIC_NAMES:
@@ -223,6 +240,28 @@ class Fetcher:
         self._busy.add(place)
         for assigned in wanted:
             assigned.is_fetching = True
+        if len(wanted) == 1 and version >= FIRST_VERSION:
+            template = FetchTemplate(version, self._cluster.options.client_id, request)
+            known = _KnownFetch(template, connection, self._cluster.version, wait_ms, names)
+            self._known[wanted[0].partition] = known
+            if len(self._known) > len(self._partitions):
+                self._known = {name: one for name, one in self._known.items() if name in self._partitions}
+
+    def _fetch_as_known(
+        self, place: tuple[int, int], connection: Connection, assigned: AssignedPartition, wait_ms: int
+    ) -> bool:
+        """Ask for one partition as the last time, from another offset; return False where more may be different."""
+        known = self._known.get(assigned.partition)
+        if known is None or known.connection is not connection or known.wait_ms != wait_ms:
+            return False
+        if known.view_version != self._cluster.version or not connection.is_open:
+            return False
+        timeout_ms = self._cluster.options.request_timeout_ms + wait_ms
+        sent = SentFetch(self, place, [assigned], known.names_by_id, timeout_ms).as_request(known.template)
+        connection.send_template(sent, known.template, place_of(assigned.fetch_offset, assigned.last_epoch))
+        self._busy.add(place)
+        assigned.is_fetching = True
+        return True
 
     # Answers ----------------------------------------------------------------------------------------------------
 
@@ -249,6 +288,24 @@ class Fetcher:
             until = self.loop.time() + answer.throttle_time_ms / 1000
             for assigned in asked.values():
                 assigned.not_before = max(assigned.not_before, until)
+        self.wake()
+
+    def on_fetched(self, sent: SentFetch, fetched: Fetched) -> None:
+        """Take the usual answer to a Fetch of one partition."""
+        asked = self._end_of(sent)
+        if self._is_closed:
+            return
+        now = self.loop.time()
+        self._metrics.fetches.add(now, len(fetched.records), (now - sent.asked_at) * 1000, 0)
+        for assigned in asked.values():
+            assigned.failures = 0
+            assigned.high_watermark, assigned.last_stable_offset, assigned.log_start_offset, records = fetched
+            if records:
+                self._add(assigned, records, [])
+            else:
+                self._note_none(assigned)
+            if assigned.has_data or assigned.empty_before >= 0:
+                self._on_data()
         self.wake()
 
     def on_lost(self, sent: SentFetch, error: KafkaError) -> None:
@@ -280,16 +337,17 @@ class Fetcher:
         if answer.throttle_time_ms > 0 or any(one.error_code or len(one.records or b"") for one in answered):
             return
         for assigned in asked:
-            end = assigned.last_stable_offset if self._isolation_level == 1 else assigned.high_watermark
-            if end > assigned.fetch_offset >= 0:
-                assigned.empty_before = end
+            self._note_none(assigned)
+
+    def _note_none(self, assigned: AssignedPartition) -> None:
+        end = assigned.last_stable_offset if self._isolation_level == 1 else assigned.high_watermark
+        if end > assigned.fetch_offset >= 0:
+            assigned.empty_before = end
 
     def _measure(self, answer: FetchResponse, asked_at: float) -> None:
         now = self.loop.time()
         records_bytes = sum(len(answered.records or b"") for topic in answer.responses for answered in topic.partitions)
-        self._metrics.fetched_bytes.add(records_bytes, now)
-        self._metrics.fetch_latency_ms.add((now - asked_at) * 1000, now)
-        self._metrics.throttle_ms.add(answer.throttle_time_ms, now)
+        self._metrics.fetches.add(now, records_bytes, (now - asked_at) * 1000, answer.throttle_time_ms)
 
     def _take(self, assigned: AssignedPartition, answered: FetchResponse.PartitionData) -> None:
         if answered.error_code:
@@ -304,8 +362,11 @@ class Fetcher:
         assigned.log_start_offset = answered.log_start_offset
         if answered.records is None or not len(answered.records):
             return
-        view = memoryview(answered.records)
         aborted = sorted((t.first_offset, t.producer_id) for t in answered.aborted_transactions or ())
+        self._add(assigned, memoryview(answered.records), aborted)
+
+    def _add(self, assigned: AssignedPartition, view: memoryview, aborted: list[tuple[int, int]]) -> None:
+        """Put what was fetched into a partition, batch by batch; `aborted` as (first offset, producer id), in order."""
         wanted_from = assigned.fetch_offset
         try:
             for position, header in iter_any(view, allow_partial_tail=True):

@@ -215,9 +215,12 @@ class ConsumerMetrics:
         self.consumed_bytes = Spread(now)
         self.consumed_records = Spread(now)
         self.throttle_ms = Spread(now)
+        self.fetches = SpreadRows(now, self.fetched_bytes, self.fetch_latency_ms, self.throttle_ms)
+        """One row for each answer."""
 
     def snapshot(self, now: float, lags: Mapping[tuple[str, int], int]) -> dict[str, float]:
         """Return the numbers by name; `lags` are records by partition."""
+        self.fetches.add_up(now)
         found = {
             "fetch-total": self.fetch_latency_ms.count,
             "fetch-rate": self.fetch_latency_ms.rate(now),

@@ -9,7 +9,8 @@ from uuid import UUID
 from ottla.client.assigned import AssignedPartition
 from ottla.client.awaited import Awaited
 from ottla.client.errors import KafkaError
-from ottla.client_core.exchange import Answer
+from ottla.client_core.exchange import Answer, InFlight
+from ottla.client_core.fetch_template import Fetched, FetchTemplate
 from ottla.protocol.api.fetch import FetchResponse
 
 
@@ -21,14 +22,20 @@ class FetchSender(Protocol):
     def on_answer(self, sent: SentFetch, answer: FetchResponse) -> None:
         """Take the answer to a Fetch."""
 
+    def on_fetched(self, sent: SentFetch, fetched: Fetched) -> None:
+        """Take the usual answer to a Fetch of one partition."""
+
     def on_lost(self, sent: SentFetch, error: KafkaError) -> None:
         """Take note that a Fetch was refused, or gets no answer."""
 
 
-class SentFetch:
-    """See the module. `place` is the leader and the lane, `names_by_id` for versions without names of topics."""
+class SentFetch(InFlight[Awaited]):
+    """See the module. `place` is the leader and the lane, `names_by_id` for versions without names of topics.
 
-    __slots__ = ("_fetcher", "asked", "asked_at", "limit_ms", "names_by_id", "place")
+    One that a template makes is its request, too (`as_request`).
+    """
+
+    __slots__ = ("_fetcher", "_template", "asked", "asked_at", "limit_ms", "names_by_id", "place")
 
     def __init__(
         self,
@@ -45,11 +52,29 @@ class SentFetch:
         self.names_by_id = names_by_id
         self.asked_at = fetcher.loop.time()
         self.limit_ms = limit_ms
+        self._template: FetchTemplate | None = None
+
+    def as_request(self, template: FetchTemplate) -> SentFetch:
+        """Return this as the request that a template makes, complete but for its correlation id."""
+        self._template = template
+        self.api_key = template.api_key
+        self.version = template.version
+        self.sent_at = self.asked_at
+        self.deadline = self.asked_at + self.limit_ms / 1000
+        self.has_tagged_answer = True
+        self.context = self  # until the end, or the two would keep each other
+        return self
 
     def take(self, answer: Answer[Awaited]) -> None:
         """Put what came into the partitions. Raises MalformedMessage."""
+        self.context = None
+        fetched = None if self._template is None else self._template.fetched(answer.data)
+        if fetched is not None:
+            self._fetcher.on_fetched(self, fetched)
+            return
         self._fetcher.on_answer(self, answer.decode(FetchResponse))
 
     def fail(self, error: KafkaError) -> None:
         """Have the fetcher decide what becomes of the partitions, in a step of its own."""
+        self.context = None
         self._fetcher.loop.call_soon(self._fetcher.on_lost, self, error)

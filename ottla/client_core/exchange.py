@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 from ottla.client_core.handshake import Settled
 from ottla.protocol.api import ApiKey
@@ -30,7 +30,6 @@ from ottla.protocol.message import Request, Response, decode, encode_buffers
 if TYPE_CHECKING:
     from ottla.client_core.frames import FrameReader
     from ottla.client_core.handshake import Handshake, Question, Versions
-    from ottla.client_core.produce_template import ProduceTemplate
     from ottla.protocol.types import Buffer
 
 MAX_CORRELATION_ID = 2**31 - 1
@@ -70,6 +69,13 @@ class InFlight(Generic[C]):
         self.context = context
         self.has_tagged_answer = has_tagged_answer
         """Whether the answer's header has tagged fields."""
+
+
+class RequestTemplate(Protocol):
+    """The bytes of a request, made once but for some that vary."""
+
+    def frame(self, correlation_id: int, varying: Buffer, /) -> list[Buffer]:
+        """Return the buffers of a request, its size included."""
 
 
 class Answer(NamedTuple, Generic[C]):
@@ -158,15 +164,15 @@ class Exchange(Generic[C]):
             raise RuntimeError("a request before the end of the handshake")
         return self._put(self._requests, request, version, now, deadline, context)
 
-    def send_template(self, request: InFlight[C], template: ProduceTemplate, records: Buffer) -> list[Buffer]:
-        """As `send`, the request of a template with a batch; return what is to be sent now, as `bytes_to_send` does.
+    def send_template(self, request: InFlight[C], template: RequestTemplate, varying: Buffer) -> list[Buffer]:
+        """As `send`, the request of a template with what varies in it; return what is to be sent now.
 
-        `request` is complete but for its correlation id.
+        That is what `bytes_to_send` would return. `request` is complete but for its correlation id.
         """
         if not self.is_ready:
             raise RuntimeError("a request before the end of the handshake")
         correlation_id = self._next_correlation_id
-        buffers = template.frame(correlation_id, records)
+        buffers = template.frame(correlation_id, varying)
         self._next_correlation_id = 0 if correlation_id == MAX_CORRELATION_ID else correlation_id + 1
         request.correlation_id = correlation_id
         self.in_flight[correlation_id] = request

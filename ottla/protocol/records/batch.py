@@ -301,8 +301,10 @@ def decode_rows(
     if check_crc and not crc_matches(view, header):
         raise CorruptBatch("the batch's checksum does not match its bytes")
     payload = view[HEADER_BYTES:size_bytes]
-    codec = header.compression
-    data = bytes(payload) if codec is Compression.NONE else decompress(codec, payload, max_decompressed_bytes)
+    if header[5] & COMPRESSION_MASK:
+        data = decompress(header.compression, payload, max_decompressed_bytes)
+    else:
+        data = bytes(payload)
     return decode_records(
         data,
         header.record_count,
