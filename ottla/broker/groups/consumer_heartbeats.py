@@ -101,6 +101,8 @@ def _find(
     if existing is None:
         return group.durable.members.get(member_id) or ConsumerMember(member_id), None
     if not existing.uses_classic_protocol and existing.member_epoch != STATIC_LEAVING_EPOCH:
+        if existing.member_id == member_id and existing.previous_member_epoch == JOINING_EPOCH:
+            return existing, None  # the answer to its join was lost; where it is no static member Kafka sees that, too
         raise KafkaError(
             ErrorCode.UNRELEASED_INSTANCE_ID,
             f"Static member {member_id} with instance id {instance_id} cannot join the group because the "

@@ -127,6 +127,24 @@ def test_a_static_member_that_does_not_come_back_is_fenced_at_the_end_of_its_ses
     assert group.group.is_empty
 
 
+def test_a_static_member_whose_join_was_not_answered_joins_again_under_its_id(topics: FakeTopics) -> None:
+    group = GroupUnderTest(topics)
+    first = Member(group, "a", instance_id="i").join()
+    again = Member(group, "a", instance_id="i").join()
+    assert (again.epoch, again.assigned) == (first.epoch, first.assigned)
+    assert again.assigned
+    again.keep_up()
+
+
+def test_another_process_with_the_instance_id_of_a_living_member_is_refused(topics: FakeTopics) -> None:
+    group = GroupUnderTest(topics)
+    Member(group, "a", instance_id="i").join()
+    joining = join_request("b", ["t"], instance_id="i")
+    assert group.refused(joining) is ErrorCode.UNRELEASED_INSTANCE_ID
+    group.pass_time(group.settings.consumer_session_timeout_ms)
+    assert group.accepted(joining).member_epoch > 0
+
+
 def test_a_group_may_have_its_own_session_timeout_and_heartbeat_interval(topics: FakeTopics) -> None:
     own = {"consumer.session.timeout.ms": "50000", "consumer.heartbeat.interval.ms": "1234"}
     group = with_settings(topics, group_configs=lambda name: own if name == GROUP else {})
