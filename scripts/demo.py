@@ -337,6 +337,8 @@ def print_what_next(elapsed_s: float) -> None:
 
 
 if __name__ == "__main__":
+    for ending in (signal.SIGTERM, signal.SIGHUP):  # `kill`, a closed terminal: the broker is stopped, as by Ctrl-C
+        signal.signal(ending, signal.default_int_handler)
     try:
         main()
     except DemoFailed as failure:
