@@ -13,7 +13,7 @@ from kit.broker import BrokerProcess
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]  # all blocks; one time-out spoils the session of all others
 
 PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
 
