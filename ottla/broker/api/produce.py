@@ -295,10 +295,11 @@ class _Produce:
 
     def _last_visible(self, others: list[_Unpromised], index: int, error: BaseException | None) -> None:
         """The promise of the last partition is kept, or is not: see what there is of the others."""
-        unkept = [wait for wait in others if wait[1].high_watermark < wait[2]]
-        self._missing -= len(others) - len(unkept)
-        for other, partition, end_offset in unkept:
-            partition.when_visible(end_offset, partial(self._visible, other), self._deadline_ms)
+        for other, partition, end_offset in others:
+            if partition.high_watermark >= end_offset:
+                self._missing -= 1
+            else:
+                partition.when_visible(end_offset, partial(self._visible, other), self._deadline_ms)
         self._visible(index, error)
 
     def _visible(self, index: int, error: BaseException | None) -> None:

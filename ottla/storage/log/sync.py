@@ -107,27 +107,6 @@ class SyncTicket:
                 raise
 
 
-class PlainTicket(SyncTicket):
-    """That of records in the active segment alone, as nearly all are: each log of a round has one, so it is made of
-    less.
-    """
-
-    __slots__ = ()
-
-    # What no such ticket has: constants of the class.
-    finished = ()
-    steps = ()
-    transaction_indexes = None
-
-    def __init__(self, end: Place, segment: Segment, directory_changes: int) -> None:
-        self.end = end
-        self.end_offset = end[0]
-        self.files = (segment.file,)
-        self.dirty = ((segment, end[2], segment.cuts),)
-        self.directory_changes = directory_changes
-        self.is_abandoned = False
-
-
 class UnsyncedState:
     """What is not on disk yet of one log, besides the bytes that its segments count themselves. Owned by the log."""
 
@@ -223,17 +202,6 @@ class UnsyncedState:
         """
         if self.ticket is not None:
             raise RuntimeError(f"{self._directory}: a sync is running already")
-        epochs = self._epochs
-        has_steps = (
-            self._directory_changes != self._directory_synced
-            or self._unfinished
-            or self.founding is not None
-            or epochs.in_memory is not epochs.on_disk
-        )
-        active, size_bytes = segments[-1], end[2]
-        if not has_steps and active.synced_bytes < size_bytes and (len(segments) == 1 or _is_synced(segments[-2])):
-            plain = self.ticket = PlainTicket(end, active, self._directory_changes)
-            return plain
         dirty: tuple[tuple[Segment, int, int], ...] = ()
         files: tuple[File, ...] = ()
         # Those with unsynced bytes are all at the end of the list, where the active one may still be empty.
@@ -247,12 +215,19 @@ class UnsyncedState:
         finished: Sequence[Segment] = ()
         steps: Sequence[Step] = ()
         indexes: IndexSync | None = None
-        if has_steps:
+        epochs = self._epochs
+        if (
+            self._directory_changes != self._directory_synced
+            or self._unfinished
+            or self.founding is not None
+            or epochs.in_memory is not epochs.on_disk
+        ):
             finished, indexes, steps = self._other_steps(seal)
         if not files and not steps:
             return None
         if self.founding is not None:
             steps = [*steps, self.founding]
+        # By position: names cost a quarter more, and each log of a round has one.
         ticket = self.ticket = SyncTicket(end, dirty, finished, self._directory_changes, files, steps, indexes)
         return ticket
 
@@ -281,11 +256,10 @@ class UnsyncedState:
         for segment, size_bytes, cuts in ticket.dirty:
             if segment.cuts == cuts:
                 segment.synced_bytes = size_bytes
-        if ticket.finished:
-            for segment in ticket.finished:
-                self.segment_gone(segment)
-            if ticket.transaction_indexes is not None:
-                self.transaction_indexes.end_sync(ticket.transaction_indexes)
+        for segment in ticket.finished:
+            self.segment_gone(segment)
+        if ticket.transaction_indexes is not None:
+            self.transaction_indexes.end_sync(ticket.transaction_indexes)
         self._directory_synced = ticket.directory_changes
         epochs = self._epochs
         if epochs.in_memory is epochs.on_disk and not self._unfinished:
@@ -314,11 +288,6 @@ class UnsyncedState:
         if self.ticket is not None:
             self.ticket.is_abandoned = True
             self.ticket = None
-
-
-def _is_synced(segment: Segment) -> bool:
-    """Whether all of it is on disk, and it is not empty: then all before it is, too."""
-    return 0 < segment.size_bytes <= segment.synced_bytes
 
 
 def _sync_indexes(segment: Segment, is_covered: bool) -> None:
