@@ -1,7 +1,7 @@
 """One life of several consumer groups, request by request, to be lived on Apache Kafka and on Ottla and compared.
 
 `play` asks a `Stage` and notes what was answered and written. scripts/interop/group-golden keeps what Apache Kafka does
-in `tests/broker/groups/golden/kafka-4.1.0.json`; `plain` takes away what differs from run to run (ids, times, hashes).
+in `tests/broker/groups/golden`, a file for a release; `plain` takes away what differs by run (ids, times, hashes).
 Member ids are chosen so that Kafka's hash maps run through them in the order of the alphabet.
 """
 
@@ -34,7 +34,7 @@ from ottla.protocol.consumer_protocol import (
 from ottla.protocol.message import Request, Response, Struct, decode, encode
 from ottla.protocol.stored.group import OffsetCommitKey, decode_group_record
 
-GOLDEN_FILE = Path(__file__).parent.parent / "broker" / "groups" / "golden" / "kafka-4.1.0.json"
+GOLDEN = Path(__file__).parent.parent / "broker" / "groups" / "golden"
 TOPICS = {"orders": 6, "payments": 3}
 GROWN_ORDERS = 8
 RawRecord = tuple[bytes, bytes | None]
@@ -434,7 +434,9 @@ SKIPPED = {
     "version",
     "commit_timestamp",
     "authorized_operations",
+    "assignment_epochs",
 }
+"""The last is not known to Kafka 4.1."""
 
 
 def _plain(value: Any, names: dict[Any, str]) -> Any:
@@ -451,20 +453,20 @@ def _plain(value: Any, names: dict[Any, str]) -> Any:
     return names.get(value, str(value) if isinstance(value, UUID) else value)
 
 
-def save(steps: list[Step], topic_ids: dict[str, UUID], origin: str) -> None:
-    """Write the golden file."""
+def save(steps: list[Step], topic_ids: dict[str, UUID], version: str) -> None:
+    """Write the golden file of a release of Kafka."""
     content = {
-        "origin": origin,
+        "origin": f"Apache Kafka {version} (kafka_2.13-{version} from Maven Central), by scripts/interop/group-golden",
         "topics": {name: str(topic_id) for name, topic_id in topic_ids.items()},
         "steps": [step.to_json() for step in steps],
     }
-    GOLDEN_FILE.parent.mkdir(exist_ok=True)
-    GOLDEN_FILE.write_text(json.dumps(content, indent=1) + "\n")
+    GOLDEN.mkdir(exist_ok=True)
+    (GOLDEN / f"kafka-{version}.json").write_text(json.dumps(content, indent=1) + "\n")
 
 
-def load() -> tuple[list[Step], dict[str, UUID]]:
-    """Read the golden file."""
-    content = json.loads(GOLDEN_FILE.read_text())
+def load(version: str) -> tuple[list[Step], dict[str, UUID]]:
+    """Read the golden file of a release of Kafka."""
+    content = json.loads((GOLDEN / f"kafka-{version}.json").read_text())
     return [Step.from_json(item) for item in content["steps"]], {
         name: UUID(text) for name, text in content["topics"].items()
     }

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.groups.classic_member import NO_BYTES, ClassicMember, ProtocolMetadata
 from ottla.broker.groups.classic_roster import CONSUMER_PROTOCOL_TYPE, Roster
-from ottla.broker.groups.group import Group, GroupType
+from ottla.broker.groups.group import Group, GroupType, PartitionCheck
 from ottla.protocol.api.describe_groups import DescribeGroupsResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.stored.group import GroupMetadataKey, GroupMetadataValue, encode_group_value
@@ -178,7 +178,7 @@ class StoredClassicGroup(Group):
         *,
         api_version: int,
         is_transactional: bool = False,
-    ) -> None:
+    ) -> PartitionCheck | None:
         """Kafka's `ClassicGroup.validateOffsetCommit`.
 
         Raises KafkaError: COORDINATOR_NOT_AVAILABLE, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
@@ -187,7 +187,7 @@ class StoredClassicGroup(Group):
         if self._state is ClassicState.DEAD:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if generation_or_epoch < 0 and self._state is ClassicState.EMPTY:
-            return  # an admin client, or a consumer that assigns its partitions itself
+            return None  # an admin client, or a consumer that assigns its partitions itself
         if generation_or_epoch >= 0 or member_id or group_instance_id is not None:
             refusal = self.roster.refusal(member_id, group_instance_id)
             if refusal is not None:
@@ -198,6 +198,7 @@ class StoredClassicGroup(Group):
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         if not is_transactional and self._state is ClassicState.COMPLETING_REBALANCE:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+        return None
 
     def check_fetch_offsets(self, member_id: str | None, member_epoch: int) -> None:
         """Every client may read offsets, as long as the group is there. Raises KafkaError(GROUP_ID_NOT_FOUND)."""

@@ -9,8 +9,8 @@ This file, `consumer_heartbeats.py` and `classic_in_consumer.py` are one class i
 functions of the other two are long steps of `ConsumerGroup`, and take it.
 
 Durable state is `durable`; sessions and connections are soft. The behaviour, the codes and the records are those of
-Kafka 4.1's `GroupMetadataManager` and `ConsumerGroup`, but for expressions (`consumer_step.py`) and the early removal
-of members whose connection breaks.
+Kafka 4.1's `GroupMetadataManager` and `ConsumerGroup`, but for expressions (`consumer_step.py`), the early removal of
+members whose connection breaks, and late commits, which are Kafka 4.3's (`assignment_epochs.py`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.coordination.effects import CoordinatorRecord, Effects, Now, Waiter
 from ottla.broker.groups import classic_in_consumer, consumer_heartbeats
-from ottla.broker.groups.consumer_checks import check_heartbeat, check_offset_epoch
+from ottla.broker.groups.consumer_checks import check_commit_epoch, check_fetch_epoch, check_heartbeat
 from ottla.broker.groups.consumer_description import describe_group
 from ottla.broker.groups.consumer_member import (
     NOT_GIVEN,
@@ -31,7 +31,7 @@ from ottla.broker.groups.consumer_member import (
 from ottla.broker.groups.consumer_records import group_tombstones, member_record
 from ottla.broker.groups.consumer_state import ConsumerState
 from ottla.broker.groups.consumer_step import ConsumerStep, TopicWatch
-from ottla.broker.groups.group import Caller, Group, GroupType
+from ottla.broker.groups.group import Caller, Group, GroupType, PartitionCheck
 from ottla.broker.groups.member_timers import Limit, MemberTimers
 from ottla.broker.groups.target_assignment import preferred_assignor
 from ottla.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE
@@ -192,14 +192,14 @@ class ConsumerGroup(Group):
         *,
         api_version: int,
         is_transactional: bool = False,
-    ) -> None:
+    ) -> PartitionCheck | None:
         """Raise UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION, UNSUPPORTED_VERSION (OffsetCommit < 9)."""
         if generation_or_epoch < 0 and self.is_empty:
-            return
+            return None
         says_nothing = generation_or_epoch == NOT_GIVEN and not member_id and group_instance_id is None
         if is_transactional and says_nothing:
-            return
-        check_offset_epoch(
+            return None
+        return check_commit_epoch(
             self.member_of(member_id), generation_or_epoch, commit_version=None if is_transactional else api_version
         )
 
@@ -209,7 +209,7 @@ class ConsumerGroup(Group):
     def check_fetch_offsets(self, member_id: str | None, member_epoch: int) -> None:
         """Raise UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH or ILLEGAL_GENERATION; never where no member is named."""
         if member_id is not None or member_epoch >= 0:
-            check_offset_epoch(self.member_of(member_id or ""), member_epoch)
+            check_fetch_epoch(self.member_of(member_id or ""), member_epoch)
 
     def check_delete(self) -> None:
         """Raise NON_EMPTY_GROUP while there are members."""

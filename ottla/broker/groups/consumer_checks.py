@@ -2,13 +2,14 @@
 
 Sources, of Kafka 4.1: `KafkaApis.isConsumerGroupProtocolEnabled`;
 `GroupCoordinatorService.throwIfConsumerGroupHeartbeatRequestIsInvalid`, for which a text of blanks is empty, as here;
-`GroupMetadataManager.throwIfConsumerGroupMemberEpochIsInvalid` and `ConsumerGroup`.
+`GroupMetadataManager.throwIfConsumerGroupMemberEpochIsInvalid`; of Kafka 4.3: `ConsumerGroup.validateOffsetCommit`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from ottla.broker.groups.consumer_member import (
     JOINING_EPOCH,
@@ -27,11 +28,13 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from ottla.broker.catalog.catalog import Catalog
+    from ottla.broker.groups.group import PartitionCheck
     from ottla.broker.groups.settings import GroupSettings
 
 FIRST_VERSION_WITH_OWN_MEMBER_IDS = 1
 """From this version on clients choose their member ids (KIP-1082)."""
 FIRST_COMMIT_VERSION_WITH_EPOCHS = 9
+NO_EPOCHS: Mapping[int, int] = {}
 
 
 def check_consumer_protocol(settings: GroupSettings, catalog: Catalog) -> None:
@@ -100,10 +103,14 @@ def check_member_epoch(member: ConsumerMember, member_epoch: int, owned: Partiti
         )
 
 
-def check_offset_epoch(member: ConsumerMember, epoch_or_generation: int, *, commit_version: int | None = None) -> None:
-    """Raise ILLEGAL_GENERATION for a classic member, STALE_MEMBER_EPOCH for another, unless the epoch is its own.
+def check_commit_epoch(
+    member: ConsumerMember, epoch_or_generation: int, *, commit_version: int | None = None
+) -> PartitionCheck | None:
+    """Raise ILLEGAL_GENERATION for a classic member, STALE_MEMBER_EPOCH for another, for an epoch that is not yet.
 
-    `commit_version` is that of an OffsetCommit; UNSUPPORTED_VERSION for one that cannot carry epochs.
+    None for the member's own epoch. With an earlier one each partition has to be checked: it may be committed where it
+    came to the member no later than that (KIP-1251). `commit_version` is that of an OffsetCommit; UNSUPPORTED_VERSION
+    for one that cannot carry epochs.
     """
     is_classic = member.uses_classic_protocol
     if commit_version is not None and commit_version < FIRST_COMMIT_VERSION_WITH_EPOCHS and not is_classic:
@@ -111,12 +118,37 @@ def check_offset_epoch(member: ConsumerMember, epoch_or_generation: int, *, comm
             ErrorCode.UNSUPPORTED_VERSION,
             "OffsetCommit version 9 or above must be used by members using the modern group protocol",
         )
+    if epoch_or_generation == member.member_epoch:
+        return None
+    if epoch_or_generation > member.member_epoch:
+        raise _stale(member, epoch_or_generation, f"is newer than the member's, {member.member_epoch}")
+
+    def check_partition(topic: str, topic_id: UUID, partition: int) -> None:
+        since = member.assignment_epochs.get(topic_id, NO_EPOCHS).get(partition)
+        if since is None:
+            raise _stale(
+                member, epoch_or_generation, f"is not the member's present one, nor is {topic}-{partition} the member's"
+            )
+        if epoch_or_generation < since:
+            raise _stale(
+                member, epoch_or_generation, f"is older than {since}, at which {topic}-{partition} came to the member"
+            )
+
+    return check_partition
+
+
+def check_fetch_epoch(member: ConsumerMember, epoch_or_generation: int) -> None:
+    """Raise ILLEGAL_GENERATION for a classic member, STALE_MEMBER_EPOCH for another, unless the epoch is its own."""
     if epoch_or_generation != member.member_epoch:
-        raise KafkaError(
-            ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH,
-            f"The received {'generation id' if is_classic else 'member epoch'} {epoch_or_generation} does not match "
-            f"the expected member epoch {member.member_epoch}.",
-        )
+        raise _stale(member, epoch_or_generation, f"does not match the expected member epoch {member.member_epoch}")
+
+
+def _stale(member: ConsumerMember, epoch_or_generation: int, why: str) -> KafkaError:
+    is_classic = member.uses_classic_protocol
+    return KafkaError(
+        ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH,
+        f"The received {'generation id' if is_classic else 'member epoch'} {epoch_or_generation} {why}.",
+    )
 
 
 def _fenced(member: ConsumerMember, member_epoch: int, how: str) -> KafkaError:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
+from ottla.broker.groups.assignment_epochs import NO_EPOCHS, AssignmentEpochs, from_record, joined, moved, of_one_epoch
 from ottla.broker.groups.partitions import NO_PARTITIONS, Partitions, from_structs, in_order
 from ottla.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from ottla.protocol.stored.group import (
@@ -48,7 +49,10 @@ class MemberState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerMember:
-    """One member. `subscribed_topic_regex` is empty or None without one; `classic` is None in the consumer protocol."""
+    """One member. `subscribed_topic_regex` is empty or None without one; `classic` is None in the consumer protocol.
+
+    `assignment_epochs` has each partition of `assigned` and of `pending_revocation`.
+    """
 
     member_id: str
     member_epoch: int = 0
@@ -64,6 +68,7 @@ class ConsumerMember:
     server_assignor: str | None = None
     assigned: Partitions = field(default_factory=dict)
     pending_revocation: Partitions = field(default_factory=dict)
+    assignment_epochs: AssignmentEpochs = field(default_factory=dict)
     classic: ConsumerGroupMemberMetadataValue.ClassicMemberMetadata | None = None
 
     @property
@@ -97,9 +102,35 @@ class ConsumerMember:
         """At another epoch, its present one becoming the previous."""
         return replace(self, member_epoch=member_epoch, previous_member_epoch=self.member_epoch)
 
+    def moved_to(
+        self,
+        member_epoch: int,
+        state: MemberState,
+        assigned: Partitions,
+        pending_revocation: Partitions,
+        target_epoch: int,
+    ) -> ConsumerMember:
+        """After a step of its reconciliation: what it gets comes at `target_epoch`, what it had keeps its epoch."""
+        before, held = self.assignment_epochs, self.assigned
+        epochs = joined(
+            moved(before, held, pending_revocation, target_epoch), moved(before, held, assigned, target_epoch)
+        )
+        return replace(
+            self.at_epoch(member_epoch),
+            state=state,
+            assigned=assigned,
+            pending_revocation=pending_revocation,
+            assignment_epochs=epochs,
+        )
+
     def left_for_a_while(self) -> ConsumerMember:
-        """A static member that will be back: it keeps its partitions, and owes none."""
-        return replace(self, member_epoch=STATIC_LEAVING_EPOCH, pending_revocation=NO_PARTITIONS)
+        """A static member that will be back: it keeps its partitions, from the first epoch on, and owes none."""
+        return replace(
+            self,
+            member_epoch=STATIC_LEAVING_EPOCH,
+            pending_revocation=NO_PARTITIONS,
+            assignment_epochs=of_one_epoch(self.assigned, JOINING_EPOCH),
+        )
 
     def with_metadata(self, value: ConsumerGroupMemberMetadataValue) -> ConsumerMember:
         """With what a record of type 5 says."""
@@ -125,14 +156,20 @@ class ConsumerMember:
                 previous_member_epoch=LEAVING_EPOCH,
                 assigned=NO_PARTITIONS,
                 pending_revocation=NO_PARTITIONS,
+                assignment_epochs=NO_EPOCHS,
             )
+        member_epoch = value.member_epoch
         return replace(
             self,
-            member_epoch=value.member_epoch,
+            member_epoch=member_epoch,
             previous_member_epoch=value.previous_member_epoch,
             state=MemberState.of(value.state),
             assigned=from_structs(value.assigned_partitions),
             pending_revocation=from_structs(value.partitions_pending_revocation),
+            assignment_epochs=joined(
+                from_record(value.partitions_pending_revocation, member_epoch),
+                from_record(value.assigned_partitions, member_epoch),
+            ),
         )
 
     def metadata_value(self) -> ConsumerGroupMemberMetadataValue:
@@ -155,13 +192,19 @@ class ConsumerMember:
             member_epoch=self.member_epoch,
             previous_member_epoch=self.previous_member_epoch,
             state=int(self.state),
-            assigned_partitions=_listed(self.assigned),
-            partitions_pending_revocation=_listed(self.pending_revocation),
+            assigned_partitions=_listed(self.assigned, self.assignment_epochs),
+            partitions_pending_revocation=_listed(self.pending_revocation, self.assignment_epochs),
         )
 
 
-def _listed(partitions: Partitions) -> list[ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions]:
+def _listed(
+    partitions: Partitions, epochs: AssignmentEpochs
+) -> list[ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions]:
     return [
-        ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions(topic_id=topic_id, partitions=indexes)
+        ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions(
+            topic_id=topic_id,
+            partitions=indexes,
+            assignment_epochs=[epochs[topic_id][index] for index in indexes],
+        )
         for topic_id, indexes in in_order(partitions)
     ]

@@ -53,7 +53,8 @@ NEVER_LOOKED = -1
 
 # What a record takes at most, as far as it grows with the cluster.
 NAME_EXTRA_BYTES = 5
-TOPIC_BYTES = 24
+TOPIC_BYTES = 33
+"""The id, two lengths, and the tag of the epochs with its size and their number."""
 PARTITION_BYTES = 4
 KEY_EXTRA_BYTES = 64
 
@@ -184,7 +185,10 @@ class ConsumerStep:
         return all(covered.get(topic_id, 0) >= topics.partition_count(topic_id) for topic_id in ids)
 
     def _fits(self, size_bytes: int, what: str) -> bool:
-        """Whether a record of about so many bytes is taken; another as long may have to go with it."""
+        """Whether a record of about so many bytes is taken, and one twice as long.
+
+        That of a member's current assignment names its topics twice at most, and has an epoch for each partition.
+        """
         if 2 * size_bytes <= self._settings.record_max_bytes:
             return True
         LOG.error(

@@ -17,6 +17,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from ottla.broker.coordination.effects import Effects, Now
+from ottla.broker.groups.assignment_epochs import of_one_epoch
 from ottla.broker.groups.classic import ClassicGroup
 from ottla.broker.groups.classic_in_consumer import ClassicMetadata, assignment_bytes, partitions_by_id
 from ottla.broker.groups.classic_member import ClassicMember, ProtocolMetadata
@@ -139,6 +140,7 @@ def _consumer_member(classic: ClassicGroup, member: ClassicMember, topics: Topic
     subscription, assignment = _said(classic, member)
     if assignment.user_data:
         raise _cannot_upgrade(classic, "an unsupported custom assignor is in use: its user data would be lost")
+    assigned = partitions_by_id(assignment.assigned_partitions, topics)
     return ConsumerMember(
         member_id=member.member_id,
         member_epoch=classic.generation_id,
@@ -149,7 +151,8 @@ def _consumer_member(classic: ClassicGroup, member: ClassicMember, topics: Topic
         client_host=member.client_host,
         rebalance_timeout_ms=member.rebalance_timeout_ms,
         subscribed_topic_names=frozenset(subscription.topics),
-        assigned=partitions_by_id(assignment.assigned_partitions, topics),
+        assigned=assigned,
+        assignment_epochs=of_one_epoch(assigned, classic.generation_id),
         classic=ClassicMetadata(
             session_timeout_ms=member.session_timeout_ms,
             supported_protocols=[

@@ -11,12 +11,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from uuid import UUID
 
 from ottla.broker.coordination.effects import CoordinatorRecord, Effects, Now
 
 if TYPE_CHECKING:
     from ottla.protocol.message import Struct
+
+PartitionCheck: TypeAlias = Callable[[str, UUID, int], None]
+"""Whether an offset of this partition (topic, topic id, partition) may be committed. Raises KafkaError if not, which
+refuses the whole commit."""
 
 
 def sees_all(topic: str) -> bool:
@@ -101,10 +106,11 @@ class Group(ABC):
         *,
         api_version: int,
         is_transactional: bool = False,
-    ) -> None:
+    ) -> PartitionCheck | None:
         """Whether this member may commit offsets, by an OffsetCommit (or TxnOffsetCommit) of `api_version`.
 
-        Raises KafkaError with Kafka's code.
+        None where it may commit any; else what each partition that it names has to pass. Raises KafkaError with
+        Kafka's code.
         """
 
     @abstractmethod

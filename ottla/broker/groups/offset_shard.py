@@ -27,10 +27,12 @@ from ottla.protocol.stored.group import (
 from ottla.shown import counted
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from ottla.broker.coordination.effects import CoordinatorRecord, Now, Reply, Waiter
     from ottla.broker.coordination.shard import ShardContext
     from ottla.broker.coordination.shard_log import TransactionMarker
-    from ottla.broker.groups.group import Group
+    from ottla.broker.groups.group import Group, PartitionCheck
     from ottla.broker.groups.settings import GroupServices
     from ottla.broker.partitions.visibility import VisibleCallback
     from ottla.protocol.api.offset_commit import OffsetCommitRequest
@@ -99,7 +101,7 @@ class OffsetShard(CoordinatorShard):
                 has_epochs = version >= FIRST_COMMIT_VERSION_WITH_MEMBER_EPOCHS
                 raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND if has_epochs else ErrorCode.ILLEGAL_GENERATION)
             group = self._table.new_classic(group_id)
-        group.check_commit(
+        check_partition = group.check_commit(
             request.member_id, request.group_instance_id, request.generation_id_or_member_epoch, api_version=version
         )
         group.note_commit(request.member_id, now)
@@ -109,6 +111,7 @@ class OffsetShard(CoordinatorShard):
             now_ms=now.wall_ms,
             metadata_max_bytes=services.settings.offset_metadata_max_bytes,
             topic_id_of=services.topics.id_of,
+            check_partition=check_partition,
         )
         self.log.check_records(records, most_bytes(records), in_one_batch=True)
         if records:
@@ -130,7 +133,7 @@ class OffsetShard(CoordinatorShard):
             if request.generation_id >= 0:
                 raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
             group = self._table.new_classic(group_id)
-        _check_transactional_commit(group, request, version)
+        check_partition = _check_transactional_commit(group, request, version)
         producer_id = request.producer_id
         self.log.check_producer(producer_id, request.producer_epoch)
         services = self._services
@@ -139,6 +142,7 @@ class OffsetShard(CoordinatorShard):
             now_ms=now.wall_ms,
             metadata_max_bytes=services.settings.offset_metadata_max_bytes,
             topic_id_of=services.topics.id_of,
+            check_partition=check_partition,
         )
         self.log.check_records(records, most_bytes(records), in_one_batch=True)
         replies: list[Reply] = [(waiter, response)]
@@ -306,10 +310,10 @@ class OffsetShard(CoordinatorShard):
             )
 
 
-def _check_transactional_commit(group: Group, request: TxnOffsetCommitRequest, version: int) -> None:
-    """Raises KafkaError unless the member may commit, as Kafka's code of versions 0-5."""
+def _check_transactional_commit(group: Group, request: TxnOffsetCommitRequest, version: int) -> PartitionCheck | None:
+    """As `Group.check_commit`, with Kafka's code of versions 0-5."""
     try:
-        group.check_commit(
+        check_partition = group.check_commit(
             request.member_id,
             request.group_instance_id,
             request.generation_id,
@@ -317,6 +321,21 @@ def _check_transactional_commit(group: Group, request: TxnOffsetCommitRequest, v
             is_transactional=True,
         )
     except KafkaError as refusal:
-        if refusal.code is ErrorCode.STALE_MEMBER_EPOCH:
-            raise KafkaError(ErrorCode.ILLEGAL_GENERATION, refusal.message) from refusal
-        raise
+        raise _without_epochs(refusal) from refusal
+    if check_partition is None:
+        return None
+
+    def check(topic: str, topic_id: UUID, partition: int) -> None:
+        try:
+            check_partition(topic, topic_id, partition)
+        except KafkaError as refusal:
+            raise _without_epochs(refusal) from refusal
+
+    return check
+
+
+def _without_epochs(refusal: KafkaError) -> KafkaError:
+    """The refusal in a code that these clients know."""
+    if refusal.code is ErrorCode.STALE_MEMBER_EPOCH:
+        return KafkaError(ErrorCode.ILLEGAL_GENERATION, refusal.message)
+    return refusal

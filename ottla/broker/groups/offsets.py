@@ -24,6 +24,7 @@ from ottla.protocol.types import ZERO_UUID
 
 if TYPE_CHECKING:
     from ottla.broker.coordination.effects import CoordinatorRecord
+    from ottla.broker.groups.group import PartitionCheck
     from ottla.broker.groups.pending_offsets import OffsetId
     from ottla.protocol.api.offset_commit import OffsetCommitRequest
     from ottla.protocol.api.offset_delete import OffsetDeleteRequest
@@ -122,7 +123,13 @@ class Offsets:
     # --- requests --------------------------------------------------------------------------------------------------
 
     def plan_commit(
-        self, request: OffsetCommitRequest, *, now_ms: int, metadata_max_bytes: int, topic_id_of: TopicIdOf
+        self,
+        request: OffsetCommitRequest,
+        *,
+        now_ms: int,
+        metadata_max_bytes: int,
+        topic_id_of: TopicIdOf,
+        check_partition: PartitionCheck | None = None,
     ) -> tuple[list[CoordinatorRecord], OffsetCommitResponse]:
         """The records of a commit that may be made, and its answer; an offset whose text is too long is left out, and
         so are those of topics that do not exist any more: one may go while the commit waits for `__consumer_offsets`.
@@ -130,7 +137,7 @@ class Offsets:
         As in Kafka the limit of `offset.metadata.max.bytes` counts characters of UTF-16, the offset itself is not
         judged, and a missing text is an empty one. OffsetCommit 2-4 may ask for a retention of its own, version 1 gives
         each offset a commit time. A retention beyond the end of time is for ever; in Kafka the sum overflows, and the
-        offset expires at once.
+        offset expires at once. `check_partition` may refuse the whole commit: it raises KafkaError.
         """
         records: list[CoordinatorRecord] = []
         response = OffsetCommitResponse(topics=[])
@@ -145,6 +152,8 @@ class Offsets:
                 metadata = asked.committed_metadata or ""
                 code = _code(topic_id, metadata, metadata_max_bytes)
                 if topic_id is not None and code is ErrorCode.NONE:
+                    if check_partition is not None:
+                        check_partition(topic.name, topic_id, asked.partition_index)
                     own_ms = asked.commit_timestamp
                     value = OffsetCommitValue(
                         offset=asked.committed_offset,
@@ -165,7 +174,12 @@ class Offsets:
 
     @staticmethod
     def plan_transactional_commit(
-        request: TxnOffsetCommitRequest, *, now_ms: int, metadata_max_bytes: int, topic_id_of: TopicIdOf
+        request: TxnOffsetCommitRequest,
+        *,
+        now_ms: int,
+        metadata_max_bytes: int,
+        topic_id_of: TopicIdOf,
+        check_partition: PartitionCheck | None = None,
     ) -> tuple[list[CoordinatorRecord], TxnOffsetCommitResponse]:
         """As `plan_commit`, of a commit in a transaction: `replay_open` applies the records."""
         records: list[CoordinatorRecord] = []
@@ -177,6 +191,8 @@ class Offsets:
                 metadata = asked.committed_metadata or ""
                 code = _code(topic_id, metadata, metadata_max_bytes)
                 if topic_id is not None and code is ErrorCode.NONE:
+                    if check_partition is not None:
+                        check_partition(topic.name, topic_id, asked.partition_index)
                     value = OffsetCommitValue(
                         offset=asked.committed_offset,
                         leader_epoch=asked.committed_leader_epoch,

@@ -10,7 +10,6 @@ owners: it is owned from the step that gives it to a member to the step in which
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from uuid import UUID
 
 from ottla.broker.groups.consumer_member import ConsumerMember, MemberState
@@ -62,7 +61,7 @@ def _towards(
         if revoke := indexes - wanted:
             to_revoke[topic_id] = revoke
     if to_revoke and _still_owns(to_revoke, owned):
-        return _moved(member, MemberState.UNREVOKED_PARTITIONS, member_epoch, kept, to_revoke)
+        return _moved(member, MemberState.UNREVOKED_PARTITIONS, member_epoch, kept, to_revoke, target_epoch)
     has_unreleased = False
     for topic_id, wanted in target.items():
         missing = wanted - kept.get(topic_id, NOTHING)
@@ -72,15 +71,18 @@ def _towards(
             if free:
                 kept[topic_id] = kept.get(topic_id, NOTHING) | free
     state = MemberState.UNRELEASED_PARTITIONS if has_unreleased else MemberState.STABLE
-    return _moved(member, state, target_epoch, kept, NO_PARTITIONS)
+    return _moved(member, state, target_epoch, kept, NO_PARTITIONS, target_epoch)
 
 
 def _moved(
-    member: ConsumerMember, state: MemberState, member_epoch: int, assigned: Partitions, pending_revocation: Partitions
+    member: ConsumerMember,
+    state: MemberState,
+    member_epoch: int,
+    assigned: Partitions,
+    pending_revocation: Partitions,
+    target_epoch: int,
 ) -> ConsumerMember:
-    moved = replace(
-        member.at_epoch(member_epoch), state=state, assigned=assigned, pending_revocation=pending_revocation
-    )
+    moved = member.moved_to(member_epoch, state, assigned, pending_revocation, target_epoch)
     return member if moved == member else moved
 
 

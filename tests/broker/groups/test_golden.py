@@ -61,7 +61,7 @@ def ottla() -> tuple[list[Step], dict[str, UUID]]:
     return play(stage), stage.topic_ids
 
 
-KAFKA_STEPS, KAFKA_TOPIC_IDS = load()
+KAFKA_STEPS, KAFKA_TOPIC_IDS = load("4.1.0")
 
 
 @pytest.mark.parametrize("number", range(len(KAFKA_STEPS)), ids=[step.label for step in KAFKA_STEPS])

@@ -128,10 +128,14 @@ class ConsumerGroupCurrentMemberAssignmentValue(GroupValue, key=8, versions="0",
     """
 
     class TopicPartitions(Struct):
-        """A topic's partitions."""
+        """A topic's partitions, and for each the epoch at which it was assigned to the member (KIP-1251, Kafka 4.3).
+
+        Earlier releases write no epochs, and read over them.
+        """
 
         topic_id: Uuid
         partitions: list[Int32]
+        assignment_epochs: list[Int32] | None = tagged(0, "0+", default=None)
 
     member_epoch: Int32
     previous_member_epoch: Int32
