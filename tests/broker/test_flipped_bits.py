@@ -26,6 +26,8 @@ from ottla.config.broker import BrokerConfig
 from ottla.storage.errors import StorageError
 from ottla.storage.tools.repair import Repair
 
+pytestmark = pytest.mark.timeout(600)  # some files have more than a thousand bits, 10 ms each on an idle machine
+
 PAGE = Path(__file__).parents[2] / "docs" / "durability.md"
 PLACES = ("d", "c", "__consumer_offsets")
 
