@@ -20,6 +20,7 @@ import argparse
 import asyncio
 import contextlib
 import os
+import random
 import re
 import shutil
 import socket
@@ -27,6 +28,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count as count_from
@@ -71,6 +73,9 @@ ROUNDS = {
     for acks_all in ("page-cache", "sync")
 }
 """One Produce; of `sync` the round of syncs and the answer, too, without the hand-over to a thread and back."""
+SPREAD = "produce to 10 of 30 partitions, idempotent"
+"""Batches of 2 KB, to other partitions each time, as Java's producer and franz-go send them."""
+SPREAD_OVER, SPREAD_TO, SPREAD_VERSION = 30, 10, 13
 ACLS = 1_000
 WITH_QUOTAS = "produce 100 B, 1 in flight, under quotas of bytes and time"
 """They are so high that nobody is held up."""
@@ -91,6 +96,7 @@ WORKLOADS = {
     TRANSACTION: (11_000, 1, False),
     TRANSACTION_WITH_QUOTAS: (11_000, 1, False),
     TRANSACTIONS: (11_000, 10, False),
+    SPREAD: (2_000, 1, False),
     **{name: (170, count, False) for name, (_, count) in ROUNDS.items()},
 }
 
@@ -244,6 +250,46 @@ def round_turns(workload: str, count: int, *, is_idle: bool) -> None:
         metrics = node.services.metrics
     if acks_all == "sync" and not metrics.sync_rounds["volume"].rounds:
         raise RuntimeError("no volume was synced: the directory of the benchmark is on no file system that can be")
+
+
+def spread_turns(workload: str, count: int, *, is_idle: bool) -> None:
+    """As `turns`: one Produce after the other to some of the partitions, chosen anew each time."""
+    size_bytes, _, _ = WORKLOADS[workload]
+    full, cleared = bytearray(EVICTED_BYTES), memoryview(bytearray(EVICTED_BYTES))
+    with _broker(partitions=SPREAD_OVER) as (node, connect):
+        connection = connect()
+        produces = list(islice(_spread(node.services.catalog.topics[TOPIC].id, size_bytes), WARM_TURNS + count))
+        for number, produce in enumerate(produces):
+            connection.get_buffer(-1)[: len(produce)] = produce
+            cleared[:] = full
+            if number < WARM_TURNS or not is_idle:
+                connection.buffer_updated(len(produce))
+                if node.services.turn.has_work:
+                    node.services.turn.end()
+        partitions = node.services.catalog.topics[TOPIC].partitions
+        _, records = frames.batch_of(size_bytes)
+        stored = sum(partition.log.log_end_offset for partition in partitions) // records
+    if stored != SPREAD_TO * (WARM_TURNS if is_idle else WARM_TURNS + count):
+        raise RuntimeError(f"{stored} batches were stored")
+
+
+def _spread(topic_id: uuid.UUID, size_bytes: int) -> Iterator[bytes]:
+    """Frames of Produce requests of one idempotent producer."""
+    from ottla.protocol.api.produce import ProduceRequest
+    from ottla.protocol.headers import encode_request_header
+    from ottla.protocol.message import encode
+
+    batch, records = frames.batch_of(size_bytes)
+    chosen, sequences = random.Random(0), [0] * SPREAD_OVER
+    for number in count_from():
+        wanted = []
+        for index in chosen.sample(range(SPREAD_OVER), SPREAD_TO):
+            content = _of_producer(batch, PRODUCER_ID, 0, sequences[index])
+            sequences[index] += records
+            wanted.append(ProduceRequest.PartitionProduceData(index=index, records=content))
+        topic = ProduceRequest.TopicProduceData(topic_id=topic_id, partition_data=wanted)
+        request = ProduceRequest(acks=ACKS_ALL, timeout_ms=30_000, topic_data=[topic])
+        yield frames.framed(encode_request_header(0, SPREAD_VERSION, number, "bench"), encode(request, SPREAD_VERSION))
 
 
 def _transactions(node: Any, producers: int) -> Iterator[tuple[list[bytes], list[bytes]]]:
@@ -434,6 +480,8 @@ def main() -> int:
             tail_turns(options.inside, count, is_idle=options.idle)
         elif options.inside in (TRANSACTION, TRANSACTION_WITH_QUOTAS, TRANSACTIONS):
             transaction_turns(options.inside, count, is_idle=options.idle)
+        elif options.inside == SPREAD:
+            spread_turns(options.inside, count, is_idle=options.idle)
         elif options.inside in ROUNDS:
             round_turns(options.inside, count, is_idle=options.idle)
         else:
