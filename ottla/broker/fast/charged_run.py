@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ottla.broker.fast.produce_template import ProduceTemplate
+    from ottla.broker.partitions.appending import PartitionAppend
     from ottla.broker.security.quotas.template_quota import TemplateQuota
     from ottla.protocol.types import Buffer
     from ottla.storage.log.append import Appended
@@ -26,10 +27,10 @@ class ChargingRun(ProduceRun):
 
     _quota: TemplateQuota
 
-    def run_appended(self, appended: Appended) -> None:
+    def run_appended(self, appended: Appended, partition: PartitionAppend) -> None:
         """As `ProduceRun.run_appended`."""
         self._quota.begin()
-        super().run_appended(appended)
+        super().run_appended(appended, partition)
         self._quota.owe()
 
     def _answered(self, answers: list[bytes]) -> None:

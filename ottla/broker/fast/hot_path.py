@@ -1,10 +1,10 @@
 """The one fast path of a connection: requests that look like earlier ones, answered from templates.
 
 A *template* is learnt from a request that took the slow path (the dispatcher calls `learn` for each request): which of
-its bytes are fixed, which fields vary, and how its answer is encoded. There are six kinds: Produce
-(`produce_templates.py`), Produce with a transactional id (`transactional_templates.py`), EndTxn (`end_template.py`),
-Fetch of one partition (`fetch_templates.py`), Fetch in a session (`session_template.py`), and Fetch of several
-partitions without one (`sessionless_template.py`).
+its bytes are fixed, which fields vary, and how its answer is encoded. There are seven kinds: Produce of one partition
+(`produce_templates.py`), of several (`several_template.py`), with a transactional id (`transactional_templates.py`),
+EndTxn (`end_template.py`), Fetch of one partition (`fetch_templates.py`), Fetch in a session (`session_template.py`),
+and Fetch of several partitions without one (`sessionless_template.py`).
 All of them are learnt only where the slow path would give the same answer for any value of the fields that vary.
 
 The templates of a client under a quota charge it (`ChargedHotPath`).
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ottla.broker.fast.fetch_templates import FetchTemplates
     from ottla.broker.fast.parked_templates import GoOn, SlowPath
     from ottla.broker.fast.partitions_template import PartitionsTemplate
+    from ottla.broker.fast.several_template import SeveralTemplate
     from ottla.broker.partitions.partition import Partition
     from ottla.broker.peer import Peer
     from ottla.broker.runtime.in_flight_request import InFlightRequest
@@ -60,7 +61,7 @@ class HotPath:
 
     __slots__ = (
         *("_go_on", "_parked", "_peer", "_sends_maps", "_services", "_slow_path", "_stamp", "_validity"),
-        *("end_transaction", "fetch", "produce", "quota"),
+        *("end_transaction", "fetch", "produce", "quota", "several"),
     )
 
     def __init__(self, services: ApiServices, peer: Peer, go_on: GoOn, quota: TemplateQuota | None = None) -> None:
@@ -79,6 +80,8 @@ class HotPath:
         self._sends_maps = peer.endpoint.sends_maps
         """Its own copy: the peer is one object less to touch per request."""
         self.produce: ProduceTemplates | None = None
+        self.several: SeveralTemplate | None = None
+        """Beside `produce`: a client that writes to several partitions writes to one, too, now and then."""
         self.fetch: FetchTemplates | PartitionsTemplate | None = None
         self.end_transaction: EndTemplate | None = None
 
@@ -147,12 +150,20 @@ class HotPath:
             if ending is not None:
                 begun = ending if ending.buffers is None else ending.buffers
                 return begun, start + ends.frame_bytes, 1
+        several = self.several
+        if several is not None:
+            of_several = several.start(view, start, end)
+            if of_several is not None:
+                request, following = of_several
+                return request, following, 1
         return None
 
     def learn_produce(self, frame: memoryview, request: ProduceRequest, version: int, meter_of: MeterOf) -> None:
         """Remember a Produce request that has taken the slow path, if that may be."""
         partition = _learnable_partition(request, version, self._services)
         if partition is None:
+            if _may_name_several(request, version) and self.quota is None:
+                self._learn_several(frame, request, version, meter_of)
             return
         produce = self.produce
         if request.transactional_id is None:
@@ -163,6 +174,17 @@ class HotPath:
         elif produce is None or not produce.is_transactional:
             self.produce = produce = self._make_transactional()
         produce.learn(frame, request, version, partition, self._services, meter_of)
+
+    def _learn_several(self, frame: memoryview, request: ProduceRequest, version: int, meter_of: MeterOf) -> None:
+        # Here, for most clients send to one partition at a time, or to none.
+        from ottla.broker.fast.several_template import SeveralTemplate, front_of
+
+        front, several = front_of(frame, request, version), self.several
+        if front is None:
+            return
+        if several is None or several.front != front or several.version != version:
+            self.several = several = SeveralTemplate(front, request, version, self._services, meter_of)
+        several.learn(request, self._services)
 
     def learn_end(self, frame: memoryview, request: EndTxnRequest, context: Context, meter_of: MeterOf) -> None:
         """Remember an EndTxn request that has taken the slow path, if that may be."""
@@ -216,7 +238,7 @@ class HotPath:
     @property
     def is_empty(self) -> bool:
         """Whether nothing is remembered."""
-        return self.produce is None and self.fetch is None and self.end_transaction is None
+        return self.produce is None and self.several is None and self.fetch is None and self.end_transaction is None
 
     def refresh(self) -> None:
         """Forget what was learnt at another stamp."""
@@ -243,7 +265,7 @@ class HotPath:
 
     def _forget(self) -> None:
         self._stamp = self._validity.stamp
-        self.produce = self.fetch = self.end_transaction = self._parked = None
+        self.produce = self.several = self.fetch = self.end_transaction = self._parked = None
 
 
 class ChargedHotPath(HotPath):
@@ -357,6 +379,16 @@ def _is_transactional(request: ProduceRequest) -> bool:
     """Whether its only batch is part of a transaction: then the right to the transactional id was asked for."""
     records = request.topic_data[0].partition_data[0].records
     return isinstance(records, memoryview) and has_transactional_header(records)
+
+
+def _may_name_several(request: ProduceRequest, version: int) -> bool:
+    """Whether a Produce that took the slow path has several partitions, and may be learnt."""
+    return (
+        version >= FIRST_VERSION_WITH_LOG_START
+        and request.acks in (ACKS_ALL, 1)
+        and request.transactional_id is None
+        and sum(len(topic.partition_data) for topic in request.topic_data) > 1
+    )
 
 
 def _learnable_partition(request: ProduceRequest, version: int, services: ApiServices) -> Partition | None:

@@ -16,6 +16,7 @@ from ottla.protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from ottla.broker.fast.produce_template import ProduceTemplate
     from ottla.broker.partitions.append_shares import AppendPayer
+    from ottla.broker.partitions.appending import PartitionAppend
     from ottla.storage.log.append import Appended, AppendResult
 
 _NONE = ErrorCode.NONE
@@ -60,7 +61,7 @@ class ProduceRun(InFlightRequest):
         """Let the client pay for the append of what the last read added."""
         self._template.partition.charge_append(payer, self.added, size_bytes)
 
-    def run_appended(self, appended: Appended) -> None:
+    def run_appended(self, appended: Appended, partition: PartitionAppend) -> None:
         """Encode the answers, and let them leave now or when they may. Called by the turn's flush."""
         template = self._template
         correlation_ids = self._correlation_ids
@@ -68,7 +69,6 @@ class ProduceRun(InFlightRequest):
             answers = template.stored(correlation_ids, appended)
         else:
             answers = list(map(self._answer, correlation_ids, appended))
-        partition = template.partition
         last_offsets = appended.offsets_of_all()
         end_offset = max(last_offsets) + 1
         if partition.may_acknowledge(end_offset, template.acks):

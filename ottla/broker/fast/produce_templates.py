@@ -159,7 +159,7 @@ class ProduceTemplates:
         appended = partition.append(entries, run_bytes, template.clock.wall_ns() // 1_000_000, template.takes)
         if appended.refused is not None:
             run = ProduceRun(template, correlation_ids, following, started_ns)
-            run.run_appended(appended)
+            run.run_appended(appended, partition)
             return run.buffers or [], following
         # `ProduceTemplate.stored`, and then `RequestMeter.note`, without the call: each file that is entered is lines
         # of code on this path.

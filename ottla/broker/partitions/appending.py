@@ -37,8 +37,8 @@ class BatchWaiter(Protocol):
 class RunWaiter(Protocol):
     """What gathers several batches together gets their results together."""
 
-    def run_appended(self, appended: Appended) -> None:
-        """The results of all of its batches of this turn, in their order."""
+    def run_appended(self, appended: Appended, partition: PartitionAppend) -> None:
+        """The results of all of its batches of this turn for `partition`, in their order."""
 
 
 class _OneBatch:
@@ -50,7 +50,7 @@ class _OneBatch:
         self._waiter = waiter
         self._index = index
 
-    def run_appended(self, appended: Appended) -> None:
+    def run_appended(self, appended: Appended, partition: PartitionAppend) -> None:
         self._waiter.appended(self._index, appended[0])
 
 
@@ -197,17 +197,17 @@ class PartitionAppend:
         if self._closed_error is not None:
             code = self._code_of(self._closed_error)
             for count, waiter in waiters:
-                waiter.run_appended(Appended.not_stored([AppendResult(code)] * count))
+                waiter.run_appended(Appended.not_stored([AppendResult(code)] * count), self)
             return
         appended = self.append(batches, gathered_bytes, now_ms, self._takes)
         if shares is not None:
             shares.end(len(batches), gathered_bytes)
         if len(waiters) == 1:
-            waiters[0][1].run_appended(appended)
+            waiters[0][1].run_appended(appended, self)
             return
         results, first = appended[:], 0  # a copy: what a waiter does may append to the log again
         for count, waiter in waiters:
-            waiter.run_appended(results[first : first + count])
+            waiter.run_appended(results[first : first + count], self)
             first += count
 
     def has_nothing_before(self) -> bool:
