@@ -21,11 +21,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 LOG = logging.getLogger("ottla.turn")
 
 Step = Callable[[], None]
+
+MOST_GATHERING: Final = 256
+"""Partitions that a turn appends to; a single request may name more. Each takes about 30 us."""
 
 
 class Gathering(Protocol):
@@ -90,8 +93,13 @@ class Turn:
             self._note_work()
 
     def note_gathering(self, partition: Gathering) -> None:
-        """`partition` holds its first gathered batch of this turn: append it at the end."""
-        self._gathering.append(partition)
+        """`partition` holds its first gathered batch of this turn: append it at the end. Once there are many,
+        requests that have not begun wait for the next turn.
+        """
+        gathering = self._gathering
+        gathering.append(partition)
+        if len(gathering) >= MOST_GATHERING:
+            self.is_long = True
         if not self.has_work:
             self._note_work()
 

@@ -15,10 +15,11 @@ from ottla.broker.catalog.catalog import NewTopic, TopicResult
 from ottla.broker.net.connection import Connection
 from ottla.broker.node import Node
 from ottla.broker.runtime.disk import POSTPONED_MS
+from ottla.broker.runtime.turn import MOST_GATHERING
 from ottla.protocol.api.api_versions import ApiVersionsRequest
 from ottla.protocol.api.fetch import FetchResponse
 from ottla.protocol.api.list_offsets import ListOffsetsRequest, ListOffsetsResponse
-from ottla.protocol.api.produce import ProduceResponse
+from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
 from ottla.protocol.errors import ErrorCode
 from ottla.storage.log.append import AppendEntry, AppendResult
 from ottla.storage.log.log import Log
@@ -84,6 +85,26 @@ def test_the_batches_of_one_turn_reach_the_log_in_one_call(node: Node) -> None:
     offsets = [first(reply).base_offset for client in clients for _, reply in client.replies()]
     assert sorted(offsets) == list(range(0, 40, 2))
     assert all(client.transport.sends == 1 for client in clients)
+
+
+@pytest.mark.parametrize(("partitions", "others_wait"), [(MOST_GATHERING - 1, False), (MOST_GATHERING, True)])
+def test_a_turn_that_appends_to_many_partitions_lets_further_requests_wait_for_the_next(
+    partitions: int, others_wait: bool
+) -> None:
+    node, _, _ = start_node(ottla_acks_all="page-cache")
+    make_topic(node, "many", partitions)
+    make_topic(node, "t")
+    counts = appends_of(node, "t")
+    one, other = Exchange(node), Exchange(node)
+    data = [ProduceRequest.PartitionProduceData(index=index, records=batch()) for index in range(partitions)]
+    many = ProduceRequest.TopicProduceData(name="many", partition_data=data)
+    one.send(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[many]), 9)
+    other.send(produce_request("t", batch()), 9)
+    node.services.turn.end()
+    assert counts == ([] if others_wait else [1])
+    node.settle()
+    assert counts == [1]
+    assert [len(client.replies()) for client in (one, other)] == [1, 1]
 
 
 def test_a_look_at_the_log_sees_what_was_produced_before_in_the_same_turn(node: Node) -> None:
