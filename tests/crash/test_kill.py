@@ -14,6 +14,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, Topic
 from kit.broker import BrokerProcess
 
 WAIT_S = 60.0
+GIVEN_UP_AFTER_MS = 10_000
 PARTITIONS = 3
 
 
@@ -34,6 +35,8 @@ class Load:
                 "compression.type": compression,
                 "linger.ms": 1,
                 "batch.num.messages": 50,
+                "queue.buffering.max.messages": 5_000,
+                "message.timeout.ms": GIVEN_UP_AFTER_MS,
                 "log_level": 0,  # librdkafka would print every lost connection; losing it is the point here
             }
         )
@@ -65,8 +68,9 @@ class Load:
         """Give up what was not acknowledged and end the thread."""
         self._stop.set()
         self._thread.join(WAIT_S)
+        assert not self._thread.is_alive()
         self._producer.purge()
-        self._producer.flush(WAIT_S)
+        assert self._producer.flush(WAIT_S) == 0, "librdkafka keeps records that it could send later"
 
 
 def read_all(broker: BrokerProcess) -> dict[tuple[int, int], bytes]:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
 from kit.broker import BrokerProcess
 from kit.wire import Wire
-from kit.wire_groups import await_coordinator
+from kit.wire_groups import PATIENCE_S, await_coordinator
 
 from ottla.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from ottla.protocol.api.create_topics import CreateTopicsRequest
@@ -41,6 +42,26 @@ class Group:
         named = [MetadataRequest.MetadataRequestTopic(name=self.topic)]
         self.topic_id = wire.call(MetadataRequest(topics=named), 12).topics[0].topic_id
         await_coordinator(wire, self.id)
+        self._await_topic()
+
+    def _await_topic(self) -> None:
+        """Have a member of another group join until it is given the topic: Kafka's coordinators see a new topic some
+        time after it was made.
+        """
+        give_up = monotonic() + PATIENCE_S
+        joining = ConsumerGroupHeartbeatRequest(
+            group_id=f"{self.id}-probe",
+            member_id="probe",
+            member_epoch=0,
+            rebalance_timeout_ms=60_000,
+            subscribed_topic_names=[self.topic],
+            topic_partitions=[],
+        )
+        while monotonic() < give_up:
+            answer = self.wire.call(joining, HEARTBEAT_VERSION)
+            if answer.error_code == ErrorCode.NONE and answer.assignment and answer.assignment.topic_partitions:
+                return
+        raise AssertionError(f"nobody is given {self.topic} within {PATIENCE_S} s")
 
     def beat(self, member_id: str, epoch: int, **fields: Any) -> Any:
         """A heartbeat that is accepted."""
