@@ -1,12 +1,18 @@
 """What holds the broker's loop, and for how long: everything a client can ask of 2,000 partitions, and each chore.
 
-    PYTHONPATH=benchmarks python benchmarks/loop_lag.py [--only WORD] [--acks sync|page-cache]
+    PYTHONPATH=benchmarks python benchmarks/loop_lag.py [--only WORD] [--acks sync|page-cache] [--times N]
 
 One row for each piece of work, which is asked for over a socket (or over HTTP) as anybody would. `stretch`: the longest
 for which one request of the API held the loop, and `lag`: the longest that the loop was late for a timer, both as the
 broker counts them (`ottla_request_hold_max_seconds`, `ottla_loop_lag_max_seconds`; a timer looks ten times a second).
 `p50`, `p99`, `longest`: round trips of a witness in a process of its own, which asks for ApiVersions each millisecond
-meanwhile. Milliseconds. docs/limits.md says which bound holds each row.
+meanwhile. Then what held the loop longest of all, by name: requests of every API, background tasks and collections of
+garbage (`ottla_chore_step_max_seconds`); those above 1 ms, the longest first. Milliseconds of the clock: what other
+programs take from the processor is in them. docs/limits.md says which bound holds each row.
+
+`slow`: how many times as long as on an idle machine (`FIXED_MS`) a fixed loop of bytecodes took, before and after the
+row; `scaled`: the stretch by that. `--times` does each row so many times, and prints the run with the least stretch:
+what others do on the machine is seldom in all of them.
 """
 
 from __future__ import annotations
@@ -24,8 +30,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from multiprocessing.connection import Connection
-from statistics import quantiles
-from typing import Any
+from statistics import median, quantiles
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import frames
@@ -77,7 +83,11 @@ AUTHORIZED = {
 }
 ZERO_ID = UUID(int=0)
 STAMP_MS = 1_700_000_000_000
-MOST_FRAME_BYTES = 16 << 20
+FIXED_TURNS, FIXED_MS = 100_000, 4.1
+"""Turns of the loop that tells how slow the machine is, and the milliseconds that they took on the machine of
+docs/performance.md (an AMD EPYC, Python 3.11.7) when it was idle: the least of 600."""
+SHOWN_MS = 1.0
+"""The shortest step that is named."""
 
 
 class Client:
@@ -133,11 +143,12 @@ def witness(address: tuple[str, int], pipe: Connection) -> None:
 class Table:
     """The broker, its witness, and the rows."""
 
-    def __init__(self, server: Ottla, http_port: int, only: str) -> None:
+    def __init__(self, server: Ottla, http_port: int, only: str, runs: int) -> None:
         self.address = (server.host, server.port)
         self.client = Client(self.address)
         self.http = f"http://{server.host}:{http_port}"
         self._only = only
+        self._runs = runs
         self._pipe, theirs = multiprocessing.Pipe()
         self._process = multiprocessing.Process(target=witness, args=(self.address, theirs), daemon=True)
         self._process.start()
@@ -151,14 +162,19 @@ class Table:
         """Whether the row is asked for."""
         return self._only in name
 
-    def row(self, name: str, api: str, work: Callable[[], object], times: int = 1) -> None:
+    def row(self, name: str, api: str, work: Callable[[], object], times: int = 1, *, once: bool = False) -> None:
         """Do the work so often and print what others noticed of it; what was not asked for is done once silently,
-        because later rows may need it.
+        because later rows may need it. `once`: the work cannot be done again.
         """
         if not self.wants(name):
             work()
             return
-        self.figures(api)
+        runs = [self._run(api, work, times) for _ in range(1 if once else self._runs)]
+        print(f"{name:<58}{min(runs, key=lambda run: (run.stretch_ms, run.trips_ms[-1]))}", flush=True)
+
+    def _run(self, api: str, work: Callable[[], object], times: int) -> Run:
+        slow = fixed_loop_ms()
+        self.figures()
         self._pipe.send("start")
         time.sleep(0.2)
         for _ in range(times):
@@ -166,14 +182,10 @@ class Table:
             time.sleep(0.02)
         time.sleep(0.2)
         self._pipe.send("stop")
-        trips = self._pipe.recv()
-        lag_ms, stretch_ms, chore = self.figures(api)
-        cuts = quantiles(trips, n=100)
-        stretch = f"{stretch_ms:>9.1f}" if api else f"{'':>9}"
-        print(
-            f"{name:<58}{stretch}{lag_ms:>9.1f}{cuts[49]:>9.2f}{cuts[98]:>9.1f}{max(trips):>9.1f}  {chore}",
-            flush=True,
-        )
+        trips_ms = sorted(self._pipe.recv())
+        lag_ms, steps = self.figures()
+        slow = (slow + fixed_loop_ms()) / 2 / FIXED_MS
+        return Run(steps.get(api, 0.0) if api else None, lag_ms, trips_ms, slow, steps)
 
     def post(self, path: str) -> str:
         """Ask the broker over HTTP."""
@@ -181,21 +193,47 @@ class Table:
         with urllib.request.urlopen(request, timeout=600) as answer:
             return str(answer.read().decode())
 
-    def figures(self, api: str) -> tuple[float, float, str]:
-        """Milliseconds since it was asked last: the longest lag, the longest stretch of the API or chore; and which
-        chore had the longest step.
-        """
+    def figures(self) -> tuple[float, dict[str, float]]:
+        """Milliseconds since it was asked last: the longest lag, and the longest step of each API and chore."""
         with urllib.request.urlopen(self.http + "/metrics", timeout=60) as answer:
             text = answer.read().decode()
         found = re.search(r"^ottla_loop_lag_max_seconds (\S+)", text, re.MULTILINE)
         assert found
-        held = re.search(
-            rf'^ottla_(?:request_hold|chore_step)_max_seconds{{\w+="{re.escape(api)}"}} (\S+)', text, re.MULTILINE
-        )
-        steps = re.findall(r'^ottla_chore_step_max_seconds{chore="([^"]*)"} (\S+)', text, re.MULTILINE)
-        chore, step_s = max(steps, key=lambda step: float(step[1]))
-        longest = f"{chore} {float(step_s) * 1e3:.1f}"
-        return float(found[1]) * 1e3, float(held[1]) * 1e3 if held else 0.0, longest
+        steps = re.findall(r'^ottla_(?:request_hold|chore_step)_max_seconds{\w+="([^"]*)"} (\S+)', text, re.MULTILINE)
+        return float(found[1]) * 1e3, {name: float(step_s) * 1e3 for name, step_s in steps}
+
+
+class Run(NamedTuple):
+    """What was seen of a piece of work; milliseconds."""
+
+    stretch_ms: float | None
+    lag_ms: float
+    trips_ms: list[float]
+    slow: float
+    steps: dict[str, float]
+
+    def __str__(self) -> str:
+        """The row without its name."""
+        cuts = quantiles(self.trips_ms, n=100)
+        stretch, scaled = f"{'':>9}", f"{'':>8}"
+        if self.stretch_ms is not None:
+            stretch, scaled = f"{self.stretch_ms:>9.1f}", f"{self.stretch_ms / self.slow:>8.1f}"
+        longest = sorted(self.steps.items(), key=lambda step: -step[1])
+        named = ", ".join(f"{name} {ms:.1f}" for name, ms in longest if ms >= SHOWN_MS)
+        figures = f"{self.lag_ms:>9.1f}{cuts[49]:>9.2f}{cuts[98]:>9.1f}{self.trips_ms[-1]:>9.1f}"
+        return f"{stretch}{figures}{self.slow:>7.2f}{scaled}  {named}"
+
+
+def fixed_loop_ms() -> float:
+    """How long the fixed loop takes: the median of some."""
+    return median(_fixed_loop_ms() for _ in range(9))
+
+
+def _fixed_loop_ms() -> float:
+    begun, number = time.perf_counter(), 0
+    for turn in range(FIXED_TURNS):
+        number += turn & 3
+    return (time.perf_counter() - begun) * 1e3
 
 
 def create(client: Client, names: list[str], partitions: int, **configs: str) -> None:
@@ -242,16 +280,17 @@ def names() -> list[str]:
 def requests(table: Table) -> None:
     """What a client can ask of 2,000 partitions."""
     client = table.client
-    table.figures("")  # the first scrape imports what it needs
+    table.figures()  # the first scrape imports what it needs
     time.sleep(0.5)
     table.row("nothing", "", lambda: time.sleep(3))
     first, *others = names()
-    table.row(f"create a topic of {PARTITIONS} partitions", "CreateTopics", lambda: create(client, [first], PARTITIONS))
+    table.row(f"create a topic of {PARTITIONS} partitions", "CreateTopics",
+              lambda: create(client, [first], PARTITIONS), once=True)  # fmt: skip
     for name in others:
         create(client, [name], PARTITIONS)
     few = [f"few-{number}" for number in range(200)]
-    table.row("create 200 topics in one request", "CreateTopics", lambda: create(client, few, 1))
-    table.row("delete 200 topics in one request", "DeleteTopics", lambda: delete(client, few))
+    table.row("create 200 topics in one request", "CreateTopics", lambda: create(client, few, 1), once=True)
+    table.row("delete 200 topics in one request", "DeleteTopics", lambda: delete(client, few), once=True)
     batch, _ = frames.batch_of(1000)
     for name in names():
         assert produce(client, name, PARTITIONS, batch) == 0
@@ -364,7 +403,7 @@ def groups(table: Table) -> None:
     table.row("DescribeGroups of 2,000 groups", "DescribeGroups",
               lambda: client.ask(DescribeGroupsRequest(groups=many), 5), 5)  # fmt: skip
     table.row("ListGroups of 2,000 groups", "ListGroups", lambda: client.ask(ListGroupsRequest(), 4), 5)
-    table.row("JoinGroup of 500 members", "JoinGroup", lambda: join(table.address, 500))
+    table.row("JoinGroup of 500 members", "JoinGroup", lambda: join(table.address, 500), once=True)
 
 
 def join(address: tuple[str, int], count: int) -> None:
@@ -384,7 +423,7 @@ def join(address: tuple[str, int], count: int) -> None:
 def lists(table: Table) -> None:
     """What has a long answer: all of something. With an authorizer, so that there are ACLs."""
     client = table.client
-    table.figures("")
+    table.figures()
     topics = [f"one-{number}" for number in range(LISTED)]
     for first in range(0, LISTED, 500):
         create(client, topics[first : first + 500], 1)
@@ -460,7 +499,7 @@ def chores(table: Table) -> None:
         table.post("/log/retain?topic=rolling")
         time.sleep(3)
 
-    table.row("retention deletes 200 segments", "segment unlink", retain)
+    table.row("retention deletes 200 segments", "segment unlink", retain, once=True)
     create(client, ["compacted"], 1, cleanup_policy="compact", segment_bytes=str(16 << 20))
     for first in range(0, 400_000, 2_000):
         records = [
@@ -474,7 +513,7 @@ def chores(table: Table) -> None:
         while re.search('"(waiting|running)"', table.post("/log/cleaning?topic=compacted")):
             time.sleep(0.1)
 
-    table.row("cleaning a compacted log of 90 MB", "log cleaner", clean)
+    table.row("cleaning a compacted log of 90 MB", "log cleaner", clean, once=True)
     bomb = seal_batch(
         gzip.compress(bytes(900 << 20)), base_offset=0, leader_epoch=-1, attributes=1, last_offset_delta=0,
         base_timestamp=STAMP_MS, max_timestamp=STAMP_MS, producer_id=-1, producer_epoch=-1, base_sequence=-1,
@@ -488,8 +527,10 @@ def chores(table: Table) -> None:
     packed = bytes(encode_batch(records, compression=Compression.GZIP))
     table.row("a batch of 10,000 compressed records, compacted topic", "Produce",
               lambda: produce(client, "compacted", 1, packed), 5)  # fmt: skip
-    table.row(f"delete a topic of {PARTITIONS} partitions", "DeleteTopics", lambda: delete(client, names()[-1:]))
-    table.row("delete topics of 1,800 partitions", "DeleteTopics", lambda: delete(client, names()[:-1]))
+    table.row(f"delete a topic of {PARTITIONS} partitions", "DeleteTopics",
+              lambda: delete(client, names()[-1:]), once=True)  # fmt: skip
+    table.row("delete topics of 1,800 partitions", "DeleteTopics",
+              lambda: delete(client, names()[:-1]), once=True)  # fmt: skip
 
 
 @contextmanager
@@ -508,12 +549,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="rows whose name contains this")
     parser.add_argument("--acks", default="page-cache", choices=("sync", "page-cache"))
+    parser.add_argument("--times", type=int, default=1, help="do each row that can be repeated so many times")
     options = parser.parse_args()
-    print(f"{'':<58}{'stretch':>9}{'lag':>9}{'p50':>9}{'p99':>9}{'longest':>9}  longest step of a chore")
+    columns = f"{'stretch':>9}{'lag':>9}{'p50':>9}{'p99':>9}{'longest':>9}{'slow':>7}{'scaled':>8}"
+    print(f"{'':<58}{columns}  longest steps, requests and chores")
     wants_lists = any(options.only in name for name in LISTS)
     if not (options.only and wants_lists):
         with broker(options.acks) as (server, port):
-            table = Table(server, port, options.only)
+            table = Table(server, port, options.only, options.times)
             requests(table)
             groups(table)
             producers(table)
@@ -521,7 +564,7 @@ def main() -> None:
             table.end()
     if wants_lists:
         with broker(options.acks, AUTHORIZED) as (server, port):
-            table = Table(server, port, options.only)
+            table = Table(server, port, options.only, options.times)
             lists(table)
             table.end()
 

@@ -8,7 +8,6 @@ stop:     SIGTERM, SIGINT, and SIGHUP (the terminal is gone) unless the parent p
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import signal
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING
 from ottla.address import host_and_port
 from ottla.broker.net.listening import StartError
 from ottla.broker.notify import notify
+from ottla.broker.runtime.collector import Collector
 from ottla.broker.runtime.repeated_lines import RepeatedLines
 from ottla.broker.server import Server
 from ottla.storage.directories.load_progress import LoadInterrupted
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig
 
 LOG = logging.getLogger("ottla.server")
-
-GC_YOUNG_OBJECTS = 20_000
-"""New objects after which the garbage collector looks at the young ones."""
 
 
 def configure_logging(level: int = logging.INFO) -> None:
@@ -103,13 +100,17 @@ async def _serve(config: BrokerConfig) -> int:
     notify("READY=1")
     for handler in logging.getLogger("ottla").handlers:
         handler.addFilter(RepeatedLines())
-    # What is there now stays: the collector need not look at it again, and need not look after every 700 objects
-    # (a seventh of the CPU of small requests, which make hundreds of objects per turn and no cycles).
-    gc.freeze()
-    gc.enable()  # the command line began without it
-    gc.set_threshold(GC_YOUNG_OBJECTS, 20, 20)
+    services = server.node.services
+    metrics = services.metrics
+    collector = Collector(
+        metrics.chore("garbage collection"),
+        lambda: metrics.bytes_received,
+        loop.call_later,
+        wall_ms=services.clock.wall_ms,
+    )
     await stop.wait()
     notify("STOPPING=1")
+    collector.stop()
     await server.stop(force=force)
     LOG.info("stopped (pid %d)", os.getpid())
     return 0

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
 from itertools import islice
-from typing import Final, Protocol, TypeAlias, TypeVar
+from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
 from ottla.broker.runtime.pending import Pending, follow
 
@@ -49,27 +49,39 @@ def in_steps(steps: Steps[R | Pending[R]] | Steps[R], request: SteppedRequest) -
     except StopIteration as end:
         result: R | Pending[R] = end.value
         return result
-    pending: Pending[R] = Pending(parks=True)
-    pending.on_cancel(steps.close)
+    return _SteppedWork(steps, request).result
 
-    def go_on() -> None:
-        if pending.done:
+
+class _SteppedWork(Generic[R]):
+    """Work that took more than one step. It is part of no reference cycle: a long answer that were part of one would be
+    freed by the garbage collector only, which would have to look at each of its objects.
+    """
+
+    __slots__ = ("_request", "_steps", "result")
+
+    def __init__(self, steps: Steps[R | Pending[R]] | Steps[R], request: SteppedRequest) -> None:
+        self.result: Pending[R] = Pending(parks=True)
+        self._steps = steps
+        self._request = request
+        self.result.on_cancel(steps.close)
+        request.later(self._go_on)
+
+    def _go_on(self) -> None:
+        if self.result.done:
             return  # the connection has ended
+        request = self._request
         request.begin_step()
         try:
-            next(steps)
+            next(self._steps)
         except StopIteration as end:
             request.end_step()
-            follow(pending, end.value)
+            follow(self.result, end.value)
         except Exception as error:  # the gate knows refusals from bugs
             request.end_step()
-            pending.fail(error)
+            self.result.fail(error)
         else:
             request.end_step()
-            request.later(go_on)
-
-    request.later(go_on)
-    return pending
+            request.later(self._go_on)
 
 
 class Pace:

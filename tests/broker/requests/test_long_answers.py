@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -220,3 +221,28 @@ def test_an_answer_made_one_element_at_a_time_is_that_made_in_one_step(
     assert ask(full, request_, version) == in_one
     # Internal topics of the coordinators come as they like.
     assert count(in_one) >= expected
+
+
+@pytest.mark.parametrize(("request_", "version"), [one[:2] for one in REQUESTS], ids=lambda one: type(one).__name__)
+def test_a_long_answer_leaves_nothing_to_the_garbage_collector(
+    full: Node, monkeypatch: pytest.MonkeyPatch, request_: Request, version: int
+) -> None:
+    """Which would have to go through each of its objects, and all that were made meanwhile."""
+    made = Pace.__init__
+    monkeypatch.setattr(Pace, "__init__", lambda self, count=1: made(self, 1))
+    client = Exchange(full)
+    client.ask(request_, version)
+    gc.collect()
+    was_enabled = gc.isenabled()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        client.ask(request_, version)
+        gc.collect()
+        left = [type(one).__name__ for one in gc.garbage if type(one).__module__.startswith("ottla.")]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        if was_enabled:
+            gc.enable()
+    assert left == []
