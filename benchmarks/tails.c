@@ -4,7 +4,11 @@
  * record's offset says when it was sent, so nothing is written into the records. A consumer asks again as soon as it has an answer.
  *
  * One thread, epoll. The producer does not wait for its answers. The first Produce is waited for: its offset is where the consumers
- * begin. After `warm` seconds the line "begin" is printed and counting starts, at the end "end" and the figures.
+ * begin. After `warm` seconds the line "begin" is printed and counting starts, at the end "end".
+ *
+ * Deliveries and answers are those between the two lines, whenever their records were sent. Times are those of all records that were
+ * sent between the two lines: they are waited for after the end, up to DRAIN_S. What has not come by then counts with the time that it
+ * has been waited for, which is less than it takes: a broker that cannot follow has large times, and not few.
  *
  * Without consumers the records count as deliveries.
  *
@@ -29,7 +33,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ANSWER_BYTES = 4 << 20, SESSION_ID_AT = 15, FETCH_ERROR_AT = 13 };
+enum { ANSWER_BYTES = 4 << 20, SESSION_ID_AT = 15, FETCH_ERROR_AT = 13, DRAIN_S = 10 };
 
 typedef struct {
     int fd, is_producer;
@@ -45,8 +49,8 @@ static int64_t first_offset;
 static uint64_t *sent_at; /* by offset - first_offset */
 static size_t records_max, sent_count, latency_count, latency_max;
 static uint32_t *latencies; /* 0.1 us */
-static uint64_t count_from = UINT64_MAX;
-static long answers;
+static uint64_t count_from = UINT64_MAX, count_to = UINT64_MAX;
+static long answers, deliveries;
 
 static uint64_t now_ns(void) {
     struct timespec t;
@@ -116,6 +120,14 @@ static void fetch(Connection *c) {
     send_all(c->fd, c->frame, fetch_size);
 }
 
+/* A record has come to a consumer, or has not until now. */
+static void took(int64_t offset, uint64_t now) {
+    uint64_t sent = sent_at[offset - first_offset];
+    if (sent < count_from || latency_count >= latency_max) return;
+    uint64_t tenths = (now - sent) / 100;
+    latencies[latency_count++] = tenths > UINT32_MAX ? UINT32_MAX : (uint32_t)tenths;
+}
+
 /* The batches of an answer: each says its first offset and how many come behind it. */
 static void take_records(Connection *c, size_t size) {
     if (size <= (size_t)records_at) return; /* an incremental answer without news */
@@ -131,14 +143,13 @@ static void take_records(Connection *c, size_t size) {
     while (length > 1 && at < end) {
         int64_t next = get64(at) + get32(at + 23) + 1;
         for (; c->offset < next; c->offset++) {
-            size_t number = (size_t)(c->offset - first_offset);
-            if (number >= sent_count) die("a record that was not sent");
-            if (sent_at[number] >= count_from && latency_count < latency_max)
-                latencies[latency_count++] = (uint32_t)((now - sent_at[number]) / 100);
+            if ((size_t)(c->offset - first_offset) >= sent_count) die("a record that was not sent");
+            took(c->offset, now);
+            deliveries += now >= count_from && now < count_to;
         }
         at += 12 + get32(at + 8);
     }
-    if (length > 1 && now >= count_from) answers++;
+    answers += length > 1 && now >= count_from && now < count_to;
 }
 
 static void answered(Connection *c, size_t size) {
@@ -203,8 +214,9 @@ int main(int argc, char **argv) {
     if (get16(producer->answer + error_at)) die("the first record was refused");
     first_offset = get64(producer->answer + error_at + 2) + 1;
     producer->have = 0;
+    Connection **all = calloc((size_t)consumers + 1, sizeof *all);
     for (int i = 0; i < consumers; i++) {
-        Connection *c = connect_to(argv[1], argv[2], epoll, fetch_bytes, fetch_size);
+        Connection *c = all[i] = connect_to(argv[1], argv[2], epoll, fetch_bytes, fetch_size);
         c->offset = first_offset;
         fetch(c);
     }
@@ -216,14 +228,26 @@ int main(int argc, char **argv) {
     struct epoll_event e = {.events = EPOLLIN, .data.ptr = NULL};
     epoll_ctl(epoll, EPOLL_CTL_ADD, timer, &e);
     uint64_t begin = now_ns() + (uint64_t)(warm * 1e9), stop = begin + (uint64_t)(seconds * 1e9);
-    for (;;) {
+    size_t wanted = SIZE_MAX; /* so many times, once the last record is sent */
+    while (latency_count < wanted) {
         uint64_t now = now_ns();
-        if (now >= stop) break;
         if (count_from == UINT64_MAX && now >= begin) {
             count_from = now;
             puts("begin");
             fflush(stdout);
         }
+        if (wanted == SIZE_MAX && now >= stop) {
+            count_to = now;
+            puts("end");
+            fflush(stdout);
+            epoll_ctl(epoll, EPOLL_CTL_DEL, timer, NULL);
+            size_t counted = 0;
+            for (size_t i = 0; i < sent_count; i++) counted += sent_at[i] >= count_from;
+            wanted = counted * (size_t)consumers;
+            if (!consumers) deliveries = answers = (long)counted; /* what the producer alone costs */
+            continue;
+        }
+        if (now >= stop + DRAIN_S * 1000000000ull) break;
         int n = epoll_wait(epoll, events, 256, 1000);
         for (int i = 0; i < n; i++) {
             if (events[i].data.ptr) { receive(events[i].data.ptr); continue; }
@@ -232,11 +256,11 @@ int main(int argc, char **argv) {
             while (due-- && sent_count < records_max) produce(producer);
         }
     }
+    uint64_t now = now_ns();
+    for (int i = 0; i < consumers; i++)
+        for (int64_t offset = all[i]->offset; offset < first_offset + (int64_t)sent_count; offset++) took(offset, now);
     qsort(latencies, latency_count, sizeof *latencies, by_value);
-    if (!consumers) /* what the producer alone costs */
-        for (size_t i = 0; i < sent_count; i++) answers += sent_at[i] >= count_from, latency_count = (size_t)answers;
-    else if (!latency_count) latencies[0] = UINT32_MAX; /* none came in all that time */
-    printf("end\n%zu %ld %.1f %.1f\n", latency_count, answers, consumers ? latencies[latency_count / 2] / 10.0 : 0.0,
-           consumers ? latencies[latency_count * 99 / 100] / 10.0 : 0.0);
+    printf("%ld %ld %.1f %.1f\n", deliveries, answers, latencies[latency_count / 2] / 10.0,
+           latencies[latency_count * 99 / 100] / 10.0);
     return 0;
 }

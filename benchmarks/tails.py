@@ -6,14 +6,16 @@ the record's Produce included, over the deliveries; and over the answers that ha
 records such an answer brought: where it is well above 1 the consumers (or the broker) could not follow one by one, and
 rows with different numbers there are compared by answers. Where there is no consumer a delivery is a record: so much of
 the other rows is Produce. e2e is the time from the producer's send to the consumer's
-receive.
+receive, of all records that were sent while it was counted: they are waited for afterwards.
 
 Three kinds of clients: `tails.c`, whose share of the two cores is small, without a fetch session (as librdkafka asks)
 and in one (as Java's consumers ask), and librdkafka itself (`tail_clients.py`). The brokers take turns within a round;
-all of them acknowledge what the page cache has, and each is warmed up with every row.
+all of them acknowledge what the page cache has. Kafka is warmed up with every row by a run that is not counted: a JVM
+compiles while it runs, and requests that have piled up meanwhile would be in the times of those that follow.
 
     scripts/bench-tails                              all rows beside Apache Kafka (Java 17+ and Maven)
-    scripts/bench-tails --only "50 consumers" --no-kafka --against CHECKOUT
+    scripts/bench-tails --check                      exit status 1 where its p50, p99 or CPU is below Ottla's
+    scripts/bench-tails --only "50 consumers" --no-kafka --against a1df8c6
 """
 
 from __future__ import annotations
@@ -35,12 +37,16 @@ from uuid import UUID
 import frames
 import servers
 from tabulate import tabulate
+from versions import HELP, version
 
 BATCH_BYTES = 170
 FETCH_BYTES = 1 << 20
 ACKS_ALL = -1
 SESSION_ID_MARK, EPOCH_MARK = 0x11AA22BB, 0x33CC44DD
 JVM_WARM_S = 10
+WARM_UP_S = 1.0
+BESIDE_KAFKA = {"p50": "e2e p50", "p99": "e2e p99", "cpu_us": "CPU of a delivery"}
+"""What is below Kafka's in every row."""
 
 
 @dataclass(frozen=True)
@@ -149,12 +155,11 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3, help="rounds per row; medians are printed (default 3)")
     parser.add_argument("--seconds", type=float, default=5.0, help="how long a row is measured (default 5)")
     parser.add_argument("--only", default="", help="run only rows whose name contains this")
-    parser.add_argument("--against", type=Path, help="a checkout of another version, whose broker takes part, too")
+    parser.add_argument("--against", type=version, help=HELP)
     parser.add_argument("--acks-all", default="page-cache", help="`ottla.acks.all` of Ottla's brokers")
     parser.add_argument("--no-kafka", action="store_true", help="leave Apache Kafka out")
+    parser.add_argument("--check", action="store_true", help="exit 1 when a row is not better than Kafka's")
     options = parser.parse_args()
-    if options.against is not None and not (options.against / "ottla" / "__main__.py").is_file():
-        parser.error(f"--against {options.against}: there is no Ottla; name a checkout of another version")
     servers.build()
     print(
         f"Python {platform.python_version()}, {os.cpu_count()} cores, kernel {platform.release()}; "
@@ -170,17 +175,21 @@ def main() -> int:
             except servers.CannotRun as reason:
                 print(f"without Apache Kafka: {reason}")
         rows: list[list[str]] = []
+        missed: list[str] = []
         runs = 0
         for row in ROWS:
             if options.only not in row.name:
                 continue
             results: dict[str, list[dict[str, float]]] = {name: [] for name in brokers}
-            for number in range(options.rounds):
+            if "kafka" in brokers:
+                runs += 1
+                measure(brokers["kafka"], row, runs, JVM_WARM_S, WARM_UP_S)
+            for _ in range(options.rounds):
                 for name, server in brokers.items():
                     runs += 1
-                    warm_s = JVM_WARM_S if name == "kafka" and not number else 1
-                    results[name].append(measure(server, row, runs, warm_s, options.seconds))
+                    results[name].append(measure(server, row, runs, WARM_UP_S, options.seconds))
             rows += lines(row, results)
+            missed += not_better(row, results)
             print(f"done: {row.name}", file=sys.stderr)
     headers = [
         "row",
@@ -194,7 +203,27 @@ def main() -> int:
         "p99 us",
     ]
     print(tabulate(rows, headers, tablefmt="github", disable_numparse=True, colalign=("left", "left", *["right"] * 7)))
-    return 0
+    for line in missed:
+        print(f"MISSED: {line}")
+    return int(options.check and bool(missed or "kafka" not in brokers))
+
+
+def not_better(row: Row, results: dict[str, list[dict[str, float]]]) -> list[str]:
+    """Where Kafka's median of the rounds is below Ottla's, and the command that measures this row alone."""
+    if "kafka" not in results:
+        return []
+    found = []
+    for key, what in BESIDE_KAFKA.items():
+        if key != "cpu_us" and not row.consumers:
+            continue
+        ours, theirs = (statistics.median(one[key] for one in results[name]) for name in ("ottla", "kafka"))
+        if ours >= theirs:
+            beyond = 100 * (ours / theirs - 1)
+            found.append(
+                f"{row.name}: {what} {ours:,.0f} us, Kafka's {theirs:,.0f} ({beyond:.0f} % above it). "
+                f'This row alone: scripts/bench-tails --check --only "{row.name}"'
+            )
+    return found
 
 
 def lines(row: Row, results: dict[str, list[dict[str, float]]]) -> list[list[str]]:
