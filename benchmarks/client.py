@@ -259,7 +259,7 @@ def main() -> None:
         client_costs.count_instructions(options.only)
         return
     if options.beside != "python":
-        client_costs.compare(options.records, options.rounds, options.only)
+        client_costs.compare(options.records, options.rounds, lambda name: options.only in name)
         print()
     if options.beside != "confluent":
         compare_python(options)

@@ -28,12 +28,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import frames
 import servers
+from held import Figure, Options, Section, at_least, at_most
 from tabulate import tabulate
 
 VALUE_BYTES = 100
@@ -235,6 +236,8 @@ def getmany_asyncio(address: str, topic: str, records: int) -> Callable[[], Awai
 
 
 def arrow_blocking(address: str, topic: str, records: int) -> Callable[[], None]:
+    import pyarrow  # noqa: F401  # the consumer imports it when it is asked for columns
+
     from ottla import Consumer
 
     def run() -> None:
@@ -250,6 +253,8 @@ def arrow_blocking(address: str, topic: str, records: int) -> Callable[[], None]
 
 
 def arrow_asyncio(address: str, topic: str, records: int) -> Callable[[], Awaitable[None]]:
+    import pyarrow  # noqa: F401  # the consumer imports it when it is asked for columns
+
     from ottla.client import Consumer
 
     async def run() -> None:
@@ -505,8 +510,8 @@ def count_instructions(only: str) -> None:
     print(tabulate(rows, heads, tablefmt="github", disable_numparse=True, colalign=("left", "right")))
 
 
-def compare(records: int, rounds: int, only: str) -> None:
-    """Run what has `only` in its name, and what that is compared with, and print both tables."""
+def compare(records: int, rounds: int, wanted: Callable[[str], bool]) -> dict[str, list[Measured]]:
+    """Run what is wanted by its name, and what that is compared with; print both tables, and return what they have."""
     with servers.Ottla("page-cache") as server:
         address = f"{server.host}:{server.port}"
         run_apart("confluent-kafka produce", address, "stored", records)
@@ -520,7 +525,7 @@ def compare(records: int, rounds: int, only: str) -> None:
                 (LATENCY, "", LATENCY_RECORDS),
                 (ARRIVAL, "", LATENCY_RECORDS),
             ):
-                chosen = [name for name in group if only in name]
+                chosen = [name for name in group if wanted(name)]
                 processor = None
                 if count == LATENCY_RECORDS and places is not None:
                     server.keep_to(places[0])
@@ -531,6 +536,7 @@ def compare(records: int, rounds: int, only: str) -> None:
                     found.setdefault(name, []).append(measured)
             server.keep_to(*everywhere)
     print_tables(found, records, rounds)
+    return found
 
 
 def print_tables(found: dict[str, list[Measured]], records: int, rounds: int) -> None:
@@ -570,6 +576,54 @@ def print_tables(found: dict[str, list[Measured]], records: int, rounds: int) ->
         heads = ["one record at a time", "p50 ms", "p99 ms", "ratio", "least"]
         print(tabulate(latencies, heads, tablefmt="github", disable_numparse=True, colalign=("left", *["right"] * 4)))
 
+
+# What is held ----------------------------------------------------------------------------------------------------
+
+TITLE = "client: "
+SEND_AT_MOST = dict.fromkeys(("send, blocking", "send, asyncio"), at_most(3))
+"""CPU microseconds of a record."""
+BESIDE_AT_LEAST = {
+    name: at_least(1)
+    for name in (
+        "send_many, blocking",
+        "send_many, asyncio",
+        "send_many of Arrow, blocking",
+        "arrow, blocking",
+        "arrow, asyncio",
+    )
+}
+"""confluent-kafka's CPU over this client's: of `produce`, and of `consume`."""
+LATENCY_AT_MOST = {"latency, blocking": at_most(1.8, wanted=1), "latency, asyncio": at_most(2.5, wanted=1)}
+"""The median time of a record alone, in confluent-kafka's."""
+HELD_RECORDS, HELD_ROUNDS = 1_000_000, 3
+
+
+def print_held(names: Sequence[str], _: Options) -> list[Figure]:
+    """Measure and print what these rows name."""
+    wanted = {name.removeprefix(TITLE) for name in names}
+    return held(compare(HELD_RECORDS, HELD_ROUNDS, wanted.__contains__), HELD_RECORDS)
+
+
+def held(found: dict[str, list[Measured]], records: int) -> list[Figure]:
+    """What was measured of the rows that are held."""
+    figures = []
+    for group in (PRODUCE, CONSUME, LATENCY):
+        base = next(iter(group))
+        for name in group:
+            runs = list(zip(found.get(name, []), found.get(base, []), strict=True)) if name in found else []
+            if (bound := SEND_AT_MOST.get(name)) is not None and runs:
+                each_us = statistics.median(run.cpu for run, _ in runs) / records * 1e6
+                figures.append(Figure(TITLE + name, each_us, bound, "us of CPU a record"))
+            elif (bound := BESIDE_AT_LEAST.get(name)) is not None and runs:
+                cheaper = statistics.median(other.cpu / run.cpu for run, other in runs)
+                figures.append(Figure(TITLE + name, cheaper, bound))
+            elif (bound := LATENCY_AT_MOST.get(name)) is not None and runs:
+                slower = statistics.median(run.cpu / other.cpu for run, other in runs)
+                figures.append(Figure(TITLE + name, slower, bound))
+    return figures
+
+
+SECTION = Section([TITLE + name for name in (*SEND_AT_MOST, *BESIDE_AT_LEAST, *LATENCY_AT_MOST)], print_held)
 
 if __name__ == "__main__":
     run_here(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]))

@@ -1,7 +1,7 @@
 """How many cache lines and instructions a request costs the broker that finds the processor's caches cold.
 
     scripts/bench-lines                    counts of this tree, by workload
-    scripts/bench-lines --against TREE     beside those of another checkout
+    scripts/bench-lines --against TREE     beside those of another checkout or commit
 
 Between two requests of one client the processor does something else, on a shared machine for other guests too: what
 the broker touches for a request comes from memory, or from a cache that is far away. Valgrind's cachegrind simulates
@@ -29,7 +29,7 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count as count_from
 from itertools import islice
@@ -37,7 +37,9 @@ from pathlib import Path
 from typing import Any
 
 import frames
+from held import CannotMeasure, Figure, Options, Section, at_most
 from tabulate import tabulate
+from versions import HELP, version
 
 from ottla.protocol.records.checksum import crc32c
 
@@ -82,10 +84,14 @@ WITH_QUOTAS = "produce 100 B, 1 in flight, under quotas of bytes and time"
 HIGH = 1e15
 PART_BYTES = 600_000
 """A socket has a large frame in so many bytes at a time, about: the second read ends with the frame."""
+SMALL = "produce 100 B, 1 in flight"
+WITH_ACLS_ROW = f"instructions: {WITH_ACLS}"
+ACLS_AT_MOST = at_most(1.03)
+"""In instructions of the same without ACLs: what `scripts/bench --check` holds."""
 WORKLOADS = {
     "produce 16 KB, 5 in flight": (16_384, 5, False),
     IDEMPOTENT: (16_384, 5, False),
-    "produce 100 B, 1 in flight": (170, 1, False),
+    SMALL: (170, 1, False),
     WITH_ACLS: (170, 1, False),
     WITH_QUOTAS: (170, 1, False),
     LARGE: (1_000_000, 1, False),
@@ -425,7 +431,7 @@ def counted(tree: Path, workload: str, count: int, *, is_idle: bool) -> tuple[in
     here = tree / "benchmarks"  # its own: this file knows where the broker's parts are in its version
     environment = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join((str(tree), str(here))),
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(tree), str(here), os.environ.get("PYTHONPATH")))),
         "PYTHONHASHSEED": "0",
     }
     with tempfile.NamedTemporaryFile(prefix="ottla-bench-") as out:
@@ -466,9 +472,21 @@ def per_turn(tree: Path, workload: str) -> tuple[float, ...]:
     )
 
 
+def print_acls(names: Sequence[str], _: Options) -> list[Figure]:
+    """Count and print what a request takes where there are 1,000 ACLs, beside one where there are none."""
+    if shutil.which("valgrind") is None:
+        raise CannotMeasure(f"{WITH_ACLS_ROW}: needs valgrind (Debian: apt-get install valgrind)")
+    plain, secured = (per_turn(HERE.parent.resolve(), workload)[0] for workload in (SMALL, WITH_ACLS))
+    print(f"{SMALL}: {plain:,.0f} instructions; with {ACLS:,} ACLs {secured:,.0f}: {secured / plain:.3f} times them")
+    return [Figure(WITH_ACLS_ROW, secured / plain, ACLS_AT_MOST)]
+
+
+SECTION = Section([WITH_ACLS_ROW], print_acls)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--against", type=Path, help="a checkout of another version, whose counts are shown, too")
+    parser.add_argument("--against", type=version, help=HELP)
     parser.add_argument("--only", default="", help="count only workloads whose name contains this")
     for hidden in ("--inside", "--turns"):
         parser.add_argument(hidden, help=argparse.SUPPRESS)
@@ -491,9 +509,7 @@ def main() -> int:
         sys.exit("This needs valgrind (Debian: apt-get install valgrind).")
     trees = {"this": HERE.parent.resolve()}
     if options.against is not None:
-        if not (options.against / "ottla" / "__main__.py").is_file():
-            parser.error(f"--against {options.against}: there is no Ottla; name a checkout of another version")
-        trees["other"] = options.against.resolve()
+        trees["other"] = options.against
     rows = []
     for workload in WORKLOADS:
         if options.only not in workload:

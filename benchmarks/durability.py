@@ -30,6 +30,7 @@ import frames
 import partition_rounds
 import servers
 from tabulate import tabulate
+from versions import HELP, version
 
 from ottla.protocol.api.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.api.offset_commit import OffsetCommitRequest, OffsetCommitResponse
@@ -185,7 +186,7 @@ def main() -> int:
     parser.add_argument("--scale", type=float, default=1.0, help="multiply the number of requests")
     parser.add_argument("--only", default="", help="run only workloads whose name contains this")
     parser.add_argument("--short", action="store_true", help="one row for each setting")
-    parser.add_argument("--against", type=Path, help="another checkout, measured beside this one: partitions only")
+    parser.add_argument("--against", type=version, help=f"{HELP}: partitions only")
     options = parser.parse_args()
     servers.build()
     print(

@@ -8,22 +8,26 @@ partitions    made by CreateTopics (100 each); a record to each (`acks=all`, ans
               a clean stop after that, and one of a broker that nobody wrote to; starts after a stop and a kill
 connections   resident memory of each that has asked for ApiVersions and Metadata, as a client does that connects
 producers     resident memory of each producer id that a partition remembers, after one batch of each
+
+`scripts/bench --check` holds the latter two to a bound.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import resource
 import signal
 import socket
 import struct
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import frames
+from held import CannotMeasure, Figure, Options, Section, at_most
 from servers import resident_mb
 from startup import Broker, cpu_seconds
 
@@ -42,6 +46,11 @@ METADATA_VERSION = 12
 IN_FLIGHT = 5
 STAMP_MS = 1_700_000_000_000
 KINDS = ("partitions", "connections", "producers")
+HELD_CONNECTIONS, HELD_PRODUCERS = 4_000, 40_000
+"""How many of each `scripts/bench` makes: few have a larger part of what the broker takes once."""
+CONNECTION, PRODUCER = "memory: idle connection", "memory: producer id"
+AT_MOST = {CONNECTION: at_most(2_000), PRODUCER: at_most(300)}
+"""Bytes."""
 
 
 def main() -> None:
@@ -55,7 +64,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.tree is not None:
         os.environ["PYTHONPATH"] = str(options.tree)
-    measures: dict[str, Callable[[Path], None]] = {
+    measures: dict[str, Callable[[Path], object]] = {
         "partitions": lambda place: partitions(place, options.partitions, options.acks),
         "connections": lambda place: connections(place, options.connections),
         "producers": lambda place: producers(place, options.producers),
@@ -151,8 +160,8 @@ def partitions(place: Path, count: int, acks: str) -> None:
     broker.end(signal.SIGKILL)
 
 
-def connections(place: Path, count: int) -> None:
-    """See the module."""
+def connections(place: Path, count: int) -> float:
+    """See the module; bytes of each."""
     broker = Broker(place, "page-cache")
     hello: list[tuple[Request, int]] = [
         (ApiVersionsRequest(client_software_name="apache-kafka-java", client_software_version="4.1.0"), 3),
@@ -168,12 +177,14 @@ def connections(place: Path, count: int) -> None:
         client = Client(broker)
         client.ask(list(hello))
         opened.append(client)
-    show("an idle connection", (resident_mb(broker.process.pid) - before_mb) * 1e6 / count, "bytes")
+    each_bytes = (resident_mb(broker.process.pid) - before_mb) * 1e6 / count
+    show("an idle connection", each_bytes, "bytes")
     broker.end(signal.SIGKILL)
+    return each_bytes
 
 
-def producers(place: Path, count: int) -> None:
-    """See the module."""
+def producers(place: Path, count: int) -> float:
+    """See the module; bytes of each."""
     broker = Broker(place, "page-cache")
     client = Client(broker)
     create(client, 1, 1)
@@ -191,9 +202,29 @@ def producers(place: Path, count: int) -> None:
     if b"\0\0" not in answers[-1]:
         sys.exit(f"refused: {answers[-1]!r}")
     remembered = count - count // 10
-    show("a producer id", (resident_mb(broker.process.pid) - before_mb) * 1e6 / remembered, "bytes")
+    each_bytes = (resident_mb(broker.process.pid) - before_mb) * 1e6 / remembered
+    show("a producer id", each_bytes, "bytes")
     broker.end(signal.SIGKILL)
+    return each_bytes
 
+
+def print_memory(names: Sequence[str], _: Options) -> list[Figure]:
+    """Measure and print what these rows name."""
+    held = []
+    few, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if CONNECTION in names and most != resource.RLIM_INFINITY and most < 2 * HELD_CONNECTIONS:
+        raise CannotMeasure(f"a process may have {most} descriptors here, {HELD_CONNECTIONS} connections need more")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(few, 2 * HELD_CONNECTIONS), most))
+    with tempfile.TemporaryDirectory(prefix="ottla-many-", dir=os.environ.get("OTTLA_BENCH_DIRECTORY")) as folder:
+        place = Path(folder)
+        if CONNECTION in names:
+            held.append(Figure(CONNECTION, connections(place / "1", HELD_CONNECTIONS), AT_MOST[CONNECTION], "bytes"))
+        if PRODUCER in names:
+            held.append(Figure(PRODUCER, producers(place / "2", HELD_PRODUCERS), AT_MOST[PRODUCER], "bytes"))
+    return held
+
+
+SECTION = Section(list(AT_MOST), print_memory)
 
 if __name__ == "__main__":
     main()

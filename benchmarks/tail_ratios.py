@@ -1,54 +1,122 @@
-"""What a record costs that consumers wait for, beside one that none waits for: the last part of `scripts/bench`.
+"""What a record costs that consumers wait for, beside one that none waits for: a part of `scripts/bench`.
 
-A producer sends 1,000 records a second, each in a Produce of its own; what the broker uses is divided by the answers
-that had records. Ratios are those to the same producer without consumers in the same round, so that what a busy machine
-adds (both find the processor's caches cold) is on both sides. `page-cache`; clients and rows are those of `tails.py`,
-which has more of them, and latencies.
+A producer sends records at a fixed rate, each in a Produce of its own; what the broker uses is divided by the answers
+that had records. Ratios are those to a producer of 1,000 records a second without consumers in the same round, so that
+what a busy machine adds (both find the processor's caches cold) is on both sides. Of 200 consumers it is counted how
+much of a core they take. `page-cache`; clients and rows are those of `tails.py`, which has more of them, and latencies.
+
+What waits had no templates in a1df8c6, so the CPU of an answer is held to a part of what that version takes, in the
+same rounds. That needs this repository's history. `--against` puts one more version between the rounds.
 """
 
 from __future__ import annotations
 
+import contextlib
 import statistics
+from argparse import ArgumentTypeError
+from collections.abc import Sequence
 from pathlib import Path
 
 import servers
+from held import CannotMeasure, Figure, Options, Section, at_most
 from tabulate import tabulate
 from tails import PLAIN, SESSION, Row, measure
+from versions import commit_of, version
 
+TITLE = "tails: "
 RATE = 1000
+OURS, OTHER, BEFORE = "ottla page-cache", "other page-cache", "a1df8c6"
 ALONE = Row(PLAIN, 0, RATE)
-AT_MOST = {Row(PLAIN, 1, RATE): 4.0, Row(SESSION, 1, RATE): 4.5, Row(PLAIN, 10, RATE): 1.3}
+ONE, FIFTY = Row(PLAIN, 1, RATE), Row(PLAIN, 50, 100)
+AT_MOST = {ONE: at_most(4.0), Row(SESSION, 1, RATE): at_most(4.5), Row(PLAIN, 10, RATE): at_most(1.3)}
 """What is promised of each row: the CPU of an answer, its part of the record's Produce included, in Produces alone.
 
 Half as much more than measured, for a busy machine. Before what waits had templates (a1df8c6) these were 6.2 for one
 consumer, 5.3 in a session, and 3.5 for ten.
 """
+CORES_AT_MOST = {Row(PLAIN, 200, 100): at_most(1.0), Row(SESSION, 200, 100): at_most(1.0)}
+"""Of which the broker's threads are all: more than one, where syncs or reads take part."""
+BESIDE_AT_MOST = {ONE: at_most(0.55, wanted=0.33), FIFTY: at_most(0.33)}
+"""The CPU of an answer, in that of a1df8c6."""
+ROUNDS, SECONDS = 3, 1.0
 WARM_S = 0.5
 
+RATIOS = {TITLE + row.name: row for row in AT_MOST}
+CORES = {f"{TITLE}{row.name}, cores": row for row in CORES_AT_MOST}
+BESIDE = {f"{TITLE}{row.name}, beside {BEFORE}": row for row in BESIDE_AT_MOST}
+"""By their names the rows that are held."""
 
-def print_ratios(rounds: int, seconds: float, against: Path | None) -> list[str]:
-    """Measure and print; the promises that were missed."""
-    missed: list[str] = []
-    lines: list[list[str]] = []
-    trees: dict[str, Path | None] = {"ottla page-cache": None}
-    if against is not None:
-        trees["other page-cache"] = against
+
+def print_ratios(names: Sequence[str], options: Options) -> list[Figure]:
+    """Measure and print these rows."""
+    compared = [BESIDE[name] for name in names if name in BESIDE]
+    rows = list(dict.fromkeys([ALONE, *({**RATIOS, **CORES, **BESIDE}[name] for name in names)]))
+    trees: dict[str, Path | None] = {OURS: None}
+    if options.against is not None:
+        trees[BEFORE if (commit_of(options.against) or "").startswith(BEFORE) else OTHER] = options.against
+    elif compared:
+        try:
+            trees[BEFORE] = version(BEFORE)
+        except ArgumentTypeError as reason:
+            raise CannotMeasure(f"tails beside {BEFORE}: {reason}") from reason
+    found: dict[str, dict[Row, list[dict[str, float]]]] = {name: {} for name in trees}
     number = 0
-    for name, tree in trees.items():
-        found: dict[Row, list[float]] = {row: [] for row in (ALONE, *AT_MOST)}
-        with servers.Ottla("page-cache", tree=tree) as server:
-            for _ in range(rounds):
-                for row, costs in found.items():
+    with contextlib.ExitStack() as running:
+        brokers = {name: running.enter_context(servers.Ottla("page-cache", tree=tree)) for name, tree in trees.items()}
+        for _ in range(ROUNDS):
+            for row in rows:
+                for name, server in brokers.items():
+                    if options.against is None and name == BEFORE and row not in (ALONE, *compared):
+                        continue
                     number += 1
-                    costs.append(measure(server, row, number, WARM_S, seconds)["answer_us"])
-        for row, costs in found.items():
-            ratios = sorted(cost / alone for cost, alone in zip(costs, found[ALONE], strict=True))
-            ratio, most = statistics.median(ratios), AT_MOST.get(row)
-            promise = f" (≤ {most})" if most is not None and tree is None else ""
-            by_round = f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
-            lines.append([row.name, name, f"{statistics.median(costs):.1f}", f"{ratio:.2f}{promise}", by_round])
-            if promise and most is not None and ratio > most:
-                missed.append(f"tail, {row.name}: {ratio:.2f} times a Produce alone, promised at most {most}")
-    headers = ["tail", "server", "CPU us/answer", "/ Produce alone", "by round"]
-    print(f"\n{tabulate(lines, headers, disable_numparse=True, colalign=('left', 'left', *['right'] * 3))}")
-    return missed
+                    found[name].setdefault(row, []).append(measure(server, row, number, WARM_S, SECONDS))
+    print(table(found))
+    return _held(names, found[OURS]) + (_beside(names, found) if BEFORE in found else [])
+
+
+def _held(names: Sequence[str], found: dict[Row, list[dict[str, float]]]) -> list[Figure]:
+    """Of this version."""
+    held = []
+    for name in names:
+        if (row := RATIOS.get(name)) is not None:
+            ratio = statistics.median(ratios(found[row], found[ALONE]))
+            held.append(Figure(name, ratio, AT_MOST[row], "of a Produce alone"))
+        elif (row := CORES.get(name)) is not None:
+            cores = statistics.median(one["cores"] for one in found[row])
+            held.append(Figure(name, cores, CORES_AT_MOST[row], "cores"))
+    return held
+
+
+def _beside(names: Sequence[str], found: dict[str, dict[Row, list[dict[str, float]]]]) -> list[Figure]:
+    """In times of what the version before takes."""
+    held = []
+    for name in names:
+        if (row := BESIDE.get(name)) is not None:
+            ratio = statistics.median(ratios(found[OURS][row], found[BEFORE][row]))
+            held.append(Figure(name, ratio, BESIDE_AT_MOST[row], f"of {BEFORE}'s CPU"))
+    return held
+
+
+def ratios(each: Sequence[dict[str, float]], other: Sequence[dict[str, float]]) -> list[float]:
+    """Of the CPU of an answer, round by round, in ascending order."""
+    return sorted(one["answer_us"] / beside["answer_us"] for one, beside in zip(each, other, strict=True))
+
+
+def table(found: dict[str, dict[Row, list[dict[str, float]]]]) -> str:
+    """A line for each row and broker."""
+    lines: list[list[str]] = []
+    for row in found[OURS]:
+        for name, of in found.items():
+            if row not in of:
+                continue
+            cost, cores = (statistics.median(one[key] for one in of[row]) for key in ("answer_us", "cores"))
+            alone = ratios(of[row], of[ALONE])
+            beside = "" if name == OURS else f"{statistics.median(ratios(found[OURS][row], of[row])):.2f}"
+            by_round = f"{alone[0]:.2f} to {alone[-1]:.2f}"
+            shown = [f"{cost:.1f}", f"{statistics.median(alone):.2f}", by_round, f"{cores:.2f}", beside]
+            lines.append([row.name if name == OURS else "", name, *shown])
+    headers = ["tail", "server", "CPU us/answer", "/ Produce alone", "by round", "cores", "this / other"]
+    return tabulate(lines, headers, disable_numparse=True, colalign=("left", "left", *["right"] * 5))
+
+
+SECTION = Section([*RATIOS, *CORES, *BESIDE], print_ratios)

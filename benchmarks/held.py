@@ -1,0 +1,122 @@
+"""Figures that `scripts/bench --check` holds to a bound: whether each is met, by how much, and what prints it alone.
+
+A bound is what is promised: met on a machine where nothing else runs, with room for its noise. Where more is wanted
+than has been reached, the bound is what has been, and `wanted` the rest: docs/performance.md has the reasons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tabulate import tabulate
+
+COMMAND = "scripts/bench --check"
+PAGE = 'docs/performance.md, "Wanted and not reached"'
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What a figure has to be: at most `limit`, or at least; `wanted` where that is less than what is wanted."""
+
+    limit: float
+    is_least: bool = False
+    wanted: float | None = None
+
+    def is_met_by(self, value: float, limit: float | None = None) -> bool:
+        """Whether a value keeps to this bound, or to another limit on the same side."""
+        limit = self.limit if limit is None else limit
+        return value >= limit if self.is_least else value <= limit
+
+    def __str__(self) -> str:
+        return f"{'≥' if self.is_least else '≤'} {self.limit:g}"
+
+
+def at_most(limit: float, wanted: float | None = None) -> Bound:
+    return Bound(limit, wanted=wanted)
+
+
+def at_least(limit: float, wanted: float | None = None) -> Bound:
+    return Bound(limit, is_least=True, wanted=wanted)
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a section measures."""
+
+    rounds: int
+    starts: int
+    scale: float
+    against: Path | None
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What was measured of a row, with its unit ("" for a ratio) and its bound."""
+
+    row: str
+    value: float
+    bound: Bound
+    unit: str = ""
+
+    @property
+    def is_met(self) -> bool:
+        return self.bound.is_met_by(self.value)
+
+    @property
+    def shown(self) -> str:
+        return f"{self.value:.3g}" if abs(self.value) < 100 else f"{self.value:,.0f}"
+
+    @property
+    def beyond_percent(self) -> float:
+        """How far beyond the bound the figure is, in hundredths of the bound; less than 0 where it is met."""
+        beyond = self.value / self.bound.limit - 1
+        return 100 * (-beyond if self.bound.is_least else beyond)
+
+    @property
+    def verdict(self) -> str:
+        """In words."""
+        if not self.is_met:
+            return f"MISSED by {self.beyond_percent:.1f} %"
+        wanted = self.bound.wanted
+        if wanted is None or self.bound.is_met_by(self.value, wanted):
+            return "met"
+        return f"met; wanted {'≥' if self.bound.is_least else '≤'} {wanted:g}"
+
+
+@dataclass(frozen=True)
+class Section:
+    """Rows that are measured together. `run` measures those that it is given, prints their table and returns what is
+    held; raises CannotMeasure.
+    """
+
+    rows: Sequence[str]
+    """Their whole names: what `--only` searches."""
+    run: Callable[[Sequence[str], Options], list[Figure]]
+
+
+class CannotMeasure(Exception):
+    """What a section lacks on this machine, in a line for people."""
+
+
+def chosen(section: Section, only: str) -> list[str]:
+    """The rows whose name contains this text."""
+    return [row for row in section.rows if only in row]
+
+
+def report(figures: Sequence[Figure], unmeasured: Sequence[str], seconds: float) -> str:
+    """All bounds in a table, and what to do about those that are missed."""
+    rows = [[one.row, f"{one.shown} {one.unit}".rstrip(), f"{one.bound}", one.verdict] for one in figures]
+    missed = [one for one in figures if not one.is_met]
+    parts = [tabulate(rows, ["row", "measured", "bound", ""], disable_numparse=True)] if rows else []
+    if any(one.is_met and one.verdict != "met" for one in figures):
+        parts.append(f"What is met and wanted better: {PAGE}.")
+    parts += [f"NOT MEASURED: {line}" for line in unmeasured]
+    for one in missed:
+        parts.append(
+            f"MISSED: {one.row}: {one.shown} {one.unit}".rstrip() + f", promised {one.bound}: {one.beyond_percent:.1f} "
+            f'% beyond it. This row alone: {COMMAND} --only "{one.row}"'
+        )
+    parts.append(f"{len(figures) - len(missed)} of {len(figures)} bounds are met; this took {seconds:.0f} s")
+    return "\n".join(parts)
