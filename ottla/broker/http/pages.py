@@ -9,6 +9,7 @@ broker starts. Functions of the broker's services; `server.py` speaks HTTP.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from http import HTTPStatus
@@ -152,12 +153,18 @@ class _Metrics:
     def _step(self, pending: Pending[Page], pieces: Iterator[bytes], made: list[bytes]) -> None:
         from ottla.broker.telemetry.exposition import CONTENT_TYPE
 
-        piece = next(pieces, None)
+        services = self._services
+        started_ns = time.perf_counter_ns()
+        try:
+            piece = next(pieces, None)
+        except Exception as error:  # a bug: the server says so, and the client must not wait for ever
+            pending.fail(error)
+            return
+        services.metrics.chore("scrape").step((time.perf_counter_ns() - started_ns) // 1_000, services.clock.wall_ms())
         if piece is None:
             pending.complete(Page(HTTPStatus.OK, CONTENT_TYPE, b"".join(made)))
             return
         made.append(piece)
-        services = self._services
         services.timers.at(services.clock.monotonic_ms(), lambda: self._step(pending, pieces, made))
 
 

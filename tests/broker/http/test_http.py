@@ -17,7 +17,7 @@ from ottla.broker.catalog.catalog import NewTopic
 from ottla.broker.http.front import front_page
 from ottla.broker.http.operations import operations_of
 from ottla.broker.http.pages import pages_of, starting_pages
-from ottla.broker.http.server import MAX_HEAD_BYTES, BadRequest, HttpServer, Page, parse_head, plain
+from ottla.broker.http.server import BYTES_PER_WRITE, MAX_HEAD_BYTES, BadRequest, HttpServer, Page, parse_head, plain
 from ottla.broker.node import Node
 
 
@@ -57,6 +57,18 @@ async def test_a_page_is_served_with_its_length(server: HttpServer) -> None:
     status, headers, body = await send(server, get("/page"))
     assert (status, body) == (200, b"200 OK: here\n")
     assert headers["content-length"] == str(len(body))
+
+
+async def test_a_long_page_is_sent_whole() -> None:
+    long = Page(HTTPStatus.OK, "text/plain", bytes(range(251)) * (5 * BYTES_PER_WRITE // 502))
+    running = HttpServer("127.0.0.1", 0, {"/long": lambda: long})
+    await running.start()
+    try:
+        status, headers, body = await send(running, get("/long", "Connection: close"))
+    finally:
+        await running.stop()
+    assert (status, headers["content-length"]) == (200, str(len(long.body)))
+    assert body == long.body
 
 
 async def test_a_request_may_come_byte_by_byte(server: HttpServer) -> None:
@@ -353,6 +365,22 @@ def test_a_scrape_of_many_partitions_comes_in_steps_and_is_whole(monkeypatch: py
         return [line.rpartition(b" ")[0] for line in text.splitlines()]
 
     assert names(b"".join(pieces)) == names(whole)
+
+
+def test_a_topic_that_goes_during_a_scrape_is_in_no_later_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line is made when its piece is: no step goes through all partitions."""
+    from ottla.broker.telemetry import exposition
+
+    node, _, _ = start_node()
+    node.services.catalog.create_topics([NewTopic("orders", partitions=40)], lambda outcomes: None)
+    node.settle()
+    monkeypatch.setattr(exposition, "SAMPLES_PER_PIECE", 15)
+    pieces = exposition.Exposition(node.services, node.cleaner).pieces()
+    first = next(piece for piece in pieces if b'kafka_log_log_size{partition="0",topic="orders"}' in piece)
+    node.services.catalog.delete_topics(["orders"], lambda outcomes: None)
+    node.settle()
+    assert first.count(b"kafka_log_log_size{") <= 15
+    assert b'topic="orders"' not in b"".join(pieces)
 
 
 def test_metrics_are_prometheus_text() -> None:
