@@ -5,6 +5,7 @@ what `sync` costs beside `page-cache` where a request writes to several partitio
 that wait at the end of a log (`tail_ratios.py`), memory of connections and producer ids (`many.py`), the bundled client
 beside confluent-kafka (`client_costs.py`), and instructions with 1,000 ACLs (`cold_lines.py`).
 
+    scripts/bench                                    all rows, and what is printed beside them
     scripts/bench --check                            all rows, some minutes; exit status 1 when a bound is missed
     scripts/bench --check --only "20 connections"    the rows whose name contains this
     scripts/bench --list                             the names of all rows
@@ -77,7 +78,7 @@ def main() -> int:
     servers.build()
     figures: list[Figure] = []
     unmeasured: list[str] = []
-    how = Options(options.rounds, options.starts, options.scale, options.against)
+    how = Options(options.rounds, options.starts, options.scale, options.against, options.check)
     for section in SECTIONS:
         names = chosen(section, options.only)
         if not names:

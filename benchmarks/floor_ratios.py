@@ -73,6 +73,8 @@ def print_ratios(names: Sequence[str], options: Options) -> list[Figure]:
         if TITLE + workload.name not in names:
             continue
         kinds = ["floor sendfile", "floor pread", OURS] if workload.fetch else ["floor", OURS, "ottla sync"]
+        if options.is_check and "ottla sync" in kinds:
+            kinds.remove("ottla sync")
         if options.against is not None:
             kinds.insert(-1 if "ottla sync" in kinds else len(kinds), AGAINST)
         results = measure(workload, kinds, options)

@@ -49,6 +49,8 @@ class Options:
     starts: int
     scale: float
     against: Path | None
+    is_check: bool = False
+    """Only what is held is measured, and what that is compared with."""
 
 
 @dataclass(frozen=True)

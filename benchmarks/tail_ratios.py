@@ -3,7 +3,8 @@
 A producer sends records at a fixed rate, each in a Produce of its own; what the broker uses is divided by the answers
 that had records. Ratios are those to a producer of 1,000 records a second without consumers in the same round, so that
 what a busy machine adds (both find the processor's caches cold) is on both sides. Of 200 consumers it is counted how
-much of a core they take. `page-cache`; clients and rows are those of `tails.py`, which has more of them, and latencies.
+much of a core they take, if each gets all records: what the broker used for those that it delivered, times as many.
+`page-cache`; clients and rows are those of `tails.py`, which has more of them, and latencies.
 
 What waits had no templates in a1df8c6, so the CPU of an answer is held to a part of what that version takes, in the
 same rounds. That needs this repository's history. `--against` puts one more version between the rounds.
@@ -35,7 +36,6 @@ Half as much more than measured, for a busy machine. Before what waits had templ
 consumer, 5.3 in a session, and 3.5 for ten.
 """
 CORES_AT_MOST = {Row(PLAIN, 200, 100): at_most(1.0), Row(SESSION, 200, 100): at_most(1.0)}
-"""Of which the broker's threads are all: more than one, where syncs or reads take part."""
 BESIDE_AT_MOST = {ONE: at_most(0.55, wanted=0.33), FIFTY: at_most(0.33)}
 """The CPU of an answer, in that of a1df8c6."""
 ROUNDS, SECONDS = 3, 1.0
@@ -82,7 +82,7 @@ def _held(names: Sequence[str], found: dict[Row, list[dict[str, float]]]) -> lis
             ratio = statistics.median(ratios(found[row], found[ALONE]))
             held.append(Figure(name, ratio, AT_MOST[row], "of a Produce alone"))
         elif (row := CORES.get(name)) is not None:
-            cores = statistics.median(one["cores"] for one in found[row])
+            cores = statistics.median(cores_of(row, one) for one in found[row])
             held.append(Figure(name, cores, CORES_AT_MOST[row], "cores"))
     return held
 
@@ -97,6 +97,11 @@ def _beside(names: Sequence[str], found: dict[str, dict[Row, list[dict[str, floa
     return held
 
 
+def cores_of(row: Row, figures: dict[str, float]) -> float:
+    """What all deliveries of this row take: of a broker that is behind, more than it has used so far."""
+    return figures["cpu_us"] / 1e6 * row.consumers * row.rate
+
+
 def ratios(each: Sequence[dict[str, float]], other: Sequence[dict[str, float]]) -> list[float]:
     """Of the CPU of an answer, round by round, in ascending order."""
     return sorted(one["answer_us"] / beside["answer_us"] for one, beside in zip(each, other, strict=True))
@@ -109,7 +114,8 @@ def table(found: dict[str, dict[Row, list[dict[str, float]]]]) -> str:
         for name, of in found.items():
             if row not in of:
                 continue
-            cost, cores = (statistics.median(one[key] for one in of[row]) for key in ("answer_us", "cores"))
+            cost = statistics.median(one["answer_us"] for one in of[row])
+            cores = statistics.median(cores_of(row, one) if row.consumers else one["cores"] for one in of[row])
             alone = ratios(of[row], of[ALONE])
             beside = "" if name == OURS else f"{statistics.median(ratios(found[OURS][row], of[row])):.2f}"
             by_round = f"{alone[0]:.2f} to {alone[-1]:.2f}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 
 def test_a_record_that_has_not_come_counts_with_the_time_that_it_was_waited_for() -> None:
     from tail_clients import elapsed_us
@@ -46,3 +48,11 @@ def test_groups_that_take_longer_than_with_kafka_are_named() -> None:
     ]
     assert slower({"ottla sync": [(50.0, 52.0)], "kafka page-cache": kafka}) == []
     assert slower({"ottla sync": [(50.0, 52.0)]}) == ["Ottla as it comes was not compared with Apache Kafka"]
+
+
+def test_a_broker_that_delivers_half_of_the_records_is_charged_for_all_of_them() -> None:
+    """It used half a core for 10,000 deliveries a second of 20,000."""
+    from tail_ratios import cores_of
+    from tails import PLAIN, Row
+
+    assert cores_of(Row(PLAIN, 200, 100), {"cpu_us": 0.5 / 10_000 * 1e6, "cores": 0.5}) == pytest.approx(1.0)
