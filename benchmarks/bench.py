@@ -3,7 +3,7 @@
 Sections, each with rows: starts and idle memory (`start_figures.py`), requests beside a C program (`floor_ratios.py`),
 what `sync` costs beside `page-cache` where a request writes to several partitions (`partition_rounds.py`), consumers
 that wait at the end of a log (`tail_ratios.py`), memory of connections and producer ids (`many.py`), the bundled client
-beside confluent-kafka (`client_costs.py`), and instructions with 1,000 ACLs (`cold_lines.py`).
+beside confluent-kafka (`client_held.py`), and instructions with 1,000 ACLs (`cold_lines.py`).
 
     scripts/bench                                    all rows, and what is printed beside them
     scripts/bench --check                            all rows, some minutes; exit status 1 when a bound is missed
@@ -22,7 +22,7 @@ import platform
 import sys
 import time
 
-import client_costs
+import client_held
 import cold_lines
 import floor_ratios
 import many
@@ -39,7 +39,7 @@ SECTIONS = [
     partition_rounds.SECTION,
     tail_ratios.SECTION,
     many.SECTION,
-    client_costs.SECTION,
+    client_held.SECTION,
     cold_lines.SECTION,
 ]
 BUSY = 0.5

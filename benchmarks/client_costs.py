@@ -28,13 +28,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, NamedTuple
 
 import frames
 import servers
-from held import Figure, Options, Section, at_least, at_most
 from tabulate import tabulate
 
 VALUE_BYTES = 100
@@ -576,54 +575,6 @@ def print_tables(found: dict[str, list[Measured]], records: int, rounds: int) ->
         heads = ["one record at a time", "p50 ms", "p99 ms", "ratio", "least"]
         print(tabulate(latencies, heads, tablefmt="github", disable_numparse=True, colalign=("left", *["right"] * 4)))
 
-
-# What is held ----------------------------------------------------------------------------------------------------
-
-TITLE = "client: "
-SEND_AT_MOST = dict.fromkeys(("send, blocking", "send, asyncio"), at_most(3))
-"""CPU microseconds of a record."""
-BESIDE_AT_LEAST = {
-    name: at_least(1)
-    for name in (
-        "send_many, blocking",
-        "send_many, asyncio",
-        "send_many of Arrow, blocking",
-        "arrow, blocking",
-        "arrow, asyncio",
-    )
-}
-"""confluent-kafka's CPU over this client's: of `produce`, and of `consume`."""
-LATENCY_AT_MOST = {"latency, blocking": at_most(1.8, wanted=1), "latency, asyncio": at_most(2.5, wanted=1)}
-"""The median time of a record alone, in confluent-kafka's."""
-HELD_RECORDS, HELD_ROUNDS = 1_000_000, 3
-
-
-def print_held(names: Sequence[str], _: Options) -> list[Figure]:
-    """Measure and print what these rows name."""
-    wanted = {name.removeprefix(TITLE) for name in names}
-    return held(compare(HELD_RECORDS, HELD_ROUNDS, wanted.__contains__), HELD_RECORDS)
-
-
-def held(found: dict[str, list[Measured]], records: int) -> list[Figure]:
-    """What was measured of the rows that are held."""
-    figures = []
-    for group in (PRODUCE, CONSUME, LATENCY):
-        base = next(iter(group))
-        for name in group:
-            runs = list(zip(found.get(name, []), found.get(base, []), strict=True)) if name in found else []
-            if (bound := SEND_AT_MOST.get(name)) is not None and runs:
-                each_us = statistics.median(run.cpu for run, _ in runs) / records * 1e6
-                figures.append(Figure(TITLE + name, each_us, bound, "us of CPU a record"))
-            elif (bound := BESIDE_AT_LEAST.get(name)) is not None and runs:
-                cheaper = statistics.median(other.cpu / run.cpu for run, other in runs)
-                figures.append(Figure(TITLE + name, cheaper, bound))
-            elif (bound := LATENCY_AT_MOST.get(name)) is not None and runs:
-                slower = statistics.median(run.cpu / other.cpu for run, other in runs)
-                figures.append(Figure(TITLE + name, slower, bound))
-    return figures
-
-
-SECTION = Section([TITLE + name for name in (*SEND_AT_MOST, *BESIDE_AT_LEAST, *LATENCY_AT_MOST)], print_held)
 
 if __name__ == "__main__":
     run_here(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]))

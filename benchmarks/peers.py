@@ -107,6 +107,7 @@ def main() -> int:
     parser.add_argument("--warm", type=int, default=15, help="rounds before them that are not counted (default 15)")
     parser.add_argument("--scale", type=float, default=1.0, help="multiply the number of requests")
     parser.add_argument("--only", default="", help="run only workloads whose name contains this, and no starts")
+    parser.add_argument("--check", action="store_true", help="exit 1 when a broker takes less CPU than Ottla in a row")
     parser.add_argument("--peer", action="append", default=[], metavar="NAME=COMMAND", help="one more broker")
     parser.add_argument("--no-kafka", action="store_true", help="leave Apache Kafka out")
     parser.add_argument("--no-tansu", action="store_true", help="leave Tansu out")
@@ -152,7 +153,24 @@ def compare(brokers: list[Contender], options: argparse.Namespace) -> int:
     rows += _secured_rows(brokers, options)
     headers = ["workload", "broker", "CPU us/request", "CPU / Ottla's", "requests/s", "MB/s", "p50 us", "p99 us"]
     print(tabulate(rows, headers=headers, disable_numparse=True))
-    return 0
+    missed = cheaper(rows)
+    for line in missed:
+        print(f"MISSED: {line}")
+    return int(options.check and bool(missed))
+
+
+def cheaper(rows: list[list[str]]) -> list[str]:
+    """Rows in which another broker takes less CPU than Ottla, and the option that measures each alone."""
+    found = []
+    name = ""
+    for workload, broker, cpu_us, ratio, *_ in rows:
+        name = workload or name
+        if not broker.startswith("ottla") and float(ratio) < 1:
+            beyond = 100 * (1 / float(ratio) - 1)
+            found.append(
+                f'{name}: {broker} takes {cpu_us} us, Ottla {beyond:.0f} % more. This row alone: --only "{name}"'
+            )
+    return found
 
 
 def _transaction_rows(brokers: list[Contender], options: argparse.Namespace) -> list[list[str]]:

@@ -55,7 +55,8 @@ def test_a_round_of_many_syncs_is_held_by_the_ratio_of_each_turn() -> None:
 
 
 def test_a_client_s_runs_are_compared_with_those_of_the_same_round() -> None:
-    from client_costs import Measured, held
+    from client_costs import Measured
+    from client_held import held
 
     found = {
         "confluent-kafka produce": [Measured(1.0, 1), Measured(4.0, 1), Measured(2.0, 1)],
