@@ -1,6 +1,6 @@
 """Records that wait to be sent: their batches, and the deliveries by which a program learns what became of them.
 
-A `Batch` has one future for all its records; a `Delivery` is a record's place in it and costs no future of its own.
+A `Batch` ends for all its records at once; a `Delivery` is a record's place in it and costs no future of its own.
 The partition's queue and sequences are `ottla.client_core.partition_queue`.
 """
 
@@ -30,7 +30,6 @@ class Batch(QueuedBatch):
     """The records of one partition that travel together, and what became of them."""
 
     __slots__ = (
-        "_outcome",
         "_waiters",
         "at_end",
         "base_offset",
@@ -52,7 +51,6 @@ class Batch(QueuedBatch):
         QueuedBatch.__init__(self)  # `super()` is another object, for each batch
         self.queue = queue
         self.builder = ColumnBatchBuilder()
-        self._outcome: asyncio.Future[None] | None = None
         self._waiters: list[asyncio.Future[None]] | None = None
         self.at_end: set[Callable[[], None]] = set()
         """Called at the end, in the loop's thread."""
@@ -71,15 +69,6 @@ class Batch(QueuedBatch):
         """Every record's delivery, kept only where an interceptor is called for each."""
         self.sender: BatchSender | None = None
         """Asked to send it before the first wait; the parts of a batch that was split need none."""
-
-    @property
-    def outcome(self) -> asyncio.Future[None]:
-        """A future that is done at the end; made when it is first asked for."""
-        if self._outcome is None:
-            self._outcome = self.new_waiter(asyncio.get_running_loop())
-            if self.is_finished:
-                self._outcome.set_result(None)
-        return self._outcome
 
     @property
     def size_bytes(self) -> int:

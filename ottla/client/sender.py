@@ -174,9 +174,15 @@ class Sender:
         return self._queues.requests_in_flight
 
     def hurry(self, is_hurried: bool) -> None:
-        """While the program waits (flush, close, a full buffer) batches do not linger."""
+        """While the program waits (flush, close, a full buffer) batches do not linger.
+
+        What waits is sent in this step if nothing is in flight: the program adds nothing to it now.
+        """
         self._queues.is_hurried = is_hurried
-        self.wake()
+        if is_hurried and not self._queues.requests_in_flight:
+            self._pump()
+        elif self._queues.has_waiting:
+            self.wake()
 
     def wake(self) -> None:
         """Pump as soon as the loop is free."""
@@ -400,7 +406,7 @@ class Sender:
             return
         logger.warning("%s: %d records were not delivered: %s", batch.queue, batch.record_count, error)
         self._metrics.record_errors.add(batch.record_count, self.loop.time())
+        if self.transactions is not None:  # first: the program sends no more records once it hears of this one
+            self.transactions.batch_failed(error)
         batch.fail(error)
         self._on_finished(batch)
-        if self.transactions is not None:
-            self.transactions.batch_failed(error)

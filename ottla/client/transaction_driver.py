@@ -181,8 +181,9 @@ class TransactionDriver:
             self._wake()
 
     def batch_failed(self, error: KafkaError) -> None:
-        """Note that a batch was given up; `changed` is to follow."""
+        """Note that a batch was given up, and let no record in after it; `changed` is to follow."""
         self.state.batch_failed(error)
+        self._on_change()
 
     def change_soon(self) -> None:
         """Act on what may have changed, once the sender is done with the batches that it has in hand."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 from ottla.client.accumulator import Batch
 from ottla.client.errors import KafkaError
@@ -134,13 +135,21 @@ class UnfinishedBatches:
 
     async def wait(self, timeout_s: float | None) -> None:
         """Wait until those that there are now have ended, for at most so long."""
-        loop = asyncio.get_running_loop()
-        deadline = None if timeout_s is None else loop.time() + timeout_s
         awaited = list(self._batches)
-        while awaited and (deadline is None or loop.time() <= deadline):
-            left_s = None if deadline is None else deadline - loop.time()
-            await asyncio.wait([batch.outcome for batch in awaited], timeout=left_s)
-            awaited = [part for batch in awaited for part in batch.parts]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                for batch in awaited:  # what has ended by its turn costs no turn of the loop
+                    if not batch.is_finished:
+                        await self._await_end(batch)
+                    awaited += batch.parts  # of a batch that was split
+
+    async def _await_end(self, batch: Batch) -> None:
+        waiter = batch.new_waiter(self.sender.loop)
+        try:
+            await waiter
+        except BaseException:
+            batch.forget(waiter)
+            raise
 
     def raise_failure(self) -> None:
         """Raise the error of a batch that was given up and that the program has not seen."""

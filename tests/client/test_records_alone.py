@@ -109,6 +109,21 @@ async def test_a_record_alone_is_not_looked_for_in_the_queues(cluster, monkeypat
         assert gathered == []
 
 
+@pytest.mark.parametrize("linger_ms", [0, 1000])
+async def test_what_is_flushed_is_written_in_the_step_that_flushes_it(cluster, linger_ms):
+    (partition,) = cluster.add_topic("t")
+    async with Producer(cluster.bootstrap, linger_ms=linger_ms) as producer:
+        await producer.partitions_for("t")
+        await producer.send("t", b"the way is known")
+        await producer.flush()
+        await producer.send("t", b"x")
+        flushing = producer.flush()
+        flushing.send(None)  # its step until it waits
+        assert producer.metrics()["requests-in-flight"] == 1
+        flushing.close()
+    assert partition.values == [b"the way is known", b"x"]
+
+
 # The same bytes -------------------------------------------------------------------------------------------------------
 
 RECORDS_SENT = [

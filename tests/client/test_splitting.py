@@ -33,6 +33,17 @@ async def test_a_batch_that_is_too_large_arrives_in_parts_in_order(cluster, acks
     assert max(map(len, partition.batches)) <= 400
 
 
+async def test_flush_waits_for_the_parts_of_a_batch_that_was_split(cluster):
+    (partition,) = cluster.add_topic("t")
+    partition.max_message_bytes = 400
+    async with Producer(cluster.bootstrap, **QUICK) as producer:
+        for n in range(30):
+            await producer.send("t", b"%03d" % n + bytes(30))
+        await producer.flush()
+        assert producer.metrics()["batch-split-total"] > 0
+        assert [int(value[:3]) for value in partition.values] == list(range(30))
+
+
 async def test_sequences_go_on_after_a_split(cluster):
     (partition,) = cluster.add_topic("t")
     async with Producer(cluster.bootstrap, **QUICK, batch_size=2000, linger_ms=0) as producer:

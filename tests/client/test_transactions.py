@@ -148,6 +148,18 @@ async def test_after_a_failure_nothing_more_is_sent_until_the_abort(cluster, tra
     assert partition.visible == [b"c"]
 
 
+async def test_a_program_that_hears_of_a_failure_can_send_no_more_in_that_transaction(cluster, transactions):
+    (partition,) = transactions.topic("t")
+    partition.faults += [Fault(ErrorCode.MESSAGE_TOO_LARGE)]
+    async with producer_of(cluster) as producer:
+        await producer.begin_transaction()
+        with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE"):
+            await producer.send_and_wait("t", b"a")
+        with pytest.raises(AbortableTransactionError):
+            await producer.send("t", b"b")
+        await producer.abort_transaction()
+
+
 async def test_records_outside_of_a_transaction_are_refused(cluster, transactions):
     transactions.topic("t")
     async with producer_of(cluster) as producer:
