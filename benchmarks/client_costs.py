@@ -8,6 +8,9 @@ medians are printed. The broker is an Ottla with `ottla.acks.all=page-cache`, wh
 The latency rows send one record at a time, without linger, and wait for its acknowledgement (acks=all); or wait for one
 record at the end of a log, from its send by a plain socket to the program's hands. Broker and client have a processor
 each then: left to itself, the kernel puts them on one or on two, which changes a round trip more than the client does.
+Most of such a time is what the machine takes to wake a processor that sleeps, which drifts: so the clients of a round
+live side by side and take turns, some hundred records each. A socket without any client pays that alone, in a row of
+its own.
 
 `--instructions` counts what a client executes for each of these records (valgrind): a busy machine does not change it.
 """
@@ -15,6 +18,8 @@ each then: left to itself, the kernel puts them on one or on two, which changes 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import importlib
 import json
 import os
 import platform
@@ -29,7 +34,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import frames
@@ -45,12 +49,28 @@ LATENCY_RECORDS = 3_000
 LATENCY_WARM_UP = 300
 FETCH_PAUSE_S = 0.001
 """Before a record is sent to a consumer: its Fetch waits at the broker by then."""
+TURN_RECORDS = 300
+"""How many records a client sends before it is the next one's turn."""
 COUNTED_RECORDS = 300
 """How many records more the second run of a count has."""
 RUN_LIMIT_S = 600
 
 Run = Callable[[str, str, int], Any]
 """(address, topic, records): returns what `measured` is to time, a function or a coroutine function."""
+
+
+class Turns:
+    """The turns of a process that measures a latency row beside others."""
+
+    are_taken = False
+    """Whether there are any: others run in the same round."""
+
+    @classmethod
+    def wait(cls, number: int) -> None:
+        """Before record `number`: say that a turn is over if it is, and wait for a line that begins the next one."""
+        if cls.are_taken and number % TURN_RECORDS == 0:
+            print("turn", flush=True)
+            sys.stdin.readline()
 
 
 class Measured(NamedTuple):
@@ -235,9 +255,9 @@ def getmany_asyncio(address: str, topic: str, records: int) -> Callable[[], Awai
 
 
 def arrow_blocking(address: str, topic: str, records: int) -> Callable[[], None]:
-    import pyarrow  # noqa: F401  # the consumer imports it when it is asked for columns
-
     from ottla import Consumer
+
+    importlib.import_module("ottla.client.arrow_reading")  # as all imports: not measured
 
     def run() -> None:
         left = records
@@ -252,9 +272,9 @@ def arrow_blocking(address: str, topic: str, records: int) -> Callable[[], None]
 
 
 def arrow_asyncio(address: str, topic: str, records: int) -> Callable[[], Awaitable[None]]:
-    import pyarrow  # noqa: F401  # the consumer imports it when it is asked for columns
-
     from ottla.client import Consumer
+
+    importlib.import_module("ottla.client.arrow_reading")  # as all imports: not measured
 
     async def run() -> None:
         left = records
@@ -304,7 +324,8 @@ def latency_asyncio(address: str, topic: str, records: int) -> Callable[[], Awai
     async def run() -> list[float]:
         found = []
         async with Producer(address, linger_ms=0) as producer:
-            for _ in range(records):
+            for number in range(records):
+                Turns.wait(number)
                 began = time.perf_counter()
                 await producer.send_and_wait(topic, b"x" * VALUE_BYTES)
                 found.append(time.perf_counter() - began)
@@ -348,6 +369,16 @@ class PlainProducer:
         self._socket.recv(size, socket.MSG_WAITALL)
 
 
+def latency_socket(address: str, topic: str, records: int) -> Callable[[], list[float]]:
+    producer = PlainProducer(address, topic)
+
+    def once() -> None:
+        producer.send()
+        producer.await_answer()
+
+    return lambda: timed(once, records)
+
+
 def arrival_blocking(address: str, topic: str, records: int) -> Callable[[], list[float]]:
     from ottla import Consumer
 
@@ -370,7 +401,8 @@ def arrival_asyncio(address: str, topic: str, records: int) -> Callable[[], Awai
         async with Consumer(address, auto_offset_reset="earliest") as consumer:
             consumer.assign([(topic, 0)])
             await consumer.getone()
-            for _ in range(records):
+            for number in range(records):
+                Turns.wait(number)
                 await asyncio.sleep(FETCH_PAUSE_S)
                 began = time.perf_counter()
                 producer.send()
@@ -406,7 +438,8 @@ def arrival_confluent(address: str, topic: str, records: int) -> Callable[[], li
 
 def arrivals(producer: PlainProducer, receive: Callable[[], object], records: int) -> list[float]:
     found = []
-    for _ in range(records):
+    for number in range(records):
+        Turns.wait(number)
         time.sleep(FETCH_PAUSE_S)
         began = time.perf_counter()
         producer.send()
@@ -418,7 +451,8 @@ def arrivals(producer: PlainProducer, receive: Callable[[], object], records: in
 
 def timed(once: Callable[[], object], records: int) -> list[float]:
     found = []
-    for _ in range(records):
+    for number in range(records):
+        Turns.wait(number)
         began = time.perf_counter()
         once()
         found.append(time.perf_counter() - began)
@@ -448,6 +482,7 @@ LATENCY: dict[str, Run] = {
     "confluent-kafka latency": latency_confluent,
     "latency, blocking": latency_blocking,
     "latency, asyncio": latency_asyncio,
+    "latency, a socket alone": latency_socket,
 }
 ARRIVAL: dict[str, Run] = {
     "confluent-kafka latency of poll": arrival_confluent,
@@ -471,12 +506,42 @@ def run_here(name: str, address: str, topic: str, records: int) -> None:
     print(json.dumps(measured))
 
 
-def run_apart(name: str, address: str, topic: str, records: int, processor: int | None = None) -> Measured:
-    """Measure a run in a process of its own, on one `processor` if it is given."""
+def run_apart(name: str, address: str, topic: str, records: int) -> Measured:
+    """Measure a run in a process of its own."""
     words = [sys.executable, __file__, name, address, topic, str(records)]
-    keep_to = None if processor is None else partial(os.sched_setaffinity, 0, {processor})
-    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, timeout=RUN_LIMIT_S, check=True, preexec_fn=keep_to)
+    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, timeout=RUN_LIMIT_S, check=True)
     return Measured(*json.loads(done.stdout))
+
+
+def run_in_turns(topics: dict[str, str], address: str, records: int, processor: int | None) -> dict[str, Measured]:
+    """Measure latency rows, each with its topic, in processes that take turns, on one `processor` if it is given."""
+    keep_to = "" if processor is None else str(processor)
+    found: dict[str, Measured] = {}
+    with contextlib.ExitStack() as stack:
+        running: dict[str, subprocess.Popen[str]] = {}
+        for name, topic in topics.items():
+            words = [sys.executable, __file__, name, address, topic, str(records), keep_to]
+            process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            stack.enter_context(process)
+            stack.callback(process.kill)
+            running[name] = process
+            assert said(process) == "turn\n"
+        while running:
+            for name, process in list(running.items()):
+                assert process.stdin is not None
+                process.stdin.write("\n")
+                process.stdin.flush()
+                line = said(process)
+                if line != "turn\n":
+                    found[name] = Measured(*json.loads(line))
+                    del running[name]
+    return found
+
+
+def said(process: subprocess.Popen[str]) -> str:
+    """Return the next line of a process."""
+    assert process.stdout is not None
+    return process.stdout.readline()
 
 
 def instructions_of(name: str, address: str, records: int) -> int:
@@ -509,6 +574,12 @@ def count_instructions(only: str) -> None:
     print(tabulate(rows, heads, tablefmt="github", disable_numparse=True, colalign=("left", "right")))
 
 
+def chosen(group: dict[str, Run], wanted: Callable[[str], bool]) -> list[str]:
+    """Return the names that are wanted, behind the one that they are compared with; none if none is."""
+    names = [name for name in group if wanted(name)]
+    return list(dict.fromkeys([next(iter(group)), *names])) if names else []
+
+
 def compare(records: int, rounds: int, wanted: Callable[[str], bool]) -> dict[str, list[Measured]]:
     """Run what is wanted by its name, and what that is compared with; print both tables, and return what they have."""
     with servers.Ottla("page-cache") as server:
@@ -518,20 +589,20 @@ def compare(records: int, rounds: int, wanted: Callable[[str], bool]) -> dict[st
         number = 0
         found: dict[str, list[Measured]] = {}
         for _ in range(rounds):
-            for group, topic, count in (
-                (PRODUCE, "", records),
-                (CONSUME, "stored", records),
-                (LATENCY, "", LATENCY_RECORDS),
-                (ARRIVAL, "", LATENCY_RECORDS),
-            ):
-                chosen = [name for name in group if wanted(name)]
-                processor = None
-                if count == LATENCY_RECORDS and places is not None:
-                    server.keep_to(places[0])
-                    processor = places[1]
-                for name in dict.fromkeys([*list(group)[:1], *chosen] if chosen else []):
+            for group, topic in ((PRODUCE, ""), (CONSUME, "stored")):
+                for name in chosen(group, wanted):
                     number += 1
-                    measured = run_apart(name, address, topic or f"written-{number}", count, processor)
+                    measured = run_apart(name, address, topic or f"written-{number}", records)
+                    found.setdefault(name, []).append(measured)
+            if places is not None:
+                server.keep_to(places[0])
+            for group in (LATENCY, ARRIVAL):
+                topics = {}
+                for name in chosen(group, wanted):
+                    number += 1
+                    topics[name] = f"written-{number}"
+                processor = None if places is None else places[1]
+                for name, measured in run_in_turns(topics, address, LATENCY_RECORDS, processor).items():
                     found.setdefault(name, []).append(measured)
             server.keep_to(*everywhere)
     print_tables(found, records, rounds)
@@ -577,4 +648,8 @@ def print_tables(found: dict[str, list[Measured]], records: int, rounds: int) ->
 
 
 if __name__ == "__main__":
+    if len(sys.argv) > 5:
+        Turns.are_taken = True
+        if sys.argv[5]:
+            os.sched_setaffinity(0, {int(sys.argv[5])})
     run_here(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]))
