@@ -5,18 +5,20 @@ client pays its share of the append. The time of the answers is charged by their
 from __future__ import annotations
 
 from functools import partial
+from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from ottla.broker.fast.charged_run import ChargedRun
 from ottla.broker.fast.produce_templates import LENGTH_BYTES, ProduceTemplates
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ottla.broker.fast.produce_run import ProduceRun
     from ottla.broker.fast.produce_templates import Frames
     from ottla.broker.runtime.in_flight_request import InFlightRequest
     from ottla.broker.security.quotas.template_quota import TemplateQuota
+    from ottla.protocol.types import Buffer
 
 
 class ChargedProduceTemplates(ProduceTemplates):
@@ -42,6 +44,13 @@ class ChargedProduceTemplates(ProduceTemplates):
         elif quota.is_timed:
             run.charge_append(quota, self._run_bytes)
         return run
+
+    def answer(self, view: memoryview, end: int, most: int) -> tuple[Sequence[Buffer], int] | None:
+        """As `ProduceTemplates.answer`; one alone is charged as several are."""
+        template = self._template
+        if template is None or not template.partition.visible_on_append():
+            return None
+        return self._answer_run(view, end, most, perf_counter_ns())
 
     def _look(self, view: memoryview, start: int, end: int, most: int) -> Frames | None:
         """As `ProduceTemplates._look`; None, too, where they are over the quota, which they are charged to."""

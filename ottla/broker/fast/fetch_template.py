@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.broker.runtime.metrics import FIRST_BUCKET_US, REQUEST_BUCKETS_US
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
@@ -18,6 +18,8 @@ from ottla.protocol.message import encode
 from ottla.protocol.primitives import encode_unsigned_varint
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ottla.broker.fetch.parked_fetches import ParkedFetches
     from ottla.broker.partitions.partition import Partition
     from ottla.broker.runtime.metrics import RequestMeter
@@ -48,14 +50,13 @@ class FetchTemplate:
     __slots__ = (
         "_before",
         "_between",
-        "_head_bytes",
+        "_fixed_bytes",
         "_head_high_watermark",
         "_head_last_stable_offset",
         "_head_log_start_offset",
         "_head_rest",
         "_length",
-        "_length_field",
-        "_pack_head",
+        "_middle",
         "_size",
         "_version",
         "after",
@@ -69,12 +70,14 @@ class FetchTemplate:
         "may_park",
         "meter",
         "min_bytes",
+        "pack_offsets",
         "partition",
         "quota",
         "read_on",
         "shape",
         "suffix",
         "tail",
+        "unpack",
     )
 
     def __init__(
@@ -88,10 +91,13 @@ class FetchTemplate:
         max_fetch_bytes: int,
         meter: RequestMeter,
         parked_fetches: ParkedFetches,
+        unpack: Callable[[memoryview, int], tuple[Any, ...]],
         quota: TemplateQuota | None = None,
     ) -> None:
         topic = request.topics[0]
         self._version = version
+        self.unpack = unpack
+        """What a frame has at a position: `front`, correlation id, `key`, offset, `suffix`."""
         self.front = front
         self.key = key
         self.suffix = suffix
@@ -113,16 +119,18 @@ class FetchTemplate:
         self._between = body[mark + offsets.size : len(body) - length_bytes - tags_bytes]
         self.after = body[len(body) - tags_bytes :]
         self._length = -1
-        self._size = self._length_field = b""
-        """What the newest answer had that was made for so many bytes of records."""
+        self._size = self._middle = b""
+        """What the newest answer had that was made for so many bytes of records: before and behind its offsets."""
         self._head_high_watermark = self._head_last_stable_offset = self._head_log_start_offset = -1
         self._head_rest = b""
         """What was behind the correlation id in the head of the newest large answer, and the offsets in it: one that
         reads what was written long ago gets the same again and again.
         """
-        before, between = f"{_LENGTH_BYTES}s{CORRELATION_ID_BYTES}s{len(self._before)}s", f"{len(self._between)}s"
-        head = struct.Struct(f">{before}{offsets.format[1:]}{between}")
-        self._pack_head, self._head_bytes = head.pack, head.size
+        self._fixed_bytes = CORRELATION_ID_BYTES + len(self._before) + offsets.size + len(self._between)
+        self._fixed_bytes += len(self.after)
+        """Of an answer: all but its size field, the records and their length."""
+        self.pack_offsets = offsets.pack if offsets is _OFFSETS else _pack_without_log_start
+        """High watermark, last stable offset, log start offset, as answers of this version have them."""
         self.shape = b"".join((bytes([version]), self._before, self._between, self.after))
         """What is the same in all of its answers."""
         self.asked = partition, self.max_bytes, self.min_bytes, self.committed_only
@@ -196,8 +204,12 @@ class FetchTemplate:
         times.counts[0 if elapsed_us <= FIRST_BUCKET_US else bisect_left(REQUEST_BUCKETS_US, elapsed_us)] += 1
         times.sum_us += elapsed_us
         if length <= MOST_JOINED_BYTES:
-            head = self.encode_head(correlation_id, high_watermark, last_stable_offset, log_start_offset, length)
-            return [b"".join((head, records, self.after))]
+            # `encode_head`, without the call, and without an object for the head.
+            if length != self._length:
+                self._set_length(length)
+            pack = self.pack_offsets
+            offsets = pack(high_watermark, last_stable_offset, log_start_offset)
+            return [b"".join((self._size, correlation_id, self._before, offsets, self._middle, records, self.after))]
         if (
             length != self._length
             or high_watermark != self._head_high_watermark
@@ -217,18 +229,18 @@ class FetchTemplate:
         """The frame of an answer up to its record bytes, of which `length` follow."""
         if length != self._length:
             self._set_length(length)
-        size, before, between = self._size, self._before, self._between
-        pack = self._pack_head
-        if self._version >= FIRST_VERSION_WITH_LOG_START:
-            head = pack(size, correlation_id, before, high_watermark, last_stable_offset, log_start_offset, between)
-        else:
-            head = pack(size, correlation_id, before, high_watermark, last_stable_offset, between)
-        return head + self._length_field
+        pack = self.pack_offsets
+        offsets = pack(high_watermark, last_stable_offset, log_start_offset)
+        return b"".join((self._size, correlation_id, self._before, offsets, self._middle))
 
     def _set_length(self, length: int) -> None:
-        """Answers have so many bytes of records: what that makes of their size, and of the field before these bytes."""
+        """Answers have so many bytes of records: what that makes of their size, and of what is before these bytes."""
         is_flexible = self._version >= FIRST_FLEXIBLE_VERSION
-        self._length_field = encode_unsigned_varint(length + 1) if is_flexible else _INT32.pack(length)
-        size_bytes = self._head_bytes - _LENGTH_BYTES + len(self._length_field) + length + len(self.after)
-        self._size, self._length = _INT32.pack(size_bytes), length
+        length_field = encode_unsigned_varint(length + 1) if is_flexible else _INT32.pack(length)
+        self._size, self._length = _INT32.pack(self._fixed_bytes + len(length_field) + length), length
+        self._middle = self._between + length_field
         self._head_high_watermark = -1  # what is remembered of a head is of another length
+
+
+def _pack_without_log_start(high_watermark: int, last_stable_offset: int, log_start_offset: int) -> bytes:
+    return _OFFSETS_BEFORE_5.pack(high_watermark, last_stable_offset)

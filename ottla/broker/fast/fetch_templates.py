@@ -171,7 +171,9 @@ class FetchTemplates:
         self._template = None
         key = content[_KEY_START - _LENGTH_BYTES : at]
         self._templates[key] = FetchTemplate(
-            request, version, partition, front, key, suffix, max_fetch_bytes, meter_of(0), parked_fetches, quota
+            *(request, version, partition, front, key, suffix, max_fetch_bytes, meter_of(0), parked_fetches),
+            self._unpack,
+            quota,
         )
 
 

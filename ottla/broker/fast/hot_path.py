@@ -92,8 +92,12 @@ class HotPath:
         fetch = self.fetch
         if fetch is None or not fetch.is_at_end or end != fetch.frame_bytes or self._stamp != self._validity.stamp:
             return None
+        before = self._parked
+        if before is not None and before.waits_again and not before.is_done and before.wait_again(view):
+            waiting: InFlightRequest = before
+            return waiting
         slow_path = self._slow_path or self._make_slow_path()
-        self._parked = parked = fetch.park(view, 0, end, slow_path, self._stamp, self._parked)
+        self._parked = parked = fetch.park(view, 0, end, slow_path, self._stamp, before)
         return parked
 
     def try_answer(self, view: memoryview, end: int, most: int) -> tuple[Sequence[Buffer], int] | None:

@@ -16,7 +16,7 @@ from ottla.broker.fetch.delayed_fetch import answer_or_park
 from ottla.broker.fetch.fetch_read import FetchRead
 from ottla.broker.fetch.fetch_rights import reading_rights
 from ottla.broker.fetch.fetch_sessions import FetchTarget
-from ottla.broker.fetch.parked_fetches import ParkedFetch, SharedReads
+from ottla.broker.fetch.parked_fetches import ParkedFetch, SharedReads, fail
 from ottla.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -112,6 +112,7 @@ class ParkedPlainFetch(ParkedFetch):
 
     __slots__ = ("_correlation_id", "_offset", "_slow_path", "_started_ns", "_template")
 
+    waits_again = True
     _correlation_id: bytes
     _offset: int
     _started_ns: int
@@ -123,19 +124,51 @@ class ParkedPlainFetch(ParkedFetch):
 
     def wait(self, template: FetchTemplate, correlation_id: bytes, offset: int, started_ns: int) -> None:
         """Wait for what is at `offset`."""
-        self._template, self.deadlines = template, template.deadlines
+        self._template = template
         self._correlation_id, self._offset, self._started_ns = correlation_id, offset, started_ns
         self.is_waiting = True
         tail = template.tail
         tail.waiting[self] = None
         if not tail.is_watching:
             tail.watch()
-        template.deadlines.add(self)
+        self.deadlines = deadlines = template.deadlines
+        deadline_ms = deadlines.waiting[self] = deadlines.now_ms() + deadlines.max_wait_ms
+        if not deadlines.has_timer:
+            deadlines.begin(deadline_ms)
 
-    def look(self, reads: SharedReads | None) -> None:
-        """Read on; answer, if that is enough."""
+    def wait_again(self, view: memoryview) -> bool:
+        """Wait once more, if the frame that `view` begins with, which is as long as the last one, asks for what comes
+        next as that did; else False, and nothing done.
+        """
+        started_ns = perf_counter_ns()
         template = self._template
-        if reads is None:
+        unpack = template.unpack
+        front, correlation_id, key, offset, suffix = unpack(view, 0)
+        # At the end it waits also for what is gathered: the turn's end appends that, and looks at what waits then.
+        if (
+            offset != template.partition.high_watermark
+            or key != template.key
+            or front != template.front
+            or suffix != template.suffix
+        ):
+            return False
+        # `wait`, without the call.
+        self._correlation_id, self._offset, self._started_ns = correlation_id, offset, started_ns
+        self.is_waiting = True
+        tail, deadlines = template.tail, template.deadlines
+        tail.waiting[self] = None
+        if not tail.is_watching:
+            tail.watch()
+        read_clock = deadlines.now_ms
+        deadline_ms = deadlines.waiting[self] = read_clock() + deadlines.max_wait_ms
+        if not deadlines.has_timer:
+            deadlines.begin(deadline_ms)
+        return True
+
+    def look_alone(self) -> None:
+        """Read on; answer, if that is enough, as one that has not waited is answered."""
+        try:
+            template = self._template
             quota = template.quota
             if quota is not None and not quota.begin():
                 self.fall_back()
@@ -143,12 +176,23 @@ class ParkedPlainFetch(ParkedFetch):
             offset, sends_maps = self._offset, self._slow_path.sends_maps
             answer = template.answer(self._correlation_id, offset, self._started_ns, sends_maps, template.min_bytes)
             if answer:
-                self._give(answer)
+                # `_give`, without the call.
+                self.is_waiting = False
+                del template.tail.waiting[self]
+                del template.deadlines.waiting[self]
+                owner = self.owner
+                if owner is not None:
+                    owner.parked_answered(self, answer)
             elif answer is None:
                 self.fall_back()
             if quota is not None:
                 quota.owe()
-            return
+        except Exception:
+            fail(self)
+
+    def look(self, reads: SharedReads) -> None:
+        """Read on; answer, if that is enough."""
+        template = self._template
         self.woken.clear()
         asked = template.asked, self._offset, self._slow_path.sends_maps
         found = reads.answers.get(asked)
@@ -290,9 +334,23 @@ class ParkedPartitionsFetch(ParkedFetch):
             tail.waiting[self] = target
             if not tail.is_watching:
                 tail.watch()
-        template.deadlines.add(self)
+        deadlines = template.deadlines
+        read_clock = deadlines.now_ms
+        deadline_ms = deadlines.waiting[self] = read_clock() + deadlines.max_wait_ms
+        if not deadlines.has_timer:
+            deadlines.begin(deadline_ms)
 
-    def look(self, reads: SharedReads | None) -> None:
+    def look_alone(self) -> None:
+        """As `look`, without others."""
+        try:
+            for target in self.woken:
+                self._changed[target] = None
+            self.woken.clear()
+            self._answer(None, is_due=False)
+        except Exception:
+            fail(self)
+
+    def look(self, reads: SharedReads) -> None:
         """Read on where something has changed; answer, if that is enough."""
         for target in self.woken:
             self._changed[target] = None

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from ottla.broker.runtime.metrics import MeterOf
     from ottla.protocol.api.produce import ProduceRequest
     from ottla.protocol.types import Buffer
+    from ottla.storage.log.append import Appended
 
     Frames = tuple[ProduceTemplate, list[memoryview], list[int], int, int]
     """Frames of one template, one after the other: their batches, correlation ids, the bytes of the batches, and where
@@ -144,11 +145,52 @@ class ProduceTemplates:
         begins.
 
         Neither the turn nor the reply queue takes part. None, and nothing done, where answers have to wait.
+
+        A client that waits for each answer sends one by one, of one template: so all of that is in this function, and
+        `_answer_run` does the same for any number.
         """
-        expected = self._template
-        if expected is None or not expected.partition.visible_on_append():
+        template = self._template
+        if template is None:
             return None
+        partition = template.partition
+        if partition.log.config is not partition.unsynced_config or partition.gathered:
+            return None  # not `visible_on_append`, without the call
         started_ns = perf_counter_ns()
+        if end < self._smallest_bytes:
+            return None
+        unpack = self._unpack
+        frame_bytes, kind, correlation_id, key, word = unpack(view, 0)
+        if end != LENGTH_BYTES + frame_bytes or key != self._key or kind != template.version:
+            return self._answer_run(view, end, most, started_ns)
+        if (frame_bytes != self._frame_bytes or word != self._word) and (
+            end > self._max_frame_bytes or not self._measure(template, frame_bytes, word)
+        ):
+            return None
+        if kind >= FIRST_FLEXIBLE_VERSION and _UINT32.unpack_from(view, end - 4)[0] & 0xFFFFFF:
+            return None
+        first, last = self._first, self._last
+        now_ms = template.clock.wall_ns() // 1_000_000
+        appended = partition.append([view[first:last]], last - first, now_ms, template.takes)
+        if appended.refused is not None:
+            return self._refused(template, [correlation_id], end, started_ns, appended)
+        log_append_time_ms, log_start_offset = appended.log_append_time_ms, appended.log_start_offset
+        behind = template.behind
+        if template.log_append_time_ms != log_append_time_ms or template.log_start_offset != log_start_offset:
+            behind = template.set_behind(log_append_time_ms, log_start_offset)
+        pack = template.pack
+        answer = pack(template.front, correlation_id, template.before, appended.base_offsets[0], behind)
+        meter, elapsed_us = template.meter, (perf_counter_ns() - started_ns) // 1000
+        times = meter.times
+        meter.count += 1
+        times.counts[0 if elapsed_us <= FIRST_BUCKET_US else bisect_left(REQUEST_BUCKETS_US, elapsed_us)] += 1
+        times.sum_us += elapsed_us
+        return [answer], end
+
+    def _answer_run(
+        self, view: memoryview, end: int, most: int, started_ns: int
+    ) -> tuple[Sequence[Buffer], int] | None:
+        """`answer` for any number of frames. What `_template` stands for is visible on append."""
+        expected = self._template
         frames = self._look(view, 0, end, most)
         if frames is None:
             return None
@@ -158,9 +200,7 @@ class ProduceTemplates:
             return None
         appended = partition.append(entries, run_bytes, template.clock.wall_ns() // 1_000_000, template.takes)
         if appended.refused is not None:
-            run = ProduceRun(template, correlation_ids, following, started_ns)
-            run.run_appended(appended, partition)
-            return run.buffers or [], following
+            return self._refused(template, correlation_ids, following, started_ns, appended)
         # `ProduceTemplate.stored`, and then `RequestMeter.note`, without the call: each file that is entered is lines
         # of code on this path.
         log_append_time_ms, log_start_offset = appended.log_append_time_ms, appended.log_start_offset
@@ -178,6 +218,15 @@ class ProduceTemplates:
         times.counts[bucket] += count
         times.sum_us += elapsed_us * count
         return answers if len(answers) <= FEW_ANSWERS else [b"".join(answers)], following
+
+    @staticmethod
+    def _refused(
+        template: ProduceTemplate, correlation_ids: list[int], end: int, started_ns: int, appended: Appended
+    ) -> tuple[Sequence[Buffer], int]:
+        """The answers where some batches were not stored as they came."""
+        run = ProduceRun(template, correlation_ids, end, started_ns)
+        run.run_appended(appended, template.partition)
+        return run.buffers or [], end
 
     def _look(self, view: memoryview, start: int, end: int, most: int) -> Frames | None:
         """Find the whole frames of one template with which `view[start:end]` begins; None where the first must take the

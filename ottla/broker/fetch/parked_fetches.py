@@ -21,7 +21,7 @@ from ottla.broker.runtime.in_flight_request import InFlightRequest
 if TYPE_CHECKING:
     from ottla.broker.partitions.partition import Partition
     from ottla.broker.runtime.answer_memory import AnswerMemory
-    from ottla.broker.runtime.timers import Timer, Timers
+    from ottla.broker.runtime.timers import Timers
     from ottla.broker.runtime.turn import Turn
     from ottla.broker.runtime.validity import Validity
 
@@ -55,6 +55,8 @@ class ParkedFetch(InFlightRequest):
     # The same for all: constants of the class, since each attribute set is time on the hot path.
     parks = True
     requests = 1
+    waits_again = False
+    """Whether the next request of its connection is asked by `wait_again` whether it waits, too."""
 
     def __init__(self, deadlines: Deadlines, stamp: int) -> None:
         self.pending = None
@@ -70,8 +72,12 @@ class ParkedFetch(InFlightRequest):
 
     # The four steps of a subclass, in `fast/parked_templates.py`. No ABC: InFlightRequest, the base, has no metaclass.
 
-    def look(self, reads: SharedReads | None) -> None:
-        """Look at what has woken it; answer, if that is enough now. `reads` is None for one that nobody shares with."""
+    def look(self, reads: SharedReads) -> None:
+        """Look at what has woken it; answer, if that is enough now."""
+        raise NotImplementedError
+
+    def look_alone(self) -> None:
+        """As `look`, where nobody shares what is read. Raises nothing: a bug is logged, and ends its connection."""
         raise NotImplementedError
 
     def expire(self) -> None:
@@ -106,11 +112,13 @@ class Tail:
     alone leaves and comes back with every record.
     """
 
-    __slots__ = ("_fetches", "_partition", "is_watching", "is_woken", "waiting")
+    __slots__ = ("_fetches", "_partition", "_turn", "_validity", "is_watching", "is_woken", "waiting")
 
-    def __init__(self, partition: Partition, fetches: ParkedFetches) -> None:
+    def __init__(self, partition: Partition, fetches: ParkedFetches, turn: Turn, validity: Validity) -> None:
         self._partition = partition
         self._fetches = fetches
+        self._turn = turn
+        self._validity = validity
         self.is_woken = False
         self.is_watching = False
         self.waiting: dict[ParkedFetch, object] = {}
@@ -127,10 +135,19 @@ class Tail:
 
     def wake(self) -> None:
         """More may be seen, or something is wrong: look at those that wait, behind this turn's appends."""
-        if not self.waiting:
+        waiting = self.waiting
+        if not waiting:
             self.is_watching = False
             self._partition.unwatch(self)
         elif not self.is_woken:
+            turn = self._turn
+            if turn.is_alone and len(waiting) == 1 and turn.behind is None and not turn.has_work:
+                ((fetch, name),) = waiting.items()
+                if fetch.stamp == self._validity.stamp:
+                    if name is not None:
+                        fetch.woken.append(name)
+                    turn.behind = fetch
+                    return
             self.is_woken = True
             self._fetches.note_woken(self)
 
@@ -141,33 +158,33 @@ class Deadlines:
     `waiting` has them and when each is due (monotonic, in ms).
     """
 
-    __slots__ = ("__weakref__", "_max_wait_ms", "_now_ms", "_timer", "_timers", "_validity", "waiting")
+    __slots__ = ("__weakref__", "_timers", "_validity", "has_timer", "max_wait_ms", "now_ms", "waiting")
 
     def __init__(self, max_wait_ms: int, timers: Timers, now_ms: Callable[[], float], validity: Validity) -> None:
         self._validity = validity
-        self._max_wait_ms = max_wait_ms
+        self.max_wait_ms = max_wait_ms
+        self.now_ms = now_ms
         self._timers = timers
-        self._now_ms = now_ms
-        self._timer: Timer | None = None
+        self.has_timer = False
         self.waiting: dict[ParkedFetch, float] = {}
+        """Who is added is due in `max_wait_ms`, and sees to it that there is a timer: so it is done without a call."""
 
-    def add(self, fetch: ParkedFetch) -> None:
-        """Expire it in `max_wait_ms`."""
-        deadline_ms = self.waiting[fetch] = self._now_ms() + self._max_wait_ms
-        if self._timer is None:
-            self._timer = self._timers.at(deadline_ms, self._expire)
+    def begin(self, deadline_ms: float) -> None:
+        """Have a timer, for one that is due then."""
+        self.has_timer = True
+        self._timers.at(deadline_ms, self._expire)
 
     def remove(self, fetch: ParkedFetch) -> float:
         """It waits no more: its deadline. The timer stays: it finds nothing to do, or what is due later."""
         return self.waiting.pop(fetch, 0.0)
 
     def _expire(self) -> None:
-        self._timer = None
-        now_ms, waiting = self._now_ms(), self.waiting
+        self.has_timer = False
+        now_ms, waiting = self.now_ms(), self.waiting
         due: list[ParkedFetch] = []
         for fetch, deadline_ms in waiting.items():
             if deadline_ms > now_ms:
-                self._timer = self._timers.at(deadline_ms, self._expire)
+                self.begin(deadline_ms)
                 break
             due.append(fetch)
         for fetch in due:
@@ -179,7 +196,7 @@ class Deadlines:
                     else:
                         fetch.fall_back()
                 except Exception:
-                    _fail(fetch)
+                    fail(fetch)
 
     def __len__(self) -> int:
         return len(self.waiting)
@@ -216,7 +233,7 @@ class ParkedFetches:
         """Where fetches wait for more of a partition."""
         tail = partition.tail
         if not isinstance(tail, Tail):
-            tail = partition.tail = Tail(partition, self)
+            tail = partition.tail = Tail(partition, self, self._turn, self._validity)
         return tail
 
     def wait_ms(self, deadline_ms: float) -> float:
@@ -268,13 +285,13 @@ class ParkedFetches:
         ((fetch, name),) = tail.waiting.items()
         if name is not None:
             fetch.woken.append(name)
+        if fetch.stamp == self._validity.stamp:
+            fetch.look_alone()
+            return
         try:
-            if fetch.stamp == self._validity.stamp:
-                fetch.look(None)
-            else:
-                fetch.fall_back()
+            fetch.fall_back()
         except Exception:  # a bug, logged: the turn of other requests continues
-            _fail(fetch)
+            fail(fetch)
 
     def _look_at_all(self) -> None:
         """One append may wake very many: some wait for the next turn, where there are more than `MOST_PER_TURN`, or
@@ -304,12 +321,12 @@ class ParkedFetches:
                     else:
                         fetch.fall_back()
                 except Exception:
-                    _fail(fetch)
+                    fail(fetch)
             else:
                 fetch.woken.clear()
 
 
-def _fail(fetch: ParkedFetch) -> None:
+def fail(fetch: ParkedFetch) -> None:
     """End its connection: a bug in one answer must not keep the others back."""
     LOG.exception("bug: the answer of a parked fetch failed")
     if fetch.is_waiting:

@@ -65,6 +65,7 @@ class Connection(RequestPipeline, asyncio.BufferedProtocol):
     __slots__ = (
         "_fd",
         "_is_behind",
+        "_is_clear",
         "_registry",
         "handshake_since_ms",
         "has_received",
@@ -78,6 +79,8 @@ class Connection(RequestPipeline, asyncio.BufferedProtocol):
         self._fd = NO_DESCRIPTOR
         self._is_behind = True
         """Whether the transport may hold replies that the socket has not taken, or has to be given all."""
+        self._is_clear = False
+        """Whether nothing of this connection stood before the newest read, which went into the arena."""
         self.has_sent = False
         self.has_received = True  # to connect counts, too; so its time is that of a sweep, one number for many
         self.last_active_ms = 0.0
@@ -140,11 +143,14 @@ class Connection(RequestPipeline, asyncio.BufferedProtocol):
                     reader.piece = piece = buffers.first_piece
                 else:
                     reader.piece = piece = buffers.arena_piece()
+                self._is_clear = True
                 return piece
+            self._is_clear = False
             may_block = self.queue.in_flight or self.pause_reasons
             return reader.next_buffer(is_blocked=bool(may_block) and self.is_blocked())
         except (MemoryError, OSError):
             # Raised to the loop it would end nothing there, for want of memory, and the socket stays readable.
+            self._is_clear = False
             self.close_for_memory("to read into")
             return reader.discard()
 
@@ -153,12 +159,14 @@ class Connection(RequestPipeline, asyncio.BufferedProtocol):
         shared, reader = self._shared, self.reader
         shared.metrics.bytes_received += nbytes
         self.has_received = True
-        if reader.held is not None or reader.lent is not None:
-            self.read_into_own(nbytes)
-            return
         piece, hot_path = reader.piece, self.peer.hot_path
-        if self.queue.in_flight or self.pause_reasons or shared.later.waiting or piece is None:
+        if not self._is_clear or piece is None:
+            if reader.held is not None or reader.lent is not None:
+                self.read_into_own(nbytes)
+                return
             hot_path = None  # what it has brought may not be answered at once
+        elif shared.later.waiting:
+            hot_path = None
         elif hot_path is not None and hot_path.fetch is not None:
             parked = hot_path.try_park(piece, nbytes)
             if parked is not None:
@@ -184,7 +192,11 @@ class Connection(RequestPipeline, asyncio.BufferedProtocol):
                         self.send(answer)
                 finally:
                     turn.is_alone = False
-                    if shared.turn.has_work:  # others have waited for what was appended
+                    behind = turn.behind
+                    if behind is not None:  # one other has waited for what was appended
+                        turn.behind = None
+                        behind.look_alone()
+                    if shared.turn.has_work:  # others have, or it goes on by the slow path
                         turn.end()
                 if start == nbytes:
                     return
@@ -201,21 +213,26 @@ class Connection(RequestPipeline, asyncio.BufferedProtocol):
         queue. Order holds because a transport that has something waiting is never overtaken. What the client does not
         take counts for the memory of answers.
         """
-        count, shared = len(replies), self._shared
+        shared = self._shared
         self.has_sent = True
-        if count == 1:
-            size_bytes = len(replies[0])
+        if len(replies) == 1 and not self._is_behind:  # nearly always: in the fewest steps
+            (reply,) = replies
+            size_bytes = len(reply)
+            try:
+                sent = os.write(self._fd, reply)
+            except OSError:  # full, or lost: the transport meets it again, and knows what to do
+                sent = 0
         else:
             size_bytes = 0
             for reply in replies:  # `sum` and `map` take longer for as few as these are
                 size_bytes += len(reply)
-        if count > MAX_PIECES or (self._is_behind and self._must_queue()):
-            sent = 0
-        else:
-            try:
-                sent = os.write(self._fd, replies[0]) if count == 1 else os.writev(self._fd, replies)
-            except OSError:  # full, or lost: the transport meets it again, and knows what to do
+            if len(replies) > MAX_PIECES or (self._is_behind and self._must_queue()):
                 sent = 0
+            else:
+                try:
+                    sent = os.writev(self._fd, replies)
+                except OSError:  # as above
+                    sent = 0
         if sent != size_bytes:
             self._queue(replies, sent)
         elif self._is_behind:
@@ -223,6 +240,31 @@ class Connection(RequestPipeline, asyncio.BufferedProtocol):
         shared.metrics.bytes_sent += size_bytes
         if size_bytes > LARGE_SEND_BYTES:
             shared.note_large_send(size_bytes)
+
+    def send_alone(self, reply: list[Buffer]) -> None:
+        """As in `RequestPipeline`. Most such replies are one short piece, and nothing stands in its way."""
+        piece = reply[0]
+        size_bytes = len(piece)
+        if (
+            self._is_behind
+            or len(reply) > 1
+            or size_bytes > LARGE_SEND_BYTES
+            or self._is_planned
+            or self.pause_reasons
+            or self.reader.held is not None
+            or self.closing is not None
+        ):
+            super().send_alone(reply)
+            return
+        # `send`, without the call.
+        self.has_sent = True
+        try:
+            sent = os.write(self._fd, piece)
+        except OSError:
+            sent = 0
+        if sent != size_bytes:
+            self._queue(reply, sent)
+        self._shared.metrics.bytes_sent += size_bytes
 
     def _must_queue(self) -> bool:
         """Whether the transport has to be given all: there is no other way, or it has something waiting."""

@@ -83,7 +83,6 @@ class PartitionAppend:
         "_services",
         "_shares",
         "_takes",
-        "_unsynced_config",
         "_waiters",
         "_waits",
         "_watchers",
@@ -99,6 +98,7 @@ class PartitionAppend:
         "next_damage_line_ms",
         "tail",
         "topic",
+        "unsynced_config",
     )
 
     def __init__(self, topic: str, index: int, log: Log, services: PartitionServices) -> None:
@@ -133,8 +133,9 @@ class PartitionAppend:
         """Whether the topic was deleted, or the broker gave the partition up."""
         self._flush_timer: Timer | None = None
         self._closed_error: BaseException | None = None
-        self._unsynced_config: TopicConfig | None = None
-        """The log's configuration, when it is known to ask for no sync at all."""
+        self.unsynced_config: TopicConfig | None = None
+        """The log's configuration, when it is known to ask for no sync at all, and nothing waits for one that was asked
+        for before; None from `close` on."""
         log.on_roll = self._rolled
 
     def gather(self, entry: AppendEntry, waiter: BatchWaiter, index: int) -> None:
@@ -219,12 +220,7 @@ class PartitionAppend:
 
         Where a sync is asked for or waited for it may not; neither where the partition has failed or was given up.
         """
-        return (
-            self.log.config is self._unsynced_config
-            and not self.holds_acknowledgements
-            and not self.gathered
-            and self._closed_error is None
-        )
+        return self.log.config is self.unsynced_config and not self.gathered
 
     def may_acknowledge(self, end_offset: int, acks: int) -> bool:
         """Whether a producer that asks for `acks` may be answered now about batches that end at `end_offset`; if not,
@@ -246,7 +242,7 @@ class PartitionAppend:
             LOG.exception("bug: append to %s-%d failed", self.topic, self.index)
             appended = Appended.not_stored([AppendResult(ErrorCode.UNKNOWN_SERVER_ERROR)] * len(batches))
         config = log.config
-        if config is not self._unsynced_config and log.log_end_offset > log.synced_offset:
+        if config is not self.unsynced_config and log.log_end_offset > log.synced_offset:
             if config.ottla_acks_all == "sync" and log.error is None:
                 # What `_ask_for_sync` does, without the call: each partition of a request comes by.
                 self._services.syncer.request(log, self._synced)
@@ -261,7 +257,8 @@ class PartitionAppend:
                 if self._waits.waiting:
                     self._waits.reached(visible)
                 if self._watchers:
-                    self.wake_watchers()
+                    for watcher in list(self._watchers):  # `wake_watchers`, without the call
+                        watcher.wake()
         counters = self.counters
         counters.total_produce_requests += len(batches)
         counters.messages_in += log.log_end_offset - old_end_offset
@@ -315,8 +312,13 @@ class PartitionAppend:
         elif config.flush_ms < NEVER_MS and self._flush_timer is None:
             deadline_ms = self._services.clock.monotonic_ms() + config.flush_ms
             self._flush_timer = self._services.timers.at(deadline_ms, self._flush_by_time)
-        elif config.flush_messages >= NEVER_MS and config.flush_ms >= NEVER_MS:
-            self._unsynced_config = config
+        elif (
+            config.flush_messages >= NEVER_MS
+            and config.flush_ms >= NEVER_MS
+            and not self.holds_acknowledgements
+            and self._closed_error is None
+        ):
+            self.unsynced_config = config
 
     def _rolled(self) -> None:
         """A segment takes no more records. Whatever the configuration, it is brought to the disk, as in Kafka: so a

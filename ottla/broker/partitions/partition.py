@@ -241,6 +241,7 @@ class Partition(PartitionAppend):
             return
         self._closed_error = error
         self.is_closed = True
+        self.unsynced_config = None
         self._services.validity.change()
         self.flush(0)
         self._waits.fail(error)

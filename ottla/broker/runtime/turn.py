@@ -38,6 +38,13 @@ class Gathering(Protocol):
         """Append them."""
 
 
+class Woken(Protocol):
+    """A Fetch that waits for what is appended, with no other beside it."""
+
+    def look_alone(self) -> None:
+        """Look at what was appended. Raises nothing."""
+
+
 class Turn:
     """The current turn. One per node; all calls on the broker's one thread."""
 
@@ -49,6 +56,7 @@ class Turn:
         "_now_ms",
         "_senders",
         "began_ms",
+        "behind",
         "has_work",
         "is_alone",
         "is_long",
@@ -69,6 +77,9 @@ class Turn:
         `end` itself, without `on_work`."""
         self.is_alone = False
         """Whether a connection answers within its read: where that leaves something to do, it calls `end` itself."""
+        self.behind: Woken | None = None
+        """What such a connection has woken, where that is only one: it calls it itself, behind its answer, and there is
+        no turn to end."""
         self.is_pipelined = False
         """Whether a single read of this turn brought more than one request; connections set it."""
         self.was_pipelined = False
@@ -107,10 +118,7 @@ class Turn:
         """Run `step` at the end of the turn, after the appends and before the replies are sent (syncs, long polls)."""
         self._after_append.append(step)
         if not self.has_work:
-            if self.is_alone:
-                self.has_work = True  # `_note_work`, without the call: this is how one that waits is woken
-            else:
-                self._note_work()
+            self._note_work()
 
     def send_at_end(self, step: Step) -> None:
         """Run `step` at the end of the turn, when every reply that this turn can give is there."""

@@ -21,6 +21,7 @@ from ottla.broker.net.connection import READS_ALONE
 from ottla.broker.net.reply_queue import ReplyQueue
 from ottla.broker.node import Node
 from ottla.broker.partitions.partition import Partition
+from ottla.broker.runtime.turn import Turn
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
 from ottla.protocol.errors import ErrorCode
 from ottla.storage.log.log_reader import LogReader
@@ -129,6 +130,44 @@ def test_a_producer_that_is_alone_with_those_that_wait_needs_no_turn_of_the_loop
         consumer.take()
         assert consumer.positions == {(TOPIC, 0): number + 1}
     assert not asked
+
+
+def wait_beside_a_producer_that_is_alone(broker: Broker, client: Exchange) -> None:
+    """From the second one on, a request that waits does not count as another client that sends."""
+    for offset in (0, 1):
+        park(broker.node, client, offset)
+        broker.put()
+        assert records_of(client.reply())
+    park(broker.node, client, 2)
+
+
+def test_one_that_waits_alone_is_answered_behind_a_producer_that_is_alone_and_no_turn_ends() -> None:
+    broker = Broker()
+    client = broker.reader()
+    with patch("ottla.broker.net.connection.READS_ALONE", 0):
+        wait_beside_a_producer_that_is_alone(broker, client)
+        with patch.object(Turn, "end") as ended:
+            broker.producer.send(produce_request(TOPIC, batch()), 9)
+            assert broker.producer.replies()
+            assert records_of(client.reply())
+    assert not ended.called
+    assert not broker.tail().waiting
+
+
+def test_behind_a_producer_that_is_alone_one_of_another_stamp_takes_the_slow_path() -> None:
+    broker = Broker()
+    client = broker.reader()
+    refused = bytearray(batch())
+    refused[-1] ^= 1
+    with patch("ottla.broker.net.connection.READS_ALONE", 0):
+        wait_beside_a_producer_that_is_alone(broker, client)
+        broker.node.services.validity.change()
+        for _ in range(2):  # it is learnt and found again, and wakes nobody
+            broker.producer.ask(produce_request(TOPIC, bytes(refused)), 9)
+        with patch.object(FetchTemplate, "answer") as answered:
+            broker.put()
+    assert not answered.called
+    assert records_of(client.reply())
 
 
 def test_those_that_read_elsewhere_or_have_other_limits_get_their_own() -> None:

@@ -37,6 +37,7 @@ from ottla.broker.fast.produce_templates import ProduceTemplates
 from ottla.broker.fast.session_template import SessionTemplate
 from ottla.broker.fast.sessionless_template import SessionlessTemplate
 from ottla.broker.fetch.parked_fetches import Deadlines, ParkedFetch, ParkedFetches, SharedReads, Tail
+from ottla.broker.partitions.partition import Partition
 from ottla.broker.principal import Principal
 from ottla.broker.runtime.validity import Validity
 from ottla.broker.security.quotas.template_quota import TemplateQuota
@@ -377,12 +378,14 @@ def stamp_not_changed() -> Iterator[None]:
 
 @contextmanager
 def last_stable_offset_forgotten() -> Iterator[None]:
-    encode_head = FetchTemplate.encode_head
+    init = FetchTemplate.__init__
 
-    def faulty(self: FetchTemplate, high_watermark: int, last_stable_offset: int, *rest: int) -> None:
-        encode_head(self, high_watermark, high_watermark, *rest)
+    def faulty(self: FetchTemplate, *arguments: Any) -> None:
+        init(self, *arguments)
+        pack = self.pack_offsets
+        self.pack_offsets = lambda high_watermark, _, log_start: pack(high_watermark, high_watermark, log_start)
 
-    with patch.object(FetchTemplate, "encode_head", faulty):
+    with patch.object(FetchTemplate, "__init__", faulty):
         yield
 
 
@@ -463,13 +466,31 @@ def parked_fetches_without_a_minimum() -> Iterator[None]:
 
 @contextmanager
 def one_that_waits_alone_without_a_minimum() -> Iterator[None]:
-    look = ParkedPlainFetch.look
+    look = ParkedPlainFetch.look_alone
 
-    def faulty(self: ParkedPlainFetch, reads: Any) -> None:
+    def faulty(self: ParkedPlainFetch) -> None:
         with patch.object(FetchTemplate, "min_bytes", 1):
-            look(self, reads)
+            look(self)
 
-    with patch.object(ParkedPlainFetch, "look", faulty):
+    with patch.object(ParkedPlainFetch, "look_alone", faulty):
+        yield
+
+
+@contextmanager
+def one_that_waits_alone_not_looked_at() -> Iterator[None]:
+    with patch.object(ParkedPlainFetch, "look_alone", lambda self: None):
+        yield
+
+
+@contextmanager
+def those_that_wait_again_wait_wherever_they_are() -> Iterator[None]:
+    wait_again = ParkedPlainFetch.wait_again
+
+    def faulty(self: ParkedPlainFetch, view: memoryview) -> bool:
+        with patch.object(Partition, "high_watermark", _Any()):
+            return wait_again(self, view)
+
+    with patch.object(ParkedPlainFetch, "wait_again", faulty):
         yield
 
 
@@ -582,6 +603,8 @@ def answers_longer_than_a_quota_lets_pass() -> Iterator[None]:
         parked_fetches_not_expired,
         parked_fetches_without_a_minimum,
         one_that_waits_alone_without_a_minimum,
+        one_that_waits_alone_not_looked_at,
+        those_that_wait_again_wait_wherever_they_are,
         sessions_without_a_minimum,
         reads_shared_beyond_their_limits,
         session_not_moved_on_when_it_parks,
