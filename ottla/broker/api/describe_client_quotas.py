@@ -8,14 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.declarations import Need
-from ottla.broker.metadata.quota_plans import find_quotas
+from ottla.broker.metadata.quota_plans import quota_filter
 from ottla.broker.runtime.steps import Pace
 from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
 from ottla.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from ottla.broker.context import Context
     from ottla.broker.metadata.image import QuotaEntity
@@ -35,14 +35,22 @@ def handle(
     """Answer at once where there are few."""
     components = [(one.entity_type, one.match_type, one.match) for one in request.components]
     try:
-        found = find_quotas(context.services.catalog.image, components, is_strict=request.strict)
+        matches = quota_filter(components, is_strict=request.strict)
     except KafkaError as error:
         return DescribeClientQuotasResponse(error_code=error.code, error_message=error.message, entries=None)
-    return context.in_steps(_describe(found))
+    return context.in_steps(_describe(list(context.services.catalog.image.quotas.items()), matches))
 
 
-def _describe(found: Mapping[QuotaEntity, Mapping[str, float]]) -> Steps[DescribeClientQuotasResponse]:
-    entries = yield from Pace().made(_entry, found.items())
+def _describe(
+    quotas: list[tuple[QuotaEntity, Mapping[str, float]]], matches: Callable[[QuotaEntity], bool]
+) -> Steps[DescribeClientQuotasResponse]:
+    entries: list[Response.EntryData] = []
+    pace = Pace()
+    for quota in quotas:
+        if pace.is_up():
+            yield
+        if matches(quota[0]):
+            entries.append(_entry(quota))
     return DescribeClientQuotasResponse(error_message="", entries=entries)
 
 

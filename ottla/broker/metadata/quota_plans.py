@@ -1,4 +1,4 @@
-"""Plans of client quota changes, and the quotas that a filter finds. `security/quotas` enforces them.
+"""Plans of client quota changes, and the filter that finds quotas. `security/quotas` enforces them.
 
 Pure functions of the image. Rules and messages follow Kafka 4.1 (`ClientQuotaControlManager`, `ClientQuotasImage`), as
 seen with a running one. An entity is a user, a client id, both together, or an address (`ip`); a name of None is the
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.metadata.change_requests import QuotaRequest, QuotaResult
@@ -74,10 +74,10 @@ def plan_quotas(image: MetadataImage, requests: Sequence[QuotaRequest], *, valid
     return plan
 
 
-def find_quotas(
-    image: MetadataImage, components: Sequence[tuple[str, int, str | None]], *, is_strict: bool
-) -> dict[QuotaEntity, Mapping[str, float]]:
-    """The entities that match every component (type, how, name); with strict: and have no further part.
+def quota_filter(
+    components: Sequence[tuple[str, int, str | None]], *, is_strict: bool
+) -> Callable[[QuotaEntity], bool]:
+    """Whether an entity matches every component (type, how, name); with strict: and has no further part.
 
     Raises KafkaError for a filter that makes no sense.
     """
@@ -92,7 +92,7 @@ def find_quotas(
             "Invalid entity filter component combination. IP filter component should not be used with user or clientId"
             " filter component."
         )
-    return {entity: values for entity, values in image.quotas.items() if _matches(dict(entity), wanted, is_strict)}
+    return lambda entity: _matches(dict(entity), wanted, is_strict)
 
 
 def _check_component(entity_type: str, how: int, name: str | None) -> None:

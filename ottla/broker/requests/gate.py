@@ -17,7 +17,7 @@ import logging
 import struct
 from collections.abc import Callable
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from ottla.broker.api import HANDLERS, Handler
 from ottla.broker.profiles import profiles
@@ -26,6 +26,7 @@ from ottla.broker.requests.rights import check_rights
 from ottla.broker.runtime.in_flight_request import CloseConnection
 from ottla.protocol.api import REGISTRY, ApiKey
 from ottla.protocol.api.api_versions import ApiVersionsResponse
+from ottla.protocol.compiler import ELEMENTS_PER_STEP
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.headers import response_header
 from ottla.protocol.message import encode_buffers, encode_in_steps
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from ottla.broker.runtime.metrics import RequestMeter
     from ottla.broker.runtime.steps import Steps
     from ottla.protocol.api import Api
+    from ottla.protocol.api.fetch import FetchResponse
     from ottla.protocol.headers import RequestHeader
     from ottla.protocol.message import Request, Response
     from ottla.protocol.types import Buffer
@@ -151,7 +153,7 @@ class Gate:
         self, admission: Admission, request: Request, context: Context, response: Response, started_ns: int
     ) -> Steps[list[Buffer]]:
         """The frame of a response, which is counted here; one that cannot be encoded becomes a refusal. In steps,
-        where it is long and has no records.
+        where it is long; the records in it are those that were read in earlier turns, too.
 
         Raises CloseConnection where there is none.
         """
@@ -163,10 +165,12 @@ class Gate:
         if self._audit is not None and context.api_key in self._audit.administration:
             self._audit.request(context, request, response)
         try:
-            # Produce is 0, Fetch 1: views of what is sent at the end of the turn.
-            if context.api_key <= ApiKey.FETCH:
+            # Produce is 0, Fetch 1.
+            if context.api_key == 0 or (context.api_key == 1 and not _is_long(cast("FetchResponse", response))):
                 buffers = encode_buffers(response, version)
             else:
+                if context.api_key == ApiKey.FETCH:
+                    yield  # to make the response was a step of its own
                 buffers = yield from encode_in_steps(response, version)
         except ValueError as error:
             response = self.refuse(admission, request, context, error)
@@ -218,6 +222,11 @@ class Gate:
             f"client {shown(client_id)} sent {REGISTRY[api_key].name} v{version}; "
             f"versions {versions[0]} to {versions[1]} are served"
         )
+
+
+def _is_long(response: FetchResponse) -> bool:
+    """Whether it has more partitions than one step encodes."""
+    return sum(len(topic.partitions) for topic in response.responses) > ELEMENTS_PER_STEP
 
 
 def shown(client_id: str | None) -> str:

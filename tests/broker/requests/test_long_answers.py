@@ -12,6 +12,7 @@ from kit.exchange import Exchange, make_topic
 from kit.handlers import dispatcher_with
 from kit.nodes import ask, start_node
 
+from ottla.broker.api.list_offsets import SEARCH_WEIGHT
 from ottla.broker.context import Context
 from ottla.broker.node import Node
 from ottla.broker.runtime.steps import Pace
@@ -26,8 +27,10 @@ from ottla.protocol.api.describe_configs import DescribeConfigsRequest
 from ottla.protocol.api.describe_groups import DescribeGroupsRequest
 from ottla.protocol.api.describe_log_dirs import DescribeLogDirsRequest
 from ottla.protocol.api.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
+from ottla.protocol.api.fetch import FetchRequest, FetchResponse
 from ottla.protocol.api.init_producer_id import InitProducerIdRequest
 from ottla.protocol.api.list_groups import ListGroupsRequest, ListGroupsResponse
+from ottla.protocol.api.list_offsets import ListOffsetsRequest
 from ottla.protocol.api.list_transactions import ListTransactionsRequest
 from ottla.protocol.api.metadata import MetadataRequest
 from ottla.protocol.api.offset_commit import OffsetCommitRequest
@@ -105,6 +108,24 @@ def test_an_answer_whose_end_cannot_be_encoded_is_a_refusal(caplog: pytest.LogCa
     answer: Any = client.reply()
     assert (answer.error_code, answer.groups) == (ErrorCode.UNKNOWN_SERVER_ERROR, [])
     assert "bug: ListGroups v4" in caplog.text
+
+
+def test_a_long_answer_to_a_fetch_is_made_and_encoded_in_steps_as_in_one() -> None:
+    partitions = [
+        FetchResponse.PartitionData(
+            partition_index=index, high_watermark=9, aborted_transactions=None, records=b"records of %d" % index
+        )
+        for index in range(LONG)
+    ]
+    response = FetchResponse(responses=[FetchResponse.FetchableTopicResponse(topic="orders", partitions=partitions)])
+    node, _, _ = start_node()
+    node.dispatcher = dispatcher_with(node, ApiKey.FETCH, lambda request, context: response)
+    client = Exchange(node)
+    client.send(FetchRequest(max_wait_ms=0, min_bytes=0, topics=[]), 12)
+    client.end_turn()
+    assert turns_until_answered(node, client) == 4
+    written = bytes(client.transport.written)
+    assert written == struct.pack(">iib", len(written) - 4, 1, 0) + encode(response, 12)
 
 
 def test_a_client_that_leaves_meanwhile_leaves_nothing() -> None:
@@ -187,6 +208,22 @@ ALL_ACLS = DescribeAclsRequest(
     operation=1, permission_type=1,
 )  # fmt: skip
 GROUP = OffsetFetchRequest.OffsetFetchRequestGroup(group_id="group-a", topics=None)
+EARLIEST, BY_TIME = (
+    ListOffsetsRequest(
+        replica_id=-1,
+        topics=[
+            ListOffsetsRequest.ListOffsetsTopic(
+                name=name,
+                partitions=[
+                    ListOffsetsRequest.ListOffsetsPartition(partition_index=index, timestamp=timestamp)
+                    for index in range(3)
+                ],
+            )
+            for name in ("a", "b")
+        ],
+    )
+    for timestamp in (-2, 1)
+)
 REQUESTS: list[tuple[Request, int, Callable[[Any], int], int]] = [
     (MetadataRequest(topics=None), 12, lambda answer: len(answer.topics), 3),
     (DescribeLogDirsRequest(topics=None), 4, lambda answer: len(answer.results[0].topics), 3),
@@ -198,6 +235,8 @@ REQUESTS: list[tuple[Request, int, Callable[[Any], int], int]] = [
     (ListTransactionsRequest(state_filters=[], producer_id_filters=[]), 1, lambda one: len(one.transaction_states), 3),
     (DescribeGroupsRequest(groups=["group-a", "group-b", "x"]), 5, lambda answer: len(answer.groups), 3),
     (OffsetFetchRequest(group_id="group-a", topics=None), 7, lambda answer: len(answer.topics[0].partitions), 3),
+    (EARLIEST, 7, lambda answer: sum(len(topic.partitions) for topic in answer.topics), 6),
+    (BY_TIME, 7, lambda answer: sum(len(topic.partitions) for topic in answer.topics), 6),
     (OffsetFetchRequest(groups=[GROUP]), 8, lambda answer: len(answer.groups[0].topics[0].partitions), 3),
 ]
 
@@ -246,3 +285,18 @@ def test_a_long_answer_leaves_nothing_to_the_garbage_collector(
         if was_enabled:
             gc.enable()
     assert left == []
+
+
+def test_a_step_searches_the_files_of_fewer_partitions_than_it_answers_from_memory(
+    full: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Pace.__init__
+    monkeypatch.setattr(Pace, "__init__", lambda self, count=1: made(self, SEARCH_WEIGHT))
+
+    def turns(request: Request) -> int:
+        client = Exchange(full)
+        client.send(request, 7)
+        client.end_turn()
+        return turns_until_answered(full, client)
+
+    assert (turns(EARLIEST), turns(BY_TIME)) == (1, 5)
