@@ -25,9 +25,10 @@ PARTITIONS_PER_STEP = 100
 
 def answer_or_park(read: FetchRead, services: Services, max_wait_ms: float) -> FetchResponse | Pending[FetchResponse]:
     """Read everything once; answer if that is enough or the client does not wait, else park."""
-    read.look(0, PARTITIONS_PER_STEP)
     if len(read.targets) > PARTITIONS_PER_STEP:
+        # To decode them, and to find what a session has, was a step of its own.
         return DelayedFetch(read, services, max_wait_ms).read_on()
+    read.look(0, PARTITIONS_PER_STEP)
     if max_wait_ms <= 0 or read.is_answerable():
         return read.answer(None)
     return DelayedFetch(read, services, max_wait_ms).park()
@@ -49,7 +50,7 @@ class _Watch:
 
 
 class DelayedFetch:
-    """See the module's text. All calls on the broker's thread; `read` has looked at its first partitions."""
+    """See the module's text. All calls on the broker's thread."""
 
     def __init__(self, read: FetchRead, services: Services, max_wait_ms: float) -> None:
         self._read = read
@@ -70,9 +71,8 @@ class DelayedFetch:
         return self._pending
 
     def read_on(self) -> Pending[FetchResponse]:
-        """Read the partitions behind those that have been read, step by step, then wait if that is not enough."""
+        """Read the partitions step by step, then wait if that is not enough."""
         self._is_reading = True
-        self._watch(0)
         self._plan_step()
         return self._pending
 
