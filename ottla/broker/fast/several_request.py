@@ -23,7 +23,7 @@ from ottla.protocol.message import encode
 if TYPE_CHECKING:
     from ottla.broker.fast.produce_layout import ProduceLayout
     from ottla.broker.partitions.appending import PartitionAppend
-    from ottla.broker.runtime.metrics import RequestMeter
+    from ottla.broker.runtime.metrics import MeterOf, RequestMeter
     from ottla.storage.files.clock import Clock
     from ottla.storage.log.append import Appended, AppendResult
 
@@ -40,6 +40,7 @@ class Template(Protocol):
     clock: Clock
     layout: ProduceLayout
     meter: RequestMeter
+    meter_of: MeterOf
     timeout_ms: int
     version: int
 
@@ -195,8 +196,14 @@ class SeveralRequest(InFlightRequest):
         self.is_done = True
         owner = self.owner
         if owner is not None:  # else the connection has ended: as on the slow path, nothing is counted
-            template.meter.note((perf_counter_ns() - self._started_ns) // 1000, 1)
+            failed = self._failed
+            meter = template.meter if failed is None else template.meter_of(self._first_error(failed))
+            meter.note((perf_counter_ns() - self._started_ns) // 1000, 1)
             owner.request_finished(self)
+
+    def _first_error(self, failed: dict[PartitionAppend, PartitionResponse]) -> int:
+        """The error code by which the request is counted, as the gate does on the slow path."""
+        return next(failed[partition].error_code for partition in self.results if partition in failed)
 
     def _packed(self) -> bytes:
         """The whole answer where all was stored, with its length. Raises TypeError where a batch has no result."""

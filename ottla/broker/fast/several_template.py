@@ -44,7 +44,7 @@ class SeveralTemplate:
 
     __slots__ = (
         *("_known", "_max_frame_bytes", "_smallest_bytes", "_unpack", "acks", "clock", "front", "layout", "meter"),
-        *("takes", "timeout_ms", "version"),
+        *("meter_of", "takes", "timeout_ms", "version"),
     )
 
     def __init__(
@@ -55,8 +55,8 @@ class SeveralTemplate:
         self.timeout_ms = max(request.timeout_ms, 0)
         self.takes = TAKES_ZSTD if version >= FIRST_PRODUCE_VERSION_WITH_ZSTD else 0
         self.clock = services.clock
+        self.meter_of = meter_of
         self.meter = meter_of(0)
-        """The slow path counts by the error of the whole request, too, and not by those of partitions."""
         self.layout = layout_of(version)
         self._known: dict[bytes, list[Partition | None]] = {}
         """The partitions of topics, by their names in requests: the catalog's own lists, which grow."""

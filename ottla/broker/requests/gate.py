@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from ottla.broker.runtime.steps import Steps
     from ottla.protocol.api import Api
     from ottla.protocol.api.fetch import FetchResponse
+    from ottla.protocol.api.produce import ProduceResponse
     from ottla.protocol.headers import RequestHeader
     from ottla.protocol.message import Request, Response
     from ottla.protocol.types import Buffer
@@ -86,6 +87,12 @@ class Admission:
             meter = self._succeeded or self.meter(0)
             self._succeeded = meter
         meter.note((perf_counter_ns() - started_ns) // 1000, 1)
+
+
+def first_error(response: Response) -> int:
+    """The error code by which an answered Produce is counted: the first one of a partition, 0 if all was stored."""
+    topics = cast("ProduceResponse", response).responses
+    return next((each.error_code for topic in topics for each in topic.partition_responses if each.error_code), 0)
 
 
 def advertised_apis(
@@ -175,7 +182,9 @@ class Gate:
         except ValueError as error:
             response = self.refuse(admission, request, context, error)
             buffers = encode_buffers(response, version)
-        admission.count(getattr(response, "error_code", 0), started_ns)
+        # Produce is 0. Its answer has no error code but those of its partitions.
+        code = getattr(response, "error_code", 0) if context.api_key else first_error(response)
+        admission.count(code, started_ns)
         return _framed(response_header(context.api_key, version, context.correlation_id), buffers)
 
     def refuse(self, admission: Admission, request: Request, context: Context, error: BaseException) -> Response:

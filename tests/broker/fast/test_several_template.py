@@ -280,8 +280,7 @@ def answers_of(seed: int, steps: list[str], *, by_templates: bool, hits: Counter
         is_alone = random.Random(seed).choice((True, False))
         patches.enter_context(patch("ottla.broker.net.connection.READS_ALONE", 0 if is_alone else 1 << 32))
         patches.enter_context(patch.object(SeveralTemplate, "start", counting))
-        # Those of one partition count a refusal by its error, which the slow path does not; they have tests of their
-        # own.
+        # Templates of one partition have tests of their own; here those requests take this one.
         patches.enter_context(patch("ottla.broker.fast.hot_path._learnable_partition", lambda *_: None))
         if not by_templates:
             patches.enter_context(patch("ottla.broker.requests.dispatch.learn", lambda *_: None))

@@ -115,7 +115,10 @@ class History:
             (name, counters.total_fetch_requests, counters.failed_fetch_requests, counters.bytes_out)
             for name, counters in services.metrics.topics.items()
         ]
-        return [topics, sorted(item for item in services.metrics.request_counts.items() if item[0][0] == "Fetch")]
+        return [
+            topics,
+            sorted(item for item in services.metrics.request_counts.items() if item[0][0] in ("Fetch", "Produce")),
+        ]
 
     def take(self, step: str) -> None:
         self.node.settle()

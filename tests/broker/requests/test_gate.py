@@ -319,6 +319,20 @@ def test_every_answer_is_counted_once_by_the_meters_of_the_gate() -> None:
     assert node.services.metrics.request_counts == before, "counted beside the gate"
 
 
+@pytest.mark.parametrize("learning", [0, 3])
+def test_a_produce_is_counted_by_the_error_of_its_partition_on_either_path(learning: int) -> None:
+    meters = Meters()
+    client = Exchange(node_behind(meters=meters))
+    damaged = bytearray(batch())
+    damaged[-1] ^= 1
+    for _ in range(learning):
+        client.ask(produce_request("t", batch()), PRODUCE_VERSION)
+    assert is_learnt(client, ApiKey.PRODUCE) == bool(learning)
+    client.ask(produce_request("t", bytes(damaged)), PRODUCE_VERSION)
+    assert meters.counts[("Produce", PRODUCE_VERSION, ErrorCode.CORRUPT_MESSAGE)] == 1
+    assert meters.counts[("Produce", PRODUCE_VERSION, 0)] == learning
+
+
 def test_a_chunked_request_is_admitted_and_counted_once() -> None:
     rights, meters = Rights(), Meters()
     node = node_behind(authorizer=rights, meters=meters)
