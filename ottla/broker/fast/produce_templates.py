@@ -83,6 +83,7 @@ class ProduceTemplates:
         "_templates",
         "_unpack",
         "_unpack_next",
+        "_was_run",
         "_word",
     )
 
@@ -115,6 +116,8 @@ class ProduceTemplates:
         self._template: ProduceTemplate | None = None
         self._key = b""
         self._frame_bytes = self._word = self._first = self._last = 0
+        self._was_run = False
+        """Whether the newest read that was answered at once brought several: the next one probably does, too."""
 
     def start(
         self, view: memoryview, start: int, end: int, most: int, newest: InFlightRequest | None
@@ -156,6 +159,8 @@ class ProduceTemplates:
         if partition.log.config is not partition.unsynced_config or partition.gathered:
             return None  # not `visible_on_append`, without the call
         started_ns = perf_counter_ns()
+        if self._was_run:
+            return self._answer_run(view, end, most, started_ns)
         if end < self._smallest_bytes:
             return None
         unpack = self._unpack
@@ -212,6 +217,7 @@ class ProduceTemplates:
         for correlation_id in correlation_ids:
             answers.append(pack(front, correlation_id, before, base_offsets[len(answers)], behind))
         meter, elapsed_us, count = template.meter, (perf_counter_ns() - started_ns) // 1000, len(answers)
+        self._was_run = count > 1
         times = meter.times
         meter.count += count
         bucket = 0 if elapsed_us <= FIRST_BUCKET_US else bisect_left(REQUEST_BUCKETS_US, elapsed_us)
