@@ -303,11 +303,16 @@ class Server:
         return posts.put
 
     def _run_posted(self, step: Callable[[], None]) -> None:
+        node = self._node
+        if node is None:
+            step()
+            return
+        turn = node.services.turn
+        turn.has_work = True  # it ends here: the loop is not asked to come around for that
         try:
             step()
         finally:
-            if self._node is not None and self._node.services.turn.has_work:
-                self._node.services.turn.end()
+            turn.end()
 
     async def _accept(self, loop: asyncio.AbstractEventLoop, listener: Listener, bound: socket.socket) -> None:
         connections = self.connections

@@ -18,6 +18,7 @@ from kit.exchange import batch, fetch_request, produce_request
 
 from ottla.broker import server as server_module
 from ottla.broker.loop_timers import LoopTimers
+from ottla.broker.net.connection import READS_ALONE
 from ottla.broker.net.listening import StartError
 from ottla.broker.process import new_event_loop
 from ottla.broker.runtime.descriptors import raise_file_limit
@@ -154,6 +155,26 @@ async def test_a_long_poll_is_woken_and_ends_by_its_time_on_a_real_loop(tmp_path
         await producer.ask(produce_request("t", batch()), 9)
         fetched = await poller.reply(1, 12)
         assert len(fetched.responses[0].partitions[0].records) > 0  # type: ignore[attr-defined]
+
+
+async def test_the_answer_behind_a_sync_leaves_without_a_further_turn_of_the_loop(tmp_path: Path) -> None:
+    async with running(tmp_path, ottla_acks_all="sync") as server:
+        producer = await Client.to(server.addresses["PLAINTEXT"])
+        await producer.ask(metadata("t"), 9)
+        for _ in range(READS_ALONE + 3):  # from then on it is taken for alone, and ends its turns itself
+            await producer.ask(produce_request("t", batch()), 9)
+        turn, asked = server.node.services.turn, []
+        on_work = turn.on_work
+        assert on_work is not None
+
+        def ask_loop() -> None:
+            asked.append(None)
+            on_work()
+
+        turn.on_work = ask_loop
+        for _ in range(20):
+            await producer.ask(produce_request("t", batch()), 9)
+        assert len(asked) < 20  # a timer may have done something, too
 
 
 async def test_each_client_gets_the_address_of_its_listener(tmp_path: Path) -> None:
