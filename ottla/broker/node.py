@@ -192,10 +192,10 @@ class Node:
             self._is_claimed = False
             services.log_manager.open_directories(services.config.ottla_cluster_id or None, services.catalog.look)
             # Before the first log is written: whatever fails from now on is reported to the descriptors that it holds.
-            services.syncer.open_volumes(
+            services.syncer.take_directories(
                 services.files,
                 services.log_manager.directories,
-                may_sync=services.config.ottla_syncfs_enable,
+                syncs_volumes=services.config.ottla_syncfs_enable,
             )
         except BaseException:
             services.syncer.close()

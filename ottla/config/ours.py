@@ -27,6 +27,13 @@ class Promises(Options):
         "all its errors. That flushes the data of other programs on the same file system, too, and their errors take "
         "the log directory offline. `false` syncs the partitions' files only: for a disk that is shared.",
     )
+    ottla_redo_log_enable = boolean(
+        True,
+        doc="Whether a sync of several partitions with little to write may be a sync of one file, `ottla-redo.log` in "
+        "the log directory, which has the same bytes. The partitions' files are synced some seconds later, and a start "
+        "after a power cut writes into them what they lack. `false` syncs the partitions' files each time: for a "
+        "directory that another program opens after a power cut, before Ottla has.",
+    )
     ottla_validate_records = boolean(
         False,
         dynamic=True,

@@ -75,6 +75,8 @@ def newest(broker: BrokerProcess) -> dict[bytes, int]:
         last_offset = -1
         while (message := consumer.poll(WAIT_S)) is not None:
             if message.error() is not None:
+                if message.error().code() == confluent_kafka.KafkaError.MSG_SIZE_TOO_LARGE:
+                    continue  # librdkafka says so after ten answers with empty batches only, and goes on
                 assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF, message.error()
                 return found
             assert message.offset() > last_offset

@@ -58,7 +58,9 @@ class Failure:
     hits: int = 0
 
     def matches(self, call: str, path: Path) -> bool:
-        return fnmatch.fnmatch(call, self.call) and fnmatch.fnmatch(str(path), self.pattern)
+        return fnmatch.fnmatch(call, self.call) and any(
+            fnmatch.fnmatch(str(path), pattern) for pattern in self.pattern.split("|")
+        )
 
 
 class SimulatedLock:
@@ -244,6 +246,10 @@ class SimulatedFiles(Files):
         """The machine stops at the first of those calls for which this answers True."""
         self.has_crashed = False
         """Whether the machine or the process has stopped: every call from now on fails."""
+        self.doing = ""
+        """What those who patch the broker say that it does just now; it is added to the kind of the calls that
+        `crash_when` and `crashed_at` get.
+        """
         self.crashed_at: tuple[str, Path] = ("", Path())
         """The call at which `crash_when` stopped it; not the last one, where a dead process still tries to tidy up."""
         self.capacity_bytes: int | None = None
@@ -356,9 +362,9 @@ class SimulatedFiles(Files):
             self.history.append((kind, path))
             if kind in CHANGING_CALLS:
                 self.changes += 1
-                if self.crash_when is not None and not self.has_crashed and self.crash_when(kind, path):
+                if self.crash_when is not None and not self.has_crashed and self.crash_when(kind + self.doing, path):
                     self.has_crashed = True
-                    self.crashed_at = kind, path
+                    self.crashed_at = kind + self.doing, path
             if self.has_crashed or (self.crash_at is not None and self.calls >= self.crash_at):
                 raise CrashPoint(f"call {self.calls}: {kind} {path}")
             failure = self._failing(kind, path)

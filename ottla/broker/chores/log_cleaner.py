@@ -178,15 +178,29 @@ class LogCleaner:
                     continue
                 if len(log.segment_list) == 1 and not is_asked:
                     continue
-                if log.synced_offset < log.segment_list.active.base_offset:
-                    # Where an acknowledgement does not wait for the disk, nobody else may ever ask for this sync.
-                    services.syncer.request(log, lambda error: self._plan(0, self._look_now))
-                    if is_asked:
-                        continue
+                is_behind = log.recovery_point < log.segment_list.active.base_offset
+                if is_behind and self._awaits_files(log) and is_asked:
+                    continue
                 clean_offset = services.log_manager.checkpoints.clean_offset_of(topic.name, index)
                 state = LogToAssess.of(log, partition.last_stable_offset, clean_offset)
                 found.append(_Candidate(log, state, is_asked, request is None or not request.rounds))
         return found
+
+    def _awaits_files(self, log: Log) -> bool:
+        """Ask for a sync of the log's own files, then look again; whether it is still under way.
+
+        Where an acknowledgement does not wait for the disk, nobody else may ever ask for it; where the redo log has
+        what was appended, somebody does in some seconds.
+        """
+        recovery_point, waiting = log.recovery_point, [log]
+
+        def synced(error: BaseException | None) -> None:
+            waiting.clear()
+            if log.recovery_point > recovery_point:
+                self._plan(0, self._look_now)
+
+        self._services.syncer.request_files(log, synced)
+        return bool(waiting)
 
     def _look(self, candidates: list[_Candidate]) -> None:
         self._is_looking = True

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ottla.broker.runtime.sync_round import SyncCallback, SyncRound
+    from ottla.storage.directories.redo_log import RedoLog
     from ottla.storage.files.files import Volume
     from ottla.storage.log.log import Log
 
@@ -25,12 +26,16 @@ class DirectoryQueue:
         "file_ms",
         "is_in_memory",
         "is_planned",
+        "is_redo_watched",
         "is_retry_planned",
         "is_running",
         "is_watched",
+        "keep_appended",
+        "keeps_appended",
         "mark_offline",
         "overtaken",
         "path",
+        "redo_log",
         "rest_ms",
         "running",
         "sync_round",
@@ -52,6 +57,14 @@ class DirectoryQueue:
         self.error: BaseException | None = None
         self.volume: Volume | None = None
         """The file system of the directory, where it can be synced as a whole."""
+        self.redo_log: RedoLog | None = None
+        """What rounds of several logs may be written to."""
+        self.keep_appended: Callable[[int], None] = _keep_nothing
+        """Has logs keep so much of what is appended in memory, for the redo log."""
+        self.keeps_appended = False
+        """Whether they do, since there are mostly several logs in a round."""
+        self.is_redo_watched = False
+        """Whether a timer has the redo log's next checkpoint made."""
         self.is_in_memory = False
         """Whether a sync costs nothing there (tmpfs), so that no other thread is woken for one."""
         self.mark_offline: Callable[[OSError], None] = _ignore
@@ -86,6 +99,10 @@ class DirectoryQueue:
         """Sync volumes again: the one that was overtaken was not slower than the files of its round."""
         self.volume_again_ms = now_ms
         self.rest_ms = max(self.rest_ms // 2, FIRST_REST_MS)
+
+
+def _keep_nothing(room_bytes: int) -> None:
+    """A directory that nobody has named."""
 
 
 def _ignore(error: OSError) -> None:

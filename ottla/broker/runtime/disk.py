@@ -10,12 +10,16 @@ offline (`Log.fail`), and everything that waits for that directory gets the erro
 the process had no descriptor left (NotOpened), is none: who waits for it goes on waiting, and a later round serves
 them.
 
-A round of many files syncs the whole volume, where there is one (`open_volumes`). If that takes longer than
+A round of many files syncs the whole volume, where there is one (`take_directories`). If that takes longer than
 `OVERTAKEN_AFTER_MS`, and than its files would by what such files took before, probably because of what other programs
 have written, the files are synced beside it, the round ends with them, and no volume is synced for a while
 (`DirectoryQueue.rest`), unless the files take longer still. Time for which its thread was ready to run and had no
 processor is allowed for: more threads would make a busy machine busier. The sync that was overtaken still takes the
 directory offline if it fails, whenever it ends.
+
+A round of several logs with little to write is written to the redo log of the directory, where there is one, and that
+is synced in place of their files. A checkpoint is a round like any other, with all logs that the redo log is needed
+for; it is due when the redo log says so (`redo_log.py`).
 
 Every line of this module runs on the broker's thread. `ThreadedSyncer` (`sync_threads.py`) runs rounds in threads.
 `QueuedSyncer` has none: a simulation runs the rounds, and decides which of them find no thread. What else may block
@@ -33,8 +37,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ottla.broker.runtime.directory_queue import DirectoryQueue
+from ottla.broker.runtime.redo_round import RedoRound
 from ottla.broker.runtime.sync_round import SHARED_FROM, SyncCallback, SyncRound
 from ottla.broker.runtime.threads import NoThread
+from ottla.storage.directories.redo_log import DUE_AFTER_MS, MOST_LOGS, MOST_ROUND_BYTES
 from ottla.storage.files.files import NotOpened
 from ottla.storage.formats.layout import META_PROPERTIES_FILE
 
@@ -46,6 +52,7 @@ if TYPE_CHECKING:
     from ottla.broker.runtime.timers import Timers
     from ottla.broker.runtime.turn import Turn
     from ottla.storage.directories.log_directory import LogDirectory
+    from ottla.storage.directories.redo_log import RedoLog
     from ottla.storage.files.clock import Clock
     from ottla.storage.files.files import Files
     from ottla.storage.log.log import Log
@@ -70,6 +77,9 @@ class Syncer(Protocol):
 
     def request(self, log: Log, callback: SyncCallback) -> None:
         """Call `callback(None)` once the log end seen now is synced (at once if it is), or with the error."""
+
+    def request_files(self, log: Log, callback: SyncCallback) -> None:
+        """As `request`, of the log's own files, whose end the recovery point follows: the redo log is not enough."""
 
     def close(self) -> None:
         """Finish what runs and end the threads. Nothing may be requested afterwards."""
@@ -116,9 +126,25 @@ class GroupSyncer(ABC):
             queue.is_planned = True
             self._turn.after_append(lambda: self._start_round(queue))
 
-    def open_volumes(self, files: Files, directories: Iterable[LogDirectory], *, may_sync: bool) -> None:
-        """Hold the file systems of these directories from now on, which are open; where that fails or cannot be, or
-        `may_sync` is false, their files are synced. A failed sync of the file system takes the directory offline.
+    def request_files(self, log: Log, callback: SyncCallback) -> None:
+        """As `request`, of the log's own files, whose end the recovery point follows: the redo log is not enough."""
+        queue = self._queue_of_log.get(log)
+        if queue is not None and queue.redo_log is not None and log in queue.redo_log.logs and log.error is None:
+            queue.redo_log.is_due = True
+            queue.waiting.setdefault(log, []).append(callback)
+            self._plan_round(queue)
+        else:
+            self.request(log, callback)
+
+    def _plan_round(self, queue: DirectoryQueue) -> None:
+        if not queue.is_running and not queue.is_planned:
+            queue.is_planned = True
+            self._turn.after_append(lambda: self._start_round(queue))
+
+    def take_directories(self, files: Files, directories: Iterable[LogDirectory], *, syncs_volumes: bool) -> None:
+        """Use the redo logs of these directories, which are open, and hold their file systems from now on; where that
+        fails or cannot be, or `syncs_volumes` is false, their files are synced. A failed sync of the file system takes
+        the directory offline.
         """
         for directory in directories:
             if directory.is_offline:
@@ -127,8 +153,13 @@ class GroupSyncer(ABC):
             queue.mark_offline = directory.mark_offline
             try:
                 queue.is_in_memory = files.lives_in_memory(directory.path)
-                if may_sync:
+                if not queue.is_in_memory:
+                    queue.redo_log = directory.redo_log
+                    queue.keep_appended = directory.keep_appended
+                if syncs_volumes:
                     queue.volume = files.open_volume(directory.path / META_PROPERTIES_FILE)
+                if queue.volume is not None and queue.redo_log is not None:
+                    queue.redo_log.most_logs = MOST_LOGS
             except OSError as error:
                 LOG.info("%s: its file system cannot be synced as a whole, its files are: %s", directory.path, error)
 
@@ -141,6 +172,8 @@ class GroupSyncer(ABC):
         if queue is None:
             quiet()
             return
+        if queue.redo_log is not None:
+            queue.redo_log.forget(log)
         _tell(queue.waiting.pop(log, []), DiskOffline("the log was closed"))
         told = queue.running.get(log)
         if told is None:
@@ -157,11 +190,11 @@ class GroupSyncer(ABC):
         """Make ready for syncs in these directories. Raises NoThread."""
 
     @abstractmethod
-    def _hand_over(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
+    def _hand_over(self, queue: DirectoryQueue, sync_round: SyncRound | RedoRound) -> None:
         """Have `sync_round.run()` called, then `_finish(queue, sync_round)` on the broker's thread. Raises NoThread."""
 
     @abstractmethod
-    def _finish_soon(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
+    def _finish_soon(self, queue: DirectoryQueue, sync_round: SyncRound | RedoRound) -> None:
         """Have `_finish(queue, sync_round)` called by the broker's thread when it is done with what it does now."""
 
     @abstractmethod
@@ -174,11 +207,12 @@ class GroupSyncer(ABC):
         in place of that.
         """
 
-    def _submit(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
+    def _submit(self, queue: DirectoryQueue, sync_round: SyncRound | RedoRound) -> None:
         try:
             self._hand_over(queue, sync_round)
         except NoThread:
-            sync_round.volume = None
+            if isinstance(sync_round, SyncRound):
+                sync_round.volume = None
             sync_round.run()
             self._finish_soon(queue, sync_round)
 
@@ -190,6 +224,17 @@ class GroupSyncer(ABC):
         if queue.error is not None:
             self._fail_all(waiting, queue.error)
             return
+        redo_log = queue.redo_log
+        is_checkpoint = redo_log is not None and redo_log.is_due
+        if redo_log is not None:
+            if is_checkpoint:
+                for log in redo_log.logs:
+                    waiting.setdefault(log, [])
+            elif self._begin_redo(queue, redo_log, waiting):
+                return
+            elif queue.keeps_appended:
+                queue.keeps_appended = False
+                queue.keep_appended(0)
         others: list[Log] = []
         waits: list[tuple[Log, SyncTicket, list[SyncCallback]]] = []
         for log, callbacks in waiting.items():
@@ -203,19 +248,28 @@ class GroupSyncer(ABC):
             else:  # the log has failed, or all of it is on disk
                 others.append(log)
                 _tell(callbacks, log.error)
-        if waits:
+        if is_checkpoint and redo_log is not None and any(log.error is not None for log in redo_log.logs):
+            is_checkpoint = False  # what a log that failed has promised is in the redo log alone, for the next start
+        if waits or is_checkpoint:
             for log in others:
                 del waiting[log]
             queue.is_running = True
             queue.running = waiting
             queue.sync_round = sync_round = SyncRound(waits)
+            if is_checkpoint:
+                sync_round.redo_log = redo_log
             if queue.volume is not None and sync_round.is_on(queue.volume):
                 self._choose_volume(queue, sync_round)
             self._submit(queue, sync_round)
 
-    def _finish(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
+    def _finish(self, queue: DirectoryQueue, sync_round: SyncRound | RedoRound) -> None:
+        if isinstance(sync_round, RedoRound):
+            self._finish_redo(queue, sync_round)
+            return
         queue.is_running = False
         queue.sync_round = None
+        if sync_round.has_voided and sync_round.redo_log is not None:
+            sync_round.redo_log.note_checkpoint()  # before a callback can begin another round
         is_refused = queue.error is not None  # the sync of a volume that was overtaken has failed
         error = queue.error or sync_round.error
         if error is not None:
@@ -246,7 +300,7 @@ class GroupSyncer(ABC):
             assert error is not None
             log.fail(error)
             _tell(callbacks, error)
-        if sync_round.volume is not None and isinstance(error, OSError):
+        if (sync_round.volume or sync_round.redo_log) is not None and isinstance(error, OSError):
             queue.mark_offline(error)
         has_others = bool(queue.waiting)
         if has_postponed:
@@ -258,15 +312,75 @@ class GroupSyncer(ABC):
             self._fail_all(waiting, error)
         elif has_others:
             self._start_round(queue)
-        elif queue.waiting and not queue.is_retry_planned:
-            queue.is_retry_planned = True
-            self._timers.at(self._clock.monotonic_ms() + POSTPONED_MS, lambda: self._try_again(queue))
+        else:
+            self._try_again_later(queue)
 
     @staticmethod
     def _fail_all(waiting: dict[Log, list[SyncCallback]], error: BaseException) -> None:
         for log, callbacks in waiting.items():
             log.fail(error)
             _tell(callbacks, error)
+
+    # -- the redo log
+
+    def _begin_redo(self, queue: DirectoryQueue, redo_log: RedoLog, waiting: dict[Log, list[SyncCallback]]) -> bool:
+        """Begin a round by the redo log, if it is for these logs; whether it is."""
+        parts = redo_log.write(waiting)
+        if parts is None:
+            return False
+        queue.keeps_appended = True
+        queue.keep_appended(MOST_ROUND_BYTES)
+        queue.is_running = True
+        if not queue.is_redo_watched:
+            self._watch_redo_log(queue)
+        self._submit(queue, RedoRound(redo_log, waiting, parts))
+        return True
+
+    def _finish_redo(self, queue: DirectoryQueue, redo_round: RedoRound) -> None:
+        queue.is_running = False
+        error = queue.error or redo_round.error
+        waits = redo_round.waits
+        self._metrics.sync_round("redo", 1, [(redo_round.elapsed_us, len(waits))])
+        if error is None:
+            for (log, callbacks), part in zip(waits.items(), redo_round.parts, strict=True):
+                log.end_redo(part)
+                outcome = log.error
+                for callback in callbacks:
+                    try:
+                        callback(outcome)
+                    except Exception:  # a bug, logged: the other logs of the round must be answered
+                        _completion_failed()
+        elif redo_round.is_postponed and queue.error is None:
+            for log, callbacks in waits.items():
+                self._wait_again(queue, log, callbacks)
+            self._try_again_later(queue)
+            return
+        else:
+            self._metrics.sync_failures += 1
+            queue.error = error
+            self._fail_all(waits, error)
+            if isinstance(error, OSError):
+                queue.mark_offline(error)
+            waiting, queue.waiting = queue.waiting, {}
+            self._fail_all(waiting, error)
+        if queue.waiting and not queue.is_running:
+            self._start_round(queue)
+
+    def _watch_redo_log(self, queue: DirectoryQueue) -> None:
+        queue.is_redo_watched = True
+        due_ms = self._clock.monotonic_ms() + DUE_AFTER_MS
+        self._timers.at(due_ms, partial(self._checkpoint_redo_log, queue))
+
+    def _checkpoint_redo_log(self, queue: DirectoryQueue) -> None:
+        """Sync the logs that the redo log is needed for, some time after the first of them came."""
+        queue.is_redo_watched = False
+        redo_log = queue.redo_log
+        if redo_log is None or redo_log.file is None or not redo_log.logs or queue.error is not None:
+            return
+        redo_log.is_due = True
+        self._watch_redo_log(queue)  # for one that cannot be made now
+        if not queue.is_running and not queue.is_planned:
+            self._start_round(queue)
 
     # -- the volume
 
@@ -329,11 +443,21 @@ class GroupSyncer(ABC):
     def _postpone(self, queue: DirectoryQueue, log: Log, ticket: SyncTicket, callbacks: list[SyncCallback]) -> None:
         """Who waits for a log whose sync could not begin waits for the next one, unless the log is gone or failed."""
         queue.running.pop(log, None)
+        log.postpone_sync(ticket)  # first: a deletion that waits for its end goes on at once, and asks for it
+        self._wait_again(queue, log, callbacks)
+
+    def _wait_again(self, queue: DirectoryQueue, log: Log, callbacks: list[SyncCallback]) -> bool:
         if self._queue_of_log.get(log) is not queue or log.error is not None:
             _tell(callbacks, log.error or DiskOffline("the log was closed"))
-            return
-        log.postpone_sync(ticket)
+            return False
         queue.waiting[log] = callbacks + queue.waiting.get(log, [])
+        return True
+
+    def _try_again_later(self, queue: DirectoryQueue) -> None:
+        """Begin another round some time, for those whose sync could not begin."""
+        if queue.waiting and not queue.is_retry_planned:
+            queue.is_retry_planned = True
+            self._timers.at(self._clock.monotonic_ms() + POSTPONED_MS, lambda: self._try_again(queue))
 
     def _try_again(self, queue: DirectoryQueue) -> None:
         queue.is_retry_planned = False
@@ -369,7 +493,7 @@ class QueuedSyncer(GroupSyncer):
 
     def __init__(self, turn: Turn, metrics: Metrics, clock: Clock, timers: Timers) -> None:
         super().__init__(turn, metrics, clock, timers)
-        self.rounds: deque[tuple[DirectoryQueue, SyncRound]] = deque()
+        self.rounds: deque[tuple[DirectoryQueue, SyncRound | RedoRound]] = deque()
         self.late: deque[tuple[DirectoryQueue, SyncRound]] = deque()
         """Rounds whose sync of the volume was overtaken, because time went by before they were run."""
         self.has_threads = True
@@ -389,6 +513,8 @@ class QueuedSyncer(GroupSyncer):
         if sync_round.volume is not None and sync_round.claim():
             sync_round.sync_volume()
             sync_round.finish_volume()
+        elif isinstance(sync_round, RedoRound):
+            sync_round.run()
         elif self.has_threads and len(sync_round.files) >= SHARED_FROM and not queue.is_in_memory:
             sync_round.run_shared(_nobody_helps)
         else:
@@ -421,12 +547,12 @@ class QueuedSyncer(GroupSyncer):
     def _run_overtaken(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
         self.late.append((queue, sync_round))
 
-    def _hand_over(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
+    def _hand_over(self, queue: DirectoryQueue, sync_round: SyncRound | RedoRound) -> None:
         if not self.has_threads:
             raise NoThread(queue.path.name, RuntimeError("can't start new thread"))
         if sync_round.volume is not None and self.begins_at_once:
             sync_round.note_begin(self._clock.monotonic_ms(), self.processor_wait)
         self.rounds.append((queue, sync_round))
 
-    def _finish_soon(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
+    def _finish_soon(self, queue: DirectoryQueue, sync_round: SyncRound | RedoRound) -> None:
         self.rounds.append((queue, sync_round))

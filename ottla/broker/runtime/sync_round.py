@@ -6,6 +6,9 @@
   (docs/decisions/one-sync-for-many-logs.md). One that takes long is overtaken: another thread runs the round by one of
   the other ways. `claim` decides between the two who ends the round; it succeeds once.
 
+A round of small appends takes no tickets, but the redo log (`redo_round.py`). A round of tickets may be its checkpoint:
+then it makes the redo log void in the end, if all tickets have succeeded.
+
 Whatever the way, a ticket's other steps (names, indexes, leader epochs) follow when its files are on the disk; after a
 sync of the volume, which has brought names and indexes along, most have nothing left to do. A ticket
 counts as failed until its last step has succeeded: whatever ends a round, nothing is taken for synced that may not be.
@@ -24,10 +27,11 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final
 
 from ottla.broker.runtime.threads import post_surely
-from ottla.storage.files.files import NotOpened
+from ottla.storage.files.files import NotOpened, PartialWrite
 
 if TYPE_CHECKING:
     from ottla.broker.runtime.processor_wait import ProcessorWait
+    from ottla.storage.directories.redo_log import RedoLog
     from ottla.storage.files.files import File, Volume
     from ottla.storage.log.log import Log
     from ottla.storage.log.sync import SyncTicket
@@ -54,6 +58,8 @@ class SyncRound:
         volume: what is to be synced as a whole; None: the files are.
         volume_error: what its sync ended with.
         handed_over_ms: when it was handed over (monotonic), of a round with a volume.
+        redo_log: what the round is a checkpoint of; else None.
+        has_voided: whether a checkpoint has made the redo log void.
         way: how it was run: "files", "threads" or "volume".
     """
 
@@ -67,6 +73,8 @@ class SyncRound:
         "files",
         "handed_over_ms",
         "has_begun",
+        "has_voided",
+        "redo_log",
         "results",
         "timings",
         "volume",
@@ -84,6 +92,8 @@ class SyncRound:
         self.volume: Volume | None = None
         self.volume_error: OSError | None = NOT_ENDED
         self.handed_over_ms = 0.0
+        self.redo_log: RedoLog | None = None
+        self.has_voided = False
         self.way = "files"
         self.has_begun = False
         self._claim = threading.Lock()
@@ -113,6 +123,19 @@ class SyncRound:
                 return False
         return True
 
+    # -- the redo log
+
+    def _end_checkpoint(self) -> None:
+        """Make the redo log void, if all that was in it is on disk in the logs' own files."""
+        redo_log = self.redo_log
+        if redo_log is None or self.error is not None or any(self.results):
+            return
+        result = _result_of(redo_log.void)
+        if result is None:
+            self.has_voided = True
+        elif not isinstance(result, (NotOpened, PartialWrite)):
+            self.error = result
+
     # -- file by file
 
     def run(self) -> None:
@@ -130,6 +153,7 @@ class SyncRound:
                 self.error = result
                 return
         self.error = None
+        self._end_checkpoint()
 
     def run_shared(self, ask_for_help: Callable[[Callable[[], None], int], None]) -> None:
         """As `run`, but the files are synced by all threads that call the function that `ask_for_help` is given, with
@@ -224,6 +248,7 @@ class SyncRound:
             self.results[index] = result
         self.timings.append(((time.perf_counter_ns() - started_ns) // 1000, len(self.waits)))
         self.error = error
+        self._end_checkpoint()
 
 
 def _sync_of(ticket: SyncTicket, file: File) -> Callable[[], None]:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.broker.runtime.disk import OVERTAKEN_AFTER_MS, GroupSyncer
 from ottla.broker.runtime.hand_over import HandOver
+from ottla.broker.runtime.redo_round import RedoRound
 from ottla.broker.runtime.sync_round import NOT_ENDED, SHARED_FROM
 from ottla.broker.runtime.threads import NoThread, ThreadStarter, post_surely
 
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("ottla.disk")
 
-_Given = tuple["DirectoryQueue", "SyncRound"] | None
+_Given = tuple["DirectoryQueue", "SyncRound | RedoRound"] | None
 
 HELPERS: Final = 3
 """Threads that help. With the directory's own there are four at the disk; sixteen took a fifth less time."""
@@ -136,7 +137,7 @@ class ThreadedSyncer(GroupSyncer):
         self._rounds_of: dict[DirectoryQueue, _Rounds] = {}
         """As in `_threads`: to compare paths takes longer than the rest of handing a round over."""
         self._helpers = SyncHelpers()
-        self._running: dict[DirectoryQueue, SyncRound] = {}
+        self._running: dict[DirectoryQueue, SyncRound | RedoRound] = {}
         self._is_closed = False
         self._starter = ThreadStarter(
             "The broker syncs on its main thread, where everybody waits for it, until there is one; nothing is lost"
@@ -186,7 +187,7 @@ class ThreadedSyncer(GroupSyncer):
         thread.join(OVERTAKEN_AFTER_MS / 1000)
         return thread.is_alive() and sync_round.claim()
 
-    def _finish(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
+    def _finish(self, queue: DirectoryQueue, sync_round: SyncRound | RedoRound) -> None:
         if self._running.get(queue) is sync_round:  # else `close` has not waited for the post
             del self._running[queue]
             super()._finish(queue, sync_round)
@@ -194,7 +195,7 @@ class ThreadedSyncer(GroupSyncer):
     def _can_overtake(self) -> bool:
         return self._helpers.are_there and not self._is_closed
 
-    def _hand_over(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
+    def _hand_over(self, queue: DirectoryQueue, sync_round: SyncRound | RedoRound) -> None:
         self._running[queue] = sync_round
         if self._is_closed:
             sync_round.run()
@@ -218,7 +219,7 @@ class ThreadedSyncer(GroupSyncer):
             self._threads[queue.path] = (thread, rounds)
         return rounds
 
-    def _hand_to_helper(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
+    def _hand_to_helper(self, queue: DirectoryQueue, sync_round: SyncRound | RedoRound) -> None:
         if not self._helpers.are_there:
             raise NoThread(queue.path.name, RuntimeError("the threads that help have ended"))
         self._helpers.run(partial(self._run_files, queue, sync_round))
@@ -226,7 +227,7 @@ class ThreadedSyncer(GroupSyncer):
     def _run_overtaken(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
         self._hand_to_helper(queue, sync_round)
 
-    def _finish_soon(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
+    def _finish_soon(self, queue: DirectoryQueue, sync_round: SyncRound | RedoRound) -> None:
         self._post(partial(self._finish, queue, sync_round))
 
     # -- in the threads
@@ -246,12 +247,12 @@ class ThreadedSyncer(GroupSyncer):
         finally:
             rounds.is_served = False
 
-    def _run_files(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
+    def _run_files(self, queue: DirectoryQueue, sync_round: SyncRound | RedoRound) -> None:
         # Whatever leaves a round (no memory for its line in the log, say), it counts as failed then, and this thread
         # continues: another round may be put here at any time. (`suppress` would be three calls of Python code, and
         # each synced round trip comes by.)
         try:
-            if len(sync_round.files) < SHARED_FROM or queue.is_in_memory:
+            if isinstance(sync_round, RedoRound) or len(sync_round.files) < SHARED_FROM or queue.is_in_memory:
                 sync_round.run()
             else:
                 sync_round.run_shared(self._helpers.help)

@@ -42,7 +42,11 @@ def claim_directories(files: Files, config: BrokerConfig) -> list[LogDirectory]:
     """
     directories = [
         LogDirectory(
-            files, path, lambda: config.ottla_log_dir_reserve_bytes, lambda: config.ottla_log_dir_reserve_inodes
+            files,
+            path,
+            lambda: config.ottla_log_dir_reserve_bytes,
+            lambda: config.ottla_log_dir_reserve_inodes,
+            keeps_redo_log=config.ottla_redo_log_enable,
         )
         for path in _distinct(config.log_dirs)
     ]

@@ -63,6 +63,8 @@ class DirectoryStatus:
         """What the last look at the volume found."""
         self.room_bytes = UNKNOWN_ROOM.budget_bytes
         """Bytes that may be appended until the next look; 0 or less: `refusal` has to be asked."""
+        self.redo_room_bytes = 0
+        """How much of what is appended is to be kept in memory for the redo log, which then need not read it."""
         self.guard = threading.RLock()
         """Held while the state changes, and while a checkpoint is put in its place: when `mark_offline` returns, none
         will be any more. Never for as long as the disk takes to sync something: the broker's thread wants it, too.

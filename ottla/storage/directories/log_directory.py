@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -18,9 +19,11 @@ from uuid import UUID
 
 from ottla.storage.directories.directory_checkpoints import DirectoryCheckpoints
 from ottla.storage.directories.directory_status import DirectoryStatus
+from ottla.storage.directories.redo_log import RedoLog
 from ottla.storage.directories.wrong_log_starts import refuse_wrong_log_starts
 from ottla.storage.errors import StorageError
-from ottla.storage.files.files import Files, Lock, NotOpened
+from ottla.storage.files.disk_errors import is_full
+from ottla.storage.files.files import Files, Lock, NotOpened, PartialWrite
 from ottla.storage.formats.checkpoint import BrokenFile
 from ottla.storage.formats.clock_checkpoint import known_time_of
 from ottla.storage.formats.directory_format import (
@@ -32,12 +35,21 @@ from ottla.storage.formats.directory_format import (
     write_format,
 )
 from ottla.storage.formats.kafka_uuid import random_uuid
-from ottla.storage.formats.layout import FORMAT_FILE, LOCK_FILE, META_PROPERTIES_FILE, TEMPORARY_SUFFIX
+from ottla.storage.formats.layout import (
+    FORMAT_FILE,
+    LOCK_FILE,
+    META_PROPERTIES_FILE,
+    REDO_LOG_FILE,
+    TEMPORARY_SUFFIX,
+)
 from ottla.storage.formats.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
+from ottla.storage.recovery.redo import RedoContents, read_redo_log
 
 if TYPE_CHECKING:
     from ottla.storage.files.clock_trust import KnownTime
     from ottla.storage.files.files import Volume
+
+logger = logging.getLogger(__name__)
 
 
 class LogDirectory(DirectoryStatus):
@@ -53,8 +65,11 @@ class LogDirectory(DirectoryStatus):
         path: Path,
         reserve_bytes: Callable[[], int] = lambda: 0,
         reserve_inodes: Callable[[], int] = lambda: 0,
+        *,
+        keeps_redo_log: bool = False,
     ) -> None:
         super().__init__(files, path, reserve_bytes, reserve_inodes)
+        self._keeps_redo_log = keeps_redo_log
         self.id: UUID | None = None
         self.was_clean = False
         self.is_ours = False
@@ -66,6 +81,10 @@ class LogDirectory(DirectoryStatus):
         """The newest time that it knew of before this start wrote to it."""
         self.has_clock_file = False
         """Whether a sound `ottla.clock` says so."""
+        self.redo_contents = RedoContents()
+        """What a crash has left in the redo log, until all logs were opened, each of which gets its part first."""
+        self.redo_log: RedoLog | None = None
+        """What rounds of syncs of several logs write, where that is wanted."""
         self.volume: Volume | None = None
         """Its file system, where that can be synced as a whole: for the stop."""
         self.checkpoints = DirectoryCheckpoints(files, path, self)
@@ -150,6 +169,7 @@ class LogDirectory(DirectoryStatus):
         The names in it are synced first, and its own if it may be new: a process that was killed may have made them,
         and they are about to be relied on.
         """
+        self._redo()
         self._files.sync_directory(self.path)
         if found is None:
             with contextlib.suppress(PermissionError):  # somebody else made it for us, where we may not look
@@ -167,6 +187,54 @@ class LogDirectory(DirectoryStatus):
             self.take_over()
         elif self.is_ours and self.checkpoints.has_lost_starts:
             self.checkpoints.write_missing()  # it was notified, and is not notified again
+
+    def _redo(self) -> None:
+        """Read what the redo log holds, and make a redo log. Its name is synced by the caller.
+
+        After a clean stop what it holds counts for nothing: somebody else had the directory since. Raises OSError.
+        """
+        path = self.path / REDO_LOG_FILE
+        if self.was_clean:
+            if self._files.exists(path):
+                self._files.unlink(path)
+        else:
+            self.redo_contents = read_redo_log(self._files, self.path)
+        if self._keeps_redo_log:
+            redo_log = RedoLog(self._files, self.path)
+            try:
+                redo_log.make(self.redo_contents.generation)
+            except OSError as error:
+                if not is_full(error) and not isinstance(error, NotOpened):
+                    raise
+                logger.warning("%s: no redo log is made: %s", self.path, error)
+            else:
+                self.redo_log = redo_log
+
+    def begin_redo_log(self) -> None:
+        """Use the redo log, once every log in the directory was opened, and so is on disk with what it held.
+
+        Where one could not be opened, what the redo log holds of it stays for the next start, and none is used until
+        then.
+        """
+        if not self.is_loaded or self.is_offline:
+            return
+        self.redo_contents = RedoContents()
+        try:
+            if self.redo_log is not None:
+                self.redo_log.begin()
+            elif not self.was_clean and self._files.exists(self.path / REDO_LOG_FILE):
+                self._files.unlink(self.path / REDO_LOG_FILE)
+                self._files.sync_directory(self.path)
+        except NotOpened as error:
+            logger.info("%s: the redo log is not used: %s", self.path, error)
+        except PartialWrite as error:
+            self.mark_failed(error)
+        except OSError as error:  # a failed sync among them
+            self.mark_offline(error)
+
+    def keep_appended(self, room_bytes: int) -> None:
+        """Have logs keep what is appended in memory for the redo log, so many bytes in all."""
+        self.redo_room_bytes = room_bytes
 
     def open_volume(self) -> None:
         """Hold its file system from now on, where that can be synced as a whole."""
@@ -186,6 +254,8 @@ class LogDirectory(DirectoryStatus):
         """Mark the stop as clean, if it is one, and give the lock back. Raises OSError when that cannot be written."""
         try:
             if clean and not self.is_offline and (self.is_loaded or self.was_clean):
+                if self.redo_log is not None:
+                    self.redo_log.end()
                 write_clean_shutdown(self._files, self.path, broker_epoch)
         finally:
             self.release()
@@ -195,6 +265,9 @@ class LogDirectory(DirectoryStatus):
         if self.volume is not None:
             self.volume.close()
             self.volume = None
+        if self.redo_log is not None:
+            self.redo_log.close()
+            self.redo_log = None
         if self._lock is not None:
             self._lock.release()
             self._lock = None

@@ -17,6 +17,7 @@ from ottla.storage.directories.delayed_removal import remove_tree
 from ottla.storage.directories.log_placement import WantedLog, clear_name
 from ottla.storage.files.disk_errors import is_full
 from ottla.storage.formats.layout import (
+    CLEANER_OFFSET_CHECKPOINT_FILE,
     CLUSTER_METADATA_TOPIC,
     INDEX_OFFSET_CHECKPOINT_FILE,
     LEADER_EPOCH_CHECKPOINT_FILE,
@@ -63,6 +64,12 @@ class LogOpening:
         try:
             if not is_marked:
                 self._mark(path, wanted)
+            recovery_point = directory.checkpoints.offset_of(RECOVERY_POINT_CHECKPOINT_FILE, topic_partition)
+            if path.name in directory.redo_contents.entries and not is_new:
+                # The cleaner has moved what is below its offset, whatever became of the recovery point.
+                cleaned = directory.checkpoints.offset_of(CLEANER_OFFSET_CHECKPOINT_FILE, topic_partition)
+                own_end = max(recovery_point, cleaned)
+                directory.redo_contents.restore(self._files, path, wanted.topic_id.bytes, own_end)
             log = open_log(
                 self._files,
                 path,
@@ -73,7 +80,7 @@ class LogOpening:
                 now_ms=self._now_ms(),
                 was_clean=directory.was_clean,
                 is_new=is_new,
-                recovery_point=directory.checkpoints.offset_of(RECOVERY_POINT_CHECKPOINT_FILE, topic_partition),
+                recovery_point=recovery_point,
                 log_start_offset=directory.checkpoints.offset_of(LOG_START_OFFSET_CHECKPOINT_FILE, topic_partition),
                 high_watermark=directory.checkpoints.offset_of(REPLICATION_OFFSET_CHECKPOINT_FILE, topic_partition),
                 indexed_offset=directory.checkpoints.offset_of(INDEX_OFFSET_CHECKPOINT_FILE, topic_partition),

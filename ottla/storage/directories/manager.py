@@ -266,6 +266,7 @@ class LogManager:
                 directory.checkpoints.keep_copy()
                 if not directory.is_ours:
                     self.checkpoints.take_over(directory)
+            directory.begin_redo_log()
         if any(log.recovery.scanned_bytes for log in self.logs.values()):
             # All of it was synced. A broker that is killed again before its chores come would look at it once more.
             self.checkpoints.write_recovery_points()

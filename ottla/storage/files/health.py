@@ -12,6 +12,8 @@ class DirectoryHealth(Protocol):
 
     room_bytes: int
     """Bytes that clients may append before `refusal` has to be asked; each append takes off what it wrote."""
+    redo_room_bytes: int
+    """Bytes that appends are to keep in memory for the redo log; each takes off what it keeps."""
 
     @property
     def is_offline(self) -> bool:
@@ -40,6 +42,7 @@ class IndependentDirectory:
 
     def __init__(self) -> None:
         self.room_bytes = UNLIMITED_BYTES
+        self.redo_room_bytes = 0
         self.full_error: OSError | None = None
         self.offline_error: OSError | None = None
 

@@ -58,6 +58,8 @@ CLEANER_OFFSET_CHECKPOINT_FILE = "cleaner-offset-checkpoint"
 INDEX_OFFSET_CHECKPOINT_FILE = "ottla-index-offset-checkpoint"
 LOG_START_COPY_FILE = "ottla-log-start-offset-copy"
 """Ours: index_syncs.py."""
+REDO_LOG_FILE = "ottla-redo.log"
+"""Ours: redo_format.py."""
 LEADER_EPOCH_CHECKPOINT_FILE = "leader-epoch-checkpoint"
 PARTITION_METADATA_FILE = "partition.metadata"
 

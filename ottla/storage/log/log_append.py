@@ -175,7 +175,11 @@ class LogAppend(LogState):
         if run.producers:
             self._publish_producers(run)
         self.size_bytes += written_bytes
-        self._health.room_bytes -= written_bytes
+        health = self._health
+        health.room_bytes -= written_bytes
+        if written_bytes <= health.redo_room_bytes and self._is_synced_before_shown:
+            health.redo_room_bytes -= written_bytes
+            self.unsynced.appended.append(b"".join(buffers))
         reader = self.reader
         if reader.is_awaited:
             reader.newest = (segment, start, b"".join(buffers)) if written_bytes <= MOST_KEPT_BYTES else None

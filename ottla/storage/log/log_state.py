@@ -32,6 +32,10 @@ from ottla.storage.segment.segment_list import SegmentList
 
 logger = logging.getLogger(__name__)
 
+RedoPart = tuple[Segment, int, int, int, int, list[bytes]]
+"""For the redo log: the active segment, from which position on in its file up to which one, how often it was cut
+before, the log end, and the bytes, or a part of them (a plain tuple, since each log of a round has one)."""
+
 
 class LogState:
     """See the module.
@@ -285,6 +289,39 @@ class LogState:
         if self._is_synced_before_shown and end_offset > self.high_watermark:
             self.high_watermark = end_offset
             self.reader.high_watermark = ticket.end
+
+    def begin_redo(self) -> RedoPart | None:
+        """What the redo log has to get for all of the log to be on disk; None where that is not enough, because more
+        than the end of the active segment has to be synced.
+        """
+        unsynced = self.unsynced
+        segments = self.segment_list.in_order
+        segment = segments[-1]
+        position = segment.synced_bytes
+        if (
+            self.error is not None
+            or position < 0  # the file was cut, and may be longer on disk
+            or not unsynced.is_plain
+            or (len(segments) > 1 and segments[-2].synced_bytes != segments[-2].size_bytes)
+        ):
+            return None
+        position = max(position, segment.redo_bytes)
+        appended, unsynced.appended = unsynced.appended, []
+        return segment, position, segment.size_bytes, segment.cuts, self.log_end_offset, appended
+
+    def end_redo(self, part: RedoPart) -> None:
+        """Publish what the redo log got, when it is on disk: synced offset and, in `sync`, the high watermark. The
+        recovery point stays.
+        """
+        if self.error is not None:
+            return  # as in `end_sync`
+        segment, _, size_bytes, cuts, end_offset, _ = part
+        if segment.cuts == cuts:
+            segment.redo_bytes = size_bytes
+        self.synced_offset = end_offset
+        if self._is_synced_before_shown and end_offset > self.high_watermark:
+            self.high_watermark = end_offset
+            self.reader.high_watermark = end_offset, segment.base_offset, size_bytes
 
     def postpone_sync(self, ticket: SyncTicket) -> None:
         """Withdraw a ticket that met NotOpened: nothing of it counts, and the next one covers all of it."""

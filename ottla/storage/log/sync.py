@@ -120,6 +120,7 @@ class UnsyncedState:
         "_is_first_name_unsynced",
         "_names_error",
         "_unfinished",
+        "appended",
         "founding",
         "ticket",
         "transaction_indexes",
@@ -144,6 +145,8 @@ class UnsyncedState:
         self.founding: Step | None = None
         """Syncs the existence of the partition itself; part of the first ticket."""
         self.ticket: SyncTicket | None = None
+        self.appended: list[bytes] = []
+        """What was appended since the last sync began, or a part of that; for the redo log."""
 
     def name_changed(self) -> None:
         """Note that a file was created in the log's directory, or unlinked by a failed append."""
@@ -202,6 +205,7 @@ class UnsyncedState:
         """
         if self.ticket is not None:
             raise RuntimeError(f"{self._directory}: a sync is running already")
+        self.appended = []
         dirty: tuple[tuple[Segment, int, int], ...] = ()
         files: tuple[File, ...] = ()
         # Those with unsynced bytes are all at the end of the list, where the active one may still be empty.
@@ -230,6 +234,17 @@ class UnsyncedState:
         # By position: names cost a quarter more, and each log of a round has one.
         ticket = self.ticket = SyncTicket(end, dirty, finished, self._directory_changes, files, steps, indexes)
         return ticket
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a ticket would sync the active segment's `.log` file alone."""
+        epochs = self._epochs
+        return (
+            self._directory_changes == self._directory_synced
+            and not self._unfinished
+            and self.founding is None
+            and epochs.in_memory is epochs.on_disk
+        )
 
     def _other_steps(self, seal: Callable[[Segment], None]) -> tuple[list[Segment], IndexSync | None, list[Step]]:
         """Segments that a roll has finished, and what is to be done besides the `.log` files; rarely anything."""

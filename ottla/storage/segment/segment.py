@@ -56,6 +56,7 @@ class Segment:
         "offset_index",
         "offset_of_largest_timestamp",
         "path",
+        "redo_bytes",
         "size_bytes",
         "sound",
         "synced_bytes",
@@ -88,6 +89,8 @@ class Segment:
         """Which bytes of the `.log` readers get without a look at them."""
         self.synced_bytes = 0
         """Length of the file that is known to be on disk; -1 when it is not even known that nothing is after it."""
+        self.redo_bytes = 0
+        """Up to where the file's bytes are on disk in the redo log, if not in the file; 0 where they never were."""
         self.cuts = 0
         """How often the file was shortened: a sync that began before does not count."""
         self.indexed_position = 0
@@ -413,6 +416,7 @@ class Segment:
     def cut(self, position: int) -> None:
         """Shorten the file. The new length is not on the disk before a sync. Raises OSError."""
         self.synced_bytes = LENGTH_UNSYNCED
+        self.redo_bytes = 0
         self.cuts += 1
         self.file.truncate(position)
 

@@ -121,7 +121,7 @@ def test_a_failed_sync_fails_each_partition() -> None:
     node, files, client = started()
     client.send(produce(("t", 0), ("t", 1), ("t", 2)), 9)
     node.services.turn.end()
-    files.fail("fdatasync", "*t-1*", errno.EIO)
+    files.fail("fdatasync", "*t-1*|*/ottla-redo.log", errno.EIO)
     node.settle()
     assert codes(client) == [FAILED] * 3
     again = Exchange(node)

@@ -236,7 +236,7 @@ def test_keys_are_spread_over_partitions_and_found_again() -> None:
 def test_a_coordinator_is_prepared_for_clients_unless_its_partition_is_offline(life: Life) -> None:
     answers: list[KafkaError | None] = []
     life.counters.prepare("a", answers.append)
-    life.files.fail("fdatasync", f"*{TOPIC}-0/*", error=errno.EIO)
+    life.files.fail("fdatasync", f"*{TOPIC}-0/*|*/ottla-redo.log", error=errno.EIO)
     assert life.code(life.add("a")) is ErrorCode.NOT_COORDINATOR
     life.counters.prepare("a", answers.append)
     assert answers[0] is None
@@ -364,7 +364,7 @@ def test_a_record_that_cannot_be_written_refuses_the_steps_of_the_turn_before_it
 
 
 def test_a_failed_sync_is_answered_with_an_error_and_ends_the_shard(life: Life) -> None:
-    life.files.fail("fdatasync", f"*{TOPIC}-0/*", error=errno.EIO)
+    life.files.fail("fdatasync", f"*{TOPIC}-0/*|*/ottla-redo.log", error=errno.EIO)
     waiting = [life.add("a", 5), life.read("a")]
     assert [life.code(pending) for pending in waiting] == [ErrorCode.NOT_COORDINATOR] * 2
     assert life.code(life.read("warm")) is ErrorCode.NOT_COORDINATOR

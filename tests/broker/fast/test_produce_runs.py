@@ -159,7 +159,7 @@ def test_a_failed_sync_is_reported_to_every_request_of_a_run_but_those_that_were
     make_topic(node, "t")
     client = Exchange(node)
     send_run(client, [batch(), damaged(batch()), batch()])
-    files.fail("fdatasync", "*t-0*", errno.EIO)
+    files.fail("fdatasync", "*t-0*|*/ottla-redo.log", errno.EIO)
     node.settle()
     assert [answer.error_code for answer in answers(client)] == [
         ErrorCode.KAFKA_STORAGE_ERROR,
@@ -179,7 +179,7 @@ def test_a_duplicate_in_a_run_whose_sync_fails_keeps_its_answer() -> None:
     first = batch(producer_id=7, producer_epoch=0, base_sequence=0)
     second = batch(producer_id=7, producer_epoch=0, base_sequence=1)
     send_run(client, [first, second])
-    files.fail("fdatasync", "*t-0*", errno.EIO)
+    files.fail("fdatasync", "*t-0*|*/ottla-redo.log", errno.EIO)
     node.settle()
     assert [(answer.error_code, answer.base_offset) for answer in answers(client)] == [
         (ErrorCode.NONE, 0),

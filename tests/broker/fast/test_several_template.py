@@ -521,7 +521,7 @@ def test_the_answer_waits_for_the_syncs_of_all_partitions() -> None:
 def test_what_was_not_synced_is_not_acknowledged() -> None:
     client, files = learnt("sync")
     assert send(client, [0, 1, 2])
-    files.fail("fdatasync", f"*{ORDERS}-1*", errno.EIO)
+    files.fail("fdatasync", f"*{ORDERS}-1*|*/ottla-redo.log", errno.EIO)
     files.fail("syncfs", "*", errno.EIO)
     client.exchange.node.settle()
     answer = client.exchange.reply()

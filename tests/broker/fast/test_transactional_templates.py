@@ -478,7 +478,7 @@ def test_the_answer_is_an_error_where_the_coordinators_record_is_lost(is_fast: b
         if not is_fast:
             patches.enter_context(patch("ottla.broker.requests.dispatch.learn", lambda *_: None))
         producer = learnt(node)
-    files.fail("fdatasync", f"*{TRANSACTIONS_TOPIC}*", errno.EIO)
+    files.fail("fdatasync", f"*{TRANSACTIONS_TOPIC}*|*/ottla-redo.log", errno.EIO)
     producer.client.send(producer.produce_request(0, producer.records(0, 1)), 12)
     assert in_flight(producer, TransactionalRun) == is_fast
     (answer,) = producer.take()
@@ -496,7 +496,7 @@ def test_an_end_is_refused_where_the_record_of_its_decision_is_lost(is_fast: boo
             patches.enter_context(patch("ottla.broker.requests.dispatch.learn", lambda *_: None))
         producer = learnt(node)
     assert produce(producer) == ErrorCode.NONE
-    files.fail("fdatasync", f"*{TRANSACTIONS_TOPIC}*", errno.EIO)
+    files.fail("fdatasync", f"*{TRANSACTIONS_TOPIC}*|*/ottla-redo.log", errno.EIO)
     producer.client.send(producer.end_request(), 5)
     assert in_flight(producer, EndInFlight) == is_fast
     (answer,) = producer.take()

@@ -104,7 +104,7 @@ def test_no_figure_is_negative_after_the_clock_was_put_back() -> None:
 
 
 def test_a_scrape_shows_what_the_start_had_to_quarantine() -> None:
-    node, files, clock = start_node()
+    node, files, clock = start_node(ottla_redo_log_enable=False)
     make_topic(node, "t")
     for _ in range(3):
         Exchange(node).ask(produce_request("t", batch(1)), 9)

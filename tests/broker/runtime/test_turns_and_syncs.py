@@ -9,7 +9,7 @@ import random
 import pytest
 from kit.exchange import Exchange, batch, fetch_request, make_topic, produce_request
 from kit.logs import ticket_with_steps
-from kit.nodes import DATA, start_node
+from kit.nodes import DATA, partition_of, start_node
 
 from ottla.broker.catalog.catalog import NewTopic, TopicResult
 from ottla.broker.net.connection import Connection
@@ -219,7 +219,7 @@ def test_a_failed_sync_is_reported_to_all_that_wait_and_is_never_tried_again() -
     for index, client in enumerate(clients):
         client.send(produce_request("t", batch(), partition=index), 9)
     node.services.turn.end()
-    files.fail("fdatasync", "*t-0*", errno.EIO)
+    files.fail("fdatasync", "*t-0*|*/ottla-redo.log", errno.EIO)
     node.settle()
     assert [first(client.reply()).error_code for client in clients] == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
     files.heal()
@@ -241,7 +241,7 @@ def test_a_log_whose_sync_is_refused_because_another_one_failed_takes_no_more_wr
     first_end = files.size(METADATA_LOG)
     client = Exchange(node)
     client.send(produce_request("t", batch()), 9)
-    files.fail("fdatasync", "*t-0*", errno.EIO)
+    files.fail("fdatasync", "*t-0*|*/ottla-redo.log", errno.EIO)
     node.settle()
     assert first(client.reply()).error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert len(results) == 4
@@ -304,6 +304,20 @@ def test_who_waits_for_a_sync_that_could_not_begin_hears_of_the_deletion_of_the_
     node.run_due()
     node.settle()
     assert node.services.log_manager.directories[0].is_online
+
+
+def test_a_topic_that_is_deleted_while_a_sync_of_it_cannot_begin_is_gone_when_that_has_ended() -> None:
+    """The sync is still under way when the deletion comes to the log, which waits for its end."""
+    node, files, _ = start_node(ottla_acks_all="sync")
+    make_topic(node, "t")
+    Exchange(node).send(produce_request("t", batch()), 9)
+    node.services.turn.end()
+    log = partition_of(node, "t").log
+    files.fail("sync_directory", "*/t-0", errno.EMFILE, times=None)
+    told: list[bool] = []
+    node.services.syncer.retire(log, lambda: told.append(log.unsynced.ticket is None))
+    node.settle()
+    assert told == [True], "no sync is left that nobody would end"
 
 
 @pytest.mark.parametrize("call", ["fdatasync", "sync_directory"])

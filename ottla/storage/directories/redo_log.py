@@ -1,0 +1,221 @@
+"""The redo log of one log directory: `ottla-redo.log`, which a round of syncs writes and syncs in place of many logs.
+
+A round of small appends to several logs is written to this one file, too, and the file is synced; the logs' own files
+are synced later, all at once (docs/decisions/a-redo-log-for-small-rounds.md). A start that follows a crash
+writes what the file holds into the logs before it opens them (`ottla.storage.recovery.redo`).
+
+What holds:
+
+- A log that is in `logs` has bytes that only this file is sure to keep. Its recovery point is before them.
+- A *checkpoint* syncs the files of all these logs, then makes the redo log void: its next record is the first one
+  of a new generation, at the beginning of the file. It is due when the file is full, when too many logs are in it,
+  and some seconds after the first of them came.
+- The file grows by `GROWTH_BYTES` at a time and is used again and again from its beginning on, so a sync of it rarely
+  brings a new length to the disk. For one that does, ext4 commits its journal, and that waits for what was appended to
+  all other files.
+- Not in it: `__cluster_metadata`, which a start reads before anything else; a log with something else to sync (a new
+  segment's name, say), until that is done; bytes that are not in memory any more; and large rounds, for which writing
+  everything twice costs more than the syncs.
+
+`write` is called on the broker's thread, `void` in any thread while no round runs beside it.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from ottla.storage.files.files import write_all
+from ottla.storage.formats.kafka_uuid import random_uuid
+from ottla.storage.formats.layout import CLUSTER_METADATA_TOPIC, REDO_LOG_FILE
+from ottla.storage.formats.redo_format import HEAD_BYTES, head_of, pack_entry
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from pathlib import Path
+
+    from ottla.storage.files.files import Buffer, File, Files
+    from ottla.storage.log.log import Log
+    from ottla.storage.log.log_state import RedoPart
+
+logger = logging.getLogger(__name__)
+
+MOST_ROUND_BYTES: Final = 512 << 10
+MOST_ALONE_BYTES: Final = 16 << 10
+"""The largest rounds that are written here: of several logs, and of one. A sync of the redo log takes a third less than
+one of a log, whose file grows; to write more than that twice takes longer."""
+MOST_BYTES: Final = 16 << 20
+"""The file's size, about: a checkpoint is due when a round might not find room below it."""
+GUESSED_BITS: Final = 67
+"""Bits of a uuid that a generation leaves out: it is an int64 to which later ones are added."""
+GROWTH_BYTES: Final = 512 << 10
+MOST_GENERATION: Final = 1 << 62
+"""From which on, as below 1, no Ottla has written what a file holds, and counting begins again."""
+MOST_LOGS: Final = 1_000
+MOST_LOGS_ALONE: Final = 100
+"""Logs from which on a checkpoint is due, which holds up the round that meets it: where one sync of the volume serves
+all of them, and where each file is synced alone. Each of them keeps a descriptor, too."""
+DUE_AFTER_MS: Final = 10_000
+"""How long after the first log came a checkpoint is due."""
+
+
+def _first_generation() -> int:
+    """One that no client can guess. What stands behind the last record is of clients: records of their making, in the
+    values of theirs, would be read after a crash if their generation were that of the others.
+    """
+    return random_uuid().int >> GUESSED_BITS
+
+
+class RedoLog:
+    """See the module.
+
+    Attributes:
+        file: what is synced after `write`; None where the redo log is not in use.
+        logs: those with bytes that only this file is sure to keep, since the last checkpoint.
+        is_due: whether the next round is to be a checkpoint.
+        most_logs: from how many logs on it is.
+    """
+
+    __slots__ = (
+        "_files",
+        "_generation",
+        "_names",
+        "_path",
+        "_position",
+        "_sequence",
+        "_size_bytes",
+        "file",
+        "is_due",
+        "logs",
+        "most_logs",
+    )
+
+    def __init__(self, files: Files, directory: Path) -> None:
+        self._files = files
+        self._path = directory / REDO_LOG_FILE
+        self._generation = 0
+        self._sequence = 0
+        self._position = 0
+        self._size_bytes = 0
+        self._names: dict[Log, tuple[bytes, bytes]] = {}
+        self.file: File | None = None
+        self.logs: dict[Log, None] = {}
+        self.is_due = False
+        self.most_logs = MOST_LOGS_ALONE
+
+    def make(self, generation: int) -> None:
+        """Make the file, if it is not there; its name is durable with the next sync of the directory. `generation`: of
+        what it holds, which counts until `begin`. Raises OSError.
+        """
+        self._files.open(self._path, create=True).close()
+        self._generation = generation if 0 < generation < MOST_GENERATION else 0
+
+    def begin(self) -> None:
+        """Use it from now on; all that it held is in the logs, and on disk there. Raises OSError."""
+        file = self._files.open(self._path, writable=True)
+        self._size_bytes = file.size()
+        if self._size_bytes:
+            if not self._generation:  # what it holds cannot be read, and so could look like something newer later
+                file.truncate(0)
+                self._size_bytes = 0
+                self._generation = _first_generation()
+            self._void(file)
+        else:
+            self._generation = _first_generation()
+        self.file = file
+
+    def end(self) -> None:
+        """Remove it: all logs are on disk. The caller syncs the directory. Raises OSError."""
+        self.close()
+        if self._files.exists(self._path):
+            self._files.unlink(self._path)
+
+    def close(self) -> None:
+        """Let the file go."""
+        if self.file is not None:
+            self.file.close()
+            self.file = None
+
+    def write(self, logs: Collection[Log]) -> list[RedoPart] | None:
+        """Write what these logs have to sync, for `file` to be synced; for each log what `Log.end_redo` is given then.
+        None: that is not for the redo log. The logs' files are to be synced, and nothing has changed.
+        """
+        if self.file is None or self.is_due or not logs:
+            return None
+        names = self._names
+        parts: list[RedoPart] = []
+        buffers: list[Buffer] = []
+        room_bytes = MOST_ROUND_BYTES if len(logs) > 1 else MOST_ALONE_BYTES
+        try:
+            for log in logs:
+                part = log.begin_redo()
+                if part is None:
+                    return None
+                segment, position, size_bytes, _, end_offset, appended = part
+                length = size_bytes - position
+                room_bytes -= length
+                if room_bytes < 0:
+                    return None
+                data: Buffer = appended[0] if len(appended) == 1 else b"".join(appended)
+                if len(data) != length:  # part of it was not kept
+                    found = segment.file.pread_nowait(length, position)
+                    if found is None:
+                        return None
+                    data = found
+                name = names.get(log)
+                if name is None:
+                    if log.topic == CLUSTER_METADATA_TOPIC:
+                        return None
+                    name = names[log] = log.topic_id.bytes, log.directory.name.encode("ascii")
+                topic_id, directory_name = name
+                entry = pack_entry(topic_id, segment.base_offset, position, end_offset, length, len(directory_name))
+                buffers += (entry, directory_name, data)
+                parts.append(part)
+            body = b"".join(buffers)
+            end = self._position + HEAD_BYTES + len(body)
+            head = head_of(self._generation, self._sequence, body)
+            if end <= self._size_bytes:
+                write_all(self.file, (head, body), self._position)
+            else:
+                size_bytes = -(-end // GROWTH_BYTES) * GROWTH_BYTES
+                write_all(self.file, (head, body, bytes(size_bytes - end)), self._position)
+                self._size_bytes = size_bytes
+        except OSError as error:
+            # A full disk, mostly. What the logs' own files meet is said by their syncs.
+            logger.debug("%s is not written: %s", self._path, error)
+            return None
+        self._sequence += 1
+        self._position = end
+        self.logs.update(dict.fromkeys(logs))
+        if self._position > MOST_BYTES - MOST_ROUND_BYTES or len(self.logs) >= self.most_logs:
+            self.is_due = True
+        return parts
+
+    def void(self) -> None:
+        """Make all records void, durably: what they hold is on disk in the logs' own files.
+
+        After an error what follows the first record cannot be found any more, so nothing is written before another
+        call has succeeded. Raises NotOpened and PartialWrite, after which it may be tried again, and OSError of the
+        sync, after which nothing may.
+        """
+        assert self.file is not None
+        self.is_due = True
+        self._void(self.file)
+
+    def _void(self, file: File) -> None:
+        write_all(file, [head_of(self._generation + 1, 0, b"")], 0)
+        file.fdatasync()
+        self._generation += 1
+        self._sequence = 1
+        self._position = HEAD_BYTES
+
+    def note_checkpoint(self) -> None:
+        """Note that a checkpoint has ended: `void` has succeeded, and no log has been written here since it began."""
+        self.logs.clear()
+        self._names.clear()
+        self.is_due = False
+
+    def forget(self, log: Log) -> None:
+        """The log is to be closed for good (topic deleted)."""
+        self.logs.pop(log, None)
+        self._names.pop(log, None)
