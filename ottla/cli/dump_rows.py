@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
+from uuid import UUID
 
 from ottla.cli.batch_words import header_to_json, record_to_json
 from ottla.cli.dump_records import Row, Words, control_words, words_of
@@ -20,11 +21,14 @@ from ottla.storage.directories.directory_shapes import SEGMENT_OF_0_7
 from ottla.storage.files.files import File, Files
 from ottla.storage.formats import layout
 from ottla.storage.formats.checkpoint import BrokenFile, read_offsets
+from ottla.storage.formats.kafka_uuid import uuid_to_text
 from ottla.storage.formats.leader_epoch_checkpoint import read_leader_epochs
+from ottla.storage.formats.redo_format import records_of, size_of
 from ottla.storage.index.index_reading import OFFSET_ENTRY, TIME_ENTRY, read_index
 from ottla.storage.producers.snapshot_format import CorruptSnapshot, parse_snapshot
 from ottla.storage.producers.transaction_index import ENTRY as TRANSACTION_ENTRY
 from ottla.storage.producers.transaction_index import AbortedTransaction
+from ottla.storage.recovery.redo import MOST_FILE_BYTES
 from ottla.storage.segment.scan import walk, with_inner_offsets
 
 MAX_BATCH_BYTES: Final = 256 * 1024 * 1024
@@ -77,6 +81,8 @@ def _kind_of(path: Path) -> tuple[str, Callable[[Files, Path, bool], Iterator[Ro
     name = path.name
     for suffix in _LEAVING:
         name = name.removesuffix(suffix)
+    if name == layout.REDO_LOG_FILE:
+        return "redo log", _redo_rows
     if name.endswith((layout.LOG_SUFFIX, ".checkpoint")):
         return ("log" if name.endswith(layout.LOG_SUFFIX) else "metadata snapshot"), _batch_rows
     if name.endswith(layout.TIME_INDEX_SUFFIX):
@@ -226,6 +232,37 @@ def _checkpoint_rows(files: Files, path: Path, _: bool) -> Iterator[Row]:
         return
     for (topic, partition), offset in offsets.items():
         yield {"type": "checkpoint", "topic": topic, "partition": partition, "offset": offset}
+
+
+def _redo_rows(files: Files, path: Path, _: bool) -> Iterator[Row]:
+    file = files.open(path)
+    try:
+        data = file.pread(min(file.size(), MOST_FILE_BYTES), 0)
+    finally:
+        file.close()
+    end = 0
+    for record in records_of(data):
+        position, end = end, end + size_of(record)
+        yield {
+            "type": "redo record",
+            "position": position,
+            "generation": record.generation,
+            "sequence": record.sequence,
+            "entry_count": len(record.entries),
+            "size_bytes": end - position,
+        }
+        for entry in record.entries:
+            yield {
+                "type": "redo entry",
+                "partition": entry.name,
+                "topic_id": uuid_to_text(UUID(bytes=entry.topic_id)),
+                "base_offset": entry.base_offset,
+                "position": entry.position,
+                "end_offset": entry.end_offset,
+                "size_bytes": len(entry.data),
+            }
+    if not end and any(data):
+        yield _problem("no record can be read at its beginning: a start takes nothing from it")
 
 
 def _epoch_rows(files: Files, path: Path, _: bool) -> Iterator[Row]:

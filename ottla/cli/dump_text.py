@@ -11,7 +11,7 @@ from ottla.cli.dump_records import Row
 from ottla.cli.dump_rows import UNREAD_0_7
 from ottla.cli.show import show_bytes, show_time
 from ottla.protocol.records.batch import MAGIC
-from ottla.shown import shown_bytes
+from ottla.shown import counted, shown_bytes
 
 
 def lines_of(rows: Iterable[Row]) -> Iterator[str]:
@@ -111,6 +111,20 @@ def _aborted(row: Row) -> str:
     )
 
 
+def _redo_record(row: Row) -> str:
+    return (
+        f"position {row['position']:<10}  generation {row['generation']}  sequence {row['sequence']:<6}  "
+        f"{row['size_bytes']:>9,} bytes  {counted(row['entry_count'], 'entry')}"
+    )
+
+
+def _redo_entry(row: Row) -> str:
+    return (
+        f"  {row['partition']}  topic id {row['topic_id']}  segment {row['base_offset']}  position {row['position']}  "
+        f"{row['size_bytes']:,} bytes  to offset {row['end_offset'] - 1}"
+    )
+
+
 _LINES: dict[str, Callable[[Row], str]] = {
     "batch": _batch,
     "record": _record,
@@ -118,6 +132,8 @@ _LINES: dict[str, Callable[[Row], str]] = {
     "time index entry": _time_entry,
     "producer": _producer,
     "aborted transaction": _aborted,
+    "redo record": _redo_record,
+    "redo entry": _redo_entry,
     "checkpoint": lambda row: f"{row['topic']}-{row['partition']}  {row['offset']}",
     "leader epoch": lambda row: f"epoch {row['epoch']}  from offset {row['start_offset']}",
     "line": lambda row: str(row["text"]),

@@ -21,6 +21,7 @@ from ottla.storage.files.files import OsFiles
 from ottla.storage.formats import layout
 from ottla.storage.formats.checkpoint import write_offsets
 from ottla.storage.formats.layout import TopicPartition
+from ottla.storage.formats.redo_format import head_of, pack_entry
 from ottla.storage.producers.transaction_index import AbortedTransaction, encode_transaction_index
 
 
@@ -171,6 +172,44 @@ def test_damage_is_reported_where_it_begins_and_what_is_before_is_shown(tmp_path
     assert [row["is_crc_right"] for row in dumped if row["type"] == "batch"] == [True, False]
     assert dumped[-1]["type"] == "problem"
     assert f"at position {len(sound) + len(damaged)}" in dumped[-1]["problem"]
+
+
+def redo_log(*rounds: list[tuple[str, int, int, bytes]]) -> bytes:
+    """A redo log of these rounds: partition, position, end offset, bytes."""
+    topic_id, data = UUID(int=7).bytes, b""
+    for sequence, entries in enumerate(rounds):
+        body = b"".join(
+            pack_entry(topic_id, 4711, position, end_offset, len(content), len(name)) + name.encode() + content
+            for name, position, end_offset, content in entries
+        )
+        data += head_of(3, sequence, body) + body
+    return data
+
+
+def test_a_redo_log_is_dumped_record_by_record_and_entry_by_entry(tmp_path: Path) -> None:
+    path = tmp_path / layout.REDO_LOG_FILE
+    path.write_bytes(redo_log([], [("orders-0", 70, 4720, b"batch"), ("b-1", 0, 9, b"another")]) + bytes(4096))
+    entry = {"type": "redo entry", "topic_id": "AAAAAAAAAAAAAAAAAAAABw", "base_offset": 4711}
+    assert rows(path) == [
+        {"type": "file", "file": str(path), "kind": "redo log", "size_bytes": 4259},
+        {"type": "redo record", "position": 0, "generation": 3, "sequence": 0, "entry_count": 0, "size_bytes": 24},
+        {"type": "redo record", "position": 24, "generation": 3, "sequence": 1, "entry_count": 2, "size_bytes": 139},
+        {**entry, "partition": "orders-0", "position": 70, "end_offset": 4720, "size_bytes": 5},
+        {**entry, "partition": "b-1", "position": 0, "end_offset": 9, "size_bytes": 7},
+    ]
+    lines = ottla("log", "dump", path).output.splitlines()
+    assert lines[0].endswith("redo log, 4.2 KiB")
+    assert [" ".join(line.split()) for line in lines[2:4]] == [
+        "position 24 generation 3 sequence 1 139 bytes 2 entries",
+        "orders-0 topic id AAAAAAAAAAAAAAAAAAAABw segment 4711 position 70 5 bytes to offset 4719",
+    ]
+
+
+@pytest.mark.parametrize(("content", "types"), [(b"", []), (bytes(512), []), (b"garbage", ["problem"])])
+def test_a_redo_log_without_a_record_that_can_be_read(tmp_path: Path, content: bytes, types: list[str]) -> None:
+    path = tmp_path / layout.REDO_LOG_FILE
+    path.write_bytes(content)
+    assert [row["type"] for row in rows(path)][1:] == types
 
 
 def test_broken_small_files_are_problems_and_no_tracebacks(tmp_path: Path) -> None:

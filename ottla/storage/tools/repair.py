@@ -4,11 +4,12 @@ Order, so that a crash anywhere leaves a directory that a start, or another repa
 
 1. the directory is locked, so no broker runs on it, and `.kafka_cleanshutdown` goes: whatever comes next, the next
    start is one after a crash (leader epochs grow, what is past the recovery points is checked);
-2. what an interrupted replacement or write has left is finished or removed, as a start does (`leftovers.py`);
-3. checkpoints and other small files that cannot be read, or say more than the logs hold, are rewritten;
-4. logs: the recovery point is lowered to where the first finding is, then `recovery.open_log` does what it does after a
+2. what logs lack of the redo log is written, as a start does: none is mended that lacks nothing else;
+3. what an interrupted replacement or write has left is finished or removed, as a start does (`leftovers.py`);
+4. checkpoints and other small files that cannot be read, or say more than the logs hold, are rewritten;
+5. logs: the recovery point is lowered to where the first finding is, then `recovery.open_log` does what it does after a
    crash. What is after damage is quarantined as `<base>.log.corrupt-<ms>`, and said: no sound batch is thrown away;
-5. the metadata log, by the `MetadataMender`, which knows its records.
+6. the metadata log, by the `MetadataMender`, which knows its records.
 
 A repair of a sound directory does nothing, and neither does a second repair. Only the command line calls.
 """
@@ -22,12 +23,15 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
+from ottla.shown import counted
 from ottla.storage.files.files import Files, Lock
 from ottla.storage.formats import layout
 from ottla.storage.formats.directory_format import remove_clean_shutdown
 from ottla.storage.formats.layout import TopicPartition
 from ottla.storage.recovery.leftovers import tidy
 from ottla.storage.recovery.missing_offsets import ANYWHERE
+from ottla.storage.recovery.redo import redo
+from ottla.storage.tools.redone import RecoveryPoints
 from ottla.storage.tools.repair_log import LogMending, mend_leader_epochs, mend_log, mend_transactions
 from ottla.storage.tools.repair_small_files import CheckpointMending, small_file_mends
 from ottla.storage.tools.verify import Verification
@@ -124,7 +128,7 @@ class Repair:
 
     def plan(self) -> list[Mend]:
         """What `run` would do, after `look`. Raises OSError."""
-        return [*self._leftovers(), *self._mends()]
+        return [*self._lacking(), *self._leftovers(), *self._mends()]
 
     def run(self, progress: Progress = lambda size_bytes: None) -> Iterator[tuple[Path, str]]:
         """Mend, each thing a path and a line. Does its own looking.
@@ -135,7 +139,7 @@ class Repair:
         """
         lock = self._lock()
         try:
-            yield from self._carry_out(self._leftovers())
+            yield from self._carry_out([*self._lacking(), *self._leftovers()])
             self.verification = Verification(self._files, self._directory, self._only)
             self._found.clear()
             self._broken.clear()
@@ -194,6 +198,18 @@ class Repair:
                 found.has_damaged_batches = True
 
     # -- what is to be done
+
+    def _lacking(self) -> list[Mend]:
+        lacking = self.verification.redone.lacking
+        if not lacking:
+            return []
+        path = self._directory / layout.REDO_LOG_FILE
+        what = f"what {counted(len(lacking), 'log')} lack{'s' if len(lacking) == 1 else ''} of it"
+        return [Mend(path, f"{what} is written there, as the next start does", self._redo)]
+
+    def _redo(self) -> list[str]:
+        written = redo(self._files, self._directory, RecoveryPoints(self._files, self._directory).of, self._only)
+        return [f"{counted(written, 'segment')} lacked what it has, which is written there"]
 
     def _leftovers(self) -> list[Mend]:
         mends = [] if self._metadata is None or self._only is not None else self._metadata.interrupted()

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
+from ottla.shown import counted, shown_bytes
 from ottla.storage.directories.blank_checkpoints import CONSEQUENCES, STARTS_LOST, Blank, meaning_of
 from ottla.storage.directories.directory_shapes import has_metadata_log, segment_of_0_7, words_of_0_7
 from ottla.storage.files.files import Files
@@ -31,6 +32,7 @@ from ottla.storage.formats.partition_metadata import is_flipped, read_partition_
 from ottla.storage.recovery.missing_offsets import gaps_before
 from ottla.storage.tools.metadata_topics import MetadataTopics, metadata_topics
 from ottla.storage.tools.missing_files import missing, strays
+from ottla.storage.tools.redone import Redone
 from ottla.storage.tools.verify_findings import Counts, Finding, Progress, Promises, Severity
 from ottla.storage.tools.verify_log import PartitionVerification
 
@@ -61,10 +63,12 @@ class Verification:
     def __init__(self, files: Files, directory: Path, only: TopicPartition | None = None) -> None:
         """Raises NothingToVerify."""
         self.counts = Counts()
-        self._files = files
         self._directory = directory
         if not files.is_directory(directory):
             raise NothingToVerify(f"{directory} is not a directory")
+        self.redone = files = Redone(files, directory, only)
+        """The directory as the next start sees it, with what the logs lack now."""
+        self._files = files
         parsed = {name: layout.parse_partition_directory(name) for name in files.list_directory(directory)}
         self._partitions = {
             found.topic_partition: directory / name
@@ -146,6 +150,7 @@ class Verification:
             if broken and name == layout.CLEANER_OFFSET_CHECKPOINT_FILE:
                 has_lost_cleaned = True
         was_clean = read_clean_shutdown(self._files, self._directory) is not None
+        yield from self._redo_log(was_clean=was_clean)
         if self._is_whole:
             yield from self._small_files()
         reported = metadata_topics(self._files, self._directory)
@@ -301,6 +306,19 @@ class Verification:
             return {}, [Finding(severity, path, f"{error.problem}: {CONSEQUENCES[name]}")]
         except BrokenFile as error:
             return {}, [_broken(path, error)]
+
+    def _redo_log(self, *, was_clean: bool) -> Iterator[Finding]:
+        path = self._directory / layout.REDO_LOG_FILE
+        lacking = self.redone.lacking
+        if lacking:
+            words = (
+                f"{counted(len(lacking), 'partition')} lack{'s' if len(lacking) == 1 else ''} bytes that this file has"
+                f" ({shown_bytes(sum(lacking.values()))}): the next start writes them. Everything below is said of the"
+                " logs with them"
+            )
+            yield Finding(Severity.UNSURE, path, words)
+        elif was_clean and self._is_whole and self._files.exists(path):
+            yield Finding(Severity.NOTE, path, "left over, since the last stop was clean: the next start removes it")
 
     def _small_files(self) -> Iterator[Finding]:
         try:
