@@ -11,12 +11,14 @@ from uuid import uuid4
 import pytest
 from kit.clock import ManualClock
 from kit.simulator.clients import Answered, Line
-from kit.simulator.model import Model, PartitionModel, TopicModel, Violation
+from kit.simulator.model import Model, PartitionModel, Stored, TopicModel, Violation
 from kit.simulator.producers import IdempotentProducer, PlainProducer, Values
 from kit.simulator.transactional_producers import TransactionalProducer
-from kit.simulator.transactions import Transactions
+from kit.simulator.transactions import TransactionModel, Transactions
 
+from ottla.broker.transactions.shard import END_WAIT_MS
 from ottla.protocol.api.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+from ottla.protocol.api.end_txn import EndTxnRequest, EndTxnResponse
 from ottla.protocol.api.find_coordinator import FindCoordinatorResponse
 from ottla.protocol.api.init_producer_id import InitProducerIdResponse
 from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
@@ -149,8 +151,8 @@ class TransactionalClient:
         self.known = Transactions(self.model)
         self._line = ScriptedLine()
         chance = random.Random(3)
-        clock = ManualClock()
-        self.producer = TransactionalProducer(self.known, Values(chance), chance, clock, "tx", is_new=False)
+        self._clock = ManualClock()
+        self.producer = TransactionalProducer(self.known, Values(chance), chance, self._clock, "tx", is_new=False)
         coordinator = FindCoordinatorResponse.Coordinator(key="tx", node_id=1, host="", port=1, error_code=0)
         for answer in (
             FindCoordinatorResponse(coordinators=[coordinator]),
@@ -160,11 +162,27 @@ class TransactionalClient:
             self._line.waiting.pop(0)[1](answer)
         self.producer.act(cast("Line", self._line))
 
+    def end_after(self, waited_ms: int) -> TransactionModel:
+        """Write, and end the transaction; the answer to its end comes after `waited_ms`."""
+        (transaction,) = set(self.known.by_value.values())
+        self._answer_add(ErrorCode.NONE)
+        self.producer.act(cast("Line", self._line))
+        self._line.answer(base_offset=0)
+        self.producer.act(cast("Line", self._line))
+        request, answered = self._line.waiting.pop(0)
+        assert isinstance(request, EndTxnRequest)
+        self._clock.advance(waited_ms)
+        answered(EndTxnResponse())
+        return transaction
+
     def fence(self) -> None:
+        self._answer_add(ErrorCode.PRODUCER_FENCED)
+
+    def _answer_add(self, code: ErrorCode) -> None:
         request, answered = self._line.waiting.pop(0)
         assert isinstance(request, AddPartitionsToTxnRequest)
         result = AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult(
-            partition_index=0, partition_error_code=ErrorCode.PRODUCER_FENCED
+            partition_index=0, partition_error_code=code
         )
         of_topic = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult(name="t", results_by_partition=[result])
         answered(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=[of_topic]))
@@ -197,3 +215,58 @@ def test_what_a_power_cut_took_from_an_older_epoch_fences_nobody() -> None:
     end_one_before(client, (7, 1))
     with pytest.raises(Violation, match="is fenced after 0 ms, without another producer"):
         client.fence()
+
+
+HELD_AT = 4
+
+
+def held_up(client: TransactionalClient) -> TransactionModel:
+    """A transaction with a record at `HELD_AT`, beyond which a reader gets nothing."""
+    one = client.known.begin("tx", (7, 2), 90_000, 0)
+    client.known.by_value[b"v"] = one
+    client.topic.partitions[0].note(HELD_AT, Stored(b"k", b"v"), survives_power=True)
+    return one
+
+
+def look(client: TransactionalClient) -> None:
+    client.known.require_over(client.topic, 0, HELD_AT, client.known.over_count)
+
+
+def test_one_whose_end_was_answered_holds_no_reader_up() -> None:
+    client = TransactionalClient()
+    client.known.over(held_up(client))
+    with pytest.raises(Violation, match="which was over"):
+        look(client)
+
+
+def test_one_whose_end_was_answered_late_may_hold_readers_up() -> None:
+    """The simulator's seed 111: the disk was full, so the coordinator answered without a marker."""
+    client = TransactionalClient()
+    client.known.over_late(held_up(client))
+    look(client)
+
+
+def test_once_the_next_transaction_is_accepted_it_holds_no_reader_up() -> None:
+    client = TransactionalClient()
+    client.known.over_late(held_up(client))
+    client.known.begun_next(client.known.begin("tx", (7, 3), 90_000, 0))
+    with pytest.raises(Violation, match="which was over"):
+        look(client)
+
+
+def test_once_another_producer_has_begun_it_holds_no_reader_up() -> None:
+    client = TransactionalClient()
+    client.known.over_late(held_up(client))
+    client.known.begun_anew("tx")
+    with pytest.raises(Violation, match="which was over"):
+        look(client)
+
+
+@pytest.mark.parametrize(("waited_ms", "is_late"), [(END_WAIT_MS - 1, False), (END_WAIT_MS, True)])
+def test_an_answer_to_an_end_is_late_after_the_time_that_the_coordinator_waits_for_markers(
+    waited_ms: int, is_late: bool
+) -> None:
+    client = TransactionalClient()
+    transaction = client.end_after(waited_ms)
+    assert transaction.is_over
+    assert transaction.may_lack_markers == is_late

@@ -54,7 +54,8 @@ from ottla.protocol.records.formats import any_crc_matches, iter_any
 from ottla.storage.errors import StorageError
 from ottla.storage.files.clock_trust import KnownTime
 from ottla.storage.formats.clock_checkpoint import encode_known_time
-from ottla.storage.formats.layout import CLOCK_FILE, parse_partition_directory
+from ottla.storage.formats.layout import CLOCK_FILE, REDO_LOG_FILE, parse_partition_directory
+from ottla.storage.formats.redo_format import head_of, pack_entry, records_of
 from ottla.storage.tools.explain import Explanation, NoSuchPartition, explain_offset, explain_timestamp
 from ottla.storage.tools.repair import DirectoryInUse, Repair
 from ottla.storage.tools.verify import NothingToVerify, Verification
@@ -201,6 +202,8 @@ def _bend(chance: random.Random, path: str, data: bytes, content: dict[str, byte
         return b""
     if how == 2:
         return content[chance.choice(sorted(content))]
+    if path == REDO_LOG_FILE and how < 11:
+        return _bend_redo_log(chance, data)
     if how == 3:
         return data + chance.choice((bytes(4096), b"\xff" * 61, data, chance.randbytes(70)))
     if path.endswith(".log") and how < 6:
@@ -214,6 +217,33 @@ def _bend(chance: random.Random, path: str, data: bytes, content: dict[str, byte
     if not path.endswith((".log", ".snapshot", ".checkpoint")):
         return _bend_text(chance, data)
     return mutate(chance, data)
+
+
+def _bend_redo_log(chance: random.Random, data: bytes) -> bytes:
+    """Entries with other places, names or bytes, and with right checksums, as no Ottla writes them; or a torn file."""
+    if chance.random() < 0.3:
+        return data[: chance.randrange(len(data) + 1)]
+    written, generation = b"", chance.choice((0, 1, 2, (1 << 63) - 1))
+    for sequence, record in enumerate(records_of(data)):
+        body = b""
+        for entry in record.entries:
+            topic_id, name, base_offset, position, end_offset, content = entry
+            how = chance.randrange(8)
+            if how == 0:
+                base_offset = chance.choice(OFFSETS)
+            elif how == 1:
+                position = chance.choice((0, position + 1, max(position - 1, 0), (1 << 63) - 1))
+            elif how == 2:
+                end_offset = chance.choice((-1, *OFFSETS))
+            elif how == 3:
+                name = chance.choice(("plain-0", "plain-9", "../data/plain-0", "__cluster_metadata-0", "", "x" * 300))
+            elif how == 4:
+                topic_id = bytes(16)
+            bytes_of = mutate(chance, bytes(content)) if how == 5 else bytes(content)
+            head = pack_entry(topic_id, base_offset, position, end_offset, len(bytes_of), len(name))
+            body += head + name.encode("ascii") + bytes_of
+        written += head_of(generation, sequence, body) + body
+    return written + data[len(written) :]
 
 
 def _lose(chance: random.Random, data: bytes) -> bytes:

@@ -14,7 +14,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
 
-from kit.simulator import acl_bugs, bugs, transaction_bugs, transaction_trace_bugs  # noqa: F401  # they register what is planted
+from kit.simulator import acl_bugs, bugs, redo_bugs, transaction_bugs, transaction_trace_bugs  # noqa: F401  # they register what is planted
 from kit.simulator.planting import bug_of, planted, stories
 from kit.simulator.sites import OTHER, SITES
 from kit.simulator.world import Outcome, World

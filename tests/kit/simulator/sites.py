@@ -9,8 +9,17 @@ import re
 from functools import lru_cache
 from pathlib import Path
 
+IN_VOID = ", to make the redo log void"
+IN_REPLAY = ", as the redo log says"
+"""What `SimulatedFiles.doing` says in there (`redo_worlds.py`)."""
 _PATTERNS: list[tuple[str, str, str]] = [
     # (site, call, path)
+    ("redo: void", "(pwritev|truncate|fdatasync)" + IN_VOID, r"ottla-redo\.log$"),
+    ("redo: replay", ".*" + IN_REPLAY, r""),
+    ("redo: write", "pwritev|truncate", r"ottla-redo\.log$"),
+    ("redo: sync", "fdatasync", r"ottla-redo\.log$"),
+    ("redo: made", "open", r"ottla-redo\.log$"),
+    ("redo: removed", "unlink", r"ottla-redo\.log$"),
     ("metadata: append", "pwritev", r"__cluster_metadata-0/\d{20}\.log$"),
     ("metadata: sync", "fdatasync", r"__cluster_metadata-0/\d{20}\.log$"),
     ("metadata: snapshot write", "open|pwritev|fdatasync", r"__cluster_metadata-0/.*\.checkpoint(\.part|\.tmp)?"),

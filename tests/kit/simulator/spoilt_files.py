@@ -98,6 +98,20 @@ def flip_a_bit(files: SimulatedFiles, model: Model, chance: random.Random) -> bo
     return True
 
 
+def flip_a_bit_of_the_redo_log(files: SimulatedFiles, chance: random.Random) -> bool:
+    """Flip one bit of `ottla-redo.log`; whether there was one. The logs have all that it holds."""
+    path = DATA / layout.REDO_LOG_FILE
+    size = files.size(path) if files.exists(path) else 0
+    if not size:
+        return False
+    at = chance.choice((chance.randrange(size), chance.randrange(min(size, 200))))
+    file = files.open(path, writable=True)
+    file.pwritev([bytes([file.pread(1, at)[0] ^ 1 << chance.randrange(8)])], at)
+    file.fdatasync()
+    file.close()
+    return True
+
+
 def _flips_to_a_number(rows: bytes) -> list[tuple[int, int]]:
     """(position, bit) of each flip that makes another digit of one in the offset of a row."""
     flips = []

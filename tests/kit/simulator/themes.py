@@ -56,6 +56,8 @@ START_SITES = [
     "metadata: snapshot write",
     "metadata: quorum-state",
     "directory: clean marker",
+    "redo: replay",
+    "redo: void",
 ]
 _LEFT_BEHIND = {
     ".swap": ["cleaner: swap finished by a start", "cleaner: swapped into place"],
@@ -94,6 +96,11 @@ class Theme:
     def config(self) -> BrokerConfig:
         """The broker's configuration; read once, because no client changes it and reading it takes long."""
         return self._config(self.name, {})
+
+    @property
+    def without_redo_log(self) -> BrokerConfig:
+        """The same with rounds that sync the logs' own files only."""
+        return self._config(f"{self.name}, no redo log", {"ottla.redo.log.enable": False})
 
     def secured(self, *, open_without: bool) -> BrokerConfig:
         """The same with an authorizer; `open_without`: everybody may use what no ACL is about."""
@@ -194,6 +201,30 @@ THEMES: list[tuple[float, Theme]] = [
             more={"disk trouble": 6, "produce": 1.5, "sync": 0.5, "create topic": 3},
             bad_disk=1,
             lost_pages=0.9,
+        ),
+    ),
+    (
+        16,
+        Theme(
+            "redo log",
+            keys={"log.segment.bytes": 12_000},
+            kinds=[*KINDS, {}, {}, {}],
+            more={
+                "produce": 0.5,
+                "produce to many": 12,
+                "sync": 1.5,
+                "member": 0.3,
+                "commit": 0.7,
+                "alter topic": 0.3,
+                "create topic": 2,
+                "delete topic": 5,
+                "disk trouble": 3,
+            },
+            sites=[*[site for site in SITES if site.startswith("redo")] * 3, "log: sync", "log: append", "log: roll"],
+            start_sites=["redo: replay", "redo: replay", "redo: void", "log: sync", "log: cut", "redo: removed"],
+            stops_in_starts=0.4,
+            bad_disk=0.4,
+            lost_pages=0.3,
         ),
     ),
     (

@@ -27,6 +27,7 @@ from kit.simulator.transactional_requests import (
 from kit.simulator.transactional_writers import TransactionalWriter
 from kit.simulator.transactions import PartitionPlace, TransactionModel, Transactions
 
+from ottla.broker.transactions.shard import END_WAIT_MS
 from ottla.protocol.api.end_txn import EndTxnResponse
 from ottla.protocol.api.init_producer_id import InitProducerIdResponse
 from ottla.protocol.api.produce import ProduceResponse
@@ -187,6 +188,8 @@ class TransactionalProducer(TransactionalWriter):
         def answered(response: Response) -> None:
             codes = codes_of(response)
             if set(codes.values()) == {ErrorCode.NONE}:
+                assert self._transaction is not None
+                self._known.begun_next(self._transaction)
                 self._missing.clear()
                 self._next(self._produce)
             else:
@@ -226,6 +229,7 @@ class TransactionalProducer(TransactionalWriter):
     def _stored(self, name: str, index: int, base_offset: int) -> None:
         transaction = self._transaction
         assert transaction is not None
+        self._known.begun_next(transaction)
         for place in [one for one in self._unsettled if (one[0], one[2]) == (name, index)]:
             records = self._unsettled.pop(place)
             self._sequences[place] = self._sequences.get(place, 0) + len(records)
@@ -297,12 +301,14 @@ class TransactionalProducer(TransactionalWriter):
         assert transaction is not None
         if is_commit:
             self._known.commit_asked(transaction)
+        asked_ms = self._clock.monotonic_ms()
 
         def answered(response: Response) -> None:
             assert isinstance(response, EndTxnResponse)
             code = response.error_code
             if code == ErrorCode.NONE:
-                self._ended(transaction, response, is_commit=is_commit)
+                is_late = self._clock.monotonic_ms() - asked_ms >= END_WAIT_MS
+                self._ended(transaction, response, is_commit=is_commit, is_late=is_late)
             elif code in FENCED:
                 self._fenced("EndTxn")
             elif code in AGAIN:
@@ -313,12 +319,12 @@ class TransactionalProducer(TransactionalWriter):
         request = end_request(self.transactional_id, self._producer, commit=is_commit)
         self._ask(line, request, 5 if self.is_new else 3, answered)
 
-    def _ended(self, transaction: TransactionModel, answer: EndTxnResponse, *, is_commit: bool) -> None:
+    def _ended(self, transaction: TransactionModel, answer: EndTxnResponse, *, is_commit: bool, is_late: bool) -> None:
         if is_commit:
             self._known.committed(transaction, "its commit is acknowledged")
         else:
             transaction.note_aborted("its abort is acknowledged")
-        self._known.over(transaction)
+        (self._known.over_late if is_late else self._known.over)(transaction)
         before = self._producer
         if self.is_new:
             self._former = before

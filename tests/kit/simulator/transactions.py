@@ -40,9 +40,11 @@ class TransactionModel:
     must_commit: bool = False
     must_abort: bool = False
     is_over: bool = False
-    """Whether a client has learnt that its markers are visible."""
+    """Whether a client has learnt that it is over."""
+    may_lack_markers: bool = False
+    """Whether its end was answered so late that its markers may still be missing."""
     over_number: int = 0
-    """As which one: those with a lower number were over before."""
+    """As which one its markers are visible: those of a lower number were visible before."""
 
     def __str__(self) -> str:
         return f"transaction of {self.transactional_id} by {self.producer}"
@@ -83,7 +85,7 @@ class Transactions:
         self._all: list[TransactionModel] = []
         self._newest_offsets: dict[Place, int] = {}
         self._open: dict[str, list[TransactionModel]] = {}
-        """By transactional id, those of which nobody knows that they are over."""
+        """By transactional id, those of which nobody knows that their markers are visible."""
         self.spoilt: set[tuple[UUID, int]] = set()
         """Partitions of which a person has taken something away: what was there is promised to nobody."""
 
@@ -105,10 +107,26 @@ class Transactions:
             if not one.may_commit:
                 one.note_aborted("another producer has begun")
 
+    def over_late(self, transaction: TransactionModel) -> None:
+        """Its end was acknowledged after `END_WAIT_MS`. The coordinator gives such an answer where a partition takes no
+        marker, because its disk is full: the end is decided, readers may be held up until there is room. What is
+        promised then is that the next transaction waits for the markers (`begun_next`, `begun_anew`).
+        """
+        transaction.is_over = transaction.may_lack_markers = True
+
+    def begun_next(self, transaction: TransactionModel) -> None:
+        """A request of this transaction was accepted: the markers of those before it, which were acknowledged, are
+        visible.
+        """
+        for one in list(self._open.get(transaction.transactional_id, ())):
+            if one.may_lack_markers and one is not transaction:
+                self.over(one)
+
     def over(self, transaction: TransactionModel) -> None:
-        """Its end was acknowledged."""
+        """Its end was acknowledged, and its markers are visible."""
         self.over_count += 1
         transaction.is_over, transaction.over_number = True, self.over_count
+        transaction.may_lack_markers = False
         self._open[transaction.transactional_id] = [
             one for one in self._open.get(transaction.transactional_id, []) if one is not transaction
         ]
@@ -249,5 +267,5 @@ class Transactions:
         one = None if record is None else self.transaction_of(record)
         if one is None or (one, topic.id, index) in self.exempt:
             return
-        if one.is_over and one.over_number <= over_count:
+        if one.is_over and not one.may_lack_markers and one.over_number <= over_count:
             raise Violation(f"{topic.name}-{index}: readers are held up at {stable} by a {one}, which was over")

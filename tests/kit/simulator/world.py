@@ -30,10 +30,11 @@ from kit.simulator.members import Committer, Member
 from kit.simulator.model import Loss, Model, Violation
 from kit.simulator.producers import IdempotentProducer, PlainProducer, Values
 from kit.simulator.readers import Reader
+from kit.simulator.redo_worlds import RedoLimits
 from kit.simulator.rights_clients import USERS, RightsClients
 from kit.simulator.rot import read_rot
 from kit.simulator.sites import site_of
-from kit.simulator.spoilt_files import LOST_ENDS, flip_a_bit, lose_an_end
+from kit.simulator.spoilt_files import LOST_ENDS, flip_a_bit, flip_a_bit_of_the_redo_log, lose_an_end
 from kit.simulator.themes import draw_theme, sites_ahead, theme_named
 from kit.simulator.transactional_clients import LINES, TransactionalClients
 
@@ -78,6 +79,10 @@ WAITS = 1
 TRANSACTION_SITES = ("transactions: append", "transactions: sync", "transactions: index", "groups: append", "log: sync")
 VOLUME_SYNCS = 0.5
 """How many worlds have a file system that can be synced as a whole."""
+REDO_LOGS = 0.9
+"""How many lives have a redo log, in worlds without rights."""
+FLIPS_OF_REDO_LOGS = 0.1
+"""How often a bit of the redo log has flipped when the process has died."""
 STARTS_WITHOUT_INODES = 0.2
 """How often a world with a bad disk has no inode left when a broker starts."""
 HOUR_MS = 3_600_000
@@ -133,6 +138,9 @@ class World:
         self._spoiling = random.Random(f"what happens to the files of {seed}")
         """Of its own: worlds in which nothing happens to them are what they were."""
         self._is_bent = False
+        self._has_bent_redo_log = False
+        """Whether what the next start replays is not all: then the logs themselves are not to lose anything, too."""
+        self._redo_limits = RedoLimits.of(random.Random(f"the redo log of {seed}"))
         self._needs_inodes = True
         """Whether the next start makes files: the first ones, or what a start without an inode could not open."""
         self.clock = ManualClock()
@@ -160,6 +168,7 @@ class World:
         operations: list[tuple[str, float, Callable[[], None]]] = [
             ("produce", 26, self._produce),
             ("produce once", 14, self._produce_once),
+            ("produce to many", 3, self._produce_to_many),
             ("commit", 6, self._commit),
             ("fetch offset", 3, self._fetch_offset),
             ("delete offset", 1, self._delete_offset),
@@ -223,6 +232,7 @@ class World:
                 known_ids(self.outcome.seed),
                 mock.patch.object(sync_round, "VOLUME_FROM", 2),  # rounds of more files are too few
                 mock.patch.object(disk, "SHARED_FROM", 2),
+                self._redo_limits.kept(),
             ):
                 self._start(None)
                 for loss in losses:
@@ -302,7 +312,10 @@ class World:
     def _spoil(self, loss: Loss) -> None:
         """Now and then something happens to the files before the next start."""
         self._is_bent = False
-        if loss is not Loss.POWER and self._spoiling.random() < self.theme.flips:
+        if loss is Loss.KILL and self._spoiling.random() < FLIPS_OF_REDO_LOGS:
+            self._has_bent_redo_log = flip_a_bit_of_the_redo_log(self.files, self._spoiling)
+            self.outcome.losses["flipped bit of a redo log"] += self._has_bent_redo_log
+        elif loss is not Loss.POWER and self._spoiling.random() < self.theme.flips:
             self._is_bent = flip_a_bit(self.files, self.model, self._spoiling)
             self.outcome.losses["flipped bit"] += self._is_bent
         elif (
@@ -348,7 +361,7 @@ class World:
                 self.outcome.losses["stop in a start"] += 1
                 self.outcome.sites["recovery, " + site_of(*self.files.crashed_at)] += 1
                 self._bury()
-                if self.chance.random() < 0.7:
+                if self.chance.random() < 0.7 and not self._has_bent_redo_log:
                     self.files, loss = self.files.crash(self.chance), Loss.POWER
                     self.clock.reboot()
                 else:
@@ -367,7 +380,10 @@ class World:
             self._failure = self._without_inodes()
             self.outcome.losses["start without an inode"] += 1
         self.files.now_ms = self.clock.wall_ms()
-        self.node = Node(self._config, clock=self.clock, files=self.files)
+        config = self._config
+        if self._secured is None and self._spoiling.random() >= REDO_LOGS:
+            config = self.theme.without_redo_log
+        self.node = Node(config, clock=self.clock, files=self.files)
         try:
             self.node.start()
         except StorageError:
@@ -404,6 +420,7 @@ class World:
     def _meet(self, loss: Loss | None) -> None:
         """Connect all clients again, and audit what the start has made of the disk."""
         self._needs_inodes = False
+        self._has_bent_redo_log = False
         self._connections = Connections(self.node.services, self.node.dispatcher)
         self._lines = [self._line(number) for number in range(FIRST_MEMBER_LINE + len(self._members))]
         for client in (*self._idempotent, *self._members, self._reader):
@@ -447,6 +464,15 @@ class World:
 
     def _produce(self) -> None:
         self._plain.send(self._lines[UNTOLD_LINE], self.clock.wall_ms())
+
+    def _produce_to_many(self) -> None:
+        """A batch to most partitions, or to some: all of them wait for the same round of syncs."""
+        share = self.chance.choice((0.9, 0.9, 0.5, 0.3))
+        for _, topic in sorted(self.model.topics.items()):
+            for index in range(len(topic.partitions)):
+                if self.chance.random() < share:
+                    acks = self.chance.choice((-1, -1, -1, -1, 1, 0))
+                    self._plain.send_to(self._lines[UNTOLD_LINE], topic, index, acks, self.clock.wall_ms())
 
     def _produce_once(self) -> None:
         self._idempotent = [producer for producer in self._idempotent if not producer.is_over]
@@ -544,19 +570,25 @@ class World:
             self._lose_pages()
         elif self.chance.random() < 0.25:
             self._failure = self._without_inodes()
+        elif self.chance.random() < 0.3:
+            self.files.fail("fdatasync", "*.log", errno.EMFILE, times=self.chance.randint(1, 6))
         else:
             room = self.chance.choice((None, self.chance.randrange(1, 3000)))
             self._failure = self.files.fail("pwritev", "*.log", errno.ENOSPC, times=None, after_bytes=room)
 
     def _lose_pages(self) -> None:
         """The disk does not take what is written: when it is synced, or before, or what another program has written."""
-        how = self.chance.choice(("sync", "before", "before", "volume", "volume", "elsewhere"))
+        how = self.chance.choice(("sync", "before", "before", "volume", "volume", "elsewhere", "append", "redo"))
         if how == "before":
             self.files.fail("write_back", "*.log", errno.EIO, times=self.chance.randint(1, 4))
         elif how == "elsewhere":
             self.files.fail_elsewhere()
         elif how == "volume" and self.files.has_volume_sync:
             self.files.fail("sync_volume", error=errno.EIO)
+        elif how == "append":
+            self.files.fail("pwritev", "*.log", errno.EIO, skip=self.chance.randrange(3))
+        elif how == "redo":
+            self._redo_limits.fail(self.files, self.chance)
         else:
             self.files.fail("fdatasync", "*.log", errno.EIO, skip=self.chance.randrange(3))
         if self._may_stop_inside and self.chance.random() < 0.5:
