@@ -203,7 +203,9 @@ def main() -> int:
     if options.only in PARTITIONS:
         print("\nOne small record to each of P partitions, until all are answered (p50; CPU of the broker):\n")
         found = partition_rounds.measure(options.rounds * TURNS_PER_ROUND, options.scale, options.against)
-        print(partition_rounds.table(found))
+        bare = {count: partition_rounds.bare_rounds(count) for count in partition_rounds.PARTITIONS}
+        print(partition_rounds.table(found, bare))
+        print("\n" + partition_rounds.bare_table(bare))
     return 0
 
 

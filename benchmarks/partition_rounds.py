@@ -3,7 +3,8 @@
 A request brings a batch to each of P partitions (acks=all) and the next one follows when it is answered, so that each
 is one round of syncs. Brokers with `ottla.acks.all` `sync` and `page-cache` run side by side and take turns, on the
 same disk. Figures are medians of the turns, ratios those of `sync` over `page-cache` of the same turn.
-Beside them is the least ratio of CPU that the kernel allows: what one `syncfs` a round adds to a bare loop of writes.
+Beside them is the least ratio of CPU that the kernel allows: what the redo log's write and sync add to a bare loop of
+writes. A second table has that loop, with each way to sync.
 `scripts/bench-durability --only partitions` prints them, `--against` the same of another version beside them, and
 `scripts/bench --check` holds the ratios from 16 partitions on.
 """
@@ -14,7 +15,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -23,29 +24,29 @@ import servers
 from held import Figure, Options, Section, at_most
 from tabulate import tabulate
 
-from ottla.broker.runtime.sync_round import VOLUME_FROM
 from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
 from ottla.protocol.headers import encode_request_header, response_header
 from ottla.protocol.message import encode
 from ottla.storage.files.volume import open_volume
+from ottla.storage.formats.redo_format import ENTRY_HEAD_BYTES
 
 PARTITIONS = (1, 4, 16, 64, 200)
 RECORD_BYTES = 170
+REDO_ENTRY_BYTES = ENTRY_HEAD_BYTES + 6
+"""What the redo log adds to each record: the head of an entry and the name of a partition's directory."""
 ACKS_ALL = -1
 ERROR_MARK = 0x5AA5
 TURN_S = 0.25
 """About how long a turn takes."""
 TIME, CPU = "p50", "cpu_us"
 AT_MOST = {
-    (64, TIME): at_most(3.8, wanted=2.2),
-    (200, TIME): at_most(2.9, wanted=2.2),
-    (16, CPU): at_most(2.9, wanted=1.8),
-    (64, CPU): at_most(2.7, wanted=1.8),
-    (200, CPU): at_most(2.1, wanted=1.8),
+    (64, TIME): at_most(2.2),
+    (200, TIME): at_most(2.2),
+    (16, CPU): at_most(2.4, wanted=1.8),
+    (64, CPU): at_most(1.8),
+    (200, CPU): at_most(1.8),
 }
-"""By partitions, what a round of `sync` may cost: times that of `page-cache`. What is wanted was found on a disk of 0.1
-ms per sync, the bounds on a slower one.
-"""
+"""By partitions, what a round of `sync` may cost: times that of `page-cache`, on a disk of 0.2 ms per sync."""
 TITLE = "sync beside page-cache: "
 ROWS = {f"{TITLE}{count} partitions, {'time' if key == TIME else 'CPU'}": (count, key) for count, key in AT_MOST}
 TURNS = 7
@@ -106,30 +107,68 @@ def measure(
     return found
 
 
-def kernel_us(count: int, rounds: int = 200) -> float | None:
-    """CPU microseconds that one sync of the volume adds to a write to each of `count` files: its own, and what the next
-    writes take longer, since each changes an inode again that is on the disk. None where no volume can be synced.
+def bare_rounds(count: int, rounds: int = 200) -> dict[str, Figures]:
+    """Rounds without a broker, by what follows a write to each of `count` files: nothing, an `fdatasync` of each, a
+    sync of the volume (where it can be synced), or what the redo log costs, one more write and one `fdatasync`. Medians
+    of the time (`p50`) and the CPU time of a round (`cpu_us`), in microseconds.
     """
     with tempfile.TemporaryDirectory(prefix="ottla-bench-", dir=os.environ.get("OTTLA_BENCH_DIRECTORY")) as folder:
         names = [Path(folder) / str(number) for number in range(count)]
         opened = [os.open(name, os.O_RDWR | os.O_CREAT) for name in names]
+        redo_log = os.open(Path(folder) / "redo", os.O_RDWR | os.O_CREAT)
         volume = open_volume(names[0])
-        if volume is None:
-            return None
-        took: dict[bool, list[int]] = {False: [], True: []}
         record = bytes(RECORD_BYTES)
-        for position in range(0, 2 * rounds * RECORD_BYTES, RECORD_BYTES):
-            is_synced = position >= rounds * RECORD_BYTES
-            begun_ns = time.process_time_ns()
-            for fd in opened:
-                os.pwrite(fd, record, position)
-            if is_synced:
-                volume.sync()
-            took[is_synced].append(time.process_time_ns() - begun_ns)
-        volume.close()
-        for fd in opened:
+        redo_record = bytes(count * (RECORD_BYTES + REDO_ENTRY_BYTES))
+        os.pwrite(redo_log, bytes(rounds * len(redo_record)), 0)  # it grows rarely
+        os.fsync(redo_log)
+        ways: dict[str, Callable[[int], object]] = {
+            "writes alone": lambda number: None,
+            "fdatasync of each": lambda number: sync_each(opened),
+            **({"syncfs": lambda number: volume.sync()} if volume is not None else {}),
+            "redo log": lambda number: write_redo(redo_log, redo_record, number),
+        }
+        figures: dict[str, Figures] = {}
+        position = 0
+        for name, sync in ways.items():
+            elapsed_us, cpu_us = [], []
+            for number in range(rounds if name != "fdatasync of each" else max(5, rounds // count)):
+                begun_ns, begun_cpu_ns = time.perf_counter_ns(), time.process_time_ns()
+                for fd in opened:
+                    os.pwrite(fd, record, position)
+                sync(number)
+                elapsed_us.append((time.perf_counter_ns() - begun_ns) / 1000)
+                cpu_us.append((time.process_time_ns() - begun_cpu_ns) / 1000)
+                position += RECORD_BYTES
+            figures[name] = {"p50": statistics.median(elapsed_us), "cpu_us": statistics.median(cpu_us)}
+        if volume is not None:
+            volume.close()
+        for fd in (*opened, redo_log):
             os.close(fd)
-    return (statistics.median(took[True]) - statistics.median(took[False])) / 1000
+    return figures
+
+
+def sync_each(opened: list[int]) -> None:
+    """Sync each of these files."""
+    for fd in opened:
+        os.fdatasync(fd)
+
+
+def write_redo(redo_log: int, record: bytes, number: int) -> None:
+    """Write the record of a round to where the one before it ended, and sync."""
+    os.pwrite(redo_log, record, number * len(record))
+    os.fdatasync(redo_log)
+
+
+def bare_table(bare: dict[int, dict[str, Figures]]) -> str:
+    """What `bare_rounds` measured."""
+    names = list(next(iter(bare.values())))
+    rows = [
+        [str(count), *(f"{figures[name]['p50'] / 1e3:.2f}; {figures[name]['cpu_us'] / 1e3:.2f}" for name in names)]
+        for count, figures in bare.items()
+    ]
+    headers = ["files", *names]
+    text = tabulate(rows, headers, tablefmt="github", disable_numparse=True, colalign=("right",) * len(headers))
+    return f"The same number of writes without a broker, and what follows them (ms, CPU ms of a round):\n\n{text}"
 
 
 def held(found: dict[int, dict[str, list[Figures]]], names: Sequence[str]) -> list[Figure]:
@@ -149,7 +188,7 @@ def print_ratios(names: Sequence[str], options: Options) -> list[Figure]:
         counts = list(PARTITIONS)
     found = measure(TURNS, options.scale, options.against, counts)
     print("sync beside page-cache: one small record to each of some partitions, until all are answered\n")
-    print(table(found))
+    print(table(found, {count: bare_rounds(count) for count in counts}))
     return held(found, names)
 
 
@@ -157,11 +196,11 @@ def _ratios(sync: list[Figures], cached: list[Figures], key: str) -> list[float]
     return [one[key] / other[key] for one, other in zip(sync, cached, strict=True)]
 
 
-def table(found: dict[int, dict[str, list[Figures]]]) -> str:
-    """A row for each number of partitions and tree."""
+def table(found: dict[int, dict[str, list[Figures]]], bare: dict[int, dict[str, Figures]]) -> str:
+    """A row for each number of partitions and tree. `bare`: what `bare_rounds` measured."""
     rows = []
     for count, by_name in found.items():
-        added_us = kernel_us(count) if count >= VOLUME_FROM else None
+        added_us = bare[count]["redo log"]["cpu_us"] - bare[count]["writes alone"]["cpu_us"]
         for tree in [name.removesuffix("sync") for name in by_name if name.endswith("sync")]:
             sync, cached = by_name[f"{tree}sync"], by_name[f"{tree}page-cache"]
             cached_us = statistics.median(one["cpu_us"] for one in cached)
@@ -173,7 +212,7 @@ def table(found: dict[int, dict[str, list[Figures]]]) -> str:
                     f"{statistics.median(times):.2f} ({min(times):.2f}-{max(times):.2f})",
                     *(f"{statistics.median(one['cpu_us'] for one in each) / 1e3:.2f}" for each in (cached, sync)),
                     f"{statistics.median(cpu):.2f} ({min(cpu):.2f}-{max(cpu):.2f})",
-                    "" if added_us is None else f"{1 + added_us / cached_us:.2f}",
+                    f"{1 + added_us / cached_us:.2f}",
                 ]
             )
     figures = ["page-cache, ms", "sync, ms", "ratio", "page-cache, CPU ms", "sync, CPU ms", "ratio", "least"]
