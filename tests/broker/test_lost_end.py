@@ -27,7 +27,11 @@ from ottla.storage.tools.repair import Repair
 from ottla.storage.tools.verify import Verification
 from ottla.storage.tools.verify_findings import Severity
 
-KEYS: dict[str, object] = {"log_segment_bytes": 1024, "offsets_topic_num_partitions": 1}
+KEYS: dict[str, object] = {
+    "log_segment_bytes": 1024,
+    "offsets_topic_num_partitions": 1,
+    "ottla_redo_log_enable": False,  # after a kill it would give the logs their ends back
+}
 RECORDS = 12
 PLACE = DATA / "t-0"
 OFFSETS = DATA / "__consumer_offsets-0"
