@@ -139,6 +139,21 @@ def values_from(node: Node, offset: int) -> dict[int, bytes | None]:
             offset = max(offset, header.next_offset)
 
 
+@pytest.mark.parametrize("damage", [emptied, removed, all_removed])
+def test_a_log_goes_on_behind_what_only_the_redo_log_knows_of(damage: Damage) -> None:
+    """The checkpoints are older than the last records, whose files are gone."""
+    keys = KEYS | {"ottla_redo_log_enable": True}
+    node, files, _ = start_node(**keys)
+    make_topic(node, "t")
+    for _ in range(RECORDS):
+        Exchange(node).ask(produce_request("t", batch(value=b"v" * 200)), 9)
+    files.kill()
+    damage(files, PLACE)
+    node, _, _ = start_node(files, **keys)
+    assert partition_of(node, "t").high_watermark == RECORDS
+    assert produced_at(node) == RECORDS
+
+
 @pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "killed"])
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_log_that_became_shorter_goes_on_behind_what_is_gone(

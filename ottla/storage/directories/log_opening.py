@@ -65,7 +65,10 @@ class LogOpening:
             if not is_marked:
                 self._mark(path, wanted)
             recovery_point = directory.checkpoints.offset_of(RECOVERY_POINT_CHECKPOINT_FILE, topic_partition)
+            high_watermark = directory.checkpoints.offset_of(REPLICATION_OFFSET_CHECKPOINT_FILE, topic_partition)
             if path.name in directory.redo_contents.entries and not is_new:
+                # It was promised up to there: where its files are gone, these offsets are not given out again.
+                high_watermark = max(high_watermark, directory.redo_contents.end_of(path.name, wanted.topic_id.bytes))
                 # The cleaner has moved what is below its offset, whatever became of the recovery point.
                 cleaned = directory.checkpoints.offset_of(CLEANER_OFFSET_CHECKPOINT_FILE, topic_partition)
                 own_end = max(recovery_point, cleaned)
@@ -82,7 +85,7 @@ class LogOpening:
                 is_new=is_new,
                 recovery_point=recovery_point,
                 log_start_offset=directory.checkpoints.offset_of(LOG_START_OFFSET_CHECKPOINT_FILE, topic_partition),
-                high_watermark=directory.checkpoints.offset_of(REPLICATION_OFFSET_CHECKPOINT_FILE, topic_partition),
+                high_watermark=high_watermark,
                 indexed_offset=directory.checkpoints.offset_of(INDEX_OFFSET_CHECKPOINT_FILE, topic_partition),
                 gaps_before=directory.checkpoints.gaps_before(
                     topic_partition,

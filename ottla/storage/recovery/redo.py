@@ -85,6 +85,11 @@ class RedoContents(Plain):
             logger.info("%s lacked what %s holds of it, and has it now", directory, REDO_LOG_FILE)
         return written
 
+    def end_of(self, name: str, topic_id: bytes) -> int:
+        """The offset that a partition's log had come to, by its entries; 0 where there are none."""
+        entries = self.entries.get(name, ())
+        return max((entry.end_offset for entry in entries if entry.topic_id == topic_id), default=0)
+
 
 def read_redo_log(files: Files, directory: Path) -> RedoContents:
     """What the redo log of a log directory holds; nothing where there is none. Raises OSError."""
