@@ -84,7 +84,7 @@ AUTHORIZED = {
 ZERO_ID = UUID(int=0)
 STAMP_MS = 1_700_000_000_000
 FIXED_TURNS, FIXED_MS = 100_000, 4.1
-"""Turns of the loop that tells how slow the machine is, and the milliseconds that they took on the machine of
+"""Turns of the loop that measures how slow the machine is, and the milliseconds that they took on the machine of
 docs/performance.md (an AMD EPYC, Python 3.11.7) when it was idle: the least of 600."""
 SHOWN_MS = 1.0
 """The shortest step that is named."""

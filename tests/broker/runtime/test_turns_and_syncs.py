@@ -314,10 +314,10 @@ def test_a_topic_that_is_deleted_while_a_sync_of_it_cannot_begin_is_gone_when_th
     node.services.turn.end()
     log = partition_of(node, "t").log
     files.fail("sync_directory", "*/t-0", errno.EMFILE, times=None)
-    told: list[bool] = []
-    node.services.syncer.retire(log, lambda: told.append(log.unsynced.ticket is None))
+    is_quiet: list[bool] = []
+    node.services.syncer.retire(log, lambda: is_quiet.append(log.unsynced.ticket is None))
     node.settle()
-    assert told == [True], "no sync is left that nobody would end"
+    assert is_quiet == [True], "no sync is left that nobody would end"
 
 
 @pytest.mark.parametrize("call", ["fdatasync", "sync_directory"])
