@@ -55,6 +55,7 @@ PLACES: Final = {
         "crash/test_kill.py",
         "crash/test_kill_cleaning.py",
         "crash/test_mover_clients.py",
+        "crash/test_audit_redo.py",
         "crash/test_redo_log.py",
         "crash/test_transaction_audit.py",
         "image",

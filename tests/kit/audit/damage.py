@@ -1,8 +1,9 @@
 """What a death may do to a broker's files, done on purpose while it is down.
 
-`PowerCut` takes from the ends of logs what was never promised to be on disk: bytes behind `must_reach`, the offset
-below which a client was answered, or shown, that records are kept. `lose_end` takes what *was* promised: only the audit
-itself may have done that, and it holds the start to what docs/durability.md says of it. `SmallFiles` spoils what a
+`PowerCut` takes from the ends of logs what was never promised to be in their own files: bytes behind `must_reach`, the
+offset below which a client was answered, or shown, that records are kept; and bytes that the redo log gives back.
+`lose_end` takes what *was* promised: only the audit itself may have done that, and it holds the start to what
+docs/durability.md says of it. `SmallFiles` spoils what a
 start can make again: indexes, producer snapshots, leader epochs, checkpoints (missing, empty, zeros, garbage, an older
 version), and leaves what interrupted writes leave. `.kafka_cleanshutdown` is never made: no crash writes it, and where
 it is there, only files that a start looks at all the same are to be touched. Positions and offsets are read from the
@@ -16,6 +17,8 @@ import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+from kit.audit.redo_entries import REDO_LOG, RedoEntry, redo_entries
 
 PAGE_BYTES = 4096
 CLEAN_MARK = ".kafka_cleanshutdown"
@@ -78,7 +81,7 @@ def partitions(directory: Path) -> list[Path]:
 
 
 class LostEnd(NamedTuple):
-    """Batches from `first_lost` on are gone, and the log, by its checkpoints, had come to `reached`."""
+    """Batches from `first_lost` on are gone for good, and the log, by what a start can read, had come to `reached`."""
 
     how: str
     first_lost: int
@@ -86,22 +89,48 @@ class LostEnd(NamedTuple):
 
 
 def lose_end(partition: Path, chance: random.Random) -> LostEnd | None:
-    """Cut the active `.log` between two batches, empty it, or remove it with its indexes. None for an empty log."""
+    """Cut the active `.log` between two batches, empty it, or remove it with its indexes, and sometimes the redo log,
+    too. None for an empty log.
+
+    Where the redo log is left, and no clean stop has made it void, the start writes back what it has of a log that was
+    cut; it also tells how far the log had come.
+    """
+    directory = partition.parent
     found = segments(partition)
     last = list(batches(found[-1])) if found else []
     if not last:
         return None
     batch = chance.choice((last[0], last[0], chance.choice(last), last[-1]))
-    known = [rows(partition.parent / name).get(partition.name, 0) for name in (RECOVERY_POINTS, HIGH_WATERMARKS)]
-    if batch is last[0] and chance.random() < 0.5:
-        how = "removed"
+    known = [rows(directory / name).get(partition.name, 0) for name in (RECOVERY_POINTS, HIGH_WATERMARKS)]
+    is_removed = batch is last[0] and chance.random() < 0.5
+    entries = [] if (directory / CLEAN_MARK).exists() else redo_entries(directory, partition.name)
+    how = "removed" if is_removed else "cut"
+    if entries and chance.random() < 0.5:
+        (directory / REDO_LOG).unlink()
+        entries, how = [], f"{how}, and the redo log removed"
+    if is_removed:
         for suffix in (".log", ".index", ".timeindex"):
             found[-1].with_suffix(suffix).unlink(missing_ok=True)
+        first_lost = batch.base_offset
     else:
-        how = "cut"
         with found[-1].open("r+b") as file:
             file.truncate(batch.position)
-    return LostEnd(how, batch.base_offset, max(batch.base_offset, *known))
+        size = _given_back(batch.position, base_offset(found[-1]), known[0], entries)
+        first_lost = next((one.base_offset for one in last if one.position >= size), last[-1].last_offset + 1)
+        how += ", and given back by the redo log" if size > batch.position else ""
+    return LostEnd(how, first_lost, max(first_lost, *known, *(entry.end_offset for entry in entries)))
+
+
+def _given_back(size: int, segment: int, recovery_point: int, entries: list[RedoEntry]) -> int:
+    """The size of a `.log` that was cut to `size`, after a start: an entry that does not join it is left out, and all
+    that follow. Entries below the recovery point are not looked at.
+    """
+    for entry in entries:
+        if entry.segment == segment and entry.end_offset > recovery_point:
+            if entry.position > size:
+                break
+            size = max(size, entry.end)
+    return size
 
 
 def look_of(directory: Path) -> dict[str, tuple[int, int]]:
@@ -120,9 +149,9 @@ class PowerCut:
 
     def cut(self, partition: Path, must_reach: int) -> int | None:
         """Cut or spoil what is after; the offset from where on records may be gone, None when nothing was done."""
-        must_reach = max([must_reach, *(promised.get(partition.name, 0) for promised in self._promised)])
+        free_from = self._free_from(partition, must_reach)
         for segment in segments(partition):
-            free = next((batch.position for batch in batches(segment) if batch.base_offset >= must_reach), None)
+            free = next((batch.position for batch in batches(segment) if batch.base_offset >= free_from), None)
             size = segment.stat().st_size
             if free is None or free == size:
                 continue
@@ -137,8 +166,26 @@ class PowerCut:
                 for path in later:
                     if self._chance.random() < 0.5:
                         self._remove(path)
-            return must_reach
+            return free_from
         return None
+
+    def _free_from(self, partition: Path, must_reach: int) -> int:
+        """The offset from which on the log's own file may lose what it has.
+
+        The redo log goes on only behind what was synced in the log's file, whoever was answered. What it holds from
+        there on without a hole the start gives back, so the file may lose it, acknowledged or not.
+        """
+        recovery_point, high_watermark = (rows.get(partition.name, 0) for rows in self._promised)
+        joined = reached = 0
+        end = None
+        for entry in redo_entries(self._directory, partition.name):
+            segment = partition / f"{entry.segment:020d}.log"
+            if end != (entry.segment, entry.position) and segment.exists():
+                behind = (batch.base_offset for batch in batches(segment) if batch.position >= entry.position)
+                joined = next(behind, 0)
+            end, reached = (entry.segment, entry.end), entry.end_offset
+        wanted = max(must_reach, high_watermark)
+        return max(joined, recovery_point, wanted if reached < wanted else 0)
 
     def _overwrite(self, segment: Path, free: int, size: int) -> None:
         """Pages that never came to the disk: zeros, or whatever lay there before."""

@@ -174,8 +174,8 @@ class Ledger:
             known.soft = {at: mark for at, mark in known.soft.items() if at < offset}
 
     def destroy(self, place: Place, first_lost: int, reached: int) -> None:
-        """The audit has taken away what lay from `first_lost` on, of a log that had come to `reached` by its
-        checkpoints: no offset below that may be given out again.
+        """The audit has taken away what lay from `first_lost` on, of a log that had come to `reached` by what
+        a start can read: no offset below that may be given out again.
         """
         self.lose_from(place, first_lost)
         with self.lock:
