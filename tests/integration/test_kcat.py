@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 from kit.broker import BrokerProcess
@@ -57,3 +58,18 @@ def test_seek_by_offset_and_by_time(broker: BrokerProcess, topic: str) -> None:
     stamp = int(kcat(broker, "-C", "-t", topic, "-p", "0", "-o", "beginning", "-c", "1", "-q", "-f", "%T"))
     assert kcat(broker, "-C", "-t", topic, "-p", "0", "-o", f"s@{stamp}", "-e", "-q").startswith("a\n")
     assert kcat(broker, "-Q", "-t", f"{topic}:0:{stamp}").strip() == f"{topic} [0] offset 0"
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_a_user_logs_in_by_scram(tmp_path: Path, mechanism: str) -> None:
+    """kcat 1.7.1 of Debian 12 has librdkafka 2.0.2, whose final message repeats the client's nonce."""
+    settings = {
+        "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+        "sasl.enabled.mechanisms": mechanism,
+        "ottla.add.scram": f"{mechanism}=[name=alice,password=alices secret]",
+    }
+    login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": mechanism, "sasl.username": "alice"}
+    options = [f"-X{key}={value}" for key, value in (login | {"sasl.password": "alices secret"}).items()]
+    with BrokerProcess(tmp_path, settings) as broker:
+        answer = json.loads(kcat(broker, "-L", "-J", *options))
+    assert answer["brokers"][0]["name"] == broker.bootstrap

@@ -5,7 +5,9 @@
 
 A user that does not exist gets a salt all the same, always the same one, and fails at the proof like a wrong password.
 Channel binding is not offered: the flags `n` and `y` are taken, `p` is refused. An authorization id may only be the
-name itself. The extension `tokenauth=true` says that the name is that of a delegation token (KIP-48).
+name itself. librdkafka before 2.6.1 puts its own nonce in front of the final one once more, which is taken as Kafka 3.9
+takes it: the broker's nonce is in it, and the proof covers it. The extension `tokenauth=true` says that the name is
+that of a delegation token (KIP-48).
 
 Why not by a library: docs/decisions/scram-server.md.
 """
@@ -82,7 +84,7 @@ class ScramServer:
         self._made_up = made_up
         self._credential: ScramCredential | None = None
         self._exists = False
-        self._header = self._first_bare = self._server_first = self._nonce = ""
+        self._header = self._first_bare = self._server_first = self._nonce = self._repeated_nonce = ""
 
     def evaluate(self, token: bytes) -> Step:
         """The first message of the client, then its final one."""
@@ -111,6 +113,7 @@ class ScramServer:
         self._credential = credential = made_up if found is None else found
         self._header, self._first_bare = match["header"], match["bare"]
         self._nonce = match["nonce"] + base64.b64encode(os.urandom(24)).decode()
+        self._repeated_nonce = match["nonce"] + self._nonce
         salt = base64.b64encode(credential.salt).decode()
         self._server_first = f"r={self._nonce},s={salt},i={credential.iterations}"
         return Step(self._server_first.encode())
@@ -121,7 +124,7 @@ class ScramServer:
             raise SaslFailure("a malformed final SCRAM message")
         if not hmac.compare_digest(_decoded(match["binding"]), self._header.encode()):
             raise SaslFailure("the final SCRAM message is bound to another first one")
-        if not hmac.compare_digest(match["nonce"], self._nonce):
+        if match["nonce"] not in (self._nonce, self._repeated_nonce):  # no secret: it was sent to the client
             raise SaslFailure("the final SCRAM message has another nonce: it belongs to another login")
         auth_message = f"{self._first_bare},{self._server_first},{match['without_proof']}".encode()
         is_proved = proves(self._mechanism, credential.stored_key, auth_message, _decoded(match["proof"]))

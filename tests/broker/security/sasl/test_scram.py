@@ -198,20 +198,39 @@ def test_a_final_message_that_is_none_or_proves_nothing_is_refused(final: str) -
         broker.evaluate(final.replace("NONCE", nonce).encode())
 
 
+def test_the_final_nonce_of_old_librdkafka_is_taken() -> None:
+    """Releases before 2.6.1 send the client's nonce twice, and sign that."""
+    salted = salted_password("SCRAM-SHA-256", "pencil", b"salt", 4096)
+    assert log_in(server(salt=b"salt"), salted, nonce_prefix="abc") == "user"
+
+
+@pytest.mark.parametrize("prefix", ["a", "abcabc", "xyz"])
+def test_no_other_nonce_that_ends_with_the_brokers_is_taken(prefix: str) -> None:
+    salted = salted_password("SCRAM-SHA-256", "pencil", b"salt", 4096)
+    with pytest.raises(SaslFailure, match="another nonce"):
+        log_in(server(salt=b"salt"), salted, nonce_prefix=prefix)
+
+
 def test_nonces_are_not_repeated() -> None:
     assert len({server().evaluate(b"n,,n=user,r=abc").token for _ in range(20)}) == 20
 
 
 def log_in(
-    broker: ScramServer, salted: bytes, *, header: str = "n,,", first: str = "n=user,r=abc", bound: str = ""
+    broker: ScramServer,
+    salted: bytes,
+    *,
+    header: str = "n,,",
+    first: str = "n=user,r=abc",
+    bound: str = "",
+    nonce_prefix: str = "",
 ) -> str | None:
     """Log in with messages that the test chooses; returns the user that the broker authenticated, if any."""
     import hashlib
     import hmac
 
     reply = broker.evaluate((header + first).encode()).token.decode()
-    nonce = reply.split(",")[0]
-    without = f"c={base64.b64encode((bound or header).encode()).decode()},{nonce}"
+    nonce = nonce_prefix + reply.split(",")[0].removeprefix("r=")
+    without = f"c={base64.b64encode((bound or header).encode()).decode()},r={nonce}"
     message = f"{first},{reply},{without}".encode()
     key = hmac.digest(salted, b"Client Key", "sha256")
     signature = hmac.digest(hashlib.sha256(key).digest(), message, "sha256")
