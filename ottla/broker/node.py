@@ -140,7 +140,7 @@ class Node:
             audit=audit,
             logins=Logins(config, metrics, audit),
             fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots, clock),
-            parked_fetches=ParkedFetches(turn, timers, clock.monotonic_ms, validity, answer_memory),
+            parked_fetches=ParkedFetches(turn, timers, clock.monotonic_ns, validity, answer_memory),
             groups=OnDemand(self._make_groups),
             transactions=OnDemand(self._make_transactions),
             tokens=OnDemand(self._make_tokens),

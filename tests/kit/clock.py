@@ -23,6 +23,10 @@ class ManualClock:
     def wall_ms(self) -> int:
         return self._wall_ms
 
+    def monotonic_ns(self) -> int:
+        """As `monotonic_ms`, in nanoseconds."""
+        return self.monotonic_ms() * 1_000_000
+
     def monotonic_ms(self) -> int:
         return self._monotonic_ms
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.broker.runtime.metrics import FIRST_BUCKET_US, REQUEST_BUCKETS_US
@@ -63,6 +62,7 @@ class FetchTemplate:
         "asked",
         "committed_only",
         "deadlines",
+        "frame_bytes",
         "front",
         "key",
         "log",
@@ -73,7 +73,7 @@ class FetchTemplate:
         "pack_offsets",
         "partition",
         "quota",
-        "read_on",
+        "reader",
         "shape",
         "suffix",
         "tail",
@@ -101,11 +101,12 @@ class FetchTemplate:
         self.front = front
         self.key = key
         self.suffix = suffix
+        self.frame_bytes = _LENGTH_BYTES + _INT32.unpack_from(front)[0]
         self.meter = meter
         self.partition = partition
         self.quota = quota
         self.log: Log = partition.log
-        self.read_on = self.log.reader.read_on
+        self.reader = self.log.reader
         max_bytes = min(request.max_bytes, max_fetch_bytes)
         self.min_bytes = min(request.min_bytes, max_bytes)
         self.max_bytes = max(min(topic.partitions[0].partition_max_bytes, max_bytes), 0)
@@ -156,9 +157,17 @@ class FetchTemplate:
         return b"".join((self.front[_LENGTH_BYTES:], correlation_id, self.key, _INT64.pack(offset), self.suffix))
 
     def answer(
-        self, correlation_id: bytes, offset: int, started_ns: int, sends_maps: bool, min_bytes: int
+        self,
+        correlation_id: bytes,
+        offset: int,
+        started_ns: int,
+        sends_maps: bool,
+        min_bytes: int,
+        read_on: Callable[[int, int, int, bool], Buffer | None],
+        now_ns: Callable[[], int],
     ) -> list[Buffer] | None:
-        """The answer to a request that began at `started_ns`, counted; TOO_LITTLE where there are not `min_bytes`.
+        """The answer to a request that began at `started_ns` of the clock `now_ns`, counted; TOO_LITTLE where there are
+        not `min_bytes`. `read_on` is that of the log's reader, or `read_newest` for one that has waited.
 
         None when the slow path must give it. For a request that is answered at once and for one that has waited. All of
         it but the look-up in the log is in this function: a consumer's next request finds the processor's caches cold,
@@ -168,37 +177,40 @@ class FetchTemplate:
         if partition.gathered:
             partition.settle()
         high_watermark = last_stable_offset = partition.high_watermark
+        log = self.log
+        transactions = log.transactions
         try:
-            if not committed_only:
+            if not committed_only or (
+                high_watermark <= transactions.first_open_offset and offset > transactions.last_aborted_offset
+            ):
                 # `Partition.read_on`, without the call: all that it decides is that the high watermark is the end.
-                read_on = self.read_on  # CPython looks up a slot slowly where it is called at once
                 records = read_on(offset, self.max_bytes, high_watermark, sends_maps)
             elif partition.must_list_aborted(offset):
                 return None  # the slow path lists what was aborted in the records
             else:
                 records = partition.read_on(offset, self.max_bytes, True, True, sends_maps)
-            if records is None or len(records) < min_bytes:
+            if records is None or (length := len(records)) < min_bytes:
                 if offset == high_watermark and min_bytes:
                     return TOO_LITTLE
                 records = partition.read(offset, self.max_bytes, True, committed_only, sends_maps).view
                 if records is None:
                     return None
-                if len(records) < min_bytes:
+                length = len(records)
+                if length < min_bytes:
                     return TOO_LITTLE
         except (KafkaError, OSError):
             return None  # the slow path meets it again and says what it is
-        length, log = len(records), self.log
         quota = self.quota
         if quota is not None and not quota.may_fetch(length):
             return None  # the slow path charges it, and answers it empty
-        if high_watermark > log.transactions.first_open_offset:
+        if high_watermark > transactions.first_open_offset:
             last_stable_offset = partition.last_stable_offset
         log_start_offset = log.log_start_offset
         counters = partition.counters
         counters.total_fetch_requests += 1
         counters.bytes_out += length
         # `RequestMeter.note`, without the call.
-        meter, elapsed_us = self.meter, (perf_counter_ns() - started_ns) // 1000
+        meter, elapsed_us = self.meter, (now_ns() - started_ns) // 1000
         times = meter.times
         meter.count += 1
         times.counts[0 if elapsed_us <= FIRST_BUCKET_US else bisect_left(REQUEST_BUCKETS_US, elapsed_us)] += 1

@@ -100,7 +100,10 @@ class FetchTemplates:
             self._template, self._key = template, key
         if template.front != front or template.suffix != suffix:
             return None
-        return template.answer(correlation_id, offset, started_ns, sends_maps, template.min_bytes) or None
+        read_on, min_bytes = template.reader.read_on, template.min_bytes
+        return (
+            template.answer(correlation_id, offset, started_ns, sends_maps, min_bytes, read_on, perf_counter_ns) or None
+        )
 
     def park(
         self, view: memoryview, start: int, end: int, slow_path: SlowPath, stamp: int, before: ParkedPlainFetch | None
@@ -108,7 +111,6 @@ class FetchTemplates:
         """Let the frame of `frame_bytes` that begins at `start` wait, if its template is known and there is too little
         for it; else None. `before` is the newest that has waited, at the same stamp.
         """
-        started_ns = perf_counter_ns()
         unpack = self._unpack
         front, correlation_id, key, offset, suffix = unpack(view, start)
         template = self._template
@@ -128,7 +130,7 @@ class FetchTemplates:
         self.is_at_end = True
         if before is None or before.is_done:
             before = ParkedPlainFetch(template, slow_path, stamp)
-        before.wait(template, correlation_id, offset, started_ns)
+        before.wait(template, correlation_id, offset)
         return before
 
     def _is_short(self, template: FetchTemplate, offset: int, sends_maps: bool) -> bool:

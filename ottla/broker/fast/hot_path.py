@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ottla.broker.context import ApiServices, Context
     from ottla.broker.fast.end_template import EndTemplate
     from ottla.broker.fast.fetch_templates import FetchTemplates
-    from ottla.broker.fast.parked_templates import GoOn, SlowPath
+    from ottla.broker.fast.parked_templates import GoOn, ParkedPlainFetch, SlowPath
     from ottla.broker.fast.partitions_template import PartitionsTemplate
     from ottla.broker.fast.several_template import SeveralTemplate
     from ottla.broker.partitions.partition import Partition
@@ -61,7 +61,7 @@ class HotPath:
 
     __slots__ = (
         *("_go_on", "_parked", "_peer", "_sends_maps", "_services", "_slow_path", "_stamp", "_validity"),
-        *("end_transaction", "fetch", "produce", "quota", "several"),
+        *("_waits_again", "end_transaction", "fetch", "produce", "quota", "several"),
     )
 
     def __init__(self, services: ApiServices, peer: Peer, go_on: GoOn, quota: TemplateQuota | None = None) -> None:
@@ -73,6 +73,8 @@ class HotPath:
         self._parked: Any = None
         """The Fetch that waits, or the one that did (`ParkedFetch`): the next one takes its place, for nothing starts
         behind it. It is of the kind of `fetch`, and here and not there, since it holds that."""
+        self._waits_again: ParkedPlainFetch | None = None
+        """`_parked`, where that was parked by `try_park` and can tell by itself whether the next one waits, too."""
         self._services = services
         self._peer = peer
         self._validity = services.validity
@@ -89,15 +91,18 @@ class HotPath:
         """Let the request of `view[:end]` wait, if that is one Fetch for which there is too little, like the one
         before it; else None, and nothing done.
         """
+        again = self._waits_again
+        if again is not None:
+            if self._stamp == self._validity.stamp and again.wait_again(view, end):
+                return again
+            self._waits_again = None
         fetch = self.fetch
         if fetch is None or not fetch.is_at_end or end != fetch.frame_bytes or self._stamp != self._validity.stamp:
             return None
-        before = self._parked
-        if before is not None and before.waits_again and not before.is_done and before.wait_again(view):
-            waiting: InFlightRequest = before
-            return waiting
         slow_path = self._slow_path or self._make_slow_path()
-        self._parked = parked = fetch.park(view, 0, end, slow_path, self._stamp, before)
+        self._parked = parked = fetch.park(view, 0, end, slow_path, self._stamp, self._parked)
+        if parked is not None and parked.waits_again:
+            self._waits_again = cast("ParkedPlainFetch", parked)
         return parked
 
     def try_answer(self, view: memoryview, end: int, most: int) -> tuple[Sequence[Buffer], int] | None:
@@ -211,7 +216,7 @@ class HotPath:
             return  # it is refused
         services, version, fetch = self._services, context.api_version, self.fetch
         is_cold = isinstance(answer, Pending) and answer.is_cold
-        self._parked = None
+        self._parked = self._waits_again = None
         session = learnable_session(request, version, services)
         if session is not None:
             if isinstance(fetch, SessionTemplate):
@@ -269,7 +274,7 @@ class HotPath:
 
     def _forget(self) -> None:
         self._stamp = self._validity.stamp
-        self.produce = self.several = self.fetch = self.end_transaction = self._parked = None
+        self.produce = self.several = self.fetch = self.end_transaction = self._parked = self._waits_again = None
 
 
 class ChargedHotPath(HotPath):

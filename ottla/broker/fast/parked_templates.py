@@ -57,7 +57,7 @@ class SlowPath:
         fetch: ParkedFetch,
         frame: bytes,
         started_ns: int,
-        deadline_ms: float,
+        deadline_ms: int,
         targets_of: Callable[[FetchRequest, int], list[FetchTarget]],
         session: FetchSession | None = None,
     ) -> None:
@@ -110,38 +110,40 @@ class ParkedPlainFetch(ParkedFetch):
     each is answered from its template, and at once: then nothing of it `is_done`.
     """
 
-    __slots__ = ("_correlation_id", "_offset", "_slow_path", "_started_ns", "_template")
+    __slots__ = ("_correlation_id", "_offset", "_since_ns", "_slow_path", "_template")
 
     waits_again = True
     _correlation_id: bytes
     _offset: int
-    _started_ns: int
+    _since_ns: int
+    """Since when it waits, by the clock of its deadline, so that one is read and not two."""
 
     def __init__(self, template: FetchTemplate, slow_path: SlowPath, stamp: int) -> None:
         super().__init__(template.deadlines, stamp)
         self._template = template
         self._slow_path = slow_path
 
-    def wait(self, template: FetchTemplate, correlation_id: bytes, offset: int, started_ns: int) -> None:
+    def wait(self, template: FetchTemplate, correlation_id: bytes, offset: int) -> None:
         """Wait for what is at `offset`."""
         self._template = template
-        self._correlation_id, self._offset, self._started_ns = correlation_id, offset, started_ns
+        self._correlation_id, self._offset = correlation_id, offset
         self.is_waiting = True
         tail = template.tail
         tail.waiting[self] = None
         if not tail.is_watching:
             tail.watch()
         self.deadlines = deadlines = template.deadlines
-        deadline_ms = deadlines.waiting[self] = deadlines.now_ms() + deadlines.max_wait_ms
+        self._since_ns = since_ns = deadlines.waiting[self] = deadlines.now_ns()
         if not deadlines.has_timer:
-            deadlines.begin(deadline_ms)
+            deadlines.begin(since_ns)
 
-    def wait_again(self, view: memoryview) -> bool:
-        """Wait once more, if the frame that `view` begins with, which is as long as the last one, asks for what comes
-        next as that did; else False, and nothing done.
+    def wait_again(self, view: memoryview, end: int) -> bool:
+        """Wait once more, if the frame `view[:end]` asks for what comes next as the last one did; else False, and
+        nothing done.
         """
-        started_ns = perf_counter_ns()
         template = self._template
+        if end != template.frame_bytes or self.is_done:
+            return False
         unpack = template.unpack
         front, correlation_id, key, offset, suffix = unpack(view, 0)
         # At the end it waits also for what is gathered: the turn's end appends that, and looks at what waits then.
@@ -153,16 +155,16 @@ class ParkedPlainFetch(ParkedFetch):
         ):
             return False
         # `wait`, without the call.
-        self._correlation_id, self._offset, self._started_ns = correlation_id, offset, started_ns
+        self._correlation_id, self._offset = correlation_id, offset
         self.is_waiting = True
         tail, deadlines = template.tail, template.deadlines
         tail.waiting[self] = None
         if not tail.is_watching:
             tail.watch()
-        read_clock = deadlines.now_ms
-        deadline_ms = deadlines.waiting[self] = read_clock() + deadlines.max_wait_ms
+        read_clock = deadlines.now_ns  # CPython looks up a slot slowly where it is called at once
+        self._since_ns = since_ns = deadlines.waiting[self] = read_clock()
         if not deadlines.has_timer:
-            deadlines.begin(deadline_ms)
+            deadlines.begin(since_ns)
         return True
 
     def look_alone(self) -> None:
@@ -173,8 +175,15 @@ class ParkedPlainFetch(ParkedFetch):
             if quota is not None and not quota.begin():
                 self.fall_back()
                 return
-            offset, sends_maps = self._offset, self._slow_path.sends_maps
-            answer = template.answer(self._correlation_id, offset, self._started_ns, sends_maps, template.min_bytes)
+            answer = template.answer(
+                self._correlation_id,
+                self._offset,
+                self._since_ns,
+                self._slow_path.sends_maps,
+                template.min_bytes,
+                template.reader.read_newest,
+                template.deadlines.now_ns,
+            )
             if answer:
                 # `_give`, without the call.
                 self.is_waiting = False
@@ -220,6 +229,7 @@ class ParkedPlainFetch(ParkedFetch):
         """Let the slow path read and wait."""
         deadline_ms = self.end_wait()
         template = self._template
+        started_ns = perf_counter_ns() - (template.deadlines.now_ns() - self._since_ns)
 
         def targets_of(request: FetchRequest, version: int) -> list[FetchTarget]:
             topic = request.topics[0]
@@ -229,7 +239,7 @@ class ParkedPlainFetch(ParkedFetch):
             return [target]
 
         frame = template.frame(self._correlation_id, self._offset)
-        self._slow_path.go_on(self, frame, self._started_ns, deadline_ms, targets_of)
+        self._slow_path.go_on(self, frame, started_ns, deadline_ms, targets_of)
 
     def _find(self, reads: SharedReads, min_bytes: int) -> _Found:
         """What there is for this one and all that ask for the same."""
@@ -257,7 +267,7 @@ class ParkedPlainFetch(ParkedFetch):
         counters = template.partition.counters
         counters.total_fetch_requests += 1
         counters.bytes_out += length
-        template.meter.note((perf_counter_ns() - self._started_ns) // 1000, 1)
+        template.meter.note((template.deadlines.now_ns() - self._since_ns) // 1000, 1)
         self._give([size, self._correlation_id, *pieces])
         if quota is not None:
             quota.owe()
@@ -335,10 +345,10 @@ class ParkedPartitionsFetch(ParkedFetch):
             if not tail.is_watching:
                 tail.watch()
         deadlines = template.deadlines
-        read_clock = deadlines.now_ms
-        deadline_ms = deadlines.waiting[self] = read_clock() + deadlines.max_wait_ms
+        read_clock = deadlines.now_ns  # CPython looks up a slot slowly where it is called at once
+        since_ns = deadlines.waiting[self] = read_clock()
         if not deadlines.has_timer:
-            deadlines.begin(deadline_ms)
+            deadlines.begin(since_ns)
 
     def look_alone(self) -> None:
         """As `look`, without others."""

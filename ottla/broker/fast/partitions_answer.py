@@ -27,7 +27,7 @@ _PACK_ONE = _ONE.pack
 _ONE_HEAD_BYTES = _ONE.size - _LENGTH_BYTES + len(_TAGS_OF_ALL)
 """Of such an answer without records and their length; the size field is not counted."""
 
-News = tuple["FetchTarget", "Partition", bytes, int, int, int, memoryview]
+News = tuple["FetchTarget", "Partition", bytes, int, int, int, "Buffer"]
 """Of a target: partition, the topic as answers name it, high watermark, last stable offset, log start offset, records.
 """
 

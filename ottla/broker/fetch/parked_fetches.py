@@ -92,7 +92,7 @@ class ParkedFetch(InFlightRequest):
         """Leave the tails."""
         raise NotImplementedError
 
-    def end_wait(self) -> float:
+    def end_wait(self) -> int:
         """Wait no more; when it would have expired (monotonic, in ms)."""
         self.is_waiting = False
         self.stop_waiting()
@@ -142,8 +142,9 @@ class Tail:
         elif not self.is_woken:
             turn = self._turn
             if turn.is_alone and len(waiting) == 1 and turn.behind is None and not turn.has_work:
-                ((fetch, name),) = waiting.items()
+                (fetch,) = waiting
                 if fetch.stamp == self._validity.stamp:
+                    name = waiting[fetch]
                     if name is not None:
                         fetch.woken.append(name)
                     turn.behind = fetch
@@ -155,36 +156,41 @@ class Tail:
 class Deadlines:
     """Of the parked fetches that wait equally long: the first is due first, so one timer stands for all of them.
 
-    `waiting` has them and when each is due (monotonic, in ms).
+    `waiting` has them and since when each waits (`now_ns`, monotonic).
     """
 
-    __slots__ = ("__weakref__", "_timers", "_validity", "has_timer", "max_wait_ms", "now_ms", "waiting")
+    __slots__ = ("__weakref__", "_max_wait_ms", "_timers", "_validity", "has_timer", "now_ns", "waiting")
 
-    def __init__(self, max_wait_ms: int, timers: Timers, now_ms: Callable[[], float], validity: Validity) -> None:
+    def __init__(self, max_wait_ms: int, timers: Timers, now_ns: Callable[[], int], validity: Validity) -> None:
         self._validity = validity
-        self.max_wait_ms = max_wait_ms
-        self.now_ms = now_ms
+        self._max_wait_ms = max_wait_ms
+        self.now_ns = now_ns
         self._timers = timers
         self.has_timer = False
-        self.waiting: dict[ParkedFetch, float] = {}
-        """Who is added is due in `max_wait_ms`, and sees to it that there is a timer: so it is done without a call."""
+        self.waiting: dict[ParkedFetch, int] = {}
+        """A fetch adds itself, and calls `begin` where there is no timer: nearly always there is, and no call."""
 
-    def begin(self, deadline_ms: float) -> None:
-        """Have a timer, for one that is due then."""
+    def begin(self, since_ns: int) -> None:
+        """Have a timer, for one that waits since then."""
         self.has_timer = True
-        self._timers.at(deadline_ms, self._expire)
+        self._timers.at(self._deadline_ms(since_ns), self._expire)
 
-    def remove(self, fetch: ParkedFetch) -> float:
-        """It waits no more: its deadline. The timer stays: it finds nothing to do, or what is due later."""
-        return self.waiting.pop(fetch, 0.0)
+    def remove(self, fetch: ParkedFetch) -> int:
+        """It waits no more: its deadline (monotonic, in ms). The timer stays: it finds nothing to do, or what is due
+        later.
+        """
+        return self._deadline_ms(self.waiting.pop(fetch, 0))
+
+    def _deadline_ms(self, since_ns: int) -> int:
+        return since_ns // 1_000_000 + self._max_wait_ms
 
     def _expire(self) -> None:
         self.has_timer = False
-        now_ms, waiting = self.now_ms(), self.waiting
+        now_ms, waiting = self.now_ns() // 1_000_000, self.waiting
         due: list[ParkedFetch] = []
-        for fetch, deadline_ms in waiting.items():
-            if deadline_ms > now_ms:
-                self.begin(deadline_ms)
+        for fetch, since_ns in waiting.items():
+            if self._deadline_ms(since_ns) > now_ms:
+                self.begin(since_ns)
                 break
             due.append(fetch)
         for fetch in due:
@@ -205,14 +211,14 @@ class Deadlines:
 class ParkedFetches:
     """All of one node."""
 
-    __slots__ = ("_deadlines", "_left", "_memory", "_now_ms", "_timers", "_turn", "_validity", "_woken")
+    __slots__ = ("_deadlines", "_left", "_memory", "_now_ns", "_timers", "_turn", "_validity", "_woken")
 
     def __init__(
-        self, turn: Turn, timers: Timers, now_ms: Callable[[], float], validity: Validity, memory: AnswerMemory
+        self, turn: Turn, timers: Timers, now_ns: Callable[[], int], validity: Validity, memory: AnswerMemory
     ) -> None:
         self._turn = turn
         self._timers = timers
-        self._now_ms = now_ms
+        self._now_ns = now_ns
         self._validity = validity
         self._memory = memory
         self._deadlines: WeakValueDictionary[int, Deadlines] = WeakValueDictionary()
@@ -225,7 +231,7 @@ class ParkedFetches:
         deadlines = self._deadlines.get(max_wait_ms)
         if deadlines is None:
             deadlines = self._deadlines[max_wait_ms] = Deadlines(
-                max_wait_ms, self._timers, self._now_ms, self._validity
+                max_wait_ms, self._timers, self._now_ns, self._validity
             )
         return deadlines
 
@@ -236,9 +242,9 @@ class ParkedFetches:
             tail = partition.tail = Tail(partition, self, self._turn, self._validity)
         return tail
 
-    def wait_ms(self, deadline_ms: float) -> float:
+    def wait_ms(self, deadline_ms: int) -> int:
         """How long it is until then; at least 0."""
-        return max(0.0, deadline_ms - self._now_ms())
+        return max(0, deadline_ms - self._now_ns() // 1_000_000)
 
     def read(
         self,

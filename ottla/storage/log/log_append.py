@@ -182,7 +182,10 @@ class LogAppend(LogState):
             self.unsynced.appended.append(b"".join(buffers))
         reader = self.reader
         if reader.is_awaited:
-            reader.newest = (segment, start, b"".join(buffers)) if written_bytes <= MOST_KEPT_BYTES else None
+            if written_bytes <= MOST_KEPT_BYTES:
+                reader.newest = segment, start, b"".join(buffers), self.log_end_offset, next_offset
+            else:
+                reader.newest = None
         try:
             run.publish(segment)
         except OSError as error:

@@ -11,6 +11,7 @@ import pytest
 from kit.exchange import Exchange, batch, fetch_request, make_topic, produce_request
 from kit.nodes import partition_of, pass_time, start_node
 from kit.session_consumer import SessionConsumer
+from kit.transactional import end_transaction, put_transactional
 
 from ottla.broker.catalog.catalog import TopicResult
 from ottla.broker.fast.fetch_template import FetchTemplate
@@ -24,6 +25,8 @@ from ottla.broker.partitions.partition import Partition
 from ottla.broker.runtime.turn import Turn
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.records.batch import iter_batches
+from ottla.protocol.records.control import ControlType
 from ottla.storage.log.log_reader import LogReader
 
 TOPIC = "orders"
@@ -370,6 +373,42 @@ def test_an_error_in_one_answer_keeps_no_other_back() -> None:
     assert records_of(clients[1].reply())
 
 
+@pytest.mark.parametrize("isolation_level", [0, 1])
+def test_one_that_waits_alone_gets_what_was_appended_last_from_memory(isolation_level: int) -> None:
+    broker = Broker()
+    client = broker.reader(isolation_level=isolation_level)
+    for offset in (0, 1):
+        park(broker.node, client, offset, isolation_level=isolation_level)
+        broker.put()
+        assert records_of(client.reply())
+    park(broker.node, client, 2, isolation_level=isolation_level)
+    with patch.object(Partition, "read_on") as decided, patch.object(LogReader, "read_on") as by_hint:
+        broker.put()
+        records = records_of(client.reply())
+    assert not decided.called
+    assert not by_hint.called
+    reader = partition_of(broker.node, TOPIC).log.reader
+    assert reader.newest is not None
+    assert records == reader.newest[2]
+
+
+def test_one_that_waits_for_committed_records_gets_those_of_a_transaction_with_its_end() -> None:
+    broker = Broker()
+    client = broker.reader(isolation_level=1)
+    park(broker.node, client, 0, isolation_level=1)
+    partition = partition_of(broker.node, TOPIC)
+    put_transactional(partition, 1000, 1)
+    broker.node.settle()
+    assert not client.replies()
+    end_transaction(partition, 1000, ControlType.COMMIT)
+    broker.node.settle()
+    assert [header.base_offset for _, header in iter_batches(records_of(client.reply()))] == [0, 1]
+    park(broker.node, client, 2, isolation_level=1)
+    put_transactional(partition, 1000, 1)
+    broker.put()
+    assert not client.replies()
+
+
 def test_in_a_session_only_what_has_changed_is_looked_at_again() -> None:
     broker = Broker()
     consumer = SessionConsumer(broker.node, 18)
@@ -380,17 +419,22 @@ def test_in_a_session_only_what_has_changed_is_looked_at_again() -> None:
         consumer.take()
     consumer.fetch()
     assert isinstance(in_flight(consumer.exchange), ParkedPartitionsFetch)
-    original, reads = LogReader.read_on, []
+    original, reads = LogReader.read_newest, []
 
     def read(self: LogReader, *arguments: Any) -> Any:
         reads.append(self)
         return original(self, *arguments)
 
-    with patch.object(LogReader, "read_on", read), patch.object(DelayedFetch, "park") as slow:
+    with (
+        patch.object(LogReader, "read_newest", read),
+        patch.object(LogReader, "read_on") as others,
+        patch.object(DelayedFetch, "park") as slow,
+    ):
         broker.put(1)
         consumer.take()
         assert consumer.positions == {(TOPIC, 0): 0, (TOPIC, 1): 3}
     assert reads == [partition_of(broker.node, TOPIC, 1).log.reader]
+    assert not others.called
     assert not slow.called
     assert not broker.tail(0).waiting
     assert not broker.tail(1).waiting

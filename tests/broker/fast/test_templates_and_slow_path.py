@@ -489,9 +489,9 @@ def one_that_waits_alone_not_looked_at() -> Iterator[None]:
 def those_that_wait_again_wait_wherever_they_are() -> Iterator[None]:
     wait_again = ParkedPlainFetch.wait_again
 
-    def faulty(self: ParkedPlainFetch, view: memoryview) -> bool:
+    def faulty(self: ParkedPlainFetch, view: memoryview, end: int) -> bool:
         with patch.object(Partition, "high_watermark", _Any()):
-            return wait_again(self, view)
+            return wait_again(self, view, end)
 
     with patch.object(ParkedPlainFetch, "wait_again", faulty):
         yield

@@ -19,6 +19,12 @@ def test_the_boot_clock_goes_on_and_never_back() -> None:
     assert looks[0] > 0
 
 
+def test_the_monotonic_clock_in_nanoseconds_is_that_in_milliseconds() -> None:
+    system = SystemClock()
+    since_ms, ns, until_ms = system.monotonic_ms(), system.monotonic_ns(), system.monotonic_ms()
+    assert since_ms <= ns // 1_000_000 <= until_ms
+
+
 @pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="only Linux has CLOCK_BOOTTIME")
 def test_on_linux_the_boot_clock_is_that_of_the_kernel_and_the_boot_has_an_id() -> None:
     system = SystemClock()

@@ -177,6 +177,55 @@ def test_up_to_a_length_what_was_awaited_stays_in_memory(is_kept: bool, monkeypa
     assert (log.reader.newest is not None) == is_kept
 
 
+def test_one_that_waited_goes_on_from_memory_and_from_where_that_ended() -> None:
+    log = filled(3, **{"ottla.acks.all": "page-cache"})
+    log.read(0, 1 << 20, end_offset=9)
+    waited_for(log, b"new")
+    before = len(log.files.history)
+    records = log.reader.read_newest(9, 1 << 20, 10, False)
+    assert records is not None
+    assert log.files.history[before:] == []
+    assert records == log.read(9, 1 << 20, end_offset=10).read_blocking()
+    append_values(log, b"x" * 1024)  # too long to be kept
+    view = log.reader.read_newest(10, 1 << 20, 11, False)
+    assert view is not None
+    assert [header.base_offset for _, header in iter_batches(view)] == [10]
+
+
+@pytest.mark.parametrize("max_bytes", [1, 80, 200, 1 << 20])
+def test_what_one_that_waited_gets_is_what_a_read_gives(max_bytes: int) -> None:
+    log = filled(1, **{"ottla.acks.all": "page-cache"})
+    log.reader.is_awaited = True
+    found = 0
+    for number in range(60):
+        end = log.log_end_offset
+        for value in (b"x" * (number % 5), b"y" * (number % 3 * 600))[: 1 + number % 2]:
+            append_values(log, value)
+        for offset in (end, end - 1, log.log_end_offset - 1):
+            whole = log.read(offset, max_bytes, end_offset=log.log_end_offset).read_blocking()
+            log.read(max(offset - 2, 0), 1, end_offset=offset)  # so that it reads on from `offset`, or from elsewhere
+            for visible in (log.log_end_offset, end):
+                records = log.reader.read_newest(offset, max_bytes, visible, False)
+                if records is not None:
+                    assert visible == log.log_end_offset
+                    assert whole.startswith(bytes(records))
+                    found += 1
+    assert found > 60
+
+
+def test_what_is_appended_to_a_new_segment_has_no_hint_of_the_last_one() -> None:
+    log = filled(1, **{"ottla.acks.all": "page-cache"})
+    waited_for(log, b"old")
+    log.read(0, 1 << 20, end_offset=4).read_blocking()
+    log.roll(NOW_MS)
+    waited_for(log, b"first")  # the first of a segment is written in another way
+    waited_for(log, b"new")
+    assert log.reader.read_newest(5, 1 << 20, 6, False) is None
+    log.read(4, 1, end_offset=6).read_blocking()
+    records = log.reader.read_newest(5, 1 << 20, 6, False)
+    assert records == log.read(5, 1 << 20, end_offset=6).read_blocking()
+
+
 def test_what_nobody_waits_for_does_not_stay_in_memory() -> None:
     log = filled(1)
     append_values(log, b"new")
