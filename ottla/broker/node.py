@@ -92,7 +92,8 @@ class Node:
         if post is None:
             syncer = QueuedSyncer(turn, metrics, clock, timers)
         else:
-            syncer = ThreadedSyncer(turn, metrics, clock, timers, post, count_waits)
+            runs_here = config.ottla_sync_main_thread_enable
+            syncer = ThreadedSyncer(turn, metrics, clock, timers, post, count_waits, runs_here=runs_here)
         if workers is None:
             workers = InlineWorkers() if post is None else ThreadedWorkers(post)
         log_manager = LogManager(config, files, clock, clock_trust.estimate_ms)

@@ -34,6 +34,13 @@ class Promises(Options):
         "after a power cut writes into them what they lack. `false` syncs the partitions' files each time: for a "
         "directory that another program opens after a power cut, before Ottla has.",
     )
+    ottla_sync_main_thread_enable = boolean(
+        True,
+        doc="Whether the broker's main thread waits for a sync of `ottla-redo.log` itself where a single client sends "
+        "and waits for each answer, as long as the disk syncs in less than half a millisecond. That saves two wake-ups "
+        "of threads. If such a disk stalls, no client is answered until the sync has ended, and threads sync after "
+        "that. `false` leaves all syncs to threads: for a disk that may hang, such as one behind a network.",
+    )
     ottla_validate_records = boolean(
         False,
         dynamic=True,

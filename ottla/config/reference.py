@@ -37,8 +37,8 @@ Keys, their meaning and the syntax of `server.properties` are those of Apache Ka
 A wrong value makes the start fail with one line: the key, the value, what is allowed, and where it was set. An unknown
 key is a warning. A secret (type PASSWORD) is never shown.
 
-A key may be set for one listener as `listener.name.NAME.KEY`. So far such keys are read and have no effect: the only
-protocol is PLAINTEXT, and a listener of another protocol is refused rather than served without its protection.
+A key may be set for one listener as `listener.name.NAME.KEY`, and some for one SASL mechanism of it, as
+`listener.name.NAME.MECHANISM.KEY`; names are in lower case (docs/security.md).
 
 **Default**: in brackets, Apache Kafka's default where it differs. **↻** after the type: can be changed while the broker
 runs. **Topic**: the key by which a topic overrides it. Keys marked *no effect* are accepted, checked and

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 PartitionResponse = ProduceResponse.PartitionProduceResponse
 
+ACKS_ALL: Final = -1
 _NONE = ErrorCode.NONE
 _LENGTH_AND_ID: Final = struct.Struct(">ii")
 
@@ -128,7 +129,9 @@ class SeveralRequest(InFlightRequest):
             partition.index, 0, base_offset, log_append_time_ms, log_start_offset, layout.no_errors
         )
         # `may_acknowledge`, without the call for nearly all: a request may have many partitions.
-        if partition.high_watermark < end_offset and not partition.may_acknowledge(end_offset, template.acks):
+        if partition.high_watermark < end_offset and (
+            template.acks == ACKS_ALL or not partition.may_acknowledge(end_offset, template.acks)
+        ):
             self._unpromised.append((partition, end_offset))
 
     def refused(self, partition: PartitionAppend, result: AppendResult) -> None:

@@ -200,7 +200,7 @@ class Connection(RequestPipeline, asyncio.BufferedProtocol):
                         turn.end()
                 if start == nbytes:
                     return
-            self.take_turn(start, nbytes)
+            self.take_turn(start, nbytes, is_clear=self._is_clear)
             return
         kept = self.run_piece(nbytes)
         if turn.has_work:  # a request that only waits keeps nothing of what was received

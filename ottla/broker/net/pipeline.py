@@ -215,8 +215,11 @@ class RequestPipeline(ReadPauses, ABC):
             self.send(answer)
         return following
 
-    def take_turn(self, start: int, nbytes: int) -> None:
-        """Begin a turn with what came into the arena from `start` on, and end it."""
+    def take_turn(self, start: int, nbytes: int, *, is_clear: bool) -> None:
+        """Begin a turn with what came into the arena from `start` on, and end it.
+
+        `is_clear` says that no other request of this connection was in flight when that was read.
+        """
         turn, piece = self._shared.turn, self.reader.piece
         assert piece is not None
         turn.has_work = self._is_planned = True
@@ -224,6 +227,7 @@ class RequestPipeline(ReadPauses, ABC):
             start = self._start_frames(piece, start, nbytes)
             if start < nbytes and self.closing is None:
                 self._keep(piece[start:nbytes])
+            turn.serves_one = is_clear and not turn.is_pipelined
         finally:
             turn.end(self._end_turn)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ottla.broker.runtime.quick_disk import QuickDisk
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -22,6 +24,7 @@ class DirectoryQueue:
     """The logs of one directory that wait for the next round."""
 
     __slots__ = (
+        "disk",
         "error",
         "file_ms",
         "is_in_memory",
@@ -59,6 +62,8 @@ class DirectoryQueue:
         """The file system of the directory, where it can be synced as a whole."""
         self.redo_log: RedoLog | None = None
         """What rounds of several logs may be written to."""
+        self.disk = QuickDisk()
+        """How quick its disk is."""
         self.keep_appended: Callable[[int], None] = _keep_nothing
         """Has logs keep so much of what is appended in memory, for the redo log."""
         self.keeps_appended = False

@@ -21,7 +21,8 @@ A round of several logs with little to write is written to the redo log of the d
 is synced in place of their files. A checkpoint is a round like any other, with all logs that the redo log is needed
 for; it is due when the redo log says so (`redo_log.py`).
 
-Every line of this module runs on the broker's thread. `ThreadedSyncer` (`sync_threads.py`) runs rounds in threads.
+Every line of this module runs on the broker's thread. `ThreadedSyncer` (`sync_threads.py`) runs rounds in threads, but
+for rounds of the redo log that a single client waits for, on a quick disk (`quick_disk.py`).
 `QueuedSyncer` has none: a simulation runs the rounds, and decides which of them find no thread. What else may block
 runs in `workers.py`.
 """
@@ -207,7 +208,18 @@ class GroupSyncer(ABC):
         in place of that.
         """
 
+    @abstractmethod
+    def _may_run_here(self, queue: DirectoryQueue) -> bool:
+        """Whether the disk is quick enough for the broker's thread to wait for it where only one client does."""
+
     def _submit(self, queue: DirectoryQueue, sync_round: SyncRound | RedoRound) -> None:
+        turn = self._turn
+        if turn.serves_one and isinstance(sync_round, RedoRound) and self._may_run_here(queue):
+            turn.serves_one = False  # what its callbacks may ask for is another round
+            sync_round.is_run_here = True
+            sync_round.run()
+            GroupSyncer._finish(self, queue, sync_round)  # no thread has had it
+            return
         try:
             self._hand_over(queue, sync_round)
         except NoThread:
@@ -339,9 +351,10 @@ class GroupSyncer(ABC):
     def _finish_redo(self, queue: DirectoryQueue, redo_round: RedoRound) -> None:
         queue.is_running = False
         error = queue.error or redo_round.error
-        waits = redo_round.waits
-        self._metrics.sync_round("redo", 1, [(redo_round.elapsed_us, len(waits))])
+        waits, elapsed_us = redo_round.waits, redo_round.elapsed_us
+        self._metrics.sync_round("loop" if redo_round.is_run_here else "redo", 1, [(elapsed_us, len(waits))])
         if error is None:
+            queue.disk.note(elapsed_us, self._clock.monotonic_ms())
             for (log, callbacks), part in zip(waits.items(), redo_round.parts, strict=True):
                 log.end_redo(part)
                 outcome = log.error
@@ -491,6 +504,9 @@ def _completion_failed() -> None:
 class QueuedSyncer(GroupSyncer):
     """Rounds wait in `rounds` until `run_one` or `run_all` is called: a simulation decides when the disk answers."""
 
+    is_quick = False
+    """Whether the broker's thread may wait for a round that a single client waits for, which is run at once then."""
+
     def __init__(self, turn: Turn, metrics: Metrics, clock: Clock, timers: Timers) -> None:
         super().__init__(turn, metrics, clock, timers)
         self.rounds: deque[tuple[DirectoryQueue, SyncRound | RedoRound]] = deque()
@@ -540,6 +556,9 @@ class QueuedSyncer(GroupSyncer):
         """Run what waits."""
         self.run_all()
         self._close_volumes()
+
+    def _may_run_here(self, queue: DirectoryQueue) -> bool:
+        return self.is_quick
 
     def _can_overtake(self) -> bool:
         return self.has_threads

@@ -259,7 +259,7 @@ class Metrics:
         self.loop_lag = Histogram()
         """How late the loop came to a timer that asks ten times a second (`loop_watch.py`)."""
         self.syncs = Histogram()
-        self.sync_rounds = {way: SyncCounters() for way in ("files", "threads", "volume", "redo")}
+        self.sync_rounds = {way: SyncCounters() for way in ("files", "threads", "volume", "redo", "loop")}
         """By how they were run (`sync_round.py`)."""
         self.sync_overtaken = 0
         """Syncs of a volume that took so long that the files of the round were synced beside it."""

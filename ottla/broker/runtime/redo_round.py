@@ -30,10 +30,11 @@ class RedoRound:
         files: the redo log's file.
         error: None when it is on the disk, NotOpened when the sync could not begin, else why it failed.
         elapsed_us: how long the sync took.
+        is_run_here: whether the broker's own thread runs it.
         volume: None; no volume is synced.
     """
 
-    __slots__ = ("elapsed_us", "error", "files", "has_begun", "parts", "waits")
+    __slots__ = ("elapsed_us", "error", "files", "has_begun", "is_run_here", "parts", "waits")
     volume = None
 
     def __init__(self, redo_log: RedoLog, waits: dict[Log, list[SyncCallback]], parts: list[RedoPart]) -> None:
@@ -44,6 +45,7 @@ class RedoRound:
         self.error: OSError | None = NOT_ENDED
         self.elapsed_us = 0
         self.has_begun = False
+        self.is_run_here = False
 
     @property
     def is_postponed(self) -> bool:

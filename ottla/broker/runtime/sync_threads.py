@@ -4,11 +4,11 @@
 the broker's thread. A directory's thread runs its rounds. The helpers are there for all directories: they share the
 files of a round, and run a round in which the sync of a volume is overtaken, while that keeps the directory's thread.
 
-The broker does not sync on its own thread: where a single request waits that would be 10 to 25 % faster on a disk of
-0.1 ms (measured), and would hold up everybody else for as long as a slower disk takes. The one exception is a thread
-that ended, and a system that gives no other: its round runs on the broker's thread, because a late answer is better
-than none, and each round asks for a thread again. Helpers are not asked for again: without one no volume is synced as
-a whole, since nothing could overtake that, and files are synced one after the other.
+The broker syncs on its own thread in two cases only, since that holds up everybody for as long as the disk takes: where
+a single client waits and the disk is quick (docs/decisions/a-sync-on-the-brokers-thread.md), and where a thread ended
+and the system gives no other, because a late answer is better than none; each further round asks for a thread again.
+Helpers are not asked for again: without one no volume is synced as a whole, since nothing could overtake that, and
+files are synced one after the other.
 """
 
 from __future__ import annotations
@@ -119,6 +119,7 @@ class SyncHelpers:
 class ThreadedSyncer(GroupSyncer):
     """One thread per log directory, made by `begin`, or with the first round. `post` brings completions to the broker's
     thread. `count_waits`, called in such a thread, counts how long that waits for a processor; OSError: it cannot.
+    `runs_here`: the broker's thread runs a round that a single client waits for, where the disk is quick.
     """
 
     def __init__(
@@ -129,10 +130,13 @@ class ThreadedSyncer(GroupSyncer):
         timers: Timers,
         post: Post,
         count_waits: Callable[[], ProcessorWait] | None,
+        *,
+        runs_here: bool = False,
     ) -> None:
         super().__init__(turn, metrics, clock, timers)
         self._post = post
         self._count_waits = count_waits
+        self._runs_here = runs_here
         self._threads: dict[Path, tuple[threading.Thread, _Rounds]] = {}
         self._rounds_of: dict[DirectoryQueue, _Rounds] = {}
         """As in `_threads`: to compare paths takes longer than the rest of handing a round over."""
@@ -191,6 +195,9 @@ class ThreadedSyncer(GroupSyncer):
         if self._running.get(queue) is sync_round:  # else `close` has not waited for the post
             del self._running[queue]
             super()._finish(queue, sync_round)
+
+    def _may_run_here(self, queue: DirectoryQueue) -> bool:
+        return self._runs_here and not self._is_closed and queue.disk.is_quick(self._clock.monotonic_ms())
 
     def _can_overtake(self) -> bool:
         return self._helpers.are_there and not self._is_closed

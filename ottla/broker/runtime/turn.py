@@ -63,6 +63,7 @@ class Turn:
         "is_pipelined",
         "number",
         "on_work",
+        "serves_one",
         "was_pipelined",
     )
 
@@ -84,6 +85,8 @@ class Turn:
         """Whether a single read of this turn brought more than one request; connections set it."""
         self.was_pipelined = False
         """Whether a read of the turn before did."""
+        self.serves_one = False
+        """Whether all that it has to do is for one request, of a client that alone sends and waits for each answer."""
         self._has_looked_again = False
         self.began_ms: int | None = None
         """When the first request began that took no fast path (monotonic)."""
@@ -166,7 +169,7 @@ class Turn:
         if self._after_append:
             steps, self._after_append = self._after_append, []
             self._run(steps)
-        self.has_work = self._has_looked_again = False
+        self.has_work = self._has_looked_again = self.serves_one = False
         self.was_pipelined, self.is_pipelined = self.is_pipelined, False
         if own is not None:
             try:

@@ -97,7 +97,8 @@ class RedoLog:
         self._sequence = 0
         self._position = 0
         self._size_bytes = 0
-        self._names: dict[Log, tuple[bytes, bytes]] = {}
+        self._names: dict[Log, tuple[bytes, bytes, int]] = {}
+        """Of the logs in it: the topic's id, and the name of the partition's directory with its length."""
         self.file: File | None = None
         self.logs: dict[Log, None] = {}
         self.is_due = False
@@ -142,7 +143,7 @@ class RedoLog:
         """
         if self.file is None or self.is_due or not logs:
             return None
-        names = self._names
+        names, pack = self._names, pack_entry
         parts: list[RedoPart] = []
         buffers: list[Buffer] = []
         room_bytes = MOST_ROUND_BYTES if len(logs) > 1 else MOST_ALONE_BYTES
@@ -154,23 +155,22 @@ class RedoLog:
                 segment, position, size_bytes, _, end_offset, appended = part
                 length = size_bytes - position
                 room_bytes -= length
-                if room_bytes < 0:
-                    return None
                 data: Buffer = appended[0] if len(appended) == 1 else b"".join(appended)
                 if len(data) != length:  # part of it was not kept
-                    found = segment.file.pread_nowait(length, position)
+                    found = segment.file.pread_nowait(length, position) if room_bytes >= 0 else None
                     if found is None:
                         return None
                     data = found
-                name = names.get(log)
-                if name is None:
+                if log not in names:
                     if log.topic == CLUSTER_METADATA_TOPIC:
                         return None
-                    name = names[log] = log.topic_id.bytes, log.directory.name.encode("ascii")
-                topic_id, directory_name = name
-                entry = pack_entry(topic_id, segment.base_offset, position, end_offset, length, len(directory_name))
-                buffers += (entry, directory_name, data)
+                    name = log.directory.name.encode("ascii")
+                    names[log] = log.topic_id.bytes, name, len(name)
+                topic_id, name, name_bytes = names[log]
+                buffers += (pack(topic_id, segment.base_offset, position, end_offset, length, name_bytes), name, data)
                 parts.append(part)
+            if room_bytes < 0:
+                return None
             body = b"".join(buffers)
             end = self._position + HEAD_BYTES + len(body)
             head = head_of(self._generation, self._sequence, body)

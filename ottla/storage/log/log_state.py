@@ -297,15 +297,16 @@ class LogState:
         unsynced = self.unsynced
         segments = self.segment_list.in_order
         segment = segments[-1]
-        position = segment.synced_bytes
+        position, redo_bytes = segment.synced_bytes, segment.redo_bytes
         if (
             self.error is not None
             or position < 0  # the file was cut, and may be longer on disk
-            or not unsynced.is_plain
+            or not unsynced.is_plain()
             or (len(segments) > 1 and segments[-2].synced_bytes != segments[-2].size_bytes)
         ):
             return None
-        position = max(position, segment.redo_bytes)
+        if redo_bytes > position:  # noqa: PLR1730  (a call for each log of a round is time)
+            position = redo_bytes
         appended, unsynced.appended = unsynced.appended, []
         return segment, position, segment.size_bytes, segment.cuts, self.log_end_offset, appended
 

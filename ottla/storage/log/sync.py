@@ -235,9 +235,10 @@ class UnsyncedState:
         ticket = self.ticket = SyncTicket(end, dirty, finished, self._directory_changes, files, steps, indexes)
         return ticket
 
-    @property
     def is_plain(self) -> bool:
-        """Whether a ticket would sync the active segment's `.log` file alone."""
+        """Whether a ticket would sync the active segment's `.log` file alone. No property: CPython 3.11 calls those
+        slowly, and each log of a round comes by.
+        """
         epochs = self._epochs
         return (
             self._directory_changes == self._directory_synced

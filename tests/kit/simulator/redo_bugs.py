@@ -28,6 +28,20 @@ def _acknowledged_before_the_sync() -> Any:
     return mock.patch.object(RedoRound, "run", run)
 
 
+@bug("redo: the loop does not sync", "a round that the broker's own thread runs counts without a sync", theme=THEME)
+def _loop_does_not_sync() -> Any:
+    def replace(run: Any) -> Any:
+        def patched(self: RedoRound) -> None:
+            if self.is_run_here:
+                self.error = None
+            else:
+                run(self)
+
+        return patched
+
+    return before(RedoRound, "run", replace)
+
+
 @bug("redo: a failed sync tried again", "after a failed sync of the redo log another one is believed", theme=THEME)
 def _failed_sync_tried_again() -> Any:
     def replace(run: Any) -> Any:

@@ -16,7 +16,9 @@ from unittest import mock
 from kit.simulated_files import SimulatedFiles
 from kit.simulator.sites import IN_REPLAY, IN_VOID
 
+from ottla.broker.net import connection
 from ottla.broker.runtime import disk
+from ottla.broker.runtime.disk import QueuedSyncer
 from ottla.storage.directories import redo_log
 from ottla.storage.directories.redo_log import RedoLog
 from ottla.storage.files.files import File
@@ -33,6 +35,8 @@ class RedoLimits:
     growth_bytes: int
     logs: int
     due_after_ms: int
+    is_quick: bool
+    """Whether the broker's thread waits for the redo log where a single client does."""
 
     @classmethod
     def of(cls, chance: random.Random) -> RedoLimits:
@@ -43,6 +47,7 @@ class RedoLimits:
             growth_bytes=chance.choice((64 << 10, 4096, 1000)),
             logs=chance.choice((1000, 1000, 6, 3)),
             due_after_ms=chance.choice((10_000, 10_000, 900)),
+            is_quick=chance.random() < 0.25,
         )
 
     @contextmanager
@@ -60,6 +65,9 @@ class RedoLimits:
                 (disk, "DUE_AFTER_MS", self.due_after_ms),
             ):
                 patches.enter_context(mock.patch.object(owner, name, value))
+            if self.is_quick:
+                patches.enter_context(mock.patch.object(QueuedSyncer, "is_quick", True))
+                patches.enter_context(mock.patch.object(connection, "READS_ALONE", 0))
             patches.enter_context(mock.patch.object(RedoLog, "_void", _said(RedoLog._void)))
             patches.enter_context(mock.patch.object(RedoContents, "restore", _replay_said(RedoContents.restore)))
             yield
