@@ -7,7 +7,7 @@ milliseconds later, when the processor's caches hold something else):
 
     inline      the loop's own thread calls fdatasync: nobody hands anything over, and everybody else waits
     queue       a thread is given it by a SimpleQueue, and answers by call_soon_threadsafe
-    eventfd     a thread is given it by an eventfd, and answers by one (ottla/broker/runtime/hand_over.py)
+    eventfd     a thread is given it by an eventfd, and answers by one (ottla/hand_over.py)
     kernel      Linux' native AIO: io_submit of IOCB_CMD_FDSYNC, an eventfd, io_getevents; x86-64 only
 
 The ways take turns. CPU of the process and, beside it, of all kernel workers of the machine meanwhile: what the kernel
@@ -36,7 +36,7 @@ from typing import Any
 import uvloop
 from tabulate import tabulate
 
-from ottla.broker.runtime.hand_over import HandOver, Posts
+from ottla.hand_over import HandOver, Posts
 
 SYNCS = 100
 """In each turn."""

@@ -27,7 +27,7 @@ LEFT = {
     "tests/client/groups/test_consumer_protocol_member.py": 2,
     "tests/client/groups/test_poll_watch.py": 2,
     "tests/client/test_blocking.py": 4,
-    "tests/client/test_blocking_inbox.py": 6,
+    "tests/client/test_blocking_inbox.py": 4,
     "tests/client/test_blocking_lifecycle.py": 4,
     "tests/client/test_consumer.py": 1,
     "tests/client/test_interrupted_reading.py": 3,

@@ -26,12 +26,12 @@ from ottla.broker.net.listening import StartError, bind, explain
 from ottla.broker.node import Node
 from ottla.broker.notify import notify
 from ottla.broker.runtime.descriptors import LEAST_DESCRIPTORS, RAISED_BY, descriptor_limit, raise_file_limit
-from ottla.broker.runtime.hand_over import Posts
 from ottla.broker.runtime.loop_watch import LoopWatch
 from ottla.broker.runtime.processor_wait import ProcessorWait
 from ottla.broker.runtime.threads import ThreadStarter
 from ottla.broker.start_summary import log_start_summary
 from ottla.config.errors import ConfigError
+from ottla.hand_over import Posts
 
 if TYPE_CHECKING:
     from collections.abc import Callable

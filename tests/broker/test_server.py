@@ -22,9 +22,9 @@ from ottla.broker.net.connection import READS_ALONE
 from ottla.broker.net.listening import StartError
 from ottla.broker.process import new_event_loop
 from ottla.broker.runtime.descriptors import raise_file_limit
-from ottla.broker.runtime.hand_over import Posts
 from ottla.broker.server import Server
 from ottla.config.broker import BrokerConfig
+from ottla.hand_over import Posts
 from ottla.protocol.api import REGISTRY
 from ottla.protocol.api.metadata import MetadataRequest, MetadataResponse
 from ottla.protocol.api.produce import ProduceResponse

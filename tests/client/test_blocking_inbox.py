@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import contextmanager
 
 import pytest
 from kit.fake_broker import SILENCE, FakeCluster
@@ -52,15 +53,12 @@ def test_flush_does_not_wait_for_what_is_sent_after_it(cluster):
         assert sent_until_flushed[0] < TOO_MANY
 
 
-def test_an_interrupt_while_the_loop_is_woken_leaves_no_record_behind(cluster):
+def test_an_interrupt_while_the_loop_is_woken_leaves_no_record_behind(cluster, monkeypatch):
     (partition,) = cluster.add_topic("t")
     with Producer(cluster.bootstrap, **QUICK) as producer:
         producer.send_and_wait("t", b"first")
-        loop = producer._thread.loop
-        producer._thread.loop = Interrupting(loop)
-        with pytest.raises(KeyboardInterrupt):
+        with interrupted_posts(monkeypatch), pytest.raises(KeyboardInterrupt):
             producer.send("t", b"interrupted")
-        producer._thread.loop = loop
         delivery = producer.send("t", b"next")
         while not delivery.done():  # nothing but the sending may be what hands it over
             threading.Event().wait(0)
@@ -68,32 +66,41 @@ def test_an_interrupt_while_the_loop_is_woken_leaves_no_record_behind(cluster):
     assert partition.values == [b"first", b"next"]
 
 
-def test_an_interrupt_while_the_loop_is_woken_for_a_record_that_is_waited_for_leaves_nothing_behind(cluster):
+def test_an_interrupt_while_the_loop_is_woken_for_a_record_that_is_waited_for_leaves_nothing_behind(
+    cluster, monkeypatch
+):
     (partition,) = cluster.add_topic("t")
     with Producer(cluster.bootstrap, linger_ms=0, **QUICK) as producer:
         producer.send_and_wait("t", b"first")
-        thread = LoopThread.of_this_process()
-        loop = thread.loop
-        thread.loop = Interrupting(loop)
-        with pytest.raises(KeyboardInterrupt):
+        with interrupted_posts(monkeypatch), pytest.raises(KeyboardInterrupt):
             producer.send_and_wait("t", b"interrupted")
-        thread.loop = loop
         assert producer.send_and_wait("t", b"next").offset == 1
         producer.flush()
     assert partition.values == [b"first", b"next"]
 
 
-class Interrupting:
-    """A loop whose waker is interrupted."""
+@contextmanager
+def interrupted_posts(monkeypatch):
+    """What would wake the loop is interrupted before it has done anything."""
 
-    def __init__(self, loop):
-        self._loop = loop
-
-    def call_soon_threadsafe(self, *_):
+    def interrupted(_thread, _step):
         raise KeyboardInterrupt
 
-    def __getattr__(self, name):
-        return getattr(self._loop, name)
+    with monkeypatch.context() as patch:
+        patch.setattr(LoopThread, "post", interrupted)
+        yield
+
+
+def test_where_there_is_no_eventfd_records_are_sent_all_the_same(cluster, monkeypatch):
+    (partition,) = cluster.add_topic("t")
+    monkeypatch.delattr("os.eventfd")
+    monkeypatch.setattr(LoopThread, "current", None)  # that of this process has one
+    with Producer(cluster.bootstrap, linger_ms=0, **QUICK) as producer:
+        assert producer.send_and_wait("t", b"one").offset == 0
+        assert producer.send("t", b"two").result().offset == 1
+        thread = producer._thread
+    thread.loop.call_soon_threadsafe(thread.loop.stop)
+    assert partition.values == [b"one", b"two"]
 
 
 def test_a_record_for_a_topic_that_is_looked_for_again_hears_of_the_close(cluster):

@@ -20,10 +20,10 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final
 
 from ottla.broker.runtime.disk import OVERTAKEN_AFTER_MS, GroupSyncer
-from ottla.broker.runtime.hand_over import HandOver
 from ottla.broker.runtime.redo_round import RedoRound
 from ottla.broker.runtime.sync_round import NOT_ENDED, SHARED_FROM
 from ottla.broker.runtime.threads import NoThread, ThreadStarter, post_surely
+from ottla.hand_over import HandOver
 
 if TYPE_CHECKING:
     import threading

@@ -18,11 +18,13 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
+from functools import partial
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar
 
 from ottla.client.blocking.loop_calls import LoopCall
 from ottla.client.errors import ClientClosed
+from ottla.hand_over import Posts
 
 try:
     import uvloop
@@ -52,6 +54,7 @@ class LoopThread:
         self.pid = os.getpid()
         self.loop = _new_event_loop()
         self.clients: weakref.WeakSet[Twin[Any]] = weakref.WeakSet()
+        self._posts = _posts()
         self._dropped: set[asyncio.Task[None]] = set()
         """The closing of clients that the program has dropped."""
         _end_with_multiprocessing()
@@ -62,6 +65,19 @@ class LoopThread:
             self.loop.close()
             raise
         self._ident = self._thread.ident
+
+    def post(self, step: Callable[[], object]) -> None:
+        """Have a step run in the loop's thread, behind those before it. Raises RuntimeError when the loop has ended.
+
+        While an eventfd is written, this thread lets go of the interpreter, and the loop's can go on at once; for
+        `call_soon_threadsafe` it is woken twice (docs/decisions/one-thread-owns-the-producer.md).
+        """
+        if self._posts is None:
+            self.loop.call_soon_threadsafe(step)
+        elif self.loop.is_closed():
+            raise RuntimeError("the loop has ended")
+        else:
+            self._posts.put(step)
 
     @classmethod
     def of_this_process(cls) -> LoopThread:
@@ -112,7 +128,7 @@ class LoopThread:
         """Close a client that nobody refers to any more, in the background. Garbage collection calls it, anywhere."""
         if not self.loop.is_closed() and self.pid == os.getpid():
             with contextlib.suppress(RuntimeError):  # the loop ended, and closed what was open
-                self.loop.call_soon_threadsafe(self._begin_closing, close)
+                self.post(partial(self._begin_closing, close))
 
     def _begin_closing(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
         task = self.loop.create_task(close(), name="ottla-dropped")
@@ -127,7 +143,12 @@ class LoopThread:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
+        posts = self._posts
+        if posts is not None:
+            self.loop.add_reader(posts.descriptor, posts.run)
         self.loop.run_forever()
+        if posts is not None:
+            self.loop.remove_reader(posts.descriptor)
         self.loop.close()
 
     def refuse_own(self) -> None:
@@ -148,7 +169,7 @@ class LoopThread:
             raise
         running = LoopCall(coroutine)
         try:
-            self.loop.call_soon_threadsafe(running.start)
+            self.post(running.start)
         except RuntimeError:  # the loop ended
             coroutine.close()
             raise ClientClosed("the program is ending") from None
@@ -159,8 +180,16 @@ class LoopThread:
         except BaseException:
             if not running.done:
                 with contextlib.suppress(RuntimeError):  # the loop ended meanwhile
-                    self.loop.call_soon_threadsafe(running.cancel)
+                    self.post(running.cancel)
             raise
+
+
+def _posts() -> Posts | None:
+    """What brings steps to the loop; None where there is no eventfd, or no descriptor left for one."""
+    try:
+        return Posts()
+    except OSError:
+        return None
 
 
 def _end_with_multiprocessing() -> None:

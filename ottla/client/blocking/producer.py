@@ -15,6 +15,7 @@ import os
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Unpack
 
@@ -134,7 +135,7 @@ class Producer(ProducerMethods):
             if self._is_closing:
                 raise ClientClosed("the producer is closed")
             try:
-                thread.loop.call_soon_threadsafe(self._put_awaited, delivery)
+                thread.post(partial(self._put_awaited, delivery))
             except RuntimeError:  # the loop ended
                 raise ClientClosed("the program is ending") from None
             return delivery
@@ -145,7 +146,7 @@ class Producer(ProducerMethods):
                 raise ClientClosed("the producer is closed")
             if not self._is_draining:  # woken first: an interrupt in between leaves nothing that nobody looks after
                 try:
-                    thread.loop.call_soon_threadsafe(self._start_draining)
+                    thread.post(self._start_draining)
                 except RuntimeError:  # the loop ended
                     raise ClientClosed("the program is ending") from None
                 self._is_draining = True

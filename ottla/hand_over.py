@@ -40,9 +40,13 @@ class HandOver(Generic[T]):
             self._close(descriptor)
 
     def put(self, thing: T) -> None:
-        """Give something; may be called in any thread."""
-        self._things.append(thing)
-        os.eventfd_write(self._descriptor, 1)
+        """Give something; may be called in any thread. An interrupt that is raised here leaves nothing behind that
+        nobody takes.
+        """
+        try:
+            self._things.append(thing)
+        finally:
+            os.eventfd_write(self._descriptor, 1)
 
     def get(self) -> T:
         """The next thing; sleeps until there is one. For one thread alone."""
@@ -55,7 +59,7 @@ class HandOver(Generic[T]):
         return things.popleft()
 
 
-class Posts(HandOver[Callable[[], None]]):
+class Posts(HandOver[Callable[[], object]]):
     """Steps for a loop's thread, from any thread. The loop calls `run` whenever `descriptor` is readable."""
 
     __slots__ = ()

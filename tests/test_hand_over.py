@@ -6,11 +6,13 @@ import errno
 import os
 import select
 import threading
+from collections import deque
 from collections.abc import Callable
 
 import pytest
 
-from ottla.broker.runtime.hand_over import HandOver, Posts
+from ottla import hand_over
+from ottla.hand_over import HandOver, Posts
 
 DEADLINE_S = 60
 THINGS = 20_000
@@ -41,6 +43,24 @@ def test_a_thread_gets_all_things_in_their_order_and_each_once() -> None:
     queue.put(None)
     thread.join(DEADLINE_S)
     assert found == list(range(THINGS))
+
+
+class Interrupted(deque[Callable[[], object]]):
+    """A queue whose giver is interrupted when the thing is in it, and nobody has been woken yet."""
+
+    def append(self, step: Callable[[], object], /) -> None:
+        super().append(step)
+        raise KeyboardInterrupt
+
+
+def test_what_was_given_by_a_giver_that_is_interrupted_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hand_over, "deque", Interrupted)
+    posts, taken = Posts(), []
+    with pytest.raises(KeyboardInterrupt):
+        posts.put(lambda: taken.append(1))
+    assert is_readable(posts.descriptor)
+    posts.run()
+    assert taken == [1]
 
 
 def test_what_several_threads_give_comes_whole() -> None:
