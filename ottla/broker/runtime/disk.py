@@ -219,6 +219,7 @@ class GroupSyncer(ABC):
             sync_round.is_run_here = True
             sync_round.run()
             GroupSyncer._finish(self, queue, sync_round)  # no thread has had it
+            turn.run_asked()  # fetches that wait for what is visible now
             return
         try:
             self._hand_over(queue, sync_round)

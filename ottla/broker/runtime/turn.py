@@ -123,6 +123,11 @@ class Turn:
         if not self.has_work:
             self._note_work()
 
+    def run_asked(self) -> None:
+        """For such a step: run what it has asked for with `after_append`, which would wait for the next turn's end."""
+        steps, self._after_append = self._after_append, []
+        self._run(steps)
+
     def send_at_end(self, step: Step) -> None:
         """Run `step` at the end of the turn, when every reply that this turn can give is there."""
         self._senders.append(step)

@@ -11,7 +11,7 @@ from queue import Empty, SimpleQueue
 
 import pytest
 from kit.clock import ManualClock
-from kit.exchange import Exchange, batch, make_topic, produce_request
+from kit.exchange import Exchange, batch, fetch_request, make_topic, produce_request
 from kit.nodes import DATA, partition_of, start_node
 from kit.simulated_files import SimulatedFiles
 from kit.transport import feed
@@ -23,6 +23,7 @@ from ottla.broker.runtime.disk import QueuedSyncer
 from ottla.broker.runtime.quick_disk import SLOW_US
 from ottla.broker.runtime.redo_round import RedoRound
 from ottla.config.broker import BrokerConfig
+from ottla.protocol.api.fetch import FetchResponse
 from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
 from ottla.protocol.errors import ErrorCode
 from ottla.storage.formats.layout import REDO_LOG_FILE
@@ -160,6 +161,20 @@ def test_what_is_acknowledged_so_survives_every_power_cut(broker: Broker) -> Non
         again, _, _ = start_node(broker.files.crash(random.Random(seed)), ottla_acks_all="sync")
         ends = [partition_of(again, "t", partition).log.log_end_offset for partition in range(PARTITIONS)]
         assert ends == [broker.end()] * PARTITIONS
+
+
+def test_a_consumer_that_waits_gets_the_records_in_the_same_turn(broker: Broker) -> None:
+    consumer = Exchange(broker.node, beside=broker.client)
+    consumer.send(fetch_request("t", broker.end(), max_wait_ms=10_000), 12)
+    broker.node.services.turn.end()
+    for _ in range(READS_ALONE + 2):
+        broker.client.ask(produce_request("t", batch(), partition=1), VERSION)
+    assert not consumer.replies()
+    broker.client.send(to_all(), VERSION)
+    assert broker.errors(broker.client.reply()) == [0] * PARTITIONS
+    fetched = consumer.reply()
+    assert isinstance(fetched, FetchResponse)
+    assert fetched.responses[0].partitions[0].high_watermark == broker.end()
 
 
 def test_a_round_that_the_end_of_one_begins_is_run_by_a_thread(broker: Broker) -> None:
