@@ -18,6 +18,7 @@ from ottla.cli.admin import with_admin
 from ottla.cli.client_options import bootstrap_server
 from ottla.cli.failures import closed_pipe_ends_quietly
 from ottla.cli.lazy import LazyGroup
+from ottla.cli.show import one_line
 from ottla.cli.tables import table_lines
 from ottla.protocol.acls import (
     CLUSTER_NAME,
@@ -237,7 +238,7 @@ def add(servers: str, pattern: str, **given: Any) -> None:
     ]
     with_admin(servers, "ottla-acls", lambda admin: admin.create_acls(made))
     for one in made:
-        click.echo(f"added: {one}")
+        click.echo(f"added: {one_line(str(one))}")
 
 
 def _entries(
@@ -346,11 +347,11 @@ def delete(servers: str, pattern: str, principals: Sequence[str], yes: bool, **g
             click.echo("no ACL matches", err=True)
             return
         for one in there:
-            click.echo(str(one))
+            click.echo(one_line(str(one)))
         click.confirm("Delete these?", abort=True, err=True)
     gone = with_admin(servers, "ottla-acls", lambda admin: admin.delete_acls(filters))
     for one in gone:
-        click.echo(f"deleted: {one}")
+        click.echo(f"deleted: {one_line(str(one))}")
     if not gone:
         click.echo("no ACL matches", err=True)
 

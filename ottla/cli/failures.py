@@ -11,6 +11,7 @@ from typing import IO, Any
 import click
 
 from ottla.cli.probe import IS_IT_RUNNING
+from ottla.cli.show import one_line
 
 
 class Failure(click.ClickException):
@@ -18,7 +19,7 @@ class Failure(click.ClickException):
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Print the line."""
-        click.echo(f"ottla: {self.format_message()}", file=file, err=file is None)
+        click.echo(f"ottla: {one_line(self.format_message())}", file=file, err=file is None)
 
 
 def require_posix(what: str) -> None:

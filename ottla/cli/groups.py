@@ -16,6 +16,7 @@ from ottla.cli.failures import Failure, closed_pipe_ends_quietly
 from ottla.cli.lazy import LazyGroup
 from ottla.cli.parameters import Option
 from ottla.cli.partitions import choose_partitions
+from ottla.cli.show import one_line
 from ottla.cli.tables import table_lines
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def list_groups(servers: str, states: tuple[str, ...], types: tuple[str, ...], q
     with closed_pipe_ends_quietly():
         if quiet:
             for one in listed:
-                click.echo(one.group_id)
+                click.echo(one_line(one.group_id))
             return
         rows = [_listed_row(one, described.get(one.group_id)) for one in listed]
         names = ("group", "state", "type", "protocol", "assignor", "members")
@@ -164,7 +165,7 @@ def _view_lines(group_id: str, view: GroupView) -> list[str]:
     about = [] if group is None else [group.group_type, *([group.assignor] if group.assignor else [])]
     if group is not None:
         about.append(f"coordinator {group.coordinator.node_id}")
-    lines = [f"{click.style(group_id, bold=True)}   {state}   {', '.join(about)}"]
+    lines = [f"{click.style(one_line(group_id), bold=True)}   {state}   {', '.join(about)}"]
     if group is not None and group.members:
         rows = [_member_row(member) for member in group.members]
         lines += ["", *_indented(table_lines(rows, ("member", "instance", "client", "host", "partitions")))]
@@ -278,7 +279,8 @@ def why(group_id: str, servers: str, as_json: bool) -> None:
                 said = {"weight": finding.weight.name.lower(), "finding": finding.text, "remedy": finding.remedy}
                 click.echo(json.dumps(said))
             else:
-                click.echo(f"{finding.weight} {finding.text}" + (f" -> {finding.remedy}" if finding.remedy else ""))
+                remedy = f" -> {finding.remedy}" if finding.remedy else ""
+                click.echo(one_line(f"{finding.weight} {finding.text}{remedy}"))
 
 
 # --- kick and delete ---------------------------------------------------------------------------------------------

@@ -36,6 +36,11 @@ def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
 
 
+def one_line(text: str) -> str:
+    """A name as it is, with escapes for what would control a terminal or begin another line: others have chosen it."""
+    return text if _PLAIN.fullmatch(text) else "".join(one if _PLAIN.fullmatch(one) else _escape(one) for one in text)
+
+
 def printable(data: bytes) -> str:
     """The text as it is, with escapes for what would control a terminal (tabs and line ends stay)."""
     text = data.decode("utf-8", "backslashreplace")

@@ -1,9 +1,13 @@
-"""Columns for the terminal: numbers to the right with thousands separated, text to the left, two spaces between."""
+"""Columns for the terminal: numbers to the right with thousands separated, text to the left, two spaces between.
+
+Names in cells are those of others, who may have put control characters into them: they are escaped."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Final
+
+from ottla.cli.show import one_line
 
 MOST_WIDTH: Final = 48
 """A column is not made wider than this for a few long cells; they push the rest of their line aside."""
@@ -12,7 +16,7 @@ MOST_WIDTH: Final = 48
 def table_lines(rows: Iterable[Sequence[object]], headings: Sequence[str]) -> list[str]:
     """The lines of a table, headings first, no line with blanks at its end. A column of numbers is one in every row."""
     rows = list(rows)
-    cells = [[f"{cell:,}" if _is_number(cell) else str(cell) for cell in row] for row in rows]
+    cells = [[f"{cell:,}" if _is_number(cell) else one_line(str(cell)) for cell in row] for row in rows]
     columns = range(len(headings))
     widths = [min(max([len(headings[at]), *(len(row[at]) for row in cells)]), MOST_WIDTH) for at in columns]
     is_right = [bool(rows) and all(_is_number(row[at]) for row in rows) for at in columns]

@@ -15,7 +15,7 @@ from ottla.cli.client_options import bootstrap_server
 from ottla.cli.failures import Failure, closed_pipe_ends_quietly
 from ottla.cli.lazy import LazyGroup
 from ottla.cli.parameters import Number
-from ottla.cli.show import show_time
+from ottla.cli.show import one_line, show_time
 from ottla.cli.tables import table_lines
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def list_transactions(
     with closed_pipe_ends_quietly():
         if quiet:
             for one in listed:
-                click.echo(one.transactional_id)
+                click.echo(one_line(one.transactional_id))
         elif as_json:
             for one in listed:
                 row = (one.transactional_id, one.state, one.producer_id)
@@ -148,7 +148,7 @@ def _unknown(missing: list[str]) -> Failure:
 
 def _lines(one: TransactionDescription, now_ms: int) -> list[str]:
     lines = [
-        f"{click.style(one.transactional_id, bold=True)}   {one.state}   coordinator {one.coordinator.node_id}",
+        f"{click.style(one_line(one.transactional_id), bold=True)}   {one.state}   coordinator {one.coordinator.node_id}",
         f"  producer id {one.producer_id}, epoch {one.producer_epoch}, timeout {one.timeout_ms:,} ms",
     ]
     if one.start_ms is not None:

@@ -15,6 +15,7 @@ from ottla.cli.client_options import bootstrap_server
 from ottla.cli.failures import Failure, closed_pipe_ends_quietly
 from ottla.cli.lazy import LazyGroup
 from ottla.cli.parameters import Number
+from ottla.cli.show import one_line
 from ottla.cli.tables import table_lines
 from ottla.scram import LEAST_ITERATIONS, MOST_ITERATIONS, NUMBERS
 
@@ -54,7 +55,7 @@ def list_users(servers: str, quiet: bool, as_json: bool) -> None:
     with closed_pipe_ends_quietly():
         if quiet:
             for user, _ in found:
-                click.echo(user)
+                click.echo(one_line(user))
         elif as_json:
             for user, infos in found:
                 credentials = [{"mechanism": one.mechanism, "iterations": one.iterations} for one in infos]

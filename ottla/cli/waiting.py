@@ -22,6 +22,8 @@ from typing import Final, Self, TypeVar
 
 import click
 
+from ottla.cli.show import one_line
+
 SPEAKS_AFTER_S: Final = 5.0
 SPEAKS_AGAIN_AFTER_S: Final = 10.0
 _LOGGER: Final = "ottla.client"
@@ -84,7 +86,7 @@ class Waiting(logging.Handler):
             said = said.removesuffix(end)
         self._reason = said
         if record.levelno >= logging.WARNING:
-            click.echo(record.getMessage(), err=True)
+            click.echo(one_line(record.getMessage()), err=True)
 
     def __enter__(self) -> Self:
         logger = logging.getLogger(_LOGGER)

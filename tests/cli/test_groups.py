@@ -375,3 +375,16 @@ def test_a_member_that_is_stopped_commits_what_it_printed_and_leaves(
     (reported,) = objects(broker, "groups", "describe", group)
     assert (reported["state"], reported["members"]) == ("Empty", [])
     assert committed(broker, group) == [10, 10]
+
+
+def test_what_a_client_has_put_into_a_groups_name_does_not_reach_the_terminal(
+    broker: BrokerProcess, filled: str, group: str
+) -> None:
+    hostile, shown = f"{group}\x1b]0;x\x07\nadmins", rf"{group}\x1b]0;x\x07\nadmins"
+    with member(broker, filled, hostile, client_id="c\x1b[2J"):
+        assert shown in lines(broker, "groups", "list", "-q")
+        assert [line.split()[0] for line in lines(broker, "groups", "list") if group in line] == [shown]
+        text = run(broker, "groups", "describe", hostile).stdout
+    assert text.startswith(f"{shown}   Stable   ")
+    assert r"c\x1b[2J" in text and "\x1b" not in text
+    assert run(broker, "groups", "describe", f"{group}\nx", status=1).stderr == rf"ottla: there is no group {group}\nx" + "\n"

@@ -3,7 +3,8 @@ from __future__ import annotations
 import click
 import pytest
 
-from ottla.cli.show import json_bytes, parse_time, show_bytes, show_time
+from ottla.cli.show import json_bytes, one_line, parse_time, show_bytes, show_time
+from ottla.cli.tables import table_lines
 
 
 @pytest.mark.parametrize(
@@ -23,6 +24,13 @@ from ottla.cli.show import json_bytes, parse_time, show_bytes, show_time
 )
 def test_bytes_are_text_where_they_are_text_and_never_control_a_terminal(data: bytes | None, shown: str) -> None:
     assert show_bytes(data) == shown
+
+
+def test_a_name_of_others_neither_controls_a_terminal_nor_begins_another_row_of_a_table() -> None:
+    assert one_line("caf\u00e9 \u4e2d \\") == "caf\u00e9 \u4e2d \\"
+    assert one_line("a\x1b[2J\nb\tc\x9b") == "a\\x1b[2J\\nb\\tc\\x9b"
+    rows = [("evil\nadmins", "\x1b[31m"), ("plain", "x")]
+    assert table_lines(rows, ("group", "client")) == ["group         client", "evil\\nadmins  \\x1b[31m", "plain         x"]
 
 
 def test_json_keeps_every_byte() -> None:
