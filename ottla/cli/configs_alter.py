@@ -130,11 +130,22 @@ def _print_changes(resources: Sequence[ConfigResource], changes: Sequence[Config
 
     signs = {ConfigOperation.SET: "=", ConfigOperation.APPEND: "+=", ConfigOperation.SUBTRACT: "-="}
     words = [
-        f"{one.name}{signs[one.operation]}{one.value}" if one.operation in signs else f"{one.name} deleted"
+        f"{one.name}{signs[one.operation]}{'[hidden]' if _is_secret(one.name) else one.value}"
+        if one.operation in signs
+        else f"{one.name} deleted"
         for one in changes
     ]
     for resource in resources:
         click.echo(f"{resource_words(resource)}: {', '.join(words)}{' (not done, only checked)' if dry_run else ''}")
+
+
+def _is_secret(key: str) -> bool:
+    """Whether values of the key are not shown; those of a listener's keys that are not known may be secrets, too."""
+    from ottla.config.broker import ALL_BROKER_KEYS
+    from ottla.config.on_listener import listener_option
+
+    option = ALL_BROKER_KEYS.get(key) or listener_option(key)
+    return key.startswith("listener.name.") if option is None else option.is_sensitive
 
 
 def _pair(option: str, text: str) -> tuple[str, str]:

@@ -84,6 +84,7 @@ def client_errors() -> Iterator[None]:
     except AuthenticationFailed as error:  # whose line says it all
         raise Failure(error.message) from None
     except NoBrokersAvailable as error:
-        raise Failure(f"no broker answers: {error.message}. {IS_IT_RUNNING}") from None
+        hint = f". {IS_IT_RUNNING}" if "cannot connect to " in error.message else ""  # else something is there
+        raise Failure(f"no broker answers: {error.message}{hint}") from None
     except KafkaError as error:
         raise Failure(f"{error.message} ({error.code.name})") from None

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from kit.broker import BrokerProcess
+from kit.certificates import certificates
 from kit.command import Said, run
 
 from ottla.cli.main import main
@@ -155,6 +156,14 @@ def test_warnings_do_not_mix_with_the_rows() -> None:
 
 
 # --- configs alter
+
+
+def test_a_secret_that_is_set_is_not_shown(tmp_path: Path) -> None:
+    overrides = {"listeners": "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0", **certificates().server_overrides()}
+    key = "listener.name.ssl.ssl.key.password"
+    with BrokerProcess(tmp_path, overrides) as broker:
+        said = ask(broker, "configs", "alter", "--broker", "1", "--set", f"{key}=s3cret")
+    assert said.out == f"broker 1: {key}=[hidden]\n"
 
 
 def rows(broker: BrokerProcess, *arguments: str) -> list[list[str]]:

@@ -103,7 +103,13 @@ def test_a_wrong_password_is_one_line_without_it(broker: BrokerProcess, command:
 def test_a_command_that_does_not_log_in_is_sent_to_security_protocol(broker: BrokerProcess) -> None:
     said = run("topics", "list", "-b", broker.bootstrap)
     assert said.status == 1
-    assert "does its listener want SASL? security.protocol is PLAINTEXT" in said.line
+    assert said.line.endswith("does its listener want SASL? security.protocol is PLAINTEXT (NETWORK_EXCEPTION)")
+
+
+def test_a_command_that_speaks_tls_to_a_plain_listener_is_sent_to_security_protocol(broker: BrokerProcess) -> None:
+    said = run("topics", "list", "-b", broker.bootstrap, "--security-protocol", "SSL")
+    assert said.status == 1
+    assert said.line.endswith("in the TLS handshake; is its listener one with TLS (security.protocol)?")
 
 
 def test_a_health_check_without_a_login_gets_its_answer(broker: BrokerProcess) -> None:
