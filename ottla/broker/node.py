@@ -164,6 +164,14 @@ class Node:
         self.open()
         self.begin()
 
+    def prepare(self) -> None:
+        """Refuse a start whose files of certificates or of the audit log cannot be used. Raises ConfigError, one line
+        for people. Blocks.
+        """
+        self.tls.open()
+        if self.services.audit is not None:
+            self.services.audit.open()
+
     def claim(self) -> None:
         """Lock the log directories before anything else is taken, such as ports: a second broker on them shall report
         of the lock. `open` or `release` comes next. Raises StorageError, one line for people.
@@ -217,12 +225,14 @@ class Node:
             raise
 
     def begin(self) -> None:
-        """Load the groups and transactions, and plan the chores, on the broker's thread."""
+        """Load the groups and transactions, read what logins need, plan the chores, on the broker's thread."""
         topics = self.services.catalog.topics
         if OFFSETS_TOPIC in topics:
             self.services.groups.get().open()
         if TRANSACTIONS_TOPIC in topics:
             self.services.transactions.get().open()
+        for door in self.doors.values():
+            door.begin()
         self.chores.start()
 
     def stop(self) -> None:

@@ -109,7 +109,7 @@ class Server:
         sockets: list[tuple[Listener, socket.socket]] = []
         try:
             try:
-                node.tls.open()
+                node.prepare()
             except ConfigError as error:
                 raise StartError(str(error)) from error
             node.claim()

@@ -44,6 +44,10 @@ class SaslDoor:
         """The longest frame before authentication (`sasl.server.max.receive.size`)."""
         return self._listener.limits.max_receive_bytes
 
+    def begin(self) -> None:
+        """The broker has started, and accepts soon."""
+        self._listener.begin()
+
     def open(self, peer: Peer) -> AuthenticatingDispatcher:
         """What starts the requests of a new connection until it is authenticated."""
         services = self._services

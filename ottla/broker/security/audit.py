@@ -24,11 +24,15 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, Protocol
+from uuid import UUID
 
-from ottla.protocol.acls import AclOperation
+from ottla.config.errors import ConfigError
+from ottla.protocol.acls import AclOperation, PatternType, PermissionType, ResourceType
 from ottla.protocol.api import REGISTRY, ApiKey
 from ottla.protocol.errors import ErrorCode
+from ottla.storage.formats.kafka_uuid import uuid_to_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +41,6 @@ if TYPE_CHECKING:
     from ottla.broker.runtime.timers import Timers
     from ottla.broker.runtime.workers import Workers
     from ottla.config.broker import BrokerConfig
-    from ottla.protocol.acls import ResourceType
     from ottla.protocol.message import Request, Response
     from ottla.storage.files.clock import Clock
 
@@ -88,8 +91,12 @@ _LISTS: Final = (
     "creations",
     "upsertions",
     "deletions",
+    "filters",
+    "feature_updates",
+    "dirs",
+    "markers",
 )
-_NAMES: Final = ("name", "resource_name", "topic")
+_NAMES: Final = ("name", "resource_name", "topic", "feature", "path", "topic_id", "producer_id")
 
 
 class AuditedContext(Protocol):
@@ -102,6 +109,9 @@ class AuditedContext(Protocol):
 
 class Sink(Protocol):
     """Where events go (`audit_sinks.py`)."""
+
+    def open(self) -> None:
+        """See that events can be written. Raises OSError."""
 
     def prepare(self, events: Sequence[Event]) -> object:
         """Encode them, and write them where that may block. In a worker. Raises OSError."""
@@ -131,6 +141,15 @@ class Audit:
         """Events that were given to the sink since the start."""
         self.dropped = 0
         """Events that were left out since the start."""
+
+    def open(self) -> None:
+        """Refuse a start whose events would all be lost. Raises ConfigError, one line for people. Blocks."""
+        try:
+            self._sink.open()
+        except OSError as error:
+            key, target = "ottla.audit.log", self._config.ottla_audit_log
+            reason = f"cannot be written: {error.strerror}"
+            raise ConfigError(key, target, reason, origin=str(self._config.origin_of(key))) from None
 
     # --- what is noted -----------------------------------------------------------------------------------------------
 
@@ -174,7 +193,7 @@ class Audit:
             context.connection,
             client_id=context.client_id,
             api=_api_name(context.api_key),
-            resources=_names_in(request),
+            resources=_names_in(request, response),
             error=ErrorCode.of(code).name if code else None,
         )
 
@@ -275,9 +294,11 @@ def _api_name(api_key: int) -> str:
     return str(api_key) if api is None else api.name
 
 
-def _names_in(request: Request) -> list[str]:
-    """What a request of ADMINISTRATION names, as far as there is room."""
+def _names_in(request: Request, response: Response) -> list[str]:
+    """What a request of ADMINISTRATION names, as far as there is room; of a new token, whose and which it is."""
     names: list[str] = []
+    if token_id := getattr(response, "token_id", ""):
+        names = [f"{getattr(response, 'principal_type', '')}:{getattr(response, 'principal_name', '')}", token_id]
     for attribute in _LISTS:
         for element in getattr(request, attribute, None) or ():
             if len(names) >= MOST_NAMES:
@@ -287,11 +308,36 @@ def _names_in(request: Request) -> list[str]:
             elif hasattr(element, "entity"):
                 parts = [f"{part.entity_type}={part.entity_name or '<default>'}" for part in element.entity]
                 names.append(",".join(parts))
+            elif hasattr(element, "permission_type"):
+                names.append(_acl(element))
             else:
                 named = next((name for key in _NAMES if (name := getattr(element, key, None)) is not None), "")
-                names.append(str(named))
+                names.append(uuid_to_text(named) if isinstance(named, UUID) else str(named))
     group_id = getattr(request, "group_id", None)
     return names if group_id is None else [group_id, *names]
+
+
+def _acl(element: Any) -> str:
+    """An ACL that is created, or the filter of those that are deleted: `ALLOW User:alice WRITE TOPIC orders`."""
+
+    def of(key: str) -> Any:
+        return getattr(element, key) if hasattr(element, key) else getattr(element, f"{key}_filter")
+
+    host = "" if of("host") in (None, "*") else f" from {of('host')}"
+    pattern = of("pattern_type") if hasattr(element, "pattern_type_filter") else of("resource_pattern_type")
+    words = [
+        _name_of(PermissionType, element.permission_type),
+        (of("principal") or "ANY") + host,
+        _name_of(AclOperation, element.operation),
+        _name_of(ResourceType, of("resource_type")),
+        of("resource_name") or "ANY",
+        *([] if pattern == PatternType.LITERAL else [_name_of(PatternType, pattern)]),
+    ]
+    return " ".join(words)
+
+
+def _name_of(kind: type[IntEnum], number: int) -> str:
+    return kind(number).name if number in set(kind) else str(number)
 
 
 def _cut(value: object) -> object:

@@ -40,10 +40,14 @@ class FileSink:
     def __init__(self, path: str) -> None:
         self._path = path
 
+    def open(self) -> None:
+        """Make the file, where it is missing. Raises OSError."""
+        os.close(self._open())
+
     def prepare(self, events: Sequence[Event]) -> object:
         """Append them. Raises OSError."""
         text = b"".join(line_of(event) + b"\n" for event in events)
-        fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        fd = self._open()
         try:
             while text:
                 text = text[os.write(fd, text) :]
@@ -54,6 +58,9 @@ class FileSink:
     def deliver(self, prepared: object) -> None:
         """Nothing is left to do."""
 
+    def _open(self) -> int:
+        return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+
 
 class TopicSink:
     """Appends records to the first partition of a topic."""
@@ -63,6 +70,9 @@ class TopicSink:
         self._catalog = catalog
         self._is_asked_for = False
         self._waiting: list[memoryview] = []
+
+    def open(self) -> None:
+        """Nothing: the topic is made when the first event is there."""
 
     def prepare(self, events: Sequence[Event]) -> object:
         """A batch of them."""

@@ -6,9 +6,11 @@ import json
 import os
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from kit.clock import ManualClock
+from kit.command import run
 from kit.exchange import Exchange, batch, fetch_request, make_topic, produce_request
 from kit.nodes import partition_of, pass_time, start_node
 from kit.sasl_connections import SaslNode
@@ -21,12 +23,18 @@ from ottla.broker.principal import Principal
 from ottla.broker.security.audit import FLUSH_MS, MAX_WAITING, MOST_CHARACTERS
 from ottla.config.broker import BrokerConfig
 from ottla.config.errors import ConfigError
-from ottla.protocol.acls import AclOperation, ResourceType
+from ottla.protocol.acls import AclOperation, PatternType, PermissionType, ResourceType
 from ottla.protocol.api.alter_client_quotas import AlterClientQuotasRequest
+from ottla.protocol.api.create_acls import CreateAclsRequest
+from ottla.protocol.api.create_delegation_token import CreateDelegationTokenRequest
+from ottla.protocol.api.delete_acls import DeleteAclsRequest
 from ottla.protocol.api.delete_topics import DeleteTopicsRequest
 from ottla.protocol.api.metadata import MetadataRequest
 from ottla.protocol.api.sasl_authenticate import SaslAuthenticateRequest
 from ottla.protocol.api.sasl_handshake import SaslHandshakeRequest
+from ottla.protocol.api.update_features import UpdateFeaturesRequest
+from ottla.protocol.message import Request
+from ottla.storage.formats.kafka_uuid import uuid_to_text
 
 STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
@@ -207,6 +215,95 @@ def test_a_disk_that_takes_nothing_loses_events_and_says_so(tmp_path: Path, capl
     audit.note("test", "kept", Peer())
     flush(node, clock)
     assert [line["event"] for line in lines(tmp_path / "missing" / "audit.log")] == ["dropped", "test"]
+
+
+def test_a_file_that_cannot_be_written_refuses_the_start(tmp_path: Path) -> None:
+    file = tmp_path / "missing" / "audit.log"
+    said = run("serve", "--override", f"log.dirs={tmp_path / 'data'}", "--override", f"ottla.audit.log={file}")
+    assert (said.status, said.out) == (1, "")
+    assert said.line.endswith(f"ottla.audit.log={file}: cannot be written: No such file or directory (--override)")
+
+
+def _acl(name: str, pattern: PatternType, host: str, permission: PermissionType) -> CreateAclsRequest.AclCreation:
+    return CreateAclsRequest.AclCreation(
+        resource_type=ResourceType.TOPIC,
+        resource_name=name,
+        resource_pattern_type=pattern,
+        principal="User:bob",
+        host=host,
+        operation=AclOperation.READ,
+        permission_type=permission,
+    )
+
+
+_ID = UUID("5fb3d0ac-9a3c-4b3b-8f4e-6d6d8f6f2a11")
+
+
+@pytest.mark.parametrize(
+    ("request_", "version", "resources"),
+    [
+        (
+            CreateAclsRequest(
+                creations=[
+                    _acl("orders", PatternType.LITERAL, "*", PermissionType.ALLOW),
+                    _acl("app-", PatternType.PREFIXED, "10.0.0.7", PermissionType.DENY),
+                ]
+            ),
+            3,
+            ["ALLOW User:bob READ TOPIC orders", "DENY User:bob from 10.0.0.7 READ TOPIC app- PREFIXED"],
+        ),
+        (
+            DeleteAclsRequest(
+                filters=[
+                    DeleteAclsRequest.DeleteAclsFilter(
+                        resource_type_filter=ResourceType.TOPIC,
+                        resource_name_filter="orders",
+                        pattern_type_filter=PatternType.ANY,
+                        principal_filter=None,
+                        host_filter=None,
+                        operation=AclOperation.ANY,
+                        permission_type=PermissionType.ANY,
+                    )
+                ]
+            ),
+            3,
+            ["ANY ANY ANY TOPIC orders ANY"],
+        ),
+        (
+            UpdateFeaturesRequest(
+                feature_updates=[UpdateFeaturesRequest.FeatureUpdateKey(feature="group.version", max_version_level=1)]
+            ),
+            1,
+            ["group.version"],
+        ),
+        (
+            DeleteTopicsRequest(topics=[DeleteTopicsRequest.DeleteTopicState(name=None, topic_id=_ID)], timeout_ms=1),
+            6,
+            [uuid_to_text(_ID)],
+        ),
+    ],
+    ids=lambda value: type(value).__name__.removesuffix("Request") if isinstance(value, Request) else "",
+)
+def test_a_line_names_what_a_request_is_about(
+    path: Path, request_: Request, version: int, resources: list[str]
+) -> None:
+    node, clock = audited(path, authorizer_class_name=STANDARD, super_users="User:root")
+    client = Exchange(node)
+    client.connection.peer.principal = Principal("User", "root")
+    client.ask(request_, version)
+    flush(node, clock)
+    (line,) = [line for line in lines(path) if line["event"] == "request"]
+    assert line["resources"] == resources
+
+
+def test_a_new_delegation_token_is_written_with_its_owner_and_its_id(path: Path) -> None:
+    at = SaslNode(ottla_audit_log=str(path), delegation_token_secret_key="k")
+    client = at.connect()
+    client.log_in()
+    answer: Any = client.ask(CreateDelegationTokenRequest(renewers=[], max_lifetime_ms=-1), 3)
+    at.node.stop()
+    (line,) = [line for line in lines(path) if line["event"] == "request"]
+    assert (line["api"], line["resources"]) == ("CreateDelegationToken", ["User:alice", answer.token_id])
 
 
 def test_what_waits_is_bounded(path: Path) -> None:

@@ -1,6 +1,7 @@
 """The keys that tokens are signed with: a JWKS (RFC 7517) read from a file or URL, kept, and read again.
 
-It is read by a worker, never on the broker's thread: at the first login, when it is older than
+It is read by a worker, never on the broker's thread: when the broker starts, so that the log has the error before
+a user meets it, when it is older than
 `sasl.oauthbearer.jwks.endpoint.refresh.ms`, and when a token names a key that is not in it (a rotation), then at most
 once in `sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms`, because strangers name any key. While it is being read
 again, logins go on by the keys that are there. A failed read is repeated by a login after a pause that doubles. A read
@@ -98,6 +99,10 @@ class Jwks:
         self._is_reading = False
         self._waiting: list[tuple[str | None, Pending[VerifyingKey]]] = []
 
+    def begin(self) -> None:
+        """Read it for the first time: where that fails the log says so, and a login tries again."""
+        self._refresh()
+
     def find(self, key_id: str | None) -> Pending[VerifyingKey]:
         """The key of that id, at once where it is known; completed with None where there is none."""
         found: Pending[VerifyingKey] = Pending()
@@ -129,7 +134,8 @@ class Jwks:
             pause_ms = min(self._retry_max_ms, self._retry_ms << min(self._failures, 20))
             self._failures += 1
             self._not_before_ms = now_ms + pause_ms
-            LOG.error("sasl.oauthbearer.jwks.endpoint.url=%s cannot be read: %s", _shown(self._url), error)
+            reason = getattr(error, "strerror", None) or error
+            LOG.error("sasl.oauthbearer.jwks.endpoint.url=%s cannot be read: %s", _shown(self._url), reason)
         else:
             self._failures = 0
             self._keys, self._read_at_ms = keys, now_ms

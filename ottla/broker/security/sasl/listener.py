@@ -5,7 +5,7 @@ Made once for each SASL listener when the broker starts; `open` begins the authe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ottla.broker.runtime.on_demand import OnDemand
     from ottla.broker.runtime.timers import Timers
     from ottla.broker.runtime.workers import Workers
+    from ottla.broker.security.sasl.jwks import Jwks
     from ottla.broker.security.sasl.mechanism import MechanismServer
     from ottla.broker.security.sasl.scram import ScramCredential
     from ottla.broker.security.tokens.delegation_tokens import DelegationTokens
@@ -28,11 +29,24 @@ if TYPE_CHECKING:
 
 
 class SaslListener:
-    """See the module's text. `mechanisms` makes the broker's side of a login, by the name of the mechanism."""
+    """See the module's text. `mechanisms` makes the broker's side of a login, by the name of the mechanism;
+    `beginnings` is what they do when the broker starts.
+    """
 
-    def __init__(self, mechanisms: Mapping[str, Callable[[], MechanismServer]], limits: Limits) -> None:
+    def __init__(
+        self,
+        mechanisms: Mapping[str, Callable[[], MechanismServer]],
+        limits: Limits,
+        beginnings: Sequence[Callable[[], None]] = (),
+    ) -> None:
         self.mechanisms = mechanisms
         self.limits = limits
+        self._beginnings = beginnings
+
+    def begin(self) -> None:
+        """The broker has started: what logins will need is read now."""
+        for step in self._beginnings:
+            step()
 
     def open(self, peer: Peer, timers: Timers, clock: Clock) -> Authentication:
         """The authentication of a new connection."""
@@ -52,8 +66,9 @@ def sasl_listener(config: BrokerConfig, name: str, means: Means) -> SaslListener
     """The listener of this name. Raises ConfigError for what the start has not checked yet."""
     own = config.on_listener(name)
     mechanisms: dict[str, Callable[[], MechanismServer]] = {}
+    beginnings: list[Callable[[], None]] = []
     for mechanism in own.sasl_enabled_mechanisms:
-        mechanisms[mechanism] = _maker(config, name, mechanism, means)
+        mechanisms[mechanism] = _maker(config, name, mechanism, means, beginnings)
     return SaslListener(
         mechanisms,
         Limits(
@@ -64,22 +79,28 @@ def sasl_listener(config: BrokerConfig, name: str, means: Means) -> SaslListener
                 mechanism: config.on_listener(name, mechanism).connections_max_reauth_ms for mechanism in mechanisms
             },
         ),
+        beginnings,
     )
 
 
-def _maker(config: BrokerConfig, name: str, mechanism: str, means: Means) -> Callable[[], MechanismServer]:
+def _maker(
+    config: BrokerConfig, name: str, mechanism: str, means: Means, beginnings: list[Callable[[], None]]
+) -> Callable[[], MechanismServer]:
     if mechanism == "PLAIN":
         from ottla.broker.security.sasl.plain import PlainServer, PlainUsers
 
         return partial(PlainServer, PlainUsers(plain_passwords(config, name)))
     if mechanism == "OAUTHBEARER":
-        return _oauthbearer(config.on_listener(name, mechanism), means, config.ottla_sasl_jwks_timeout_ms)
+        own = config.on_listener(name, mechanism)
+        jwks, make = _oauthbearer(own, means, config.ottla_sasl_jwks_timeout_ms)
+        beginnings.append(jwks.begin)
+        return make
     from ottla.broker.security.sasl.scram import MadeUp, ScramServer
 
     return partial(ScramServer, mechanism, partial(_find_scram, means), MadeUp())
 
 
-def _oauthbearer(own: ListenerConfig, means: Means, timeout_ms: int) -> Callable[[], MechanismServer]:
+def _oauthbearer(own: ListenerConfig, means: Means, timeout_ms: int) -> tuple[Jwks, Callable[[], MechanismServer]]:
     from ottla.broker.security.sasl.jwks import Jwks
     from ottla.broker.security.sasl.oauthbearer import Expected, OAuthBearerServer
 
@@ -99,7 +120,7 @@ def _oauthbearer(own: ListenerConfig, means: Means, timeout_ms: int) -> Callable
         subject_claim=own.sasl_oauthbearer_sub_claim_name,
         scope_claim=own.sasl_oauthbearer_scope_claim_name,
     )
-    return partial(OAuthBearerServer, jwks, expected, means.clock)
+    return jwks, partial(OAuthBearerServer, jwks, expected, means.clock)
 
 
 def _find_scram(means: Means, mechanism: str, name: str, is_token: bool) -> ScramCredential | None:

@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 from kit.clock import ManualClock
+from kit.sasl_connections import SaslNode
 from kit.tokens import Issuer, jwks_of
 
 from ottla.broker.security.sasl.jwks import LONGEST_BYTES, Jwks, parse_jwks, read_url
+from ottla.protocol.api.sasl_authenticate import SaslAuthenticateRequest
+from ottla.protocol.api.sasl_handshake import SaslHandshakeRequest
 
 ONE, TWO = Issuer("one", "EdDSA"), Issuer("two", "EdDSA")
 
@@ -150,3 +153,30 @@ def test_a_file_is_read_up_to_the_limit(tmp_path: Path) -> None:
         read_url(path.as_uri(), 10)
     with pytest.raises(OSError, match="No such file"):
         read_url((tmp_path / "missing").as_uri(), 10)
+
+
+def test_a_start_reads_the_keys_and_a_login_does_not_wait() -> None:
+    at = Endpoint()
+    at.jwks.begin()
+    at.work()
+    assert at.jwks.find("one").done
+    assert at.reads == 1
+
+
+def test_a_start_says_that_the_keys_cannot_be_read_and_logins_try_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "jwks.json"
+    at = SaslNode(sasl_enabled_mechanisms="OAUTHBEARER", sasl_oauthbearer_jwks_endpoint_url=file.as_uri())
+    assert (
+        f"sasl.oauthbearer.jwks.endpoint.url={file.as_uri()} cannot be read: No such file or directory" in caplog.text
+    )
+    file.write_bytes(ONE.jwks)
+    at.pass_time(100)
+    client = at.connect()
+    client.ask(SaslHandshakeRequest(mechanism="OAUTHBEARER"), 1)
+    token = ONE.token(at.clock.wall_ms() / 1000)
+    answer: Any = client.ask(
+        SaslAuthenticateRequest(auth_bytes=b"n,,\x01auth=Bearer " + token.encode() + b"\x01\x01"), 2
+    )
+    assert answer.error_code == 0
