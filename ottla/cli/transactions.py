@@ -147,8 +147,9 @@ def _unknown(missing: list[str]) -> Failure:
 
 
 def _lines(one: TransactionDescription, now_ms: int) -> list[str]:
+    name = click.style(one_line(one.transactional_id), bold=True)
     lines = [
-        f"{click.style(one_line(one.transactional_id), bold=True)}   {one.state}   coordinator {one.coordinator.node_id}",
+        f"{name}   {one.state}   coordinator {one.coordinator.node_id}",
         f"  producer id {one.producer_id}, epoch {one.producer_epoch}, timeout {one.timeout_ms:,} ms",
     ]
     if one.start_ms is not None:

@@ -386,5 +386,9 @@ def test_what_a_client_has_put_into_a_groups_name_does_not_reach_the_terminal(
         assert [line.split()[0] for line in lines(broker, "groups", "list") if group in line] == [shown]
         text = run(broker, "groups", "describe", hostile).stdout
     assert text.startswith(f"{shown}   Stable   ")
-    assert r"c\x1b[2J" in text and "\x1b" not in text
-    assert run(broker, "groups", "describe", f"{group}\nx", status=1).stderr == rf"ottla: there is no group {group}\nx" + "\n"
+    assert r"c\x1b[2J" in text
+    assert "\x1b" not in text
+    assert (
+        run(broker, "groups", "describe", f"{group}\nx", status=1).stderr
+        == rf"ottla: there is no group {group}\nx" + "\n"
+    )

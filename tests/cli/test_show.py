@@ -30,7 +30,11 @@ def test_a_name_of_others_neither_controls_a_terminal_nor_begins_another_row_of_
     assert one_line("caf\u00e9 \u4e2d \\") == "caf\u00e9 \u4e2d \\"
     assert one_line("a\x1b[2J\nb\tc\x9b") == "a\\x1b[2J\\nb\\tc\\x9b"
     rows = [("evil\nadmins", "\x1b[31m"), ("plain", "x")]
-    assert table_lines(rows, ("group", "client")) == ["group         client", "evil\\nadmins  \\x1b[31m", "plain         x"]
+    assert table_lines(rows, ("group", "client")) == [
+        "group         client",
+        "evil\\nadmins  \\x1b[31m",
+        "plain         x",
+    ]
 
 
 def test_json_keeps_every_byte() -> None:
