@@ -13,6 +13,7 @@ key reads it again each time; code that keeps the value must be notified (`Catal
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from operator import attrgetter
 from pathlib import Path
@@ -29,7 +30,7 @@ from ottla.config.logins import check_logins
 from ottla.config.logs import Cleaner, Directories, Durability, Records, Retention, Segments
 from ottla.config.memory import defaults_for
 from ottla.config.network import Identity, ListenerLimits, Network, Topics
-from ottla.config.on_listener import LISTENER_KEY, PerListener
+from ottla.config.on_listener import LISTENER_KEY, PerListener, listener_option
 from ottla.config.options import (
     DEFAULT_ORIGIN,
     ConfigEntry,
@@ -46,6 +47,7 @@ from ottla.config.sources import read_environment, read_overrides, read_properti
 from ottla.config.tls import DYNAMIC_TLS_KEYS, Tls
 from ottla.config.tokens import Tokens
 
+_VARIABLE = re.compile(r"\$\{[^}]*:[^}]*\}")
 _DYNAMIC = Origin(OriginKind.TOPIC, "")
 _NOBODY_COULD_CONNECT = frozenset({"max.connections", "max.connections.per.ip", "max.connection.creation.rate"})
 """Keys of which 0 could not be taken back while the broker runs."""
@@ -349,6 +351,11 @@ class BrokerConfig(
         for key in unknown:
             if key not in zookeeper:
                 self.warnings.append(f"{key}: not a key that Ottla knows, no effect{_meant(key)} ({given[key].origin})")
+        for key, one in given.items():
+            option = ALL_BROKER_KEYS.get(key) or listener_option(key)
+            if option is not None and option.is_sensitive and _VARIABLE.search(one.text):
+                said = "no config provider has replaced its ${...:...}, which is part of the secret"
+                self.warnings.append(f"{key}: {said} ({one.origin})")
         remarked = set()
         for key, value in self.values.items():
             option = ALL_BROKER_KEYS[key]

@@ -39,6 +39,15 @@ def test_without_providers_and_for_other_names_nothing_is_replaced() -> None:
     assert rack("${vault:A} ${env}", ENVIRONMENT, A="x") == "${vault:A} ${env}"
 
 
+@pytest.mark.parametrize("key", ["delegation.token.secret.key", "listener.name.a.plain.sasl.jaas.config"])
+def test_a_secret_whose_variable_no_provider_replaces_is_warned_about(key: str) -> None:
+    said = "no config provider has replaced its ${...:...}, which is part of the secret (--override)"
+    for providers in ({}, ENVIRONMENT):
+        assert f"{key}: {said}" in BrokerConfig.load(overrides=providers | {key: "${vault:s3cret}"}).warnings
+    replaced = BrokerConfig.load(overrides=ENVIRONMENT | {key: "${env:A}"}, environ={"A": "x"})
+    assert said not in " ".join(replaced.warnings)
+
+
 def test_variables_in_the_environment_and_in_a_file_are_replaced_too(tmp_path: Path) -> None:
     path = tmp_path / "server.properties"
     lines = [f"{key}={value}" for key, value in ENVIRONMENT.items()]
