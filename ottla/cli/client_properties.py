@@ -6,6 +6,7 @@ says for another kind of client is left out; a property is for one command, and 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -28,12 +29,16 @@ CODE = ("key_serializer", "value_serializer", "key_deserializer", "value_deseria
 
 
 def read_file(path: str) -> dict[str, str]:
-    """The options in a properties file, by Kafka's names. Raises Failure, in one line, for what no client has."""
+    """The options in a properties file, by Kafka's names; config providers put in what is elsewhere (KIP-421).
+
+    Raises Failure, in one line, for what no client has.
+    """
     from ottla.config.errors import ConfigError
+    from ottla.config.providers import resolve
     from ottla.config.sources import read_properties
 
     try:
-        given = read_properties(path)
+        given = resolve(read_properties(path), os.environ)
     except ConfigError as error:
         raise Failure(str(error)) from None
     read: dict[str, str] = {}

@@ -70,6 +70,20 @@ def test_a_file_with_kafkas_names_serves_commands_at_a_broker_with_sasl(
     assert (said.status, said.err) == (0, "")
 
 
+def test_a_file_has_its_password_from_a_config_provider(broker: BrokerProcess, tmp_path: Path) -> None:
+    kind = "org.apache.kafka.common.config.provider.EnvVarConfigProvider"
+    login = LOGIN.replace("s3cret", "${env:SECRET}")
+    lines = ("security.protocol=SASL_PLAINTEXT", "sasl.mechanism=PLAIN", f"sasl.jaas.config={login}")
+    file = written(tmp_path, "config.providers=env", f"config.providers.env.class={kind}", *lines)
+    arguments = ["topics", "list", "-b", broker.bootstrap, "--command-config", file]
+    assert run(*arguments, env={"SECRET": "s3cret"}).status == 0
+    said = run(*arguments)
+    assert (said.status, said.line) == (
+        1,
+        f"ottla: sasl.jaas.config=${{env:SECRET}}: the variable SECRET is not set ({file.name}:5)",
+    )
+
+
 def test_the_environment_says_what_no_file_says(broker: BrokerProcess, tmp_path: Path) -> None:
     given = variables(broker, OTTLA_SASL_PASSWORD="s3cret")
     assert run("topics", "list", env=given).status == 0
