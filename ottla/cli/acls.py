@@ -118,6 +118,9 @@ def _entry_options(command: _F) -> _F:
         click.option(
             "--consumer", is_flag=True, help="What a consumer needs: read and describe its topics, read its groups."
         ),
+        click.option(
+            "--idempotent", is_flag=True, help="With --producer: idempotent-write, too, for brokers before Kafka 2.8."
+        ),
     ]
     return reduce(lambda made, option: option(made), reversed(options), command)
 
@@ -249,6 +252,7 @@ def _entries(
     operations: Sequence[str],
     producer: bool,
     consumer: bool,
+    idempotent: bool,
     **given: Any,
 ) -> list[tuple[tuple[ResourceType, str], AclOperation, PermissionType, str, str]]:
     """What the options of `_entry_options` and `_resource_options` stand for; at least one."""
@@ -258,6 +262,8 @@ def _entries(
         raise click.UsageError("Give --allow-principal or --deny-principal.")
     if (allowed_hosts and not allowed) or (denied_hosts and not denied):
         raise click.UsageError("A host needs a principal: --allow-host with --allow-principal, and so for deny.")
+    if idempotent and not producer:
+        raise click.UsageError("--idempotent goes with --producer.")
     resources = list(_named(given))
     if not resources:
         raise click.UsageError("Name a resource: --topic, --group, --cluster, --transactional-id, ...")
@@ -265,6 +271,8 @@ def _entries(
         if denied or operations:
             raise click.UsageError("--producer and --consumer stand for the operations, and only allow.")
         rights = list(_rights_of_clients(resources, producer=producer, consumer=consumer))
+        if idempotent:
+            rights.append(((ResourceType.CLUSTER, CLUSTER_NAME), AclOperation.IDEMPOTENT_WRITE))
     else:
         chosen = [_OPERATIONS[name.lower()] for name in operations] or [AclOperation.ALL]
         rights = [(resource, operation) for resource in resources for operation in chosen]
@@ -323,7 +331,7 @@ def _shown(resource_type: ResourceType) -> str:
     help="literal, prefixed, any, or match: all that count for a resource of the name.",
 )
 @click.option("--principal", "principals", multiple=True, metavar="User:NAME", help="All of this principal.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", "--force", "yes", is_flag=True, help="Do not ask.")
 @bootstrap_server
 def delete(servers: str, pattern: str, principals: Sequence[str], yes: bool, **given: Any) -> None:
     """Delete the ACLs of the resources and principals that are named, after a question.
@@ -356,7 +364,16 @@ def delete(servers: str, pattern: str, principals: Sequence[str], yes: bool, **g
         click.echo("no ACL matches", err=True)
 
 
-_ENTRY_OPTIONS = ("allowed", "denied", "allowed_hosts", "denied_hosts", "operations", "producer", "consumer")
+_ENTRY_OPTIONS = (
+    "allowed",
+    "denied",
+    "allowed_hosts",
+    "denied_hosts",
+    "operations",
+    "producer",
+    "consumer",
+    "idempotent",
+)
 
 
 def _doomed(pattern: str, principals: Sequence[str], given: dict[str, Any]) -> Iterator[AclFilter]:

@@ -102,6 +102,8 @@ def add(user: str, servers: str, mechanisms: tuple[str, ...], iterations: int, p
     """
     from ottla.client import ScramCredentialInfo, UserScramCredentialUpsertion
 
+    if not user.isascii():
+        raise Failure(f"{user}: no client could log in, SCRAM's messages have names of ASCII characters only")
     password = _password(user, password_file)
     chosen = mechanisms or MECHANISMS
 

@@ -62,7 +62,7 @@ def test_acls_are_added_listed_and_deleted_after_a_question(empty: BrokerProcess
     assert len(listed(empty)) == 3
     assert "deleted: User:alice may READ TOPIC orders" in run(empty, "delete -t orders", answer="y\n").stdout
     assert [row["name"] for row in listed(empty)] == ["ord"]
-    assert run(empty, "delete -t orders -y").stderr == "no ACL matches\n"
+    assert run(empty, "delete -t orders --force").stderr == "no ACL matches\n"
 
 
 def test_delete_takes_what_add_took_and_leaves_all_others(empty: BrokerProcess) -> None:
@@ -94,6 +94,10 @@ def test_delete_takes_what_add_took_and_leaves_all_others(empty: BrokerProcess) 
         (
             "--producer -t t --transactional-id x",
             {"topic create", "topic describe", "topic write", "transactional-id describe", "transactional-id write"},
+        ),
+        (
+            "--producer --idempotent -t t",
+            {"topic create", "topic describe", "topic write", "cluster idempotent-write"},
         ),
         ("--consumer -t t -g g", {"topic describe", "topic read", "group read"}),
         ("--cluster", {"cluster all"}),

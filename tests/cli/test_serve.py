@@ -102,6 +102,12 @@ def test_a_directory_that_is_a_file_is_one_line(tmp_path: Path) -> None:
     assert line.endswith(f"cannot start: no log directory can be used: {tmp_path / 'data'}: Not a directory")
 
 
+def test_an_audit_log_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "missing" / "audit.log"
+    line = refused(*place(tmp_path, f"ottla.audit.log={file}"))
+    assert line.endswith(f"ottla.audit.log={file}: cannot be written: No such file or directory (--override)")
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read every directory")
 def test_an_unreadable_directory_is_one_line(tmp_path: Path) -> None:
     data = tmp_path / "data"

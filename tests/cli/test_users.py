@@ -60,6 +60,14 @@ def test_a_password_that_is_none_is_refused(broker: BrokerProcess, given: str, r
     assert listed(broker, "u") == []
 
 
+def test_a_name_that_no_client_can_send_is_refused(broker: BrokerProcess) -> None:
+    refused = run(broker, "users", "add", "zo\u00eb", status=1, given="secret")
+    assert (
+        refused.stderr
+        == "ottla: zo\u00eb: no client could log in, SCRAM's messages have names of ASCII characters only\n"
+    )
+
+
 def test_there_is_no_option_for_a_password(broker: BrokerProcess) -> None:
     run(broker, "users", "add", "u", "--password", "secret", status=2)
 

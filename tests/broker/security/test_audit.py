@@ -10,7 +10,6 @@ from uuid import UUID
 
 import pytest
 from kit.clock import ManualClock
-from kit.command import run
 from kit.exchange import Exchange, batch, fetch_request, make_topic, produce_request
 from kit.nodes import partition_of, pass_time, start_node
 from kit.sasl_connections import SaslNode
@@ -215,13 +214,6 @@ def test_a_disk_that_takes_nothing_loses_events_and_says_so(tmp_path: Path, capl
     audit.note("test", "kept", Peer())
     flush(node, clock)
     assert [line["event"] for line in lines(tmp_path / "missing" / "audit.log")] == ["dropped", "test"]
-
-
-def test_a_file_that_cannot_be_written_refuses_the_start(tmp_path: Path) -> None:
-    file = tmp_path / "missing" / "audit.log"
-    said = run("serve", "--override", f"log.dirs={tmp_path / 'data'}", "--override", f"ottla.audit.log={file}")
-    assert (said.status, said.out) == (1, "")
-    assert said.line.endswith(f"ottla.audit.log={file}: cannot be written: No such file or directory (--override)")
 
 
 def _acl(name: str, pattern: PatternType, host: str, permission: PermissionType) -> CreateAclsRequest.AclCreation:
