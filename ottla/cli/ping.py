@@ -6,7 +6,7 @@ import json
 import os
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,6 +18,15 @@ from ottla.cli.entry import answer_line
 from ottla.cli.failures import Failure
 from ottla.cli.parameters import Number
 from ottla.cli.waiting import Waiting
+
+if TYPE_CHECKING:
+    import socket
+
+    from ottla.config.broker import BrokerConfig
+    from ottla.config.listeners import Listener
+
+PLAIN, TLS, HTTP = "plain", "tls", "http"
+"""How the broker of this machine is asked."""
 
 
 @click.command(short_help="Ask whether a broker answers.")
@@ -72,14 +81,19 @@ def ping(
     try:
         if servers is None:
             servers = click.get_current_context().meta[FILE_KEY].get(SERVERS, probe.DEFAULT_SERVER)
-        text = serving_address(properties) if is_serving else servers
+        text, way = _serving(properties) if is_serving else (servers, PLAIN)
         addresses = [probe.parse_address(one) for one in text.split(",")]
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--bootstrap-server") from None
     try:
         with Waiting(f"an answer of {text}", is_quiet=quiet):
             secured = {} if is_serving else _secured(text, timeout_ms)
-            if secured:
+            if way == HTTP:
+                address, elapsed_ms, apis = text, _ask_whether_ready(*addresses[0], timeout_ms), 0
+            elif way == TLS:
+                host, port = addresses[0]
+                address, (elapsed_ms, apis) = text, probe.ping(host, port, timeout_ms, _encrypt)
+            elif secured:
                 address, elapsed_ms, apis = _ping_first_secured(addresses, secured)
             else:
                 address, elapsed_ms, apis = probe.ping_first(addresses, timeout_ms)
@@ -90,7 +104,7 @@ def ping(
     if as_json and not quiet:
         click.echo(json.dumps({"server": address, "answers": True, "elapsed_ms": round(elapsed_ms, 3), "apis": apis}))
     elif not quiet:
-        click.echo(answer_line(address, elapsed_ms, apis))
+        click.echo(f"{address} is ready" if way == HTTP else answer_line(address, elapsed_ms, apis))
 
 
 def _secured(servers: str, timeout_ms: int) -> dict[str, Any]:
@@ -132,19 +146,70 @@ def _ping_first_secured(addresses: list[tuple[str, int]], options: dict[str, Any
     return asyncio.run(ask())
 
 
-def serving_address(properties: Path | None) -> str:
-    """`host:port` of the first listener that a `serve` with this file and environment binds, of one without TLS if
-    there is any: to SASL everybody may say ApiVersions first. Raises Failure.
+def _serving(properties: Path | None) -> tuple[str, str]:
+    """`host:port` that a `serve` with this file and environment binds, and how it is asked: the first listener without
+    TLS, since before SASL everybody may say ApiVersions; else the first that wants no certificate, which is asked by
+    TLS; else the HTTP port. Raises Failure.
     """
     from ottla.config.broker import BrokerConfig
     from ottla.config.errors import ConfigError
 
     try:
-        listeners = BrokerConfig.load(properties, environ=os.environ).listeners
-        listener = next((one for one in listeners if not one.protocol.endswith("SSL")), listeners[0])
+        config = BrokerConfig.load(properties, environ=os.environ)
     except ConfigError as error:
         raise Failure(str(error)) from None
-    if not listener.port:
-        raise Failure(f"listeners={listener}: port 0 is chosen at the start; give --bootstrap-server")
-    host = {"": "localhost", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(listener.host, listener.host)
-    return host_and_port(host, listener.port)
+    ways = {PLAIN: (one for one in config.listeners if not one.protocol.endswith("SSL"))}
+    ways[TLS] = (one for one in config.listeners if not _wants_certificate(config, one))
+    for way, listeners in ways.items():
+        for listener in listeners:
+            if not listener.port:
+                raise Failure(f"listeners={listener}: port 0 is chosen at the start; give --bootstrap-server")
+            return _address_here(listener.host, listener.port), way
+    if config.ottla_http_listener is None or not config.ottla_http_listener[1]:
+        raise Failure(
+            "every listener wants a certificate, and ottla.http.listener has no port: "
+            "give --bootstrap-server and --command-config"
+        )
+    return _address_here(*config.ottla_http_listener), HTTP
+
+
+def _wants_certificate(config: BrokerConfig, listener: Listener) -> bool:
+    """Whether a client has to show one. With SASL only a key of the listener itself asks for it (KIP-684)."""
+    if listener.protocol.has_sasl and "ssl.client.auth" not in config.listener_overrides.get(listener.name, {}):
+        return False
+    return config.on_listener(listener.name).ssl_client_auth == "required"
+
+
+def _address_here(host: str, port: int) -> str:
+    return host_and_port({"": "localhost", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)
+
+
+def _encrypt(connection: socket.socket) -> socket.socket:
+    """TLS to this machine's own broker. Whose certificate that is does not matter: nothing secret is sent."""
+    import ssl
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context.wrap_socket(connection)
+
+
+def _ask_whether_ready(host: str, port: int, timeout_ms: int) -> float:
+    """Milliseconds until `/readyz` said yes. Raises NoAnswer."""
+    import time
+    from http.client import HTTPConnection, HTTPException
+
+    started = time.perf_counter()
+    connection = HTTPConnection(host, port, timeout=timeout_ms / 1000)
+    try:
+        connection.request("GET", "/readyz")
+        status = connection.getresponse().status
+    except ConnectionRefusedError as error:
+        raise probe.NobodyListens(f"{host_and_port(host, port)}: {error.strerror}") from None
+    except (OSError, HTTPException) as error:
+        raise probe.NoAnswer(f"{host_and_port(host, port)}: {error or type(error).__name__}") from None
+    finally:
+        connection.close()
+    if status != 200:
+        raise probe.NoAnswer(f"{host_and_port(host, port)}: not ready, /readyz has status {status}")
+    return (time.perf_counter() - started) * 1000

@@ -14,6 +14,8 @@ from __future__ import annotations
 import socket
 import struct
 import time
+from collections.abc import Callable
+from contextlib import closing
 
 from ottla.address import host_and_port
 
@@ -52,12 +54,17 @@ def parse_address(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def ping(host: str, port: int, timeout_ms: int) -> tuple[float, int]:
+Wrap = Callable[[socket.socket], socket.socket]
+"""Puts TLS around a connection. Raises OSError."""
+
+
+def ping(host: str, port: int, timeout_ms: int, wrap: Wrap | None = None) -> tuple[float, int]:
     """Ask once: (milliseconds from dialling to the answer, number of APIs that the broker has). Raises NoAnswer."""
     started = time.perf_counter()
     deadline = started + timeout_ms / 1000
     try:
-        with socket.create_connection((host, port), timeout=timeout_ms / 1000) as connection:
+        plain = socket.create_connection((host, port), timeout=timeout_ms / 1000)
+        with plain, closing(plain if wrap is None else wrap(plain)) as connection:
             connection.sendall(_request())
             size = struct.unpack(">i", _read(connection, 4, deadline))[0]
             if not _ANSWER.size <= size <= MAX_RESPONSE_BYTES:
@@ -92,7 +99,9 @@ def _read(connection: socket.socket, length_bytes: int, deadline: float) -> byte
         connection.settimeout(left_s)
         piece = connection.recv(length_bytes - len(data))
         if not piece:
-            raise NoAnswer("the connection was closed without an answer; what listens there may be no Kafka broker")
+            raise NoAnswer(
+                "the connection was closed without an answer; what listens there may be no Kafka broker, or want TLS"
+            )
         data += piece
     return data
 

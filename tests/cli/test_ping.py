@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import struct
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from kit.broker import BrokerProcess
+from kit.certificates import certificates
 from kit.command import run
 
 from ottla.cli import entry, probe
@@ -127,6 +129,33 @@ def test_serving_asks_the_listener_that_file_and_environment_name(broker: Broker
     environment = {"KAFKA_LISTENERS": "PLAINTEXT://:0"}
     assert "port 0 is chosen at the start" in run("ping", "--serving", environment=environment).line
     assert run("ping", "--serving", "-b", broker.bootstrap).status == 2
+
+
+def test_serving_asks_a_broker_whose_listeners_all_have_tls(tmp_path: Path) -> None:
+    keys = certificates().server_overrides()
+    with BrokerProcess(tmp_path / "data", {"listeners": "SSL://127.0.0.1:0", **keys}) as broker:
+        lines = [f"listeners=SSL://:{broker.port}", *(f"{key}={value}" for key, value in keys.items())]
+        file = tmp_path / "server.properties"
+        file.write_text("\n".join(lines))
+        said = run("ping", "--serving", file)
+        assert "WARNING" not in broker.output
+    assert said.out.startswith(f"localhost:{broker.port} answers after ")
+    assert run("ping", "--serving", file).line.endswith("Connection refused. Is it running? ottla serve")
+
+
+def test_serving_asks_the_http_port_where_all_listeners_want_certificates(tmp_path: Path) -> None:
+    keys = certificates().server_overrides(client_auth="required")
+    overrides = {"listeners": "SSL://127.0.0.1:0", "ottla.http.listener": "127.0.0.1:0", **keys}
+    with BrokerProcess(tmp_path / "data", overrides) as broker:
+        port = re.findall(r"http://127\.0\.0\.1:(\d+)", broker.output)[0]
+        lines = [f"listeners=SSL://:{broker.port}", *(f"{key}={value}" for key, value in keys.items())]
+        file = tmp_path / "server.properties"
+        file.write_text("\n".join([*lines, f"ottla.http.listener=:{port}"]))
+        assert run("ping", "--serving", file).out == f"localhost:{port} is ready\n"
+        assert "WARNING" not in broker.output
+    assert run("ping", "--serving", file).line.endswith("Connection refused. Is it running? ottla serve")
+    file.write_text("\n".join([*lines, "ottla.http.listener="]))
+    assert "give --bootstrap-server and --command-config" in run("ping", "--serving", file).line
 
 
 def test_the_quick_way_imports_neither_click_nor_asyncio(broker: BrokerProcess) -> None:
