@@ -127,6 +127,10 @@ class BrokerConfig(
 
             given = resolve(given, environ or {})
         config = cls(given, memory_bytes)
+        open_to_all = [str(one) for one in config.listeners if one.protocol is SecurityProtocol.PLAINTEXT]
+        if images.forbids_plaintext and open_to_all:
+            reason = f"forbids PLAINTEXT, and {', '.join(open_to_all)} has neither TLS nor a login; set listeners"
+            raise ConfigError("ALLOW_PLAINTEXT_LISTENER", "no", reason, origin="environment")
         config.warnings[:0] = images.remarks
         return config
 

@@ -44,7 +44,10 @@ _NO_EFFECT = (
 )
 
 _NO_LOGINS = "is about logins to Bitnami's image; say sasl.jaas.config for PLAIN, and set SCRAM users by kafka-configs"
-_NO_TLS = "is about TLS, which this version does not speak; remove it, and use PLAINTEXT listeners"
+_NO_TLS = (
+    "is how another image is given its files for TLS; remove it, and set KAFKA_SSL_KEYSTORE_TYPE=PEM, "
+    "KAFKA_SSL_KEYSTORE_LOCATION and their like, with whole paths"
+)
 _REFUSED = (
     (
         r"KAFKA_(?:CLIENT_USERS|CLIENT_PASSWORDS|KRAFT_BOOTSTRAP_SCRAM_USERS"
@@ -71,6 +74,8 @@ class ImageVariables(Plain):
 
     given: dict[str, Given] = field(factory=dict)
     remarks: list[str] = field(factory=list)
+    forbids_plaintext: bool = False
+    """Whether no listener may be without TLS and a login (`ALLOW_PLAINTEXT_LISTENER=no`)."""
 
 
 def is_for_an_image(variable: str) -> bool:
@@ -116,8 +121,8 @@ def _given(text: str, variables: Iterable[str]) -> Given:
 
 def _allow_plaintext(value: str, found: ImageVariables) -> None:
     if value.lower() in ("no", "false", "0"):
-        reason = "forbids PLAINTEXT, which is all that this version speaks; remove it"
-        raise ConfigError("ALLOW_PLAINTEXT_LISTENER", value, reason, origin="environment")
+        found.forbids_plaintext = True
+        return
     found.remarks.append("ALLOW_PLAINTEXT_LISTENER: no effect, PLAINTEXT needs no leave (environment)")
 
 

@@ -192,6 +192,8 @@ def test_passwords_are_not_shown() -> None:
 def test_plaintext_that_is_forbidden_is_refused() -> None:
     with pytest.raises(ConfigError, match="ALLOW_PLAINTEXT_LISTENER=no: forbids PLAINTEXT"):
         load(ALLOW_PLAINTEXT_LISTENER="no")
+    tls = {"KAFKA_LISTENERS": "SSL://:9093", "KAFKA_SSL_KEYSTORE_LOCATION": "/server.pem"}
+    assert load(ALLOW_PLAINTEXT_LISTENER="no", **tls).warnings == []
 
 
 # --- the page
