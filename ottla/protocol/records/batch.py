@@ -50,6 +50,7 @@ __all__ = [
     "crc_matches",
     "decode_batch",
     "decode_rows",
+    "decompress_records",
     "encode_batch",
     "has_transactional_header",
     "header_fields",
@@ -300,13 +301,8 @@ def decode_rows(
         raise CorruptBatch(f"the batch has {size_bytes} bytes and {len(view)} are there")
     if check_crc and not crc_matches(view, header):
         raise CorruptBatch("the batch's checksum does not match its bytes")
-    payload = view[HEADER_BYTES:size_bytes]
-    if header[5] & COMPRESSION_MASK:
-        data = decompress(header.compression, payload, max_decompressed_bytes)
-    else:
-        data = bytes(payload)
     return decode_records(
-        data,
+        decompress_records(view, header, max_decompressed_bytes),
         header.record_count,
         base_offset=header.base_offset,
         base_timestamp=header.base_timestamp,
@@ -314,6 +310,14 @@ def decode_rows(
         log_append_time_ms=header.max_timestamp if header.is_log_append_time else None,
         partition=partition,
     )
+
+
+def decompress_records(batch: memoryview, header: BatchHeader, max_decompressed_bytes: int) -> bytes:
+    """Return the bytes of a batch's records, not compressed. Raises as `decode_batch` does for them."""
+    payload = batch[HEADER_BYTES : header[1] + LENGTH_PREFIX_BYTES]
+    if header[5] & COMPRESSION_MASK:
+        return decompress(header.compression, payload, max_decompressed_bytes)
+    return bytes(payload)
 
 
 def encode_batch(

@@ -73,8 +73,8 @@ _PATIENCE = 1_000
 _not_in_table = itertools.count(1)
 
 _NEGATIVE = -(1 << 40)
-_HALF = [number for half in range(64) for number in (half, ~half)]
-_HALF += [number for half in range(64) for number in (half, _NEGATIVE)]
+HALF = [number for half in range(64) for number in (half, ~half)]
+HALF += [number for half in range(64) for number in (half, _NEGATIVE)]
 """By the first byte of a varint: what it means if it is the only one. Of two bytes it is added to the second one times
 64, which gives the number where that is not negative, and else one below half of `_NEGATIVE`."""
 
@@ -167,7 +167,7 @@ def decode_records(  # noqa: PLR0915  # one loop in one place: a call per field 
     topic, number = partition or (None, None)
     records: list[tuple[Any, ...]] = []
     append = records.append
-    half = _HALF
+    half = HALF
     none: tuple[tuple[str, bytes | None], ...] = ()
     position = 0
     last_offset = base_offset - 1

@@ -1,8 +1,9 @@
 """Batches that cannot be stored unchanged, because the topic's configuration needs more than the header.
 
 `message.timestamp.type=LogAppendTime` patches two header fields and the checksum in place. A compacted topic needs
-the keys, `ottla.validate.records` all records, another `compression.type` compresses them again: these decode, bounded
-by `ottla.batch.max.decompressed.bytes`. Pure; called by the log's append for topics whose rules are not plain.
+the keys, `ottla.validate.records` all records: these decompress, and decode only what seems to be wrong. Another
+`compression.type` compresses the records again, and decodes all. `ottla.batch.max.decompressed.bytes` bounds it. Pure;
+called by the log's append for topics whose rules are not plain.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from ottla.protocol.records.batch import (
     CorruptBatch,
     DecompressedTooLarge,
     compute_crc,
-    decode_batch,
+    decompress_records,
     encode_batch,
     parse_header,
     set_log_append_time,
 )
-from ottla.protocol.records.record import Record
+from ottla.protocol.records.record import Record, decode_records
+from ottla.protocol.records.summary import summarize_records
 from ottla.storage.log.append import NO_TIMESTAMP, BatchRules, RecordError, Refused, too_large
 
 _CRC_POSITION: Final = 17
@@ -40,12 +42,17 @@ def rewrite(records: memoryview, header: BatchHeader, rules: BatchRules, now_ms:
     """
     repacks = rules.target is not None and rules.target != header.codec
     if rules.is_compacted or rules.validates_records or repacks:
-        decoded = _decode(records, rules)
-        newest_ms = _check_records(decoded, rules, now_ms)
+        data = _decompress(records, header, rules)
         if repacks:
+            decoded = _decode(data, header)
+            _check_records(decoded, rules, now_ms)
             records = _repack(decoded, header, rules)
-        elif not rules.is_log_append_time:
-            _correct_max_timestamp(records, header, newest_ms)
+        else:
+            newest_ms = _newest_of_sound(data, header, rules, now_ms)
+            if newest_ms is None:
+                newest_ms = _check_records(_decode(data, header), rules, now_ms)
+            if not rules.is_log_append_time:
+                _correct_max_timestamp(records, header, newest_ms)
         header = parse_header(records)
     if rules.is_log_append_time:
         set_log_append_time(records, now_ms)
@@ -53,13 +60,40 @@ def rewrite(records: memoryview, header: BatchHeader, rules: BatchRules, now_ms:
     return records, header
 
 
-def _decode(records: memoryview, rules: BatchRules) -> list[Record]:
+def _decompress(records: memoryview, header: BatchHeader, rules: BatchRules) -> bytes:
     try:
-        return decode_batch(records, max_decompressed_bytes=rules.max_decompressed_bytes, check_crc=False)
+        return decompress_records(records, header, rules.max_decompressed_bytes)
     except DecompressedTooLarge as error:
         raise Refused(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from None
     except CorruptBatch as error:
         raise Refused(ErrorCode.INVALID_RECORD, str(error)) from None
+
+
+def _newest_of_sound(data: bytes, header: BatchHeader, rules: BatchRules, now_ms: int) -> int | None:
+    """The largest timestamp of records that may all be stored, without decoding them; None for all others, which
+    `_check_records` refuses or not.
+    """
+    summary = summarize_records(data, header.record_count)
+    if summary is None or (rules.is_compacted and not summary.has_all_keys):
+        return None
+    oldest_ms = header.base_timestamp + summary.oldest_delta_ms
+    newest_ms = header.base_timestamp + summary.newest_delta_ms
+    is_allowed = _can_be_expressed(oldest_ms, newest_ms) and _are_in_range(oldest_ms, newest_ms, rules, now_ms)
+    return newest_ms if is_allowed else None
+
+
+def _decode(data: bytes, header: BatchHeader) -> list[Record]:
+    try:
+        rows = decode_records(
+            data,
+            header.record_count,
+            base_offset=header.base_offset,
+            base_timestamp=header.base_timestamp,
+            last_offset_delta=header.last_offset_delta,
+        )
+    except CorruptBatch as error:
+        raise Refused(ErrorCode.INVALID_RECORD, str(error)) from None
+    return list(map(Record._make, rows))
 
 
 def _check_records(decoded: Sequence[Record], rules: BatchRules, now_ms: int) -> int:
@@ -73,16 +107,28 @@ def _check_records(decoded: Sequence[Record], rules: BatchRules, now_ms: int) ->
         raise Refused(ErrorCode.INVALID_RECORD, f"record {number} of the batch has the offset delta {offset}")
     timestamps = [record.timestamp for record in decoded] or [0]
     oldest_ms, newest_ms = min(timestamps), max(timestamps)
-    if oldest_ms < -MAX_TIMESTAMP_MS - 1 or newest_ms > MAX_TIMESTAMP_MS or newest_ms - oldest_ms > MAX_TIMESTAMP_MS:
-        # Deltas can express it; the new batch for the records cannot.
+    if not _can_be_expressed(oldest_ms, newest_ms):
         raise Refused(ErrorCode.INVALID_TIMESTAMP, f"the records' timestamps reach from {oldest_ms} to {newest_ms}")
     has_all_keys = not rules.is_compacted or None not in [record.key for record in decoded]
-    is_in_range = rules.is_log_append_time or not (
-        now_ms - oldest_ms > rules.before_max_ms or newest_ms - now_ms > rules.after_max_ms
-    )
-    if not (has_all_keys and is_in_range):
+    if not (has_all_keys and _are_in_range(oldest_ms, newest_ms, rules, now_ms)):
         _check_each(decoded, rules, now_ms)
     return newest_ms
+
+
+def _can_be_expressed(oldest_ms: int, newest_ms: int) -> bool:
+    """Whether a batch can hold both times: 64-bit deltas reach further than the batch that is made for the records."""
+    return (
+        oldest_ms >= -MAX_TIMESTAMP_MS - 1
+        and newest_ms <= MAX_TIMESTAMP_MS
+        and newest_ms - oldest_ms <= MAX_TIMESTAMP_MS
+    )
+
+
+def _are_in_range(oldest_ms: int, newest_ms: int, rules: BatchRules, now_ms: int) -> bool:
+    """Whether the topic surely allows these times and all in between: no time at all is allowed, too."""
+    return rules.is_log_append_time or (
+        now_ms - oldest_ms <= rules.before_max_ms and newest_ms - now_ms <= rules.after_max_ms
+    )
 
 
 def _check_each(decoded: Sequence[Record], rules: BatchRules, now_ms: int) -> None:

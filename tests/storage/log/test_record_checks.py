@@ -1,4 +1,4 @@
-"""The records of a batch are checked column by column, with the result of looking at each by itself."""
+"""The records of a batch are checked all together, with the result of looking at each by itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kit.logs import topic_config
 
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.records.batch import encode_batch, parse_header
+from ottla.protocol.records.batch import Compression, encode_batch, parse_header
 from ottla.protocol.records.record import Record
 from ottla.storage.log.append import BatchRules, Refused
 from ottla.storage.log.rewrite import rewrite
@@ -57,6 +57,19 @@ def test_the_records_that_are_refused_are_those_that_one_look_at_each_would_refu
     else:
         _, header = rewrite(batch, parse_header(batch), rules, NOW_MS)
         assert header.max_timestamp == max(record.timestamp for record in records)
+
+
+@pytest.mark.parametrize("compression", [Compression.NONE, Compression.GZIP])
+@pytest.mark.parametrize("settings", [{"cleanup_policy": "compact"}, {"ottla_validate_records": "true"}])
+def test_records_that_may_be_stored_are_checked_without_decoding_them(
+    compression: Compression, settings: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = [Record(number, NOW_MS - number, b"k", None, (("h", b""),)) for number in range(100)]
+    sent = encode_batch(records, compression=compression)
+    batch = memoryview(bytearray(sent))
+    monkeypatch.setattr("ottla.storage.log.rewrite.decode_records", None)  # a call fails
+    rewrite(batch, parse_header(batch), rules_of(**settings), NOW_MS)
+    assert batch == sent
 
 
 def test_offsets_with_a_gap_are_refused_by_the_first_that_is_wrong() -> None:
