@@ -23,6 +23,7 @@ from ottla.protocol.stored.group import (
     GroupMetadataValue,
     OffsetCommitKey,
     OffsetCommitValue,
+    encode_offset_keys,
 )
 from ottla.shown import counted
 
@@ -217,10 +218,14 @@ class OffsetShard(CoordinatorShard):
             self._forget(group_id, others)
 
     def _forget_topics(self, group_id: str, deleted: Collection[str]) -> None:
-        records = self.offsets.tombstones_of_topics(group_id, deleted)
-        if records:
+        """By topic, not by `_forget`: deleted topics may have thousands of partitions, which many groups read."""
+        held = self.offsets.of_topics(group_id, deleted)
+        if held:
             self._forgetting[write := object()] = deleted
-            self._forget(group_id, records)
+            self.offsets.forget_topics(group_id, held)
+            keys = [key for topic, indexes in held.items() for key in encode_offset_keys(group_id, topic, indexes)]
+            self._services.counters.offset_deletions += len(keys)
+            self.log.write_encoded(group_id, [(key, None) for key in keys], ())
             self._end_forgetting(group_id, write)
 
     def _forget(self, group_id: str, tombstones: list[CoordinatorRecord]) -> None:

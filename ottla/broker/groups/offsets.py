@@ -237,16 +237,28 @@ class Offsets:
 
     def tombstones(self, group_id: str) -> list[CoordinatorRecord]:
         """The records that remove all offsets of a group, and drop those that are pending."""
-        return self.tombstones_of_topics(group_id, self.topics(group_id))
+        held = self.of_topics(group_id, self.topics(group_id))
+        return [(offset_key(group_id, topic, index), None) for topic, indexes in held.items() for index in indexes]
 
-    def tombstones_of_topics(self, group_id: str, topics: Collection[str]) -> list[CoordinatorRecord]:
-        """The records that remove a group's offsets of some topics, and drop those that are pending."""
+    def of_topics(self, group_id: str, topics: Collection[str]) -> dict[str, list[int]]:
+        """The partitions of some topics of which a group has offsets, pending ones as well."""
         of_group = self.of(group_id)
-        held = [(topic, index) for topic in topics if topic in of_group for index in of_group[topic]]
+        held = {topic: list(of_group[topic]) for topic in topics if topic in of_group}
         for _, topic, index in self.pending.of_group(group_id):
             if topic in topics and index not in of_group.get(topic, ()):
-                held.append((topic, index))
-        return [(offset_key(group_id, topic, index), None) for topic, index in held]
+                held.setdefault(topic, []).append(index)
+        return held
+
+    def forget_topics(self, group_id: str, topics: Collection[str]) -> None:
+        """Do at once what the replay of a tombstone for each partition of `of_topics` does."""
+        of_group = self._by_group.get(group_id, {})
+        for topic in topics:
+            self.count -= len(of_group.pop(topic, ()))
+        if not of_group:
+            self._by_group.pop(group_id, None)
+        for offset_id in list(self.pending.of_group(group_id)):
+            if offset_id[1] in topics:
+                self.pending.forget(offset_id)
 
     def topics(self, group_id: str) -> Collection[str]:
         """The topics that a group has offsets of, pending ones as well."""

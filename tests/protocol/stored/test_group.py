@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ottla.protocol.errors import MalformedMessage, UnencodableMessage
 from ottla.protocol.message import encode
@@ -19,6 +21,7 @@ from ottla.protocol.stored.group import (
     decode_group_record,
     encode_group_key,
     encode_group_value,
+    encode_offset_keys,
 )
 from ottla.protocol.stored.unknown import UnknownRecord
 
@@ -103,6 +106,13 @@ def test_bytes_behind_a_message_are_ignored() -> None:
 def test_broken_records_are_malformed(key: bytes, value: bytes | None) -> None:
     with pytest.raises(MalformedMessage):
         decode_group_record(key, value)
+
+
+@given(st.text(max_size=3), st.text(max_size=3), st.lists(st.integers(0, 2**31 - 1), max_size=3))
+def test_the_keys_of_many_offsets_are_those_of_each(group: str, topic: str, partitions: list[int]) -> None:
+    assert encode_offset_keys(group, topic, partitions) == [
+        encode_group_key(OffsetCommitKey(group=group, topic=topic, partition=partition)) for partition in partitions
+    ]
 
 
 def test_only_keys_and_values_of_the_log_are_written() -> None:

@@ -15,6 +15,7 @@ a broker that opens a directory of Kafka can keep them. Source: Kafka's ``Coordi
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 
 from ottla.protocol.errors import MalformedMessage
 from ottla.protocol.message import Struct, decode, encode
@@ -60,6 +61,7 @@ LEGACY_OFFSET_COMMIT_TYPE = 0
 """The type that the first versions of Kafka gave to committed offsets; its fields are those of type 1."""
 
 _PREFIX = struct.Struct(">h")
+_PARTITION = struct.Struct(">i")
 
 __all__ = [
     "GROUP_RECORDS",
@@ -87,6 +89,7 @@ __all__ = [
     "decode_group_record",
     "encode_group_key",
     "encode_group_value",
+    "encode_offset_keys",
 ]
 
 
@@ -98,6 +101,15 @@ def encode_group_key(key: Struct) -> bytes:
     if not isinstance(key, GroupKey):
         raise TypeError(f"{type(key).__name__} is not a key of __consumer_offsets")
     return _PREFIX.pack(key.message_key) + encode(key, 0)
+
+
+def encode_offset_keys(group: str, topic: str, partitions: Iterable[int]) -> list[bytes]:
+    """The keys of a group's offsets in some partitions of a topic, as `encode_group_key` makes each.
+
+    They differ in their last field only, the partition. Raises UnencodableMessage.
+    """
+    front = encode_group_key(OffsetCommitKey(group=group, topic=topic, partition=0))[: -_PARTITION.size]
+    return [front + _PARTITION.pack(partition) for partition in partitions]
 
 
 def encode_group_value(value: Struct, version: int | None = None) -> bytes:
