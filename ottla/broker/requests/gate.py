@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 from ottla.broker.api import HANDLERS, Handler
 from ottla.broker.profiles import profiles
 from ottla.broker.profiles.profiles import AdvertisedApi
+from ottla.broker.requests.long_answers import encode_long
 from ottla.broker.requests.rights import check_rights
 from ottla.broker.runtime.in_flight_request import CloseConnection
 from ottla.protocol.api import REGISTRY, ApiKey
@@ -29,7 +30,7 @@ from ottla.protocol.api.api_versions import ApiVersionsResponse
 from ottla.protocol.compiler import ELEMENTS_PER_STEP
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.headers import response_header
-from ottla.protocol.message import encode_buffers, encode_in_steps
+from ottla.protocol.message import encode_buffers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -178,7 +179,7 @@ class Gate:
             else:
                 if context.api_key == ApiKey.FETCH:
                     yield  # to make the response was a step of its own
-                buffers = yield from encode_in_steps(response, version)
+                buffers = yield from encode_long(response, version)
         except ValueError as error:
             response = self.refuse(admission, request, context, error)
             buffers = encode_buffers(response, version)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import struct
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from kit.nodes import ask, start_node
 from ottla.broker.api.list_offsets import SEARCH_WEIGHT
 from ottla.broker.context import Context
 from ottla.broker.node import Node
+from ottla.broker.requests.long_answers import ENCODED_PER_FREED
 from ottla.broker.runtime.steps import Pace
 from ottla.protocol.api import ApiKey
 from ottla.protocol.api.alter_client_quotas import AlterClientQuotasRequest
@@ -23,7 +25,7 @@ from ottla.protocol.api.api_versions import ApiVersionsRequest
 from ottla.protocol.api.create_acls import CreateAclsRequest
 from ottla.protocol.api.describe_acls import DescribeAclsRequest
 from ottla.protocol.api.describe_client_quotas import DescribeClientQuotasRequest
-from ottla.protocol.api.describe_configs import DescribeConfigsRequest
+from ottla.protocol.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from ottla.protocol.api.describe_groups import DescribeGroupsRequest
 from ottla.protocol.api.describe_log_dirs import DescribeLogDirsRequest
 from ottla.protocol.api.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
@@ -37,7 +39,7 @@ from ottla.protocol.api.offset_commit import OffsetCommitRequest
 from ottla.protocol.api.offset_fetch import OffsetFetchRequest
 from ottla.protocol.compiler import ELEMENTS_PER_STEP
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.message import Request, encode
+from ottla.protocol.message import Request, Response, encode
 
 LONG = 3 * ELEMENTS_PER_STEP
 ASKED = (ListGroupsRequest(), 4)
@@ -126,6 +128,70 @@ def test_a_long_answer_to_a_fetch_is_made_and_encoded_in_steps_as_in_one() -> No
     assert turns_until_answered(node, client) == 4
     written = bytes(client.transport.written)
     assert written == struct.pack(">iib", len(written) - 4, 1, 0) + encode(response, 12)
+
+
+class Counted(str):
+    """A name that is counted while it is in memory."""
+
+    alive = 0
+
+    def __init__(self, _: object) -> None:
+        Counted.alive += 1
+
+    def __del__(self) -> None:
+        Counted.alive -= 1
+
+
+def flat(names: list[Counted]) -> tuple[Response, Request, int]:
+    return listed(*names), *ASKED
+
+
+def nested(names: list[Counted]) -> tuple[Response, Request, int]:
+    configs = [
+        DescribeConfigsResponse.DescribeConfigsResourceResult(
+            name=name, value=None, read_only=False, is_sensitive=False
+        )
+        for name in names
+    ]
+    result = DescribeConfigsResponse.DescribeConfigsResult(
+        error_message=None, resource_type=2, resource_name="t", configs=configs
+    )
+    return DescribeConfigsResponse(results=[result]), DescribeConfigsRequest(resources=[]), 4
+
+
+@pytest.mark.parametrize("make", [flat, nested])
+def test_a_very_long_answer_is_freed_in_steps_before_it_is_sent(
+    make: Callable[[list[Counted]], tuple[Response, Request, int]],
+) -> None:
+    pieces = 3
+    count = pieces * ENCODED_PER_FREED * ELEMENTS_PER_STEP + 1
+    response, request, version = make([Counted(number) for number in range(count)])
+    expected = encode(response, version)
+    node, _, _ = start_node()
+    node.dispatcher = dispatcher_with(node, ApiKey(request.message_key), lambda request, context: response)
+    client = Exchange(node)
+    client.send(request, version)
+    client.end_turn()
+    alive = [Counted.alive]
+    while not client.transport.written:
+        node.run_due()
+        alive.append(Counted.alive)
+    assert alive[0] == count
+    assert alive[-1] == 0
+    assert max(before - after for before, after in pairwise(alive)) <= count // pieces + 1
+    assert bytes(client.transport.written).endswith(expected)
+
+
+def test_the_list_that_an_answer_was_made_of_keeps_its_elements() -> None:
+    response = listed(*map(str, range(2 * ENCODED_PER_FREED * ELEMENTS_PER_STEP + 1)))
+    groups = response.groups
+    expected = encode(response, 4)
+    client = Exchange(node_that_answers(response))
+    client.send(*ASKED)
+    client.end_turn()
+    while not client.transport.written:
+        client.node.run_due()
+    assert encode(ListGroupsResponse(groups=groups), 4) == expected
 
 
 def test_a_client_that_leaves_meanwhile_leaves_nothing() -> None:
