@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, TypeVar
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
@@ -138,8 +139,9 @@ class NodeCollector(Collector):
         metrics = self._services.metrics
         for attribute, (name, text) in _TOPIC_COUNTERS.items():
             total = getattr(metrics.removed_topics, attribute)
-            total += sum(getattr(counters, attribute) for counters in metrics.topics.values())
+            total += sum(map(attrgetter(attribute), metrics.topics.values()))
             yield _counter(f"kafka_server_brokertopicmetrics_{name}", text, total)
+            yield PAUSE  # each has gone through all topics
         for attribute, (name, text) in _TOPIC_COUNTERS.items():
             full_name = f"kafka_server_brokertopicmetrics_{name}_by_topic"
             lines = [([topic], getattr(counters, attribute)) for topic, counters in metrics.topics.items()]

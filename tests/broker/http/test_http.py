@@ -367,6 +367,18 @@ def test_a_scrape_of_many_partitions_comes_in_steps_and_is_whole(monkeypatch: py
     assert names(b"".join(pieces)) == names(whole)
 
 
+def test_a_step_of_a_scrape_adds_up_one_counter_of_all_topics() -> None:
+    from ottla.broker.telemetry.exposition import Exposition
+
+    node, _, _ = start_node()
+    totals = [
+        sum(line.startswith(b"kafka_server_brokertopicmetrics_") and b"{" not in line for line in piece.splitlines())
+        for piece in Exposition(node.services, node.cleaner).pieces()
+    ]
+    assert max(totals) == 1
+    assert sum(totals) > 5
+
+
 def test_a_topic_that_goes_during_a_scrape_is_in_no_later_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """A line is made when its piece is: no step goes through all partitions."""
     from ottla.broker.telemetry import exposition
