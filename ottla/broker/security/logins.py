@@ -62,15 +62,19 @@ class Logins:
         if self._audit is not None:
             self._audit.authentication(peer, mechanism)
 
-    def failed(self, peer: Peer, mechanism: str, reason: str, *, is_again: bool = False) -> None:
-        """A client has not logged in. `reason` has nothing of what it has sent as its secret."""
+    def failed(
+        self, peer: Peer, mechanism: str, reason: str, *, is_again: bool = False, user: str | None = None
+    ) -> None:
+        """A client has not logged in; as `user`, where it named one that exists. `reason` has nothing of what it has
+        sent as its secret.
+        """
         counters = self._counters(peer, mechanism)
         if is_again:
             counters.failed_reauthentications += 1
         else:
             counters.failed += 1
         if self._audit is not None:
-            self._audit.authentication(peer, mechanism, error=reason)
+            self._audit.authentication(peer, mechanism, error=reason, name=user)
 
     def expired(self, peer: Peer, mechanism: str) -> None:
         """A connection is closed, because its session is over and its client went on."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 from pathlib import Path
@@ -159,6 +160,34 @@ def test_logins_are_written_without_what_was_sent(path: Path) -> None:
         ("succeeded", "User:alice", "PLAIN"),
         ("failed", "User:ANONYMOUS", "PLAIN"),
     ]
+    assert "hunter2" not in path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "named", "name"),
+    [
+        ("PLAIN", "alice", "alice"),
+        ("PLAIN", "hunter2", None),
+        ("SCRAM-SHA-256", "carol", "carol"),
+        ("SCRAM-SHA-256", "hunter2", None),
+    ],
+)
+def test_a_failed_login_is_written_with_the_user_that_exists_and_not_with_another_name(
+    path: Path, mechanism: str, named: str, name: str | None
+) -> None:
+    at = SaslNode(ottla_audit_log=str(path))
+    client = at.connect()
+    client.ask(SaslHandshakeRequest(mechanism=mechanism), 1)
+    last = f"\0{named}\0wrong".encode()
+    if mechanism != "PLAIN":
+        first: Any = client.ask(SaslAuthenticateRequest(auth_bytes=f"n,,n={named},r=abc".encode()), 2)
+        nonce = bytes(first.auth_bytes).split(b",")[0]
+        last = b"c=biws," + nonce + b",p=" + base64.b64encode(bytes(32))
+    client.send_request(SaslAuthenticateRequest(auth_bytes=last), 2)
+    at.pass_time(100)
+    at.node.stop()
+    (failed,) = [line for line in lines(path) if line["event"] == "authentication"]
+    assert (failed["outcome"], failed.get("name")) == ("failed", name)
     assert "hunter2" not in path.read_text()
 
 

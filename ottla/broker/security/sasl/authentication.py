@@ -211,10 +211,12 @@ class Authentication:
             self._take(answer, step)
         return answer
 
-    def refuse(self, reason: str) -> Pending[None]:
-        """Complete when a refusal may be sent, after the delay of failures; the connection ends with it."""
+    def refuse(self, reason: str, user: str | None = None) -> Pending[None]:
+        """Complete when a refusal may be sent, after the delay of failures; the connection ends with it. `user` is
+        whose login has failed, where that is known.
+        """
         refused: Pending[None] = Pending(parks=True)
-        self._count_failure(reason)
+        self._count_failure(reason, user)
         self.stage, self._server = Stage.FAILED, None
 
         def after_delay() -> None:
@@ -288,19 +290,19 @@ class Authentication:
         refusal = TokenAnswer(
             ErrorCode.SASL_AUTHENTICATION_FAILED, failure.message or general, auth_bytes=failure.auth_bytes
         )
-        self._refuse(answer, refusal, f"{again} by {self._mechanism} failed: {failure.detail}")
+        self._refuse(answer, refusal, f"{again} by {self._mechanism} failed: {failure.detail}", failure.user)
 
-    def _refuse(self, answer: Pending[TokenAnswer], refusal: TokenAnswer, reason: str) -> None:
-        self.refuse(reason).then(lambda _: answer.complete(refusal))
+    def _refuse(self, answer: Pending[TokenAnswer], refusal: TokenAnswer, reason: str, user: str | None = None) -> None:
+        self.refuse(reason, user).then(lambda _: answer.complete(refusal))
 
     def _give_up(self, reason: str) -> None:
         self.stage, self._server = Stage.FAILED, None
         self._count_failure(reason)
         self._peer.close(reason)
 
-    def _count_failure(self, reason: str) -> None:
+    def _count_failure(self, reason: str, user: str | None = None) -> None:
         if self.logins is not None:
-            self.logins.failed(self._peer, self._mechanism, reason, is_again=self._principal is not None)
+            self.logins.failed(self._peer, self._mechanism, reason, is_again=self._principal is not None, user=user)
 
     def _plan(self, delay_ms: float, step: Callable[[], None]) -> None:
         self._cancel()

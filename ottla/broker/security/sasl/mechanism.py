@@ -15,12 +15,18 @@ class SaslFailure(Exception):
     and neither shows whether a user exists (to the client) nor any secret.
     """
 
-    def __init__(self, detail: str, message: str | None = None, *, auth_bytes: bytes = b"") -> None:
+    def __init__(
+        self, detail: str, message: str | None = None, *, auth_bytes: bytes = b"", user: str | None = None
+    ) -> None:
         super().__init__(detail)
         self.detail = detail
         self.message = message
         self.auth_bytes = auth_bytes
         """A last token for the client, where the mechanism has one for failures."""
+        self.user = user
+        """Whose login it would have been, for the audit log: a user that exists. Another name may be a password that
+        was typed in the wrong place.
+        """
 
 
 class Step(NamedTuple):

@@ -23,6 +23,10 @@ class PlainUsers:
         self._nobody = os.urandom(32)
         self._digests = {name: self._digest(password) for name, password in passwords.items()}
 
+    def has(self, name: str) -> bool:
+        """Whether this is a user."""
+        return name in self._digests
+
     def is_right(self, name: str, password: str) -> bool:
         """Whether this is a user, with that password."""
         digest = self._digests.get(name, self._nobody)
@@ -50,7 +54,7 @@ class PlainServer:
                 message = f"Authentication failed: {what} not specified"
                 raise SaslFailure(message, message)
         if not self._users.is_right(name, password):
-            raise SaslFailure(_WRONG, _WRONG)
+            raise SaslFailure(_WRONG, _WRONG, user=name if self._users.has(name) else None)
         if authorization_id not in ("", name):
             message = "Authentication failed: Client requested an authorization id that is different from username"
             raise SaslFailure(message, message)

@@ -129,7 +129,7 @@ class ScramServer:
         auth_message = f"{self._first_bare},{self._server_first},{match['without_proof']}".encode()
         is_proved = proves(self._mechanism, credential.stored_key, auth_message, _decoded(match["proof"]))
         if not (is_proved and self._exists):
-            raise SaslFailure("no such user, or a wrong password")
+            raise SaslFailure("no such user, or a wrong password", user=credential.user or None)
         signature = digest_of(self._mechanism, credential.server_key, auth_message)
         return Step(b"v=" + base64.b64encode(signature), credential.user, credential.expires_at_ms, credential.is_token)
 
