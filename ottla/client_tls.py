@@ -7,15 +7,12 @@ Both drivers use it, `ottla.client` and `ottla.spark`. Certificates are PEM, in 
 
 from __future__ import annotations
 
-import os
 import re
 import ssl
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from ottla.client_core.security import SecurityProblem, TlsSettings
+from ottla.pem_file import pem_file
 
 MAX_STORE_BYTES = 4 * 1024 * 1024
 """Far more than any store of certificates has."""
@@ -37,7 +34,7 @@ def context_of(settings: TlsSettings) -> ssl.SSLContext:
         _show_file(context, settings)
     elif settings.keystore_key:
         pem = _lines(settings.keystore_certificate_chain) + _lines(settings.keystore_key)
-        with _as_file(pem) as path:
+        with pem_file(pem) as path:
             _show(context, path, None, settings.key_password, "ssl.keystore.key")
     return context
 
@@ -127,7 +124,7 @@ def _show_file(context: ssl.SSLContext, settings: TlsSettings) -> None:
     key, certificates = _pkcs12(data, password, location, "ssl.keystore")
     if not key:
         raise SecurityProblem(option, f"{location} has no private key")
-    with _as_file(key + certificates) as path:
+    with pem_file(key + certificates) as path:
         _show(context, path, None, "", option)
 
 
@@ -145,7 +142,8 @@ def _show(context: ssl.SSLContext, path: str, key_path: str | None, password: st
         elif password:
             problem = "the private key cannot be read: is ssl.key.password right?"
         else:
-            problem = f"there is no private key with its certificate in it: {_words(wrong)}"
+            reason = f": {_words(wrong)}" if wrong.reason else ""
+            problem = f"there is no private key with its certificate in it{reason}"
         raise SecurityProblem(option, f"cannot be used: {problem}") from None
 
 
@@ -209,18 +207,6 @@ def _pkcs12(data: bytes, password: str, location: str, prefix: str) -> tuple[str
         return "", certificates
     key = store.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     return key.decode(), certificates
-
-
-@contextmanager
-def _as_file(pem: str) -> Iterator[str]:
-    """A key in a file for as long as OpenSSL reads it, which takes no text: nobody else may open it."""
-    descriptor, path = tempfile.mkstemp(prefix="ottla-", suffix=".pem")  # readable by this user only
-    try:
-        with os.fdopen(descriptor, "w") as file:
-            file.write(pem)
-        yield path
-    finally:
-        Path(path).unlink(missing_ok=True)
 
 
 def _words(error: Exception) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 import threading
@@ -14,6 +15,8 @@ from kit.fake_broker import HANG_UP, FakeCluster
 
 from ottla.client import Admin, Consumer, Producer
 from ottla.client.errors import AuthenticationFailed, ConnectionLost, NoBrokersAvailable
+from ottla.client_core.security import TlsSettings
+from ottla.client_tls import context_of
 from ottla.protocol.api.metadata import MetadataRequest
 from ottla.protocol.api.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from ottla.protocol.api.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
@@ -409,3 +412,13 @@ def test_options_show_no_secret_and_refuse_what_makes_no_sense_by_name():
         with pytest.raises(ValueError, match=r"sasl_|ssl_") as refused:
             read_options(AdminOptions, "x", {**PLAIN, **wrong})
         assert "s3cret" not in str(refused.value)
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="no files in memory")
+def test_a_key_that_is_inline_reaches_no_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = certificates().client("inline")
+    settings = TlsSettings(
+        keystore_key=files.key.read_text(), keystore_certificate_chain=files.chain.read_text(), versions=("TLSv1.3",)
+    )
+    monkeypatch.setattr("tempfile.mkstemp", lambda **_: pytest.fail("a file on the disk"))
+    assert context_of(settings).minimum_version is ssl.TLSVersion.TLSv1_3

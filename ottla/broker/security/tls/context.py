@@ -1,22 +1,19 @@
 """The `ssl.SSLContext` of a listener, made of its stores and keys; what OpenSSL says against it, in words.
 
-Keys go to OpenSSL through a file in memory, since Python takes them from files only and an inline key shall not reach
-a disk. Compression and renegotiation are off, and nothing is resumed: each handshake is a whole one, so a certificate
-that is not trusted any more opens nothing. Where there are several certificates, the name that the client asks for
-(SNI) chooses.
+Keys go to OpenSSL through a file in memory (`ottla/pem_file.py`). Compression and renegotiation are off, and nothing is
+resumed: each handshake is a whole one, so a certificate that is not trusted any more opens nothing. Where there are
+several certificates, the name that the client asks for (SNI) chooses.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import ssl
-import tempfile
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.broker.security.tls.ciphers import Choice, choose
 from ottla.broker.security.tls.stores import NEEDS_CRYPTOGRAPHY, KeyEntry, StoreKeys, Wrong, read_stores
+from ottla.pem_file import pem_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,7 +80,7 @@ def _context(keys: TlsKeys, entry: KeyEntry, trusted: str, choice: Choice, wrong
 
 
 def _load_key(context: ssl.SSLContext, entry: KeyEntry, name: str, wrong: Wrong) -> None:
-    with _in_memory(entry.key + entry.chain) as path:
+    with pem_file(entry.key + entry.chain) as path:
         try:
             # Without a password OpenSSL would ask the terminal.
             context.load_cert_chain(path, password=lambda: entry.password)
@@ -120,23 +117,6 @@ def _choose_by_name(contexts: list[ssl.SSLContext], entries: tuple[KeyEntry, ...
                 handshake.context = found
 
     contexts[0].sni_callback = choose_context
-
-
-@contextlib.contextmanager
-def _in_memory(text: str) -> Iterator[str]:
-    """The path of a file with this text, which no disk gets to see where the system has such files."""
-    if hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd"):
-        descriptor = os.memfd_create("ottla-tls", os.MFD_CLOEXEC)
-        try:
-            os.write(descriptor, text.encode())
-            yield f"/proc/self/fd/{descriptor}"
-        finally:
-            os.close(descriptor)
-        return
-    with tempfile.NamedTemporaryFile("w", prefix="ottla-tls-") as file:  # of mode 0600
-        file.write(text)
-        file.flush()
-        yield file.name
 
 
 def _said(error: ssl.SSLError) -> str:
