@@ -84,6 +84,8 @@ def client_errors() -> Iterator[None]:
     except AuthenticationFailed as error:  # whose line says it all
         raise Failure(error.message) from None
     except NoBrokersAvailable as error:
+        if error.message.startswith("sasl."):  # there is no token to log in with: no broker was asked
+            raise Failure(error.message) from None
         hint = f". {IS_IT_RUNNING}" if "cannot connect to " in error.message else ""  # else something is there
         raise Failure(f"no broker answers: {error.message}{hint}") from None
     except KafkaError as error:

@@ -120,6 +120,15 @@ def test_a_command_that_does_not_log_in_is_sent_to_security_protocol(broker: Bro
     assert said.line.endswith("does its listener want SASL? security.protocol is PLAINTEXT (NETWORK_EXCEPTION)")
 
 
+def test_a_token_that_cannot_be_had_is_one_line_and_no_fault_of_a_broker(broker: BrokerProcess, tmp_path: Path) -> None:
+    url = f"sasl.oauthbearer.token.endpoint.url={(tmp_path / 'none').as_uri()}"
+    file = written(tmp_path, "security.protocol=SASL_PLAINTEXT", "sasl.mechanism=OAUTHBEARER", url)
+    said = run("topics", "list", "-b", broker.bootstrap, "--command-config", file)
+    assert said.status == 1
+    assert said.line.startswith("ottla: sasl.oauthbearer.token.endpoint.url: ")
+    assert said.line.endswith("cannot be read: No such file or directory")
+
+
 def test_a_command_that_speaks_tls_to_a_plain_listener_is_sent_to_security_protocol(broker: BrokerProcess) -> None:
     said = run("topics", "list", "-b", broker.bootstrap, "--security-protocol", "SSL")
     assert said.status == 1
