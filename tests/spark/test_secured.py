@@ -9,12 +9,15 @@ import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from kit.broker import BrokerProcess
 from kit.certificates import certificates
 
+from ottla.client import Acl, AclOperation, ResourceType
+from ottla.client.blocking import Admin
 from ottla.client_core.handshake import Handshake, Settled, authenticate_again
 from ottla.client_core.sasl import Login
 from ottla.protocol.api.metadata import MetadataRequest, MetadataResponse
@@ -236,3 +239,26 @@ def test_spark_writes_and_reads_by_tls_with_a_certificate(spark: SparkSession, s
     frame = spark.read.format("ottla").options(**options, subscribe=topic).load()
     read = frame.selectExpr("CAST(value AS STRING)").collect()
     assert sorted(int(row.value) for row in read) == list(range(1000))
+
+
+@pytest.mark.spark
+def test_a_source_needs_to_read_its_topic_and_a_sink_to_write_its_own(spark: SparkSession, tmp_path: Path) -> None:
+    register(spark)
+    users = f'{SERVER.removesuffix(";")} user_root="r";'
+    overrides = {
+        "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": users,
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:root",
+    }
+    root = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "sasl_username": "root"}
+    with BrokerProcess(tmp_path, overrides) as broker:
+        with Admin(broker.bootstrap, **root, sasl_password="r") as admin:
+            for topic, operation in (("in", AclOperation.READ), ("out", AclOperation.WRITE)):
+                admin.create_topic(topic, partitions=1, replication_factor=1)
+                admin.create_acls([Acl(ResourceType.TOPIC, topic, "User:alice", operation)])
+        options = {"kafka.bootstrap.servers": broker.bootstrap, **SASL}
+        assert spark.read.format("ottla").options(**options).option("subscribe", "in").load().count() == 0
+        frame = spark.createDataFrame([("v",)], "value string")
+        frame.write.format("ottla").options(**options).option("topic", "out").mode("append").save()
