@@ -99,7 +99,7 @@ def _listener_row(loaded: BrokerConfig, key: str) -> dict[str, object]:
         "origin": str(origin),
         "origin_kind": origin.kind.name.lower(),
         "set_by_key": key,
-        "is_without_effect": option is None or bool(option.inert),
+        "is_without_effect": loaded.has_no_effect_on_its_listener(key),
     }
 
 

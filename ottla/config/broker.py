@@ -372,10 +372,25 @@ class BrokerConfig(
             for key, value in self.values.items()
             if ALL_BROKER_KEYS[key].inert and value != ALL_BROKER_KEYS[key].default and key not in remarked
         )
-        inert += sorted(filter(self.has_no_effect_on_its_listener, self.origins))
+        for key in sorted(filter(self.has_no_effect_on_its_listener, self.origins)):
+            if remark := self._mistake_on_a_listener(key):
+                self.warnings.append(f"{key}: {remark} ({self.origins[key]})")
+            else:
+                inert.append(key)
         if inert:
             self.warnings.append(f"accepted without effect (docs/configuration.md says why): {', '.join(inert)}")
         self.warnings += conflicts(self)
+
+    def _mistake_on_a_listener(self, key: str) -> str:
+        """What is wrong with a key of one listener that has no effect; nothing where Kafka would know it."""
+        match = LISTENER_KEY.fullmatch(key)
+        assert match is not None
+        name, short = match["listener"].upper(), match["key"]
+        controllers = {one.upper() for one in self.controller_listener_names}
+        if name not in controllers and all(one.name != name for one in self.listeners):
+            return f"there is no listener {name}, no effect"
+        known = (short in ALL_BROKER_KEYS, short.partition(".")[2] in ALL_BROKER_KEYS, listener_option(key) is not None)
+        return "" if any(known) else f"not a key that Ottla knows, no effect{_meant(short)}"
 
     def _warn_about_hidden_keys(self) -> None:
         """`--override log.dir=x` looks as if it did something while the file says `log.dirs=y`."""

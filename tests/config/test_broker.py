@@ -321,3 +321,28 @@ def test_describe_never_shows_a_secret() -> None:
 def test_describe_shows_values_as_they_are_written(key: str, text: str) -> None:
     (entry,) = BrokerConfig.of({key: text}).describe([key])
     assert entry.value == text
+
+
+@pytest.mark.parametrize(
+    ("key", "remark"),
+    [
+        ("listener.name.out.ssl.client.atuh", "not a key that Ottla knows, no effect; did you mean ssl.client.auth?"),
+        ("listener.name.outt.ssl.client.auth", "there is no listener OUTT, no effect"),
+        ("listener.name.out.plain.sasl.jaas.confg", "not a key that Ottla knows, no effect"),
+    ],
+)
+def test_a_mistake_in_a_key_of_a_listener_is_named(key: str, remark: str) -> None:
+    listeners = {"listeners": "OUT://:9093", "listener.security.protocol.map": "OUT:SSL"}
+    config = BrokerConfig.load(overrides={**listeners, key: "required"})
+    assert config.warnings == [f"{key}: {remark} (--override)"]
+
+
+@pytest.mark.parametrize("key", ["controller.ssl.client.auth", "out.sasl.login.class"])
+def test_keys_of_listeners_that_kafka_knows_are_accepted_without_effect(key: str) -> None:
+    given = {
+        "listeners": "OUT://:9093",
+        "listener.security.protocol.map": "OUT:SSL,CONTROLLER:SSL",
+        "controller.listener.names": "CONTROLLER",
+    }
+    (warning,) = BrokerConfig.load(overrides={**given, f"listener.name.{key}": "none"}).warnings
+    assert warning.startswith("accepted without effect")
