@@ -224,11 +224,12 @@ class NodeCollector(Collector):
         """What this start found in the logs, most of all after a crash."""
         yield PAUSE
         found = [log.recovery for log in self._services.log_manager.logs.values()]
-        quarantined = sum(len(report.quarantined) for report in found)
-        lost = sum(report.lost_below_high_watermark for report in found)
-        scanned, torn = sum(one.scanned_bytes for one in found), sum(one.truncated_bytes for one in found)
+        scanned, torn = sum(map(attrgetter("scanned_bytes"), found)), sum(map(attrgetter("truncated_bytes"), found))
         yield _gauge("ottla_recovery_scanned_bytes", "Bytes of logs that the start looked at.", scanned)
         yield _gauge("ottla_recovery_truncated_bytes", "Bytes of torn tails that it cut.", torn)
+        yield PAUSE
+        quarantined = sum(len(report.quarantined) for report in found)
+        lost = sum(map(attrgetter("lost_below_high_watermark"), found))
         yield _gauge("ottla_recovery_kept_aside_files", "Files that it quarantined: unsynced or damaged.", quarantined)
         yield _gauge("ottla_recovery_lost_logs", "Logs that ended below what was promised.", lost)
 
