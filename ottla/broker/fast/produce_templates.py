@@ -38,7 +38,7 @@ from ottla.broker.runtime.metrics import FIRST_BUCKET_US, REQUEST_BUCKETS_US
 from ottla.protocol.primitives import encode_unsigned_varint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from ottla.broker.context import ApiServices
     from ottla.broker.partitions.partition import Partition
@@ -71,10 +71,8 @@ class ProduceTemplates:
     """Those of one connection. All have their records' length at the same position: clients name topics alike."""
 
     __slots__ = (
-        "_are_alike",
         "_first",
         "_frame_bytes",
-        "_front",
         "_key",
         "_last",
         "_length_at",
@@ -84,10 +82,8 @@ class ProduceTemplates:
         "_template",
         "_templates",
         "_unpack",
-        "_unpack_alike",
         "_unpack_next",
         "_was_run",
-        "_whole_bytes",
         "_word",
     )
 
@@ -107,15 +103,10 @@ class ProduceTemplates:
     def _place_length(self, length_at: int) -> None:
         """The records' length stands at `length_at` of a frame: what is before it, and four bytes from there on."""
         self._length_at = length_at
-        self._front = front = f"iIi{length_at - _KEY_START}sI"
+        front = f"iIi{length_at - _KEY_START}sI"
         layout = struct.Struct(f">{front}")
         self._unpack, self._smallest_bytes = layout.unpack_from, layout.size
         self._unpack_next = struct.Struct(f">I{front}").unpack_from  # and the last bytes of the frame before
-        self._unpack_alike: Callable[[memoryview], Iterator[tuple[Any, ...]]] = layout.iter_unpack
-        """Unpacks frames of `_whole_bytes`, one after the other: what is in front of their records, and the tail."""
-        self._whole_bytes = 0
-        self._are_alike = True
-        """Whether the frames of the newest read that brought several were of the same length, as far as is known."""
         self._forget()
 
     def _forget(self) -> None:
@@ -267,11 +258,6 @@ class ProduceTemplates:
             if is_flexible and _UINT32.unpack_from(view, end - 4)[0] & 0xFFFFFF:
                 return None
             return template, [view[start + first : start + last]], [correlation_id], last - first, end
-        if self._are_alike:
-            frames = self._look_at_alike(template, view, start, end, most)
-            if frames is not None:
-                return frames
-        self._are_alike = True
         unpack_next = self._unpack_next
         last_start = end - smallest_bytes
         entries: list[memoryview] = []
@@ -297,43 +283,12 @@ class ProduceTemplates:
                 break
             correlation_id = next_id
             if next_bytes != frame_bytes or next_word != word:
-                self._are_alike = False
                 frame_bytes, word = next_bytes, next_word
                 if not self._measure(template, frame_bytes, word):
                     break
                 first, last = self._first, self._last
                 whole_bytes, records_bytes = LENGTH_BYTES + frame_bytes, last - first
         return (template, entries, correlation_ids, run_bytes, start) if entries else None
-
-    def _look_at_alike(
-        self, template: ProduceTemplate, view: memoryview, start: int, end: int, most: int
-    ) -> Frames | None:
-        """`_look` where all whole frames are as long as the first, which it has measured: a quarter of the steps for
-        each. None where they are not.
-        """
-        frame_bytes = self._frame_bytes
-        whole_bytes = LENGTH_BYTES + frame_bytes
-        count = min(most, (end - start) // whole_bytes)
-        between_bytes = whole_bytes - self._smallest_bytes - len(_FLEXIBLE_TAIL)
-        if count < 2 or between_bytes < 0:
-            return None
-        if whole_bytes != self._whole_bytes:
-            layout = struct.Struct(f">{self._front}{between_bytes}x{len(_FLEXIBLE_TAIL)}s")
-            self._unpack_alike, self._whole_bytes = layout.iter_unpack, whole_bytes
-        unpack_alike = self._unpack_alike
-        stop = start + count * whole_bytes
-        lengths, kinds, correlation_ids, keys, words, tails = zip(*unpack_alike(view[start:stop]))  # noqa: B905  (as above)
-        if (
-            lengths.count(frame_bytes) != count
-            or kinds.count(template.version) != count
-            or keys.count(self._key) != count
-            or words.count(self._word) != count
-            or (template.version >= FIRST_FLEXIBLE_VERSION and tails.count(_FLEXIBLE_TAIL) != count)
-        ):
-            return None
-        first, records_bytes = self._first, self._last - self._first
-        entries = [view[at : at + records_bytes] for at in range(start + first, stop, whole_bytes)]
-        return template, entries, list(correlation_ids), count * records_bytes, stop
 
     def _measure(self, template: ProduceTemplate, frame_bytes: int, word: int) -> bool:
         """Learn where the records of a frame lie, by its length and the word at its length field; False when it must

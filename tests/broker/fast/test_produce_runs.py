@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import errno
 import struct
-import sys
-from types import FrameType
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -123,69 +120,6 @@ def test_requests_of_one_template_in_one_read_are_one_run() -> None:
     feed(client.connection, b"".join(frames_of([("plain", 1), ("plain", 300), ("plain", 300), ("old", 1)])))
     runs = [request for request in client.connection.queue.in_flight if isinstance(request, ProduceRun)]
     assert [run.requests for run in runs] == [3]  # whatever their lengths
-
-
-def odd_frames() -> dict[str, bytes]:
-    """Frames that are as long as those beside them, and differ from them in one thing."""
-    (plain,) = frames_of([("plain", 1)])
-    (other_partition,) = frames_of([("partition 1", 1)])
-    (corrupt,) = frames_of([("damaged", 1)])
-    records_at = plain.index(batch(2, value=b"v"))
-    return {
-        "another partition": other_partition,
-        "a checksum that does not match": corrupt,
-        "another version": plain[:6] + struct.pack(">h", 8) + plain[8:],
-        "another API": plain[:4] + struct.pack(">h", 18) + plain[6:],
-        "another client id": plain.replace(b"test", b"tost", 1),
-        "a tagged field": plain[:-1] + b"\1",
-        "a longer batch than there is": plain[: records_at - 1]
-        + bytes([plain[records_at - 1] + 1])
-        + plain[records_at:],
-    }
-
-
-@pytest.mark.parametrize("odd", odd_frames())
-@pytest.mark.parametrize("place", range(4))
-def test_a_frame_among_others_as_long_is_answered_as_if_it_had_come_alone(odd: str, place: int) -> None:
-    frames = frames_of([("plain", 1)] * 4)
-    frames[place] = odd_frames()[odd]
-    one_by_one, together = Exchange(make_node()), Exchange(make_node())
-    for client in (one_by_one, together):
-        feed(client.connection, frames_of([("plain", 1)])[0])
-        client.node.settle()
-        for each in frames if client is one_by_one else [b"".join(frames)]:
-            feed(client.connection, each)
-            client.node.settle()
-    assert together.transport.written == one_by_one.transport.written
-    assert together.connection.closing == one_by_one.connection.closing
-    assert [len(split(client)) >= place for client in (one_by_one, together)] == [True, True]
-
-
-def calls_of_a_run(sizes: list[int]) -> int:
-    """How many lines of `produce_templates.py` a read of such requests executes, behind one like it."""
-    client = Exchange(make_node())
-    lines = 0
-
-    def trace(frame: FrameType, event: str, _: object) -> Any:
-        nonlocal lines
-        if not frame.f_code.co_filename.endswith("produce_templates.py"):
-            return None
-        lines += event == "line"
-        return trace
-
-    for is_traced in (False, False, True):
-        sys.settrace(trace if is_traced else None)
-        try:
-            feed(client.connection, b"".join(frames_of([("plain", size) for size in sizes])))
-        finally:
-            sys.settrace(None)
-        client.node.settle()
-    assert len(split(client)) == 3 * len(sizes)
-    return lines
-
-
-def test_frames_of_one_length_take_a_fraction_of_the_steps() -> None:
-    assert calls_of_a_run([1] * 20) * 3 < calls_of_a_run([1, 2] * 10)
 
 
 def answers(client: Exchange) -> list[ProduceResponse.PartitionProduceResponse]:
