@@ -31,6 +31,8 @@ from kit.audit.reading import (
 from kit.broker import BrokerDidNotStart
 from kit.command import run
 
+from ottla.cli.log_verify import STATUS_UNSURE
+
 LEAST_ACKNOWLEDGED = 40
 """A broker that acknowledges less between two deaths did not come back to life."""
 PATIENCE_S = 60.0
@@ -311,7 +313,7 @@ class Audit:
         elif name not in refusal or "Traceback" in refusal:
             self.ledger.breach(f"with a broken {name} a start said: {refusal[-500:]}")
         said = run("log", "verify", "--repair", "-q", self.victim.directory)
-        if said.status:
+        if said.status not in (0, STATUS_UNSURE):  # what the next start will repair may be left
             self.ledger.breach(f"a broken {name} was not mended: {said.out[-500:]} {said.err[-500:]}")
         self.ledger.counts["repairs"] += 1
 
