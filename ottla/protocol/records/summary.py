@@ -71,7 +71,7 @@ def _summarize(data: bytes, count: int) -> RecordsSummary | None:  # noqa: PLR09
             delta, position = decode_varint(data, position, max_bits=64)
         if delta > newest:  # noqa: PLR1730  (a call for each record is a tenth of the time)
             newest = delta
-        if delta < oldest:  # noqa: PLR1730
+        if delta < oldest:  # noqa: PLR1730  (as above)
             oldest = delta
 
         byte = data[position]  # the offset delta
