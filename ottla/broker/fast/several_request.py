@@ -171,11 +171,10 @@ class SeveralRequest(InFlightRequest):
 
     def last_visible(self, partition: PartitionAppend, deadline_ms: float, error: BaseException | None) -> None:
         """The promise of the last partition is kept, or is not: see what there is of the others."""
-        for other, end_offset in self._unpromised:
-            if other.high_watermark >= end_offset:
-                self._missing -= 1
-            else:
-                other.when_visible(end_offset, partial(self.visible, other), deadline_ms)
+        missing = [wait for wait in self._unpromised if wait[0].high_watermark < wait[1]]
+        self._missing = len(missing) + 1
+        for other, end_offset in missing:
+            other.when_visible(end_offset, partial(self.visible, other), deadline_ms)
         self.visible(partition, error)
 
     def visible(self, partition: PartitionAppend, error: BaseException | None) -> None:

@@ -118,12 +118,12 @@ class GroupSyncer(ABC):
         if log.synced_offset >= log.log_end_offset:
             callback(None)
             return
-        callbacks = queue.waiting.get(log)
-        if callbacks is None:
-            queue.waiting[log] = [callback]
+        waiting = queue.waiting
+        if log in waiting:
+            waiting[log].append(callback)
         else:
-            callbacks.append(callback)
-        if not queue.is_running and not queue.is_planned:
+            waiting[log] = [callback]
+        if not queue.is_planned and not queue.is_running:
             queue.is_planned = True
             self._turn.after_append(lambda: self._start_round(queue))
 

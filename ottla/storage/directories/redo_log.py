@@ -143,7 +143,7 @@ class RedoLog:
         """
         if self.file is None or self.is_due or not logs:
             return None
-        names, pack = self._names, pack_entry
+        names, pack, join = self._names, pack_entry, b"".join
         parts: list[RedoPart] = []
         buffers: list[Buffer] = []
         room_bytes = MOST_ROUND_BYTES if len(logs) > 1 else MOST_ALONE_BYTES
@@ -155,23 +155,25 @@ class RedoLog:
                 segment, position, size_bytes, _, end_offset, appended = part
                 length = size_bytes - position
                 room_bytes -= length
-                data: Buffer = appended[0] if len(appended) == 1 else b"".join(appended)
+                data: Buffer = join(appended)  # no copy where it is one
                 if len(data) != length:  # part of it was not kept
                     found = segment.file.pread_nowait(length, position) if room_bytes >= 0 else None
                     if found is None:
                         return None
                     data = found
-                if log not in names:
+                try:
+                    topic_id, name, name_bytes = names[log]
+                except KeyError:
                     if log.topic == CLUSTER_METADATA_TOPIC:
                         return None
-                    name = log.directory.name.encode("ascii")
-                    names[log] = log.topic_id.bytes, name, len(name)
-                topic_id, name, name_bytes = names[log]
+                    name, topic_id = log.directory.name.encode("ascii"), log.topic_id.bytes
+                    name_bytes = len(name)
+                    names[log] = topic_id, name, name_bytes
                 buffers += (pack(topic_id, segment.base_offset, position, end_offset, length, name_bytes), name, data)
                 parts.append(part)
             if room_bytes < 0:
                 return None
-            body = b"".join(buffers)
+            body = join(buffers)
             end = self._position + HEAD_BYTES + len(body)
             head = head_of(self._generation, self._sequence, body)
             if end <= self._size_bytes:
