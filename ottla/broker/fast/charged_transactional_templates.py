@@ -11,8 +11,11 @@ from ottla.broker.fast.charged_run import ChargingRun
 from ottla.broker.fast.transactional_templates import TransactionalRun, TransactionalTemplates
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ottla.broker.fast.transactional_templates import TransactionalTemplate
     from ottla.broker.security.quotas.template_quota import TemplateQuota
+    from ottla.protocol.types import Buffer
 
 
 class ChargedTransactionalTemplates(ChargedProduceTemplates, TransactionalTemplates):
@@ -22,6 +25,10 @@ class ChargedTransactionalTemplates(ChargedProduceTemplates, TransactionalTempla
 
     def __init__(self, max_frame_bytes: int, quota: TemplateQuota) -> None:
         super().__init__(max_frame_bytes, quota, ChargedTransactionalRun)
+
+    def answer(self, view: memoryview, end: int, most: int) -> tuple[Sequence[Buffer], int] | None:
+        """As `TransactionalTemplates.answer`: never, for the coordinator is asked by `start` alone."""
+        return None
 
 
 class ChargedTransactionalRun(TransactionalRun, ChargingRun):

@@ -277,7 +277,7 @@ def answers_of(seed: int, steps: list[str], *, by_templates: bool, hits: Counter
 
     with ExitStack() as patches:
         patches.enter_context(known_ids(seed))
-        is_alone = random.Random(seed).choice((True, False))
+        is_alone = random.Random(f"alone {seed}").choice((True, False))  # another draw than the history's first one
         patches.enter_context(patch("ottla.broker.net.connection.READS_ALONE", 0 if is_alone else 1 << 32))
         patches.enter_context(patch.object(SeveralTemplate, "start", counting))
         # Templates of one partition have tests of their own; here those requests take this one.

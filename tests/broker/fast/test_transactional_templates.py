@@ -26,8 +26,11 @@ from kit.nodes import ask, partition_of, pass_time, start_node
 from kit.transport import feed
 
 from ottla.broker.catalog.catalog import NewTopic, TopicResult
+from ottla.broker.fast.charged_produce_templates import ChargedProduceTemplates
+from ottla.broker.fast.charged_transactional_templates import ChargedTransactionalTemplates
 from ottla.broker.fast.end_template import EndInFlight, EndTemplate
 from ottla.broker.fast.hot_path import ChargedHotPath, HotPath
+from ottla.broker.fast.produce_templates import ProduceTemplates
 from ottla.broker.fast.transactional_templates import (
     TransactionalRun,
     TransactionalTemplate,
@@ -302,7 +305,7 @@ def answers_of(seed: int, steps: list[str], *, by_templates: bool, hits: Counter
 
     with ExitStack() as patches:
         patches.enter_context(known_ids(seed))
-        is_alone = random.Random(seed).choice((True, False))
+        is_alone = random.Random(f"alone {seed}").choice((True, False))  # another draw than the history's first one
         patches.enter_context(patch("ottla.broker.net.connection.READS_ALONE", 0 if is_alone else 1 << 32))
         for kind in KINDS:
             patches.enter_context(patch.object(kind, "start", counting(kind.__name__, kind.start)))
@@ -413,6 +416,18 @@ def refused_ends_not_left_to_the_slow_path() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def answered_within_the_read() -> Iterator[None]:
+    with patch.object(TransactionalTemplates, "answer", ProduceTemplates.answer):
+        yield
+
+
+@contextmanager
+def answered_within_the_read_under_a_quota() -> Iterator[None]:
+    with patch.object(ChargedTransactionalTemplates, "answer", ChargedProduceTemplates.answer):
+        yield
+
+
 @pytest.mark.parametrize(
     "fault",
     [
@@ -424,6 +439,8 @@ def refused_ends_not_left_to_the_slow_path() -> Iterator[None]:
         every_end_a_commit,
         answers_without_the_new_epoch,
         refused_ends_not_left_to_the_slow_path,
+        answered_within_the_read,
+        answered_within_the_read_under_a_quota,
     ],
 )
 def test_a_fault_in_the_templates_is_found(fault: Callable[[], Any]) -> None:
@@ -649,6 +666,22 @@ def test_the_bytes_of_a_transaction_are_charged(is_fast: bool) -> None:
             assert produce(producer) == ErrorCode.NONE
             assert producer.end().error_code == ErrorCode.NONE
             assert meter.taken(PRODUCE) - before == pytest.approx(size_bytes - 4)
+
+
+@pytest.mark.parametrize("rates", [{}, PLENTY], ids=["no quota", "quotas"])
+def test_the_coordinator_is_asked_where_a_client_sends_alone_too(rates: dict[str, float]) -> None:
+    """Such a client's requests are answered within their reads, but for those of transactions."""
+    meter = Meter(**rates) if rates else None
+    node = start_node(ottla_acks_all="page-cache")[0] if meter is None else meter.node
+    if meter is None:
+        make_topic(node, TOPIC)
+    with patch("ottla.broker.net.connection.READS_ALONE", 0):
+        producer = learnt(node)
+        for number in range(5):
+            assert produce(producer) == ErrorCode.NONE
+            assert partition_of(node, TOPIC).log.transactions.first_open_offset == 2 * number + 2
+            assert producer.end().error_code == ErrorCode.NONE
+    assert node.services.metrics.transactions.committed == 6
 
 
 @both_paths
