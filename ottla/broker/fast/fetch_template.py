@@ -15,6 +15,7 @@ from ottla.protocol.errors import KafkaError
 from ottla.protocol.headers import response_header
 from ottla.protocol.message import encode
 from ottla.protocol.primitives import encode_unsigned_varint
+from ottla.storage.log.log_reader import ANY_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -156,6 +157,17 @@ class FetchTemplate:
         """The request that asks for `offset`, without its length."""
         return b"".join((self.front[_LENGTH_BYTES:], correlation_id, self.key, _INT64.pack(offset), self.suffix))
 
+    def is_enough(self, offset: int, read_bytes: int = 0) -> bool:
+        """Whether a read from `offset` on that gave too little is to be answered: there are `min_bytes`, but it had to
+        end with a whole batch (as in `FetchRead`). `read_bytes`: how many it gave, if it was the log's newest read.
+        Raises OSError.
+        """
+        partition, committed_only = self.partition, self.committed_only
+        if not partition.has_more(offset, read_bytes, committed_only):
+            return False
+        visible = partition.visible_bytes(offset, committed_only)
+        return visible >= ANY_BYTES or min(visible, self.max_bytes) >= self.min_bytes
+
     def answer(
         self,
         correlation_id: bytes,
@@ -196,7 +208,7 @@ class FetchTemplate:
                 if records is None:
                     return None
                 length = len(records)
-                if length < min_bytes:
+                if length < min_bytes and not (length and self.is_enough(offset, length)):
                     return TOO_LITTLE
         except (KafkaError, OSError):
             return None  # the slow path meets it again and says what it is

@@ -140,9 +140,11 @@ class FetchTemplates:
             return False
         try:
             records = partition.read(offset, template.max_bytes, True, committed_only, sends_maps).view
+            if records is None or len(records) >= template.min_bytes:
+                return False
+            return not (records and template.is_enough(offset, len(records)))
         except (KafkaError, OSError):
             return False  # the slow path meets it again and says what it is
-        return records is not None and len(records) < template.min_bytes
 
     def learn(
         self,

@@ -250,10 +250,10 @@ class ParkedPlainFetch(ParkedFetch):
             try:
                 read = slow_path.parked_fetches.read
                 records = read(partition, offset, template.max_bytes, True, committed_only, slow_path.sends_maps, reads)
+                if records and len(records) < min_bytes and not template.is_enough(offset):
+                    records = memoryview(b"")
             except (KafkaError, OSError):
-                pass  # the slow path meets it again and says what it is
-        if records is not None and len(records) < min_bytes:
-            records = memoryview(b"")
+                records = None  # the slow path meets it again and says what it is
         return _Found(template, records)
 
     def _answer(self, found: _Found, length: int) -> None:

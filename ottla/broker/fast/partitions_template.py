@@ -294,7 +294,25 @@ class PartitionsTemplate:
                     )
         except (KeyError, KafkaError, OSError):
             return None  # the slow path meets it again and says what it is
-        return news, max_bytes - left_bytes
+        size_bytes = max_bytes - left_bytes
+        if 0 < size_bytes < self.min_bytes and self._is_cut(targets, news):
+            return None  # the slow path knows whether there is enough although less was read
+        return news, size_bytes
+
+    def _is_cut(self, targets: Iterable[FetchTarget], news: list[News]) -> bool:
+        """Whether more may be seen of any of these partitions than was read."""
+        lengths = {target: len(records) for target, _, _, _, _, _, records in news}
+        committed_only = self._committed_only
+        for target in targets:
+            partition, offset = self._found[target][0], target.fetch_offset
+            if partition.has_more(offset, 0, committed_only):
+                try:
+                    visible = partition.visible_bytes(offset, committed_only)
+                except OSError:
+                    return True
+                if visible > lengths.get(target, 0):
+                    return True
+        return False
 
     def encode(self, news: list[News], correlation_id: bytes, started_ns: int) -> list[Buffer]:
         """The frame that reports it; the session counts it as sent from now on."""

@@ -24,7 +24,7 @@ from ottla.broker.runtime.answer_memory import SHARES
 from ottla.broker.runtime.pending import Pending
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.storage.log.log_reader import SMALLEST_MAP_BYTES
+from ottla.storage.log.log_reader import ANY_BYTES, SMALLEST_MAP_BYTES
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -92,6 +92,8 @@ class FetchRead:
         self._results: list[PartitionData] = []
         self._slices: list[LogSlice | None] = []
         self._bytes = 0
+        self._cut: set[int] = set()
+        """Partitions of which more may be seen than was read."""
         self._is_due = False
 
     def look(self, first: int, end: int) -> None:
@@ -118,11 +120,35 @@ class FetchRead:
                 self._bytes -= before.length if before is not None else 0
             else:
                 self._results[index] = self._read(index, target, partition)
-        return self._is_due or self._bytes >= self._min_bytes
+        return self.is_answerable()
 
     def is_answerable(self) -> bool:
         """Whether there are enough bytes, or there is an error that should not wait."""
-        return self._is_due or not self.targets or self._bytes >= self._min_bytes
+        return (
+            self._is_due
+            or not self.targets
+            or self._bytes >= self._min_bytes
+            or (bool(self._cut) and self._has_enough())
+        )
+
+    def _has_enough(self) -> bool:
+        """Whether there are enough bytes although fewer were read: a read ends with a whole batch, which may be well
+        below its limit. To wait would bring no more. Kafka counts what there is, up to the limit of each partition, and
+        does not wait where a segment ends.
+        """
+        bytes_there = self._bytes
+        for index in self._cut:
+            target, partition, piece = self.targets[index], self.partitions[index], self._slices[index]
+            if partition is None or piece is None:
+                continue
+            try:
+                visible = partition.visible_bytes(target.fetch_offset, self._committed_only)
+            except OSError:
+                return True  # the answer's own read says what it is
+            if visible >= ANY_BYTES:
+                return True
+            bytes_there += max(min(visible, target.max_bytes) - piece.length, 0)
+        return bytes_there >= self._min_bytes
 
     def answer(self, pending: Pending[FetchResponse] | None) -> FetchResponse | Pending[FetchResponse]:
         """The response to what has been read; a pending one (`pending`, if given) when bytes must be read or converted
@@ -231,6 +257,7 @@ class FetchRead:
         if before is not None:
             self._bytes -= before.length
             self._slices[index] = None
+            self._cut.discard(index)
         try:
             self._check_epoch(target, partition)
             if self._is_of_replica:
@@ -249,6 +276,8 @@ class FetchRead:
                 is_first = self._bytes == 0 or (self._gives_each and self._bytes < self._max_bytes)
                 self._slices[index] = piece = self._piece(target, partition, max(room, 0), at_least_one=is_first)
                 self._bytes += piece.length
+                if self._min_bytes > 1 and partition.has_more(target.fetch_offset, piece.length, self._committed_only):
+                    self._cut.add(index)
         except (KafkaError, OSError) as error:
             self._is_due = True
             data = self._refused(target, partition, error)

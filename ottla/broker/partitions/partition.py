@@ -223,6 +223,20 @@ class Partition(PartitionAppend):
                 allow_map = False  # the batches are looked at, to list what was aborted; a map is for `send` only
         return self.log.reader.read_on(offset, max_bytes, end_offset, allow_map, at_least_one)
 
+    def has_more(self, offset: int, read_bytes: int, committed_only: bool) -> bool:
+        """Whether a read from `offset` on may have left out anything that may be seen. With `read_bytes`, how
+        many the log's newest read gave, that is known.
+        """
+        end_offset = self.last_stable_offset if committed_only else self.high_watermark
+        return offset < end_offset and not (read_bytes and self.log.reader.has_reached(end_offset))
+
+    def visible_bytes(self, offset: int, committed_only: bool) -> int:
+        """How many bytes may be seen from the batch that holds `offset` on, as far as its segment goes; more than any
+        limit where further segments follow (Kafka's DelayedFetch counts so). A read may give fewer: it ends with a
+        whole batch. Raises OSError.
+        """
+        return self.log.visible_bytes(offset, self.last_stable_offset if committed_only else self.high_watermark)
+
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(largest epoch not above `epoch`, where it ended), never beyond what may be seen; (-1, -1) when unknown.
 

@@ -173,6 +173,12 @@ class Log(LogAppend):
             offset, max_bytes, self._end(end_offset), at_least_one, allow_map, is_checked, most_copied_bytes
         )
 
+    def visible_bytes(self, offset: int, end_offset: int) -> int:
+        """`LogReader.visible_bytes` before `end_offset`. Raises OSError: the disk failed."""
+        if offset >= end_offset:
+            return 0
+        return self.reader.visible_bytes(offset, self._end(end_offset))
+
     def _end(self, end_offset: int) -> End | int:
         if end_offset >= self.log_end_offset:
             active = self.segment_list.active

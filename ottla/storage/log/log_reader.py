@@ -226,6 +226,31 @@ class LogReader:
                 return records
         return self.read_on(offset, max_bytes, end_offset, allow_map, at_least_one)
 
+    def has_reached(self, end_offset: int) -> bool:
+        """Whether the newest read that gave anything ended there."""
+        return self._next_offset >= end_offset
+
+    def visible_bytes(self, offset: int, end: End | int) -> int:
+        """How many bytes there are from the batch that contains `offset` to `end`, within its segment; ANY_BYTES where
+        more follow in the next one, or where that is not known without waiting for the disk.
+        """
+        segments = self._segments
+        slot, position = self._place(offset)
+        segment = segments[slot]
+        next_base = segments[slot + 1].base_offset if slot + 1 < len(segments) else None
+        read = nowait(segment.file)
+        try:
+            limit, end_offset = _limit(segment, next_base, end, read)
+            if end_offset < _end_offset(end):
+                return ANY_BYTES
+            if position < 0 and limit:
+                segment.require_loaded()
+                found = find(segment, offset, limit, read)
+                position = limit if found is None else found[0]
+        except (NotResident, CorruptBatch):
+            return ANY_BYTES
+        return max(limit - position, 0)
+
     def _hint(self, offset: int) -> tuple[Segment | None, int, int]:
         """Segment and position at which an earlier read ended with `offset`, if there is a hint, and the end of the
         verified range.

@@ -48,6 +48,8 @@ from ottla.protocol.records.control import ControlType
 
 TOPIC = "orders"
 PARTITIONS = 2
+BOTH = 2
+"""The number of the client that asks for both partitions at once."""
 MOST_SEQUENCES = 600
 """A planted fault is met in so many sequences of steps, or the comparison has a hole."""
 FIRST_SEQUENCE = {"answers_longer_than_a_quota_lets_pass": 570}
@@ -99,8 +101,16 @@ class History:
         self.last_fetched_epoch = -1
         self.producers = 0
         self.last_id = UUID(int=1)
+        self.pipelining = self.random.choice((0, 1, BOTH))
         self.has_quotas = self.seed % 2 == 1
         self.do_limit()
+
+    def may_send(self, number: int) -> bool:
+        """Whether a client, or `BOTH`, sends now. Only one of them does while it waits for an answer: which of two
+        whose waits end together goes on first is not promised.
+        """
+        client = self.both if number == BOTH else self.clients[number]
+        return number == self.pipelining or not client.connection.is_waiting
 
     def run(self, steps: list[str]) -> list[tuple[str, bytes]]:
         for step in steps:
@@ -133,6 +143,8 @@ class History:
     def do_produce(self) -> None:
         number = self.random.randrange(len(self.clients))
         version, acks = self.produces[number]
+        if not self.may_send(number):
+            return
         for _ in range(self.random.choice((1, 1, 3))):
             records = bytearray(batch(self.random.randint(1, 3), value=b"x" * self.random.choice((1, 90, 200))))
             if self.random.random() < 0.1:
@@ -146,6 +158,8 @@ class History:
     def do_fetch(self) -> None:
         number = self.random.randrange(len(self.clients))
         version, level = self.fetches[number]
+        if not self.may_send(number):
+            return
         max_wait_ms, min_bytes = self.waits[number]
         request: FetchRequest = fetch_request(
             TOPIC, self.offsets[number], isolation_level=level, max_wait_ms=max_wait_ms, min_bytes=min_bytes
@@ -161,6 +175,8 @@ class History:
     def do_fetch_both(self) -> None:
         """Without a session all is named each time: in any order, one of them left out at times."""
         (version, level), (max_wait_ms, min_bytes) = self.both_asked, self.both_limits
+        if not self.may_send(BOTH):
+            return
         named = self.random.choice(((0, 1), (0, 1), (1, 0), (1, 0), (0,), (1,)))
         wanted = [
             FetchRequest.FetchPartition(
@@ -251,7 +267,8 @@ class History:
         resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
             resource_type=TOPIC_RESOURCE, resource_name=TOPIC, configs=[config]
         )
-        self.clients[0].send(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), 1)
+        if self.may_send(0):
+            self.clients[0].send(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), 1)
 
     def do_new_leader_epoch(self) -> None:
         self.partition().leader_epoch = self.random.choice((0, 1))
