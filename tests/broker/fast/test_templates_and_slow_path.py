@@ -81,11 +81,14 @@ class History:
         self.random = random.Random(self.seed)
         self.node, _, self.clock = start_node(ottla_acks_all=self.acks_all)
         make_topic(self.node, TOPIC, PARTITIONS)
+        self.has_quotas = self.seed % 2 == 1
+        # Over a quota, how many bytes of several partitions are read is not promised, and so the time to wait for them.
+        many = (1, 1, 1) if self.has_quotas else (1, 1, 300)
         self.clients = [Exchange(self.node) for _ in range(2)]
         self.consumers = [SessionConsumer(self.node, version) for version in (self.random.randint(7, 12), 13, 18)]
         for consumer in self.consumers:
             consumer.limits["max_wait_ms"] = self.random.choice(WAITS_MS)
-            consumer.limits["min_bytes"] = self.random.choice((1, 1, 300))
+            consumer.limits["min_bytes"] = self.random.choice(many)
             consumer.positions = {(TOPIC, index): 0 for index in range(PARTITIONS)}
             consumer.last_fetched_epoch = self.random.choice((-1, 0))
         # A client repeats itself: so its requests have templates.
@@ -96,13 +99,12 @@ class History:
         # One client that asks for both partitions at once.
         self.both = Exchange(self.node)
         self.both_asked = self.random.randint(4, 18), self.random.choice((0, 1))
-        self.both_limits = self.random.choice(WAITS_MS), self.random.choice((0, 1, 1, 300))
+        self.both_limits = self.random.choice(WAITS_MS), self.random.choice((0, *many))
         self.both_offsets = [0, 0]
         self.last_fetched_epoch = -1
         self.producers = 0
         self.last_id = UUID(int=1)
         self.pipelining = self.random.choice((0, 1, BOTH))
-        self.has_quotas = self.seed % 2 == 1
         self.do_limit()
 
     def may_send(self, number: int) -> bool:
