@@ -11,6 +11,8 @@ With a transactional id the transaction coordinator is asked first, in the same 
 partitions part of the transaction, below they have to be it already (`transactions/produce_admission.py`). The answer
 then waits for the coordinator's record, too.
 
+A request with the first batches of many partitions has them gathered in several turns (`partitions/first_appends.py`).
+
 Difference from Apache Kafka: what is checked in a batch (docs/decisions/a-look-at-the-header.md). Versions 0-2 carry
 messages of formats v0 and v1, which become a batch before it is gathered (`produce_conversion.py`); Kafka 4 refuses
 them.
@@ -23,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.catalog.topic import find_partition
 from ottla.broker.declarations import Need
+from ottla.broker.partitions.first_appends import FIRST_APPENDS_PER_TURN, FirstAppends, SentBatch, are_too_many
 from ottla.broker.partitions.visibility import promise_failure
 from ottla.broker.runtime.pending import Pending
 from ottla.protocol.acls import AclOperation, ResourceType
@@ -73,6 +76,8 @@ def handle(request: ProduceRequest, context: Context) -> Pending[ProduceResponse
     is_transactional = request.transactional_id is not None
     old: list[tuple[int, Partition, memoryview]] = []
     transactional: list[tuple[int, Partition, memoryview]] = []
+    has_many = sum(len(topic_data.partition_data) for topic_data in request.topic_data) > FIRST_APPENDS_PER_TURN
+    many: list[SentBatch] = []
     for topic_data in request.topic_data:
         topic, missing = _find_topic(topic_data, context)
         if may_be_refused and not _may_write(topic_data, topic, context):
@@ -92,6 +97,8 @@ def handle(request: ProduceRequest, context: Context) -> Pending[ProduceResponse
                     old.append((index, partition, data.records))
                 elif is_transactional:
                     transactional.append((index, partition, data.records))
+                elif has_many:
+                    many.append(SentBatch(index, partition, data.records))
                 else:
                     produce.unreported += 1  # `produce.gather`, without the call: a request may have many partitions
                     partition.gather(AppendEntry(data.records, version), produce, index)
@@ -101,6 +108,8 @@ def handle(request: ProduceRequest, context: Context) -> Pending[ProduceResponse
         _convert(old, produce, context)
     if transactional:
         _admit(request, transactional, produce, context)
+    if many:
+        _gather_many(many, produce, context)
     produce.all_expected()
     if acks == 0 and not produce.pending.parks:
         return None
@@ -157,6 +166,29 @@ def _admit(
 
         produce.expect_record()
         admitted.admission.when_durable(settled)
+
+
+def _gather_many(batches: list[SentBatch], produce: _Produce, context: Context) -> None:
+    """Gather the batches of many partitions: at once, or some in each turn where most are the first of theirs."""
+    version = context.api_version
+
+    def gather(some: Sequence[SentBatch]) -> None:
+        for slot, partition, records in some:
+            produce.gather(partition, AppendEntry(records, version), slot)
+
+    if not are_too_many(batches):
+        gather(batches)
+        return
+
+    def gathered(error: Exception | None) -> None:
+        if error is None:
+            produce.all_expected()
+        else:
+            produce.pending.fail(error)
+
+    produce.expect_more()
+    produce.pending.parks = True
+    FirstAppends(batches, gather, gathered, context.services.turn, context.later, context.connection.endpoint.received)
 
 
 def _convert(old: list[tuple[int, Partition, memoryview]], produce: _Produce, context: Context) -> None:
@@ -233,6 +265,10 @@ class _Produce:
 
     def expect_record(self) -> None:
         """The answer waits for the transaction coordinator's record, too; `recorded` reports it."""
+        self._missing += 1
+
+    def expect_more(self) -> None:
+        """Batches are gathered in later turns; one more `all_expected` says when all are."""
         self._missing += 1
 
     def recorded(self, slots: Sequence[int], error: KafkaError | None) -> None:

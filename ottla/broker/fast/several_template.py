@@ -8,8 +8,9 @@ partitions each time. What such requests have in common is remembered per connec
 
 Any partitions of these topics may be named, in any order, one alone, too (`produce_layout.py` reads them). Each batch
 is gathered as on the slow path, and one object waits for all of them (`several_request.py`). Everything else takes the
-slow path, with nothing done: topics that were not named before, partitions that are not there or are named twice,
-requests without records, tags. It is not learnt for a client under a quota, nor with a transactional id.
+slow path, with nothing done: topics that were not named before, partitions that are not there or are named twice, many
+that nothing was appended to since the start, requests without records, tags. It is not learnt for a client under a
+quota, nor with a transactional id.
 
 Topics are learnt only from requests that took the slow path, which has asked for the right to each of them.
 """
@@ -22,12 +23,15 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.broker.fast.produce_layout import FIRST_VERSION_WITH_TOPIC_IDS, LAST_VERSION, layout_of
 from ottla.broker.fast.several_request import SeveralRequest
+from ottla.broker.partitions.first_appends import FIRST_APPENDS_PER_TURN
 from ottla.protocol.api.produce import ProduceRequest
 from ottla.protocol.headers import decode_request_header
 from ottla.protocol.message import encode
 from ottla.storage.log.append import FIRST_PRODUCE_VERSION_WITH_ZSTD, TAKES_ZSTD
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ottla.broker.context import ApiServices
     from ottla.broker.partitions.appending import PartitionAppend
     from ottla.broker.partitions.partition import Partition
@@ -86,8 +90,11 @@ class SeveralTemplate:
             return None
         partitions, batches, topics = named
         results: dict[PartitionAppend, bytes | None] = dict.fromkeys(partitions)
-        if not results or len(results) != len(partitions):
+        count = len(partitions)
+        if not results or len(results) != count:
             return None  # none is named, or one twice
+        if count > FIRST_APPENDS_PER_TURN and _have_many_first_appends(partitions):
+            return None
         request = SeveralRequest(self, correlation_id, results, topics, started_ns)
         takes = self.takes
         for partition, records in zip(partitions, batches):  # noqa: B905  (a keyword is time on the hot path)
@@ -106,6 +113,11 @@ class SeveralTemplate:
             key = self.layout.topic_key(topic.name, topic.id)
             if key in self._known or len(self._known) < MOST_TOPICS:
                 self._known[key] = topic.partitions
+
+
+def _have_many_first_appends(partitions: Sequence[PartitionAppend]) -> bool:
+    """Whether the slow path gathers their batches in several turns (`partitions/first_appends.py`)."""
+    return sum(not partition.log.has_appended for partition in partitions) > FIRST_APPENDS_PER_TURN
 
 
 def front_of(frame: memoryview, request: ProduceRequest, version: int) -> bytes | None:

@@ -27,8 +27,9 @@ LOG = logging.getLogger("ottla.turn")
 
 Step = Callable[[], None]
 
-MOST_GATHERING: Final = 256
-"""Partitions that a turn appends to; a single request may name more. Each takes about 30 us."""
+MOST_GATHERING: Final = 128
+"""Partitions that a turn appends to; a single request may name more. Each takes about 30 us, a first append to it twice
+as long."""
 
 
 class Gathering(Protocol):

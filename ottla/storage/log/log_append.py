@@ -75,6 +75,11 @@ _CHECKED: Final = slice(21, None)
 class LogAppend(LogState):
     """See the module; the attributes are those of LogState."""
 
+    @property
+    def has_appended(self) -> bool:
+        """Whether there was an append since it was opened, so that its file is open as a rule."""
+        return self._active_run is not None
+
     def append(self, entries: Sequence[AppendEntry], now_ms: int) -> Sequence[AppendResult]:
         """Store the batches of requests of any version; one result per entry, in order."""
         results: list[AppendResult] = []

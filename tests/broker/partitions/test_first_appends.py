@@ -1,0 +1,188 @@
+"""First appends to many partitions: how many in each turn, and that nothing else changes."""
+
+from __future__ import annotations
+
+import pytest
+from kit.exchange import Exchange, batch, make_topic
+from kit.nodes import start_node
+
+from ottla.broker.node import Node
+from ottla.broker.partitions import first_appends
+from ottla.broker.partitions.first_appends import FIRST_APPENDS_PER_TURN
+from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
+from ottla.protocol.errors import ErrorCode
+
+MANY = 2 * FIRST_APPENDS_PER_TURN + 10
+
+
+def produce(indexes: list[int], *, acks: int = -1, sequence: int = -1, topic: str = "t") -> ProduceRequest:
+    """A batch to each partition, in this order; of an idempotent producer, where there is a sequence."""
+    fields = {} if sequence < 0 else {"producer_id": 7, "producer_epoch": 0, "base_sequence": sequence}
+    data = [ProduceRequest.PartitionProduceData(index=index, records=batch(1, **fields)) for index in indexes]
+    return ProduceRequest(
+        acks=acks, timeout_ms=30_000, topic_data=[ProduceRequest.TopicProduceData(name=topic, partition_data=data)]
+    )
+
+
+def started(acks_all: str = "page-cache", partitions: int = MANY) -> Node:
+    node, _, _ = start_node(ottla_acks_all=acks_all)
+    make_topic(node, "t", partitions)
+    return node
+
+
+def ends(node: Node) -> list[int]:
+    """The end offset of each partition."""
+    return [partition.log.log_end_offset for partition in node.services.catalog.topics["t"].partitions]
+
+
+def run_turns(node: Node) -> list[int]:
+    """Run turns until nothing is left to do: how many records each of them appended."""
+    counts, before = [], sum(ends(node))
+    for _ in range(20):
+        node.services.turn.end()
+        after = sum(ends(node))
+        counts.append(after - before)
+        before = after
+        node.services.timers.run_due(node.services.clock.monotonic_ms())
+    node.settle()
+    return [count for count in counts if count]
+
+
+def results(client: Exchange) -> list[tuple[int, int, int]]:
+    """Of the only answer: partition, error and base offset."""
+    answer = client.reply()
+    assert isinstance(answer, ProduceResponse)
+    return [(one.index, one.error_code, one.base_offset) for one in answer.responses[0].partition_responses]
+
+
+@pytest.mark.parametrize("acks_all", ["page-cache", "sync"])
+def test_first_appends_to_many_partitions_are_made_some_in_each_turn_and_answered_together(acks_all: str) -> None:
+    node = started(acks_all)
+    client = Exchange(node)
+    client.send(produce(list(range(MANY))), 9)
+    assert run_turns(node) == [FIRST_APPENDS_PER_TURN, FIRST_APPENDS_PER_TURN, 10]
+    assert results(client) == [(index, 0, 0) for index in range(MANY)]
+    assert ends(node) == [1] * MANY
+
+
+@pytest.mark.parametrize("acks", [-1, 1])
+def test_later_appends_are_made_together(acks: int) -> None:
+    node = started()
+    client = Exchange(node)
+    for _ in range(2):
+        client.send(produce(list(range(MANY)), acks=acks), 9)
+        counts = run_turns(node)
+        assert len(client.replies()) == 1
+    assert counts == [MANY]
+
+
+def test_a_template_leaves_first_appends_to_many_partitions_to_the_slow_path() -> None:
+    node = started()
+    client = Exchange(node)
+    client.send(produce([0, 1]), 9)
+    run_turns(node)
+    assert len(client.replies()) == 1
+    client.send(produce(list(range(MANY))), 9)
+    assert run_turns(node) == [FIRST_APPENDS_PER_TURN, FIRST_APPENDS_PER_TURN, 10]
+    assert [error for _, error, _ in results(client)] == [0] * MANY
+
+
+@pytest.mark.parametrize("partitions", [FIRST_APPENDS_PER_TURN, FIRST_APPENDS_PER_TURN + 1])
+def test_so_many_are_made_in_one_turn_and_more_are_not(partitions: int) -> None:
+    node = started(partitions=partitions)
+    client = Exchange(node)
+    client.send(produce(list(range(partitions))), 9)
+    assert len(run_turns(node)) == (1 if partitions == FIRST_APPENDS_PER_TURN else 2)
+    assert len(client.replies()) == 1
+
+
+def test_what_is_sent_after_them_waits_so_that_sequences_stay_in_order() -> None:
+    node = started()
+    client = Exchange(node)
+    last = MANY - 1
+    client.send(produce([*range(MANY), last], sequence=0), 9)  # the second one to the last partition is a repeat
+    client.send(produce([last], sequence=1), 9)
+    client.send(produce([last], sequence=2), 9)
+    run_turns(node)
+    first, *others = [answer for _, answer in client.replies()]
+    assert isinstance(first, ProduceResponse)
+    assert {one.error_code for one in first.responses[0].partition_responses} == {0}
+    assert [answer.responses[0].partition_responses[0].base_offset for answer in others] == [1, 2]
+    assert ends(node) == [1] * last + [3]
+
+
+def test_the_bytes_of_later_turns_are_those_that_were_sent() -> None:
+    """The buffer in which they came is used again from the next turn on."""
+    node = started()
+    client, other = Exchange(node), Exchange(node)
+    client.send(produce(list(range(MANY))), 9)
+    node.services.turn.end()
+    other.send(produce([0, 1]), 9)  # comes to the same place in memory
+    run_turns(node)
+    assert [error for _, error, _ in results(client)] == [0] * MANY
+    assert ends(node) == [2, 2] + [1] * (MANY - 2)
+
+
+def test_large_batches_are_appended_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_appends, "MOST_COPIED_BYTES", MANY * len(batch(1)) - 1)
+    node = started()
+    client = Exchange(node)
+    client.send(produce(list(range(MANY))), 9)
+    assert run_turns(node) == [MANY]
+    assert len(client.replies()) == 1
+
+
+def test_without_acknowledgements_all_are_appended_although_the_client_is_gone() -> None:
+    node = started()
+    client = Exchange(node)
+    client.send(produce(list(range(MANY)), acks=0), 9)
+    client.connection.connection_lost(None)
+    run_turns(node)
+    assert ends(node) == [1] * MANY
+
+
+def test_a_topic_that_is_deleted_between_the_turns_is_an_error_of_the_partitions_that_are_left() -> None:
+    node = started()
+    client = Exchange(node)
+    client.send(produce(list(range(MANY))), 9)
+    node.services.turn.end()
+    node.services.catalog.delete_topics(["t"], lambda results: None)
+    node.settle()
+    for _ in range(5):
+        node.run_due()
+        node.settle()
+    gone = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert [error for _, error, _ in results(client)] == [0] * FIRST_APPENDS_PER_TURN + [gone] * (
+        MANY - FIRST_APPENDS_PER_TURN
+    )
+
+
+def test_what_is_copied_is_counted_until_it_is_appended(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = started()
+    client = Exchange(node)
+    received = client.connection.peer.endpoint.received
+    assert received is not None
+    counted: list[int] = []
+    monkeypatch.setattr(received, "note_copied", counted.append)
+    monkeypatch.setattr(received, "drop_copied", lambda size_bytes: counted.append(-size_bytes))
+    client.send(produce(list(range(MANY))), 9)
+    copied = (MANY - FIRST_APPENDS_PER_TURN) * len(batch(1))
+    assert counted == [copied]
+    run_turns(node)
+    assert counted == [copied, -copied]
+
+
+def test_an_append_that_cannot_be_planned_ends_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = started()
+    client = Exchange(node)
+    client.send(produce(list(range(MANY))), 9)
+    node.services.turn.end()
+
+    def no_memory(*_: object) -> None:
+        raise MemoryError
+
+    last = node.services.catalog.topics["t"].partitions[FIRST_APPENDS_PER_TURN]
+    assert last is not None
+    monkeypatch.setattr(type(last), "gather", no_memory)
+    run_turns(node)
+    assert client.transport.closed or client.connection.closing is not None
