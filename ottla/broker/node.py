@@ -15,6 +15,7 @@ from ottla.broker.catalog.producer_ids import ProducerIds
 from ottla.broker.chores.chores import Chores
 from ottla.broker.chores.log_cleaner import LogCleaner
 from ottla.broker.context import ApiServices
+from ottla.broker.coordinator_modules import GROUP_COORDINATOR, TRANSACTION_COORDINATOR
 from ottla.broker.fetch.fetch_sessions import FetchSessions
 from ottla.broker.fetch.parked_fetches import ParkedFetches
 from ottla.broker.partitions.appending import PartitionServices
@@ -142,8 +143,9 @@ class Node:
             logins=Logins(config, metrics, audit),
             fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots, clock),
             parked_fetches=ParkedFetches(turn, timers, clock.monotonic_ns, validity, answer_memory),
-            groups=OnDemand(self._make_groups),
-            transactions=OnDemand(self._make_transactions),
+            # Without threads it is a simulation, in which the same happens whatever the process has imported before.
+            groups=OnDemand(self._make_groups, () if post is None else GROUP_COORDINATOR),
+            transactions=OnDemand(self._make_transactions, () if post is None else TRANSACTION_COORDINATOR),
             tokens=OnDemand(self._make_tokens),
             authorizer=self._authorizer,
             profile=profile,

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ottla.broker.context import Context
 from ottla.broker.fast.hot_path import learn
 from ottla.broker.requests.chunks import handle_in_chunks, split_of
+from ottla.broker.requests.coordinator_imports import COORDINATED, import_and_handle, not_imported
 from ottla.broker.requests.gate import shown
 from ottla.broker.runtime.in_flight_request import CloseConnection, InFlightRequest
 from ottla.broker.runtime.pending import Pending
@@ -29,6 +30,7 @@ from ottla.protocol.headers import decode_request_header
 from ottla.protocol.message import Request, Response, decode
 
 if TYPE_CHECKING:
+    from ottla.broker.api import Handler
     from ottla.broker.context import ApiServices
     from ottla.broker.peer import Peer
     from ottla.broker.requests.gate import Admission, Gate
@@ -91,14 +93,14 @@ class RequestDispatcher:
             context.quota = self._charge(self._quotas.clients, frame, request, context)
         try:
             handler, request = gate.admit(admission, request, context)
-            split = split_of(handler.chunks, request) if handler.chunks else None
-            if split is None:
-                answer = handler.handle(request, context)
+            missing = not_imported(self._services, request) if api_key in COORDINATED else None
+            if missing:
+                handle = partial(self._handle, handler, request, context)
+                answer = context.in_steps(import_and_handle(missing, handle))
             else:
-                handle = partial(_handle_chunk, handler.handle, context)
-                answer = handle_in_chunks(self._services, request, split, handle)
-            # Produce is 0, Fetch 1.
-            if (api_key <= ApiKey.FETCH or api_key == ApiKey.END_TXN) and not context.lacks_rights:
+                answer = self._handle(handler, request, context)
+            # Produce is 0, Fetch 1. A template of EndTxn would import what is missing.
+            if (api_key <= ApiKey.FETCH or api_key == ApiKey.END_TXN) and not (missing or context.lacks_rights):
                 learn(frame, request, context, answer, admission.meter, self.go_on)
         except Exception as error:  # the request-wide except: refuse() knows refusals from bugs
             answer = gate.refuse(admission, request, context, error)
@@ -119,6 +121,13 @@ class RequestDispatcher:
             self._note_hold(admission, started_ns)
             return None
         return self._answer(admission, request, context, answer, started_ns)
+
+    def _handle(self, handler: Handler, request: Request, context: Context) -> Any:
+        """What the handler answers, in chunks where the request is long."""
+        split = split_of(handler.chunks, request) if handler.chunks else None
+        if split is None:
+            return handler.handle(request, context)
+        return handle_in_chunks(self._services, request, split, partial(_handle_chunk, handler.handle, context))
 
     def _answer(
         self, admission: Admission, request: Request, context: Context, answer: Response, started_ns: int

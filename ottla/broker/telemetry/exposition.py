@@ -38,7 +38,7 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 SAMPLES_PER_PIECE = 300
 """Lines of a scrape that are made in one go: two milliseconds."""
 PAUSE = Metric("pause", "", "unknown")
-"""No figures: before a look at every log, which takes a millisecond where there are thousands."""
+"""No figures: before a look at every log, which takes a millisecond where there are thousands, and after an import."""
 
 _TOPIC_COUNTERS = {
     "messages_in": ("messagesin", "Records appended."),
@@ -125,6 +125,8 @@ class NodeCollector(Collector):
         yield from self._logs()
         yield from self._recovery()
         yield from self._directories()
+        for _ in self._services.groups.import_some():
+            yield PAUSE
         yield from self._groups()
         yield from self._lag()
         yield from transaction_figures(self._services.transactions.if_made, self._services.metrics.transactions)

@@ -1,0 +1,35 @@
+"""The modules of the coordinators, in the order in which they are imported one by one while others are served.
+
+Each comes after those that it imports, and brings few that are not in memory then: 1 to 5 ms. `OnDemand.import_some`
+imports them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+GROUP_COORDINATOR: Final = (
+    "ottla.broker.coordination.records",
+    "ottla.broker.coordination.shard_log",
+    "ottla.broker.coordination.definition",
+    "ottla.broker.coordination.runtime",
+    "ottla.broker.runtime.regular_expressions",
+    "ottla.broker.groups.settings",
+    "ottla.broker.groups.classic_member",
+    "ottla.broker.groups.classic_stored",
+    "ottla.broker.groups.classic_rebalance",
+    "ottla.broker.groups.consumer_member",
+    "ottla.broker.groups.consumer_heartbeats",
+    "ottla.broker.groups.consumer",
+    "ottla.broker.groups.answers",
+    "ottla.broker.groups.offset_shard",
+    "ottla.broker.groups.coordinator",
+)
+TRANSACTION_COORDINATOR: Final = (
+    "ottla.broker.coordination.records",
+    "ottla.broker.coordination.shard_log",
+    "ottla.broker.coordination.definition",
+    "ottla.broker.coordination.runtime",
+    "ottla.broker.transactions.shard",
+    "ottla.broker.transactions.coordinator",
+)
