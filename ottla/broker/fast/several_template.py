@@ -23,15 +23,13 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.broker.fast.produce_layout import FIRST_VERSION_WITH_TOPIC_IDS, LAST_VERSION, layout_of
 from ottla.broker.fast.several_request import SeveralRequest
-from ottla.broker.partitions.first_appends import FIRST_APPENDS_PER_TURN
+from ottla.broker.partitions.first_appends import FIRST_APPENDS_PER_TURN, have_too_many
 from ottla.protocol.api.produce import ProduceRequest
 from ottla.protocol.headers import decode_request_header
 from ottla.protocol.message import encode
 from ottla.storage.log.append import FIRST_PRODUCE_VERSION_WITH_ZSTD, TAKES_ZSTD
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ottla.broker.context import ApiServices
     from ottla.broker.partitions.appending import PartitionAppend
     from ottla.broker.partitions.partition import Partition
@@ -93,7 +91,7 @@ class SeveralTemplate:
         count = len(partitions)
         if not results or len(results) != count:
             return None  # none is named, or one twice
-        if count > FIRST_APPENDS_PER_TURN and _have_many_first_appends(partitions):
+        if count > FIRST_APPENDS_PER_TURN and have_too_many(partitions):
             return None
         request = SeveralRequest(self, correlation_id, results, topics, started_ns)
         takes = self.takes
@@ -113,11 +111,6 @@ class SeveralTemplate:
             key = self.layout.topic_key(topic.name, topic.id)
             if key in self._known or len(self._known) < MOST_TOPICS:
                 self._known[key] = topic.partitions
-
-
-def _have_many_first_appends(partitions: Sequence[PartitionAppend]) -> bool:
-    """Whether the slow path gathers their batches in several turns (`partitions/first_appends.py`)."""
-    return sum(not partition.log.has_appended for partition in partitions) > FIRST_APPENDS_PER_TURN
 
 
 def front_of(frame: memoryview, request: ProduceRequest, version: int) -> bytes | None:

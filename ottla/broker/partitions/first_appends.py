@@ -11,12 +11,17 @@ Where the batches are large, the time goes into their bytes and not into their n
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ottla.storage.log.log_append import first_appends
+
 if TYPE_CHECKING:
+    from ottla.broker.partitions.appending import PartitionAppend
     from ottla.broker.partitions.partition import Partition
     from ottla.broker.peer import ReceivedBytes
     from ottla.broker.runtime.turn import Turn
+    from ottla.storage.log.log import Log
 
 FIRST_APPENDS_PER_TURN: Final = 64
 """Of one request: 5 ms."""
@@ -36,10 +41,20 @@ Gather = Callable[[Sequence[SentBatch]], None]
 Later = Callable[[Callable[[], None]], None]
 
 
+_log_of: Final[Callable[[PartitionAppend], Log]] = attrgetter("log")
+
+
+def have_too_many(partitions: Sequence[PartitionAppend]) -> bool:
+    """Whether appends to these partitions are the first ones to more of them than one turn takes."""
+    return len(partitions) > FIRST_APPENDS_PER_TURN and first_appends(map(_log_of, partitions)) > FIRST_APPENDS_PER_TURN
+
+
 def are_too_many(batches: Sequence[SentBatch]) -> bool:
     """Whether they are for `FirstAppends`, rather than gathered together."""
-    first = sum(not batch.partition.log.has_appended for batch in batches)
-    return first > FIRST_APPENDS_PER_TURN and sum(len(batch.records) for batch in batches) <= MOST_COPIED_BYTES
+    return (
+        have_too_many([batch.partition for batch in batches])
+        and sum(len(batch.records) for batch in batches) <= MOST_COPIED_BYTES
+    )
 
 
 class FirstAppends:
