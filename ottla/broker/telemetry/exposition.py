@@ -200,8 +200,9 @@ class NodeCollector(Collector):
         yield from self._damage()
         yield PAUSE
         topics = self._services.catalog.topics.values()
-        offline = sum(partition is None for topic in topics for partition in topic.partitions)
-        yield from self._replicas(offline)
+        offline = sum(topic.partitions.count(None) for topic in topics)
+        count = sum(len(topic.partitions) for topic in topics)
+        yield from self._replicas(count, offline)
 
     def _partitions(self) -> Iterator[tuple[list[str], Partition]]:
         """Those that are online, with their labels. Between two of them topics may come and go."""
@@ -217,9 +218,10 @@ class NodeCollector(Collector):
         text = "Reads answered CORRUPT_MESSAGE, because of damage on the disk."
         yield _counter("ottla_corrupt_reads", text, self._services.metrics.corrupt_reads)
         family = CounterMetricFamily("ottla_corrupt_reads_by_partition", text, labels=["topic", "partition"])
-        for line, partition in self._partitions():
-            if partition.corrupt_reads:
-                family.add_metric(line, partition.corrupt_reads)
+        if self._services.metrics.corrupt_reads:
+            for line, partition in self._partitions():
+                if partition.corrupt_reads:
+                    family.add_metric(line, partition.corrupt_reads)
         yield family
 
     def _recovery(self) -> Iterator[Metric]:
@@ -235,9 +237,8 @@ class NodeCollector(Collector):
         yield _gauge("ottla_recovery_kept_aside_files", "Files that it quarantined: unsynced or damaged.", quarantined)
         yield _gauge("ottla_recovery_lost_logs", "Logs that ended below what was promised.", lost)
 
-    def _replicas(self, offline: int) -> Iterator[Metric]:
+    def _replicas(self, count: int, offline: int) -> Iterator[Metric]:
         catalog = self._services.catalog
-        count = sum(len(topic.partitions) for topic in catalog.topics.values())
         replicas, controller = "kafka_server_replicamanager", "kafka_controller_kafkacontroller"
         yield _gauge(f"{replicas}_partitioncount", "Partitions of this broker.", count)
         yield _gauge(f"{replicas}_leadercount", "Partitions that this broker leads.", count - offline)

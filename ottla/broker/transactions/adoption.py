@@ -43,6 +43,8 @@ def sort_open(transactions: Mapping[str, Transaction], open_in_logs: Iterable[Op
         if one.next_producer_id != NO_PRODUCER_ID:
             by_producer[one.next_producer_id] = one
     adoption = Adoption({}, {}, [])
+    if not by_producer:
+        return adoption  # nothing is of nobody: each of 50 empty shards would look at all logs
     for found in open_in_logs:
         known = by_producer.get(found.producer_id)
         if known is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from html.parser import HTMLParser
 from http import HTTPStatus
@@ -19,6 +19,7 @@ from ottla.broker.http.operations import operations_of
 from ottla.broker.http.pages import pages_of, starting_pages
 from ottla.broker.http.server import BYTES_PER_WRITE, MAX_HEAD_BYTES, BadRequest, HttpServer, Page, parse_head, plain
 from ottla.broker.node import Node
+from ottla.broker.partitions.partition import Partition
 
 
 def broken() -> Page:
@@ -377,6 +378,21 @@ def test_a_step_of_a_scrape_adds_up_one_counter_of_all_topics() -> None:
     ]
     assert max(totals) == 1
     assert sum(totals) > 5
+
+
+def test_a_scrape_without_damage_goes_through_all_partitions_for_the_gauges_only() -> None:
+    from ottla.broker.telemetry import exposition
+
+    node, _, _ = start_node()
+    walks: list[None] = []
+
+    class Counting(exposition.NodeCollector):
+        def _partitions(self) -> Iterator[tuple[list[str], Partition]]:
+            walks.append(None)
+            return super()._partitions()
+
+    list(Counting(node.services, node.cleaner).collect())
+    assert len(walks) == len(exposition._LOG_GAUGES)
 
 
 def test_a_topic_that_goes_during_a_scrape_is_in_no_later_line(monkeypatch: pytest.MonkeyPatch) -> None:
