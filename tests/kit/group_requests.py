@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from kit.exchange import make_topic
-from kit.nodes import ask
+from kit.nodes import MOST_STEPS, ask
 
 from ottla.broker.api import HANDLERS
 from ottla.broker.context import Context
@@ -70,6 +70,11 @@ def begin(node: Node, request: Request, version: int, peer: Peer | None = None) 
 def settled(node: Node, pending: Pending[object], kind: type[R]) -> R:
     """The answer, once everything that was begun is on disk; raises what it failed with."""
     node.settle()
+    for _ in range(MOST_STEPS):
+        if pending.done:
+            break
+        node.run_due()  # a large group is answered in steps
+        node.settle()
     assert pending.done, "the answer is still pending after every sync has run"
     if pending.error is not None:
         raise pending.error

@@ -62,7 +62,13 @@ class CoordinatorShard(ABC):
         self.is_dead = False
         self.timer = CoordinatorTimer(services.timers, services.listening, self.on_due)
         self.log = ShardLog(
-            context.partition, context.codec, services.turn, services.clock, context.write_timeout_ms, self.die
+            context.partition,
+            context.codec,
+            services.turn,
+            services.clock,
+            context.write_timeout_ms,
+            self.die,
+            self._later,
         )
         self._context = context
 
@@ -111,7 +117,12 @@ class CoordinatorShard(ABC):
         if effects.records:
             self.log.write(key, effects.records, effects.replies)
         elif effects.replies:
-            self.log.when_durable(key, release(effects.replies))
+            self.log.when_durable(key, release(effects.replies, self._later))
+
+    def _later(self, step: Callable[[], None]) -> None:
+        """Run `step` in a turn to come."""
+        services = self._context.services
+        services.timers.at(services.clock.monotonic_ms(), step)
 
     def write(self, key: str, records: Sequence[CoordinatorRecord]) -> None:
         """Write records that no reply waits for."""

@@ -26,7 +26,7 @@ from ottla.broker.coordination.records import (
     encode_records,
     encode_transactional_batch,
 )
-from ottla.broker.coordination.writes import PRODUCE_VERSION, Settled, Write, release
+from ottla.broker.coordination.writes import PRODUCE_VERSION, Later, Settled, Write, release
 from ottla.protocol.errors import ErrorCode, KafkaError, UnencodableMessage
 from ottla.protocol.records.batch import HEADER_BYTES
 from ottla.protocol.records.builder import BatchBuilder
@@ -63,7 +63,8 @@ class TransactionMarker(NamedTuple):
 class ShardLog:
     """What was written of each key and is not durable yet. `close` ends it; nothing is written any more then.
 
-    `timeout_ms` bounds the time that a reply waits for the disk: COORDINATOR_NOT_AVAILABLE after that.
+    `timeout_ms` bounds the time that a reply waits for the disk: COORDINATOR_NOT_AVAILABLE after that. `later` runs a
+    step in a turn to come.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class ShardLog:
         clock: Clock,
         timeout_ms: int,
         on_failure: Callable[[BaseException], None],
+        later: Later,
     ) -> None:
         self._partition = partition
         self._codec = codec
@@ -81,6 +83,7 @@ class ShardLog:
         self._clock = clock
         self._timeout_ms = timeout_ms
         self._on_failure = on_failure
+        self._later = later
         self._writes: dict[Write, None] = {}
         self._newest: dict[str, Write] = {}
         self._builder = BatchBuilder()
@@ -167,7 +170,7 @@ class ShardLog:
         for key_bytes, value in records:
             builder.append(now_ms, key_bytes, value)
         if replies:
-            write.when_durable(release(replies))
+            write.when_durable(release(replies, self._later))
 
     def write_packed(
         self, key: str, pack: Callable[[T, int], bytes | None], state: T, replies: Sequence[Reply]
@@ -210,7 +213,7 @@ class ShardLog:
         except RecordTooLarge as error:
             self._refuse(key, replies, error)
         else:
-            self._gather(self._begin([key], len(batches)), batches, release(replies))
+            self._gather(self._begin([key], len(batches)), batches, release(replies, self._later))
 
     def _refuse(self, key: str, replies: Sequence[Reply], error: Exception) -> None:
         """Give up: the state rests on a record that cannot be written."""

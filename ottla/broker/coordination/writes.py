@@ -9,7 +9,7 @@ Source: Kafka's `DeferredEvent` and `DeferredEventQueue`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from ottla.broker.runtime.pending import Pending
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -27,6 +27,10 @@ R = TypeVar("R")
 PRODUCE_VERSION = 13
 """Our own batches are judged as those of the newest clients are."""
 
+REPLIES_PER_STEP: Final = 100
+"""Each is encoded, and sent at the end of the turn: 20 to 30 us."""
+
+Later = Callable[[Callable[[], None]], None]
 Settled = Callable[[KafkaError | None], None]
 """Called once: with None when what it waits for is durable, or with the reason why that will not happen here."""
 
@@ -116,12 +120,26 @@ class Write:
             self._owner.write_failed(error)
 
 
-def release(replies: Sequence[Reply]) -> Settled:
-    """A `Settled` that completes the replies of a step, or fails all of them."""
+def release(replies: Sequence[Reply], later: Later | None = None) -> Settled:
+    """A `Settled` that completes the replies of a step, or fails all of them.
+
+    A rebalance answers all members of a group: with `later`, which runs a step in a turn to come, so many of them that
+    others are answered in between.
+    """
 
     def settled(error: KafkaError | None) -> None:
-        for waiter, response in replies:
-            give(waiter, response if error is None else error)
+        if error is None:
+            complete_from(0)
+        else:
+            for waiter, _ in replies:
+                give(waiter, error)
+
+    def complete_from(first: int) -> None:
+        following = len(replies) if later is None else first + REPLIES_PER_STEP
+        for waiter, response in replies[first:following]:
+            give(waiter, response)
+        if later is not None and following < len(replies):
+            later(lambda: complete_from(following))
 
     return settled
 
