@@ -11,7 +11,7 @@ partitions of the broker are bounded.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
@@ -25,7 +25,7 @@ from ottla.plain import Plain, field
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.stored.metadata import ConfigRecord, RemoveTopicRecord, TopicRecord
 from ottla.shown import counted
-from ottla.storage.formats.layout import CLUSTER_METADATA_TOPIC, collision_key, topic_name_problem
+from ottla.storage.formats.layout import CLUSTER_METADATA_TOPIC, collision_key, may_collide, topic_name_problem
 
 if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig
@@ -73,7 +73,7 @@ def plan_topics(
     """Create topics. Duplicate names in one request are all refused. Topics with the same settings share a config."""
     plan = TopicPlan()
     names = Counter(request.name for request in requests)
-    collisions = {collision_key(name): name for name in image.topics}
+    collisions = _Collisions(image)
     placement = rules.placement(image)
     checked: dict[tuple[tuple[str, str | None], ...], tuple[dict[str, str], TopicConfig]] = {}
     for request in requests:
@@ -91,7 +91,7 @@ def plan_topics(
         except KafkaError as error:
             plan.results.append(refused(request.name, error))
             continue
-        collisions[collision_key(request.name)] = request.name
+        collisions.add(request.name)
         topic_id = rules.new_id()  # also of one that is only checked, as in Kafka
         plan.results.append(TopicResult(request.name, topic_id, partitions=count, config=config))
         if validate_only:
@@ -169,7 +169,32 @@ def plan_removal(
     return plan
 
 
-def _check_name(image: MetadataImage, request: NewTopic, collisions: Mapping[str, str]) -> None:
+class _Collisions:
+    """Topics whose names are the same where '.' and '_' count as the same. Others than those with either in their names
+    are not looked at, and none where nobody asks for such a name: there may be 10,000.
+    """
+
+    def __init__(self, image: MetadataImage) -> None:
+        self._image = image
+        self._names: dict[str, str] | None = None
+
+    def find(self, name: str) -> str | None:
+        """The topic with which a topic of this name, which is not there, would collide."""
+        return self._known().get(collision_key(name)) if may_collide(name) else None
+
+    def add(self, name: str) -> None:
+        """A topic is planned."""
+        if may_collide(name):
+            self._known()[collision_key(name)] = name
+
+    def _known(self) -> dict[str, str]:
+        names = self._names
+        if names is None:
+            names = self._names = {collision_key(name): name for name in self._image.topics if may_collide(name)}
+        return names
+
+
+def _check_name(image: MetadataImage, request: NewTopic, collisions: _Collisions) -> None:
     """Raise KafkaError unless a topic of this name can be created."""
     if request.name == CLUSTER_METADATA_TOPIC:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{request.name} is the broker's own and not a topic")
@@ -178,7 +203,7 @@ def _check_name(image: MetadataImage, request: NewTopic, collisions: Mapping[str
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
     if request.name in image.topics:
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{request.name}' already exists.")
-    other = collisions.get(collision_key(request.name))
+    other = collisions.find(request.name)
     if other is not None:
         raise KafkaError(
             ErrorCode.INVALID_TOPIC_EXCEPTION, f"{request.name} collides with {other}: '.' and '_' count as the same"

@@ -217,6 +217,11 @@ def topic_name_problem(name: str) -> str | None:
     return None
 
 
+def may_collide(topic: str) -> bool:
+    """Whether the `collision_key` of another name may be that of this one."""
+    return "." in topic or "_" in topic
+
+
 def collision_key(topic: str) -> str:
     """Two topics with the same key collide: Kafka's metric names turn `.` into `_`, so `a.b` and `a_b` may not both
     exist.
