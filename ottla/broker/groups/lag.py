@@ -7,31 +7,45 @@ counts as one, as in all tools that subtract offsets.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from ottla.broker.catalog.catalog import Catalog
     from ottla.broker.groups.coordinator import GroupCoordinator
 
 
+PLACES_PER_STEP: Final = 2_000
+"""Groups that are looked at, and their places: a millisecond."""
+
 CommittedPlace = tuple[str, str, int]
 """Where a group has an offset: its id, topic, partition. A plain tuple: ten thousand of them are made in one go."""
 
 
-def committed_places(groups: GroupCoordinator, most: int) -> list[CommittedPlace]:
-    """At most `most` places: first of groups that have members, then of the others, as they come."""
-    shards, places = groups.shards.active(), list[CommittedPlace]()
+def committed_places(groups: GroupCoordinator, most: int) -> Generator[None, None, list[CommittedPlace]]:
+    """At most `most` places: first of groups that have members, then of the others, as they come. Stops for others
+    after each `PLACES_PER_STEP`; a group that changes meanwhile is in the list once, or not at all.
+    """
+    places: list[CommittedPlace] = []
+    taken: set[str] = set()
+    left = PLACES_PER_STEP
     for wants_empty in (False, True):
-        for shard in shards:
-            for group_id in shard.offsets.groups():
+        for shard in groups.shards.active():
+            for group_id in list(shard.offsets.groups()):
+                left -= 1
                 group = shard.groups.get(group_id)
-                if (group is None or group.is_empty) is wants_empty:
+                if (group is None or group.is_empty) is wants_empty and group_id not in taken:
+                    taken.add(group_id)
+                    before = len(places)
                     for topic, partitions in shard.offsets.of(group_id).items():
-                        room = most - len(places)
-                        places += [(group_id, topic, index) for index in islice(partitions, room)]
+                        places += [(group_id, topic, index) for index in islice(partitions, most - len(places))]
+                    left -= len(places) - before
                 if len(places) >= most:
                     return places
+                if left <= 0:
+                    left = PLACES_PER_STEP
+                    yield
     return places
 
 

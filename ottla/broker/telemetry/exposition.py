@@ -23,6 +23,7 @@ from prometheus_client.registry import Collector
 
 from ottla.broker.telemetry.buckets import cumulative
 from ottla.broker.telemetry.lag_exposition import group_lag
+from ottla.broker.telemetry.pause import PAUSE
 from ottla.broker.telemetry.security_exposition import audit_figures, login_figures, quota_figures
 from ottla.broker.telemetry.transaction_exposition import transaction_figures
 from ottla.protocol.errors import ErrorCode
@@ -37,9 +38,6 @@ _Family = TypeVar("_Family", CounterMetricFamily, GaugeMetricFamily)
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 SAMPLES_PER_PIECE = 300
 """Lines of a scrape that are made in one go: two milliseconds."""
-PAUSE = Metric("pause", "", "unknown")
-"""No figures: before a look at every log, which takes a millisecond where there are thousands, and after an import."""
-
 _TOPIC_COUNTERS = {
     "messages_in": ("messagesin", "Records appended."),
     "bytes_in": ("bytesin", "Bytes of batches appended."),
@@ -127,6 +125,7 @@ class NodeCollector(Collector):
         yield from self._directories()
         for _ in self._services.groups.import_some():
             yield PAUSE
+        yield PAUSE
         yield from self._groups()
         yield from self._lag()
         yield from transaction_figures(self._services.transactions.if_made, self._services.metrics.transactions)

@@ -1,8 +1,7 @@
 """`ottla_group_lag`: how far each group is behind in each partition, for `exposition.py`.
 
 There may be as many lines as all other figures have together, so each is made when its piece of a scrape is: the places
-are listed at the beginning (a millisecond or two for ten thousand), and the lag is looked up later. A place that has
-gone by then is left out.
+are listed at the beginning, in steps, and the lag is looked up later. A place that has gone by then is left out.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.samples import Sample
 
 from ottla.broker.groups.lag import CommittedPlace, committed_places, lag_of
+from ottla.broker.telemetry.pause import PAUSE
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -28,7 +28,16 @@ def group_lag(groups: GroupCoordinator, catalog: Catalog, most: int) -> Iterator
     """The lag by group, topic and partition, `most` lines (`ottla.metrics.group.lag.max.series`), and how many commits
     are left out of it.
     """
-    places = committed_places(groups, most) if most else []
+    places: list[CommittedPlace] = []
+    if most:
+        steps = committed_places(groups, most)
+        while True:
+            yield PAUSE
+            try:
+                next(steps)
+            except StopIteration as end:
+                places = end.value
+                break
     family = GaugeMetricFamily(
         NAME,
         "Offsets below the high watermark that the group has not committed.",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 import pytest
 from kit.exchange import Exchange, batch, produce_request
 from kit.group_requests import commit, delete_offsets, join, make_topic, sync
 from kit.nodes import ask, start_node
 from prometheus_client.parser import text_string_to_metric_families
 
+from ottla.broker.groups import lag
 from ottla.broker.node import Node
 from ottla.broker.telemetry.exposition import SAMPLES_PER_PIECE, Exposition
 from ottla.protocol.api.delete_topics import DeleteTopicsRequest
@@ -99,3 +102,38 @@ def test_many_lines_come_in_pieces_and_what_goes_meanwhile_is_left_out() -> None
                 delete_offsets(node, f"g{number}", [0])
     assert max(lines) == SAMPLES_PER_PIECE
     assert sum(lines) < count
+
+
+def listed(steps: Generator[None, None, list[lag.CommittedPlace]]) -> tuple[list[lag.CommittedPlace], int]:
+    """The places, and how often others could run before they were there."""
+    stops = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value, stops
+        stops += 1
+
+
+def test_the_places_are_listed_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = filled(10)
+    for number in range(10):
+        commit(node, f"g{number}", {0: 1, 1: 1})
+    monkeypatch.setattr(lag, "PLACES_PER_STEP", 6)
+    places, stops = listed(lag.committed_places(node.services.groups.get(), 100))
+    assert stops > 5  # each group is looked at twice, and has two places
+    assert sorted(places) == sorted((f"g{number}", "t", index) for number in range(10) for index in (0, 1))
+
+
+def test_a_group_that_loses_its_members_while_places_are_listed_is_listed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = filled(10)
+    joined = join(node, "live")
+    sync(node, "live", joined)
+    assert commit(node, "live", {0: 7}, member_id=joined.member_id, generation=joined.generation_id) == 0
+    monkeypatch.setattr(lag, "PLACES_PER_STEP", 1)
+    steps = lag.committed_places(node.services.groups.get(), 100)
+    next(steps)
+    shard = node.services.groups.get().shards.get("live")
+    assert shard is not None
+    monkeypatch.setattr(type(shard.groups["live"]), "is_empty", True)
+    assert listed(steps) == ([("live", "t", 0)], 1)
