@@ -6,6 +6,7 @@ Frames are made by Ottla's own encoder, which the tests hold against independent
 from __future__ import annotations
 
 import struct
+import time
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,14 +22,17 @@ PRODUCE_VERSION = 9
 SESSION_FETCH_VERSION = 18
 FETCH_VERSION = 12
 OFFSET_MARK = 0x1122334455667788
+ERROR_MARK = 0x1122
 RECORD_BYTES = 100
+STARTED_MS = time.time_ns() // 1_000_000
+"""The time of the records: older ones would be deleted by retention during a run of some minutes."""
 
 
 def batch_of(size_bytes: int) -> tuple[bytes, int]:
     """A valid uncompressed batch of about `size_bytes`, and how many records it holds."""
     count = max(1, (size_bytes - 61) // (RECORD_BYTES + 8))
     value = bytes(range(65, 91)) * (RECORD_BYTES // 26 + 1)
-    stamp = 1_700_000_000_000
+    stamp = STARTED_MS
     if count == 1:
         value = value * (size_bytes // len(value) + 1)
         records = [Record(0, stamp, None, value[: max(1, size_bytes - 72)], ())]
@@ -104,8 +108,9 @@ def fetch_exchange(topic: str, max_bytes: int) -> Exchange:
         ],
     )
     frame = framed(encode_request_header(1, FETCH_VERSION, 0, "bench"), encode(request, FETCH_VERSION))
-    # length 4, correlation id 4, header tags 1, throttle time 4, then the error code
-    return Exchange(frame, 13, frame.index(struct.pack(">q", OFFSET_MARK)))
+    # The partition's error code: that of the response says nothing of an offset out of range.
+    refused, _ = fetch_response_ends(topic, b"records", error_code=ERROR_MARK)
+    return Exchange(frame, refused.index(struct.pack(">h", ERROR_MARK)), frame.index(struct.pack(">q", OFFSET_MARK)))
 
 
 def session_fetch(topic_id: uuid.UUID, max_bytes: int, session_id: int, epoch: int, offset: int) -> bytes:
@@ -125,7 +130,7 @@ def session_fetch(topic_id: uuid.UUID, max_bytes: int, session_id: int, epoch: i
     return framed(header, encode(request, SESSION_FETCH_VERSION))
 
 
-def fetch_response_ends(topic: str, batch: bytes) -> tuple[bytes, bytes]:
+def fetch_response_ends(topic: str, batch: bytes, error_code: int = 0) -> tuple[bytes, bytes]:
     """The bytes before and after the batch in what a broker answers to `fetch_exchange`."""
     response = FetchResponse(
         responses=[
@@ -134,7 +139,7 @@ def fetch_response_ends(topic: str, batch: bytes) -> tuple[bytes, bytes]:
                 topic_id=uuid.UUID(int=0),
                 partitions=[
                     FetchResponse.PartitionData(
-                        partition_index=0, high_watermark=1, last_stable_offset=1, records=batch
+                        partition_index=0, error_code=error_code, high_watermark=1, last_stable_offset=1, records=batch
                     )
                 ],
             )

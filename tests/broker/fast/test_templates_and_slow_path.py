@@ -273,7 +273,9 @@ class History:
             self.clients[0].send(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), 1)
 
     def do_new_leader_epoch(self) -> None:
-        self.partition().leader_epoch = self.random.choice((0, 1))
+        partition = self.partition()
+        partition.leader_epoch = self.random.choice((0, 1))
+        partition.wake_watchers()  # a start sets it, when nobody waits yet
         for consumer in self.consumers:
             consumer.leader_epoch = self.random.choice((-1, 0))
 
