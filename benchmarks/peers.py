@@ -16,13 +16,18 @@ The rows of security (`--only TLS`, `SCRAM`, `SASL_SSL`, `ACLs`, `quotas`; `secu
 has TLS and SASL: their rates and latencies are that client's, their CPU the broker's.
 
 A JVM compiles while it runs: each broker gets `--warm` rounds of every workload that are not counted.
+
+    scripts/bench-peers --save --peer ...      starts and plain workloads alone; docs/peers/figures.json and peers.svg
+    scripts/bench-peers --plot                 draws docs/peers/peers.svg again, and measures nothing
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import datetime
 import itertools
+import json
 import os
 import platform
 import shlex
@@ -31,16 +36,20 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import secured
 import servers
-from first_produce import first_produce
+from first_produce import FirstProduce, first_produce
+from peers_plot import save_plot
 from tabulate import tabulate
 from tansu import Tansu
 from transactions import LOADS, MOST_PRODUCERS, BenchProducer, TransactionLoad, round_of
 from transactions import TOPIC as TRANSACTIONS_TOPIC
 from workloads import WORKLOADS, groups, run
 
+FIGURES = Path(__file__).resolve().parent.parent / "docs" / "peers" / "figures.json"
 STARTS = 3
 SYNCING_SCALE = 0.1
 """Of the requests, for those that sync each batch on its own: ten times as many would take an hour."""
@@ -52,6 +61,20 @@ class Contender:
 
     name: str
     start: Callable[[], servers.Server]
+
+
+class Row(NamedTuple):
+    """What one broker did in one workload.
+
+    Attributes:
+        ratio: its CPU time over that of Ottla with the same setting, the median of the rounds.
+        figures: medians of the rounds, by name: `cpu_us`, `rate`, `mb_s`, `p50`, `p99`.
+    """
+
+    workload: str
+    broker: str
+    ratio: float
+    figures: dict[str, float]
 
 
 def contenders(options: argparse.Namespace) -> list[Contender]:
@@ -83,22 +106,26 @@ def contenders(options: argparse.Namespace) -> list[Contender]:
     return found
 
 
-def print_starts(brokers: list[Contender]) -> None:
-    """From the start of the process to the first accepted record of a new topic, in an empty directory."""
-    rows = []
+def starts_of(brokers: list[Contender]) -> dict[str, FirstProduce]:
+    """From the start of the process to the first accepted record of a new topic, in an empty directory: medians, which
+    are printed.
+    """
+    found = {}
     for broker in brokers:
         begun = []
         for _ in range(STARTS):
             with broker.start() as server:
                 begun.append(first_produce(server))
-        figures = [
-            statistics.median(column)
-            for column in zip(*((one.listens_ms, one.accepted_ms, one.memory_mb) for one in begun), strict=True)
-        ]
-        rows.append([broker.name, *(f"{figure:,.0f}" for figure in figures)])
+        columns = zip(*((one.listens_ms, one.accepted_ms, one.memory_mb) for one in begun), strict=True)
+        found[broker.name] = FirstProduce(*(statistics.median(column) for column in columns))
+    rows = [
+        [name, f"{one.listens_ms:,.0f}", f"{one.accepted_ms:,.0f}", f"{one.memory_mb:,.0f}"]
+        for name, one in found.items()
+    ]
     headers = ["broker", "listens after ms", "first record accepted after ms", "idle memory MB"]
     print(f"\nstart, medians of {STARTS}, empty directory, new topic, acks=all")
     print(tabulate(rows, headers=headers, disable_numparse=True), end="\n\n")
+    return found
 
 
 def main() -> int:
@@ -111,7 +138,14 @@ def main() -> int:
     parser.add_argument("--peer", action="append", default=[], metavar="NAME=COMMAND", help="one more broker")
     parser.add_argument("--no-kafka", action="store_true", help="leave Apache Kafka out")
     parser.add_argument("--no-tansu", action="store_true", help="leave Tansu out")
+    parser.add_argument("--save", action="store_true", help="plain workloads, kept and drawn in docs/peers")
+    parser.add_argument("--plot", action="store_true", help="only draw what is in docs/peers")
     options = parser.parse_args()
+    if options.plot:
+        save_plot(json.loads(FIGURES.read_text()), FIGURES.parent)
+        return 0
+    if options.save and options.only:
+        parser.error("--save keeps the figures of one run of all plain workloads: it does not go with --only")
     for peer in options.peer:
         if "=" not in peer or "{port}" not in peer:
             parser.error(f"--peer {peer}: it should be NAME=COMMAND with {{port}} in the command")
@@ -125,59 +159,89 @@ def main() -> int:
 
 def compare(brokers: list[Contender], options: argparse.Namespace) -> int:
     """Measure and print. Raises CannotRun when a broker does not start."""
-    print(
+    machine = (
         f"Python {platform.python_version()} ({platform.python_compiler()}), {os.cpu_count()} cores, "
         f"kernel {platform.release()}; load {os.getloadavg()[0]:.1f}; "
         f"medians of {options.rounds} interleaved rounds after {options.warm} to warm up"
     )
+    print(machine)
     servers.warm_memory()
-    if not options.only:
-        print_starts(brokers)
-    rows = []
+    starts = {} if options.only else starts_of(brokers)
+    rows: list[Row] = []
     for workload in WORKLOADS:
         if options.only not in workload.name:
             continue
-        name = workload.name
         for together in groups([one.name for one in brokers]):
             is_syncing = together[0].endswith("sync")
             if is_syncing and workload.fetch:
                 continue
-            starts = {one.name: partial(_start, one) for one in brokers if one.name in together}
+            starting = {one.name: partial(_start, one) for one in brokers if one.name in together}
             scale = options.scale * (SYNCING_SCALE if is_syncing else 1)
-            results = run(workload, options.rounds, scale, starts, options.warm)
-            for broker in together:
-                rows.append([name, broker, *_figures(results[broker], results[together[0]])])
-                name = ""
+            results = run(workload, options.rounds, scale, starting, options.warm)
+            rows += [_row(workload.name, broker, results[broker], results[together[0]]) for broker in together]
         print(f"done: {workload.name}", file=sys.stderr)
-    rows += _transaction_rows(brokers, options)
-    rows += _secured_rows(brokers, options)
-    headers = ["workload", "broker", "CPU us/request", "CPU / Ottla's", "requests/s", "MB/s", "p50 us", "p99 us"]
-    print(tabulate(rows, headers=headers, disable_numparse=True))
+    if not options.save:
+        rows += _transaction_rows(brokers, options)
+        rows += _secured_rows(brokers, options)
+    _print(rows)
+    if options.save:
+        _save(machine, starts, rows)
     missed = cheaper(rows)
     for line in missed:
         print(f"MISSED: {line}")
     return int(options.check and bool(missed))
 
 
-def cheaper(rows: list[list[str]]) -> list[str]:
+def _print(rows: list[Row]) -> None:
+    table = []
+    for _, of_workload in itertools.groupby(rows, key=lambda row: row.workload):
+        for number, (workload, broker, ratio, figures) in enumerate(of_workload):
+            cpu_us, rate, mb_s, p50, p99 = (figures[key] for key in ("cpu_us", "rate", "mb_s", "p50", "p99"))
+            texts = [f"{cpu_us:.2f}", f"{ratio:.2f}", f"{rate:,.0f}", f"{mb_s:,.0f}", f"{p50:,.0f}", f"{p99:,.0f}"]
+            table.append(["" if number else workload, broker, *texts])
+    headers = ["workload", "broker", "CPU us/request", "CPU / Ottla's", "requests/s", "MB/s", "p50 us", "p99 us"]
+    print(tabulate(table, headers=headers, disable_numparse=True))
+
+
+def _save(machine: str, starts: dict[str, FirstProduce], rows: list[Row]) -> None:
+    """Keep the figures in docs/peers, and draw them."""
+    figures: dict[str, Any] = {
+        "taken": datetime.datetime.now(datetime.UTC).isoformat(timespec="minutes"),
+        "machine": machine,
+        "starts": {
+            name: {"first record, ms": round(one.accepted_ms), "idle memory, MB": round(one.memory_mb)}
+            for name, one in starts.items()
+        },
+        "rows": [
+            {
+                "workload": row.workload,
+                "broker": row.broker,
+                "ratio": round(row.ratio, 2),
+                **{key: round(value, 2) for key, value in row.figures.items()},
+            }
+            for row in rows
+        ],
+    }
+    FIGURES.parent.mkdir(exist_ok=True)
+    FIGURES.write_text(json.dumps(figures, indent=1) + "\n")
+    print(f"written: {FIGURES}, {save_plot(figures, FIGURES.parent)}")
+
+
+def cheaper(rows: list[Row]) -> list[str]:
     """Rows in which another broker takes less CPU than Ottla, and the option that measures each alone."""
-    found = []
-    name = ""
-    for workload, broker, cpu_us, ratio, *_ in rows:
-        name = workload or name
-        if not broker.startswith("ottla") and float(ratio) < 1:
-            beyond = 100 * (1 / float(ratio) - 1)
-            found.append(
-                f'{name}: {broker} takes {cpu_us} us, Ottla {beyond:.0f} % more. This row alone: --only "{name}"'
-            )
-    return found
+    return [
+        f"{row.workload}: {row.broker} takes {row.figures['cpu_us']:.2f} us, Ottla {100 * (1 / row.ratio - 1):.0f} % "
+        f'more. This row alone: --only "{row.workload}"'
+        for row in rows
+        if not row.broker.startswith("ottla") and row.ratio < 1
+    ]
 
 
-def _transaction_rows(brokers: list[Contender], options: argparse.Namespace) -> list[list[str]]:
+def _transaction_rows(brokers: list[Contender], options: argparse.Namespace) -> list[Row]:
     """Transactions, begin to commit: a request of these rows is a whole transaction. Not Tansu's, whose markers no
     reader sees, nor of brokers that refuse them."""
     loads = [load for load in LOADS if options.only in load.name]
-    rows: list[list[str]] = []
+    rows: list[Row] = []
     if not loads:
         return rows
     for together in groups([one.name for one in brokers if not one.name.startswith("tansu")]):
@@ -195,19 +259,17 @@ def _transaction_rows(brokers: list[Contender], options: argparse.Namespace) -> 
                 ]
             for load in loads:
                 results = _rounds_of(load, servers_of, producers_of, scale, options)
-                name = load.name
-                for broker in servers_of:
-                    rows.append([name, broker, *_figures(results[broker], results[next(iter(servers_of))])])
-                    name = ""
+                ours = results[next(iter(servers_of))]
+                rows += [_row(load.name, broker, results[broker], ours) for broker in servers_of]
                 print(f"done: {load.name}", file=sys.stderr)
     return rows
 
 
-def _secured_rows(brokers: list[Contender], options: argparse.Namespace) -> list[list[str]]:
+def _secured_rows(brokers: list[Contender], options: argparse.Namespace) -> list[Row]:
     """Security's rows: Ottla beside Apache Kafka, both with the same settings. A log-in is a request of its row. With
     `sync` those that write.
     """
-    rows: list[list[str]] = []
+    rows: list[Row] = []
     has_kafka = any(one.name == "kafka page-cache" for one in brokers)
     with secured.settings(options.only) as found:
         for setting, promise in itertools.product(found, ("page-cache", "sync")):
@@ -229,10 +291,7 @@ def _secured_rows(brokers: list[Contender], options: argparse.Namespace) -> list
                     results = secured.rounds_of(
                         load, servers_of, setting, rounds=options.rounds, warm=options.warm, scale=scale
                     )
-                    name = load.name
-                    for broker, figures in results.items():
-                        rows.append([name, broker, *_figures(figures, results[ours])])
-                        name = ""
+                    rows += [_row(load.name, broker, figures, results[ours]) for broker, figures in results.items()]
                     print(f"done: {load.name}, {promise}", file=sys.stderr)
     return rows
 
@@ -260,18 +319,11 @@ def _start(contender: Contender, _: list[str]) -> servers.Server:
     return contender.start()
 
 
-def _figures(theirs: list[dict[str, float]], ours: list[dict[str, float]]) -> list[str]:
-    """A row's figures: medians of the rounds, and the median of the rounds' ratios."""
-    median = {key: statistics.median(figures[key] for figures in theirs) for key in theirs[0]}
+def _row(workload: str, broker: str, theirs: list[dict[str, float]], ours: list[dict[str, float]]) -> Row:
+    """Medians of the rounds of a broker, and the median of the rounds' ratios."""
+    figures = {key: statistics.median(one[key] for one in theirs) for key in ("cpu_us", "rate", "mb_s", "p50", "p99")}
     ratio = statistics.median(a["cpu_us"] / b["cpu_us"] for a, b in zip(theirs, ours, strict=True))
-    return [
-        f"{median['cpu_us']:.2f}",
-        f"{ratio:.2f}",
-        f"{median['rate']:,.0f}",
-        f"{median['mb_s']:,.0f}",
-        f"{median['p50']:,.0f}",
-        f"{median['p99']:,.0f}",
-    ]
+    return Row(workload, broker, ratio, figures)
 
 
 if __name__ == "__main__":
