@@ -88,9 +88,10 @@ class FirstAppends:
 
     def _plan(self) -> None:
         """Go on in a turn after the one that appends what is gathered: in the same one they would all be together."""
-        self._turn.last(lambda: self._later(self._gather_more))
+        self._turn.last(lambda: self._later(self.gather_more))
 
-    def _gather_more(self) -> None:
+    def gather_more(self) -> None:
+        """Gather the next of them: a step of a turn to come."""
         rest = self._rest
         self._rest = rest[FIRST_APPENDS_PER_TURN:]
         try:

@@ -49,7 +49,7 @@ _TOPIC_COUNTERS = {
     "failed_fetch_requests": ("failedfetchrequests", "Fetch requests that failed."),
 }
 
-_LOG_GAUGES: dict[str, tuple[str, Callable[[Partition], int]]] = {
+LOG_GAUGES: dict[str, tuple[str, Callable[[Partition], int]]] = {
     "kafka_log_log_size": ("Bytes of the partition's segments.", lambda each: each.log.size_bytes),
     "kafka_log_log_logstartoffset": ("First offset of the partition.", lambda each: each.log.log_start_offset),
     "kafka_log_log_logendoffset": ("Next offset of the partition.", lambda each: each.log.log_end_offset),
@@ -193,7 +193,7 @@ class NodeCollector(Collector):
 
     def _logs(self) -> Iterator[Metric]:
         labels = ["topic", "partition"]
-        for name, (text, value) in _LOG_GAUGES.items():
+        for name, (text, value) in LOG_GAUGES.items():
             lines = ((line, value(partition)) for line, partition in self._partitions())
             yield from _in_pieces(partial(GaugeMetricFamily, name, text, labels=labels), lines)
         yield from self._damage()

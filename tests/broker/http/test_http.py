@@ -392,7 +392,7 @@ def test_a_scrape_without_damage_goes_through_all_partitions_for_the_gauges_only
             return super()._partitions()
 
     list(Counting(node.services, node.cleaner).collect())
-    assert len(walks) == len(exposition._LOG_GAUGES)
+    assert len(walks) == len(exposition.LOG_GAUGES)
 
 
 def test_a_topic_that_goes_during_a_scrape_is_in_no_later_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,13 +122,13 @@ def test_what_is_acknowledged_is_in_the_logs_once_and_in_order(
 
 def test_the_requests_of_this_test_are_gathered_in_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     turns: list[None] = []
-    original = FirstAppends._gather_more
+    original = FirstAppends.gather_more
 
     def counting(self: FirstAppends) -> None:
         turns.append(None)
         original(self)
 
-    monkeypatch.setattr(FirstAppends, "_gather_more", counting)
+    monkeypatch.setattr(FirstAppends, "gather_more", counting)
     monkeypatch.setattr(first_appends, "FIRST_APPENDS_PER_TURN", 1)
     monkeypatch.setattr("ottla.broker.api.produce.FIRST_APPENDS_PER_TURN", 1)
     node, _, _ = start_node(ottla_acks_all="page-cache")
