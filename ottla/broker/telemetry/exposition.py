@@ -194,7 +194,7 @@ class NodeCollector(Collector):
     def _logs(self) -> Iterator[Metric]:
         labels = ["topic", "partition"]
         for name, (text, value) in LOG_GAUGES.items():
-            lines = ((line, value(partition)) for line, partition in self._partitions())
+            lines = ((line, value(partition)) for line, partition in self.partitions())
             yield from _in_pieces(partial(GaugeMetricFamily, name, text, labels=labels), lines)
         yield from self._damage()
         yield PAUSE
@@ -203,7 +203,7 @@ class NodeCollector(Collector):
         count = sum(len(topic.partitions) for topic in topics)
         yield from self._replicas(count, offline)
 
-    def _partitions(self) -> Iterator[tuple[list[str], Partition]]:
+    def partitions(self) -> Iterator[tuple[list[str], Partition]]:
         """Those that are online, with their labels. Between two of them topics may come and go."""
         topics = self._services.catalog.topics
         for topic in list(topics.values()):
@@ -218,7 +218,7 @@ class NodeCollector(Collector):
         yield _counter("ottla_corrupt_reads", text, self._services.metrics.corrupt_reads)
         family = CounterMetricFamily("ottla_corrupt_reads_by_partition", text, labels=["topic", "partition"])
         if self._services.metrics.corrupt_reads:
-            for line, partition in self._partitions():
+            for line, partition in self.partitions():
                 if partition.corrupt_reads:
                     family.add_metric(line, partition.corrupt_reads)
         yield family

@@ -387,9 +387,9 @@ def test_a_scrape_without_damage_goes_through_all_partitions_for_the_gauges_only
     walks: list[None] = []
 
     class Counting(exposition.NodeCollector):
-        def _partitions(self) -> Iterator[tuple[list[str], Partition]]:
+        def partitions(self) -> Iterator[tuple[list[str], Partition]]:
             walks.append(None)
-            return super()._partitions()
+            return super().partitions()
 
     list(Counting(node.services, node.cleaner).collect())
     assert len(walks) == len(exposition.LOG_GAUGES)
