@@ -94,6 +94,15 @@ def test_a_power_cut_takes_nothing_that_is_acknowledged_where_the_redo_log_holds
     assert PowerCut(directory, random.Random(1)).cut(directory / NAME, must_reach=ROUNDS) is None
 
 
+def test_a_power_cut_takes_nothing_in_front_of_an_entry_without_bytes(killed: Path, tmp_path: Path) -> None:
+    """The log's own sync has covered all of its file, and a round that came behind it had nothing to add."""
+    directory = copy_of(killed, tmp_path / "data")
+    (log,) = segments(directory / NAME)
+    size = log.stat().st_size
+    (directory / REDO_LOG).write_bytes(redo_record(1, 0, (NAME, RedoEntry(base_offset(log), size, size, ROUNDS))))
+    assert PowerCut(directory, random.Random(1)).cut(directory / NAME, must_reach=ROUNDS) is None
+
+
 def test_of_an_end_that_was_taken_away_the_start_gives_back_what_the_audit_expects(
     killed: Path, tmp_path: Path
 ) -> None:

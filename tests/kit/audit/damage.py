@@ -182,7 +182,8 @@ class PowerCut:
             segment = partition / f"{entry.segment:020d}.log"
             if end != (entry.segment, entry.position) and segment.exists():
                 behind = (batch.base_offset for batch in batches(segment) if batch.position >= entry.position)
-                joined = next(behind, 0)
+                # An entry without bytes stands at the end of a file whose own sync has covered all of it.
+                joined = next(behind, entry.end_offset)
             end, reached = (entry.segment, entry.end), entry.end_offset
         wanted = max(must_reach, high_watermark)
         return max(joined, recovery_point, wanted if reached < wanted else 0)
