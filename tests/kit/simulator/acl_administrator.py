@@ -58,7 +58,7 @@ DENIALS: Final = 0.5
 MOST_ACLS: Final = 12
 QUOTA_KEY: Final = "producer_byte_rate"
 QUOTA_USERS: Final = ("nobody", "no one")
-"""No client is one of them: a client under a quota has no request templates, and may have to wait."""
+"""No client is one of them: a client over a quota has to wait."""
 
 
 class AclAdministrator:
