@@ -37,6 +37,7 @@ class HandOver(Generic[T]):
     def __del__(self) -> None:
         descriptor = getattr(self, "_descriptor", None)
         if descriptor is not None:
+            self._descriptor = -1  # other garbage of the same cycle may still `put`, and the number may be reused
             self._close(descriptor)
 
     def put(self, thing: T) -> None:

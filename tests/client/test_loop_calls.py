@@ -8,7 +8,6 @@ import threading
 import pytest
 
 from ottla.client.blocking.loop_calls import LoopCall
-from ottla.client.blocking.thread_waiter import ThreadWaiter
 
 RUN_LIMIT_S = 60
 
@@ -29,15 +28,6 @@ async def answer(value):
     if isinstance(value, BaseException):
         raise value
     return value
-
-
-def test_a_wake_before_the_wait_is_not_lost_and_a_second_one_does_no_harm():
-    waiter = ThreadWaiter()
-    waiter.wake()
-    waiter.wake()
-    assert waiter.wait(RUN_LIMIT_S)
-    assert not waiter.wait(0)
-    assert not waiter.wait(-1)
 
 
 def test_the_result_or_the_error_comes_to_the_thread_that_waits(loop):
@@ -61,14 +51,12 @@ def test_a_cancelled_call_ends(loop):
     loop.call_soon_threadsafe(call.cancel)
 
 
-def test_the_end_is_reported_in_time_and_afterwards(loop):
-    ended = ThreadWaiter()
+def test_a_thread_that_waits_can_be_woken_before_the_end(loop):
     call = LoopCall(answer(1))
-    call.call_at_end(ended.wake)
+    loop.call_soon_threadsafe(call.wake)
+    call.wait_for_change()
+    assert not call.done
     loop.call_soon_threadsafe(call.start)
-    while not ended.wait(RUN_LIMIT_S):
-        pass
-    assert call.done
-    late = []
-    call.call_at_end(lambda: late.append(call.result()))
-    assert late == [1]
+    while not call.done:
+        call.wait_for_change()
+    assert call.result() == 1

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import inspect
 import logging
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ottla.client.blocking.loop_calls import LoopCall
-from ottla.client.blocking.thread_waiter import LOOK_S
 from ottla.client.groups.listeners import RebalanceListener
 from ottla.client.structs import TopicPartition
 
@@ -32,7 +32,8 @@ class CallerCalls:
 
     def __init__(self) -> None:
         self._calls: deque[_Call] = deque()
-        self._changed = threading.Condition()
+        self._waiting: list[LoopCall[Any]] = []
+        """What the threads wait for that would run a callback meanwhile."""
         self.running_in: set[int] = set()
         """The threads that are inside such a callback now."""
         self._is_over = False
@@ -52,26 +53,27 @@ class CallerCalls:
             logger.warning("the program ends without closing its consumer: the rebalance listener is not called")
             return
         done: concurrent.futures.Future[None] = concurrent.futures.Future()
-        with self._changed:
-            self._calls.append((function, done))
-            self._changed.notify()
+        self._calls.append((function, done))
+        for running in list(self._waiting):  # the first that looks takes it, and the others wait again
+            running.wake()
         await asyncio.wrap_future(done)
 
     def serve(self, running: LoopCall[T]) -> T:
         """In the thread that waits: run callbacks until `running` is done, and return its result."""
-        running.call_at_end(self._on_done)
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._calls or running.done, LOOK_S)
-                call = self._calls.popleft() if self._calls else None
-            if call is not None:
-                self._run_here(*call)
-            elif running.done:
-                return running.result()
-
-    def _on_done(self) -> None:
-        with self._changed:
-            self._changed.notify_all()  # each who waits looks whether it was theirs
+        try:
+            self._waiting.append(running)
+            while True:
+                try:
+                    call = self._calls.popleft()
+                except IndexError:
+                    if running.done:
+                        return running.result()
+                    running.wait_for_change()
+                else:
+                    self._run_here(*call)
+        finally:
+            with contextlib.suppress(ValueError):  # an interrupt came before it was there
+                self._waiting.remove(running)
 
     def _run_here(self, function: Callable[[], object], done: concurrent.futures.Future[None]) -> None:
         if not done.set_running_or_notify_cancel():

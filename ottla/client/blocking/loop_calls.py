@@ -1,13 +1,13 @@
 """A coroutine that runs in the loop's thread while another thread waits for it.
 
-What `asyncio.run_coroutine_threadsafe` does, with fewer steps: the thread waits at a plain lock, and the last step of
-the coroutine wakes it. While the loop has more to do after that, the two threads contend for the interpreter.
+What `asyncio.run_coroutine_threadsafe` does, with fewer steps: the last step of the coroutine wakes the thread. While
+the loop has more to do after that, the two threads contend for the interpreter.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, Generic, TypeVar
 
 from ottla.client.blocking.thread_waiter import LOOK_S, ThreadWaiter
@@ -16,9 +16,9 @@ T = TypeVar("T")
 
 
 class LoopCall(Generic[T]):
-    """See the module. `start` and `cancel` are called in the loop's thread, the others in the one that waits."""
+    """See the module. `start`, `cancel` and `wake` are called in the loop's thread, the rest in the one that waits."""
 
-    __slots__ = ("_coroutine", "_ended", "_error", "_has_begun", "_on_end", "_result", "_task", "done")
+    __slots__ = ("_coroutine", "_error", "_has_begun", "_result", "_task", "_waiter", "done")
 
     def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
         self.done = False
@@ -26,8 +26,7 @@ class LoopCall(Generic[T]):
         self._task: asyncio.Task[None] | None = None
         self._has_begun = False
         self._error: BaseException | None = None
-        self._on_end: Callable[[], None] | None = None
-        self._ended = ThreadWaiter()
+        self._waiter = ThreadWaiter()
 
     def start(self) -> None:
         """Run the coroutine."""
@@ -55,21 +54,25 @@ class LoopCall(Generic[T]):
 
     def _end(self) -> None:
         self.done = True
-        if self._on_end is not None:
-            self._on_end()
-        self._ended.wake()
+        self._waiter.wake()
 
-    def call_at_end(self, on_end: Callable[[], None]) -> None:
-        """Have `on_end` called in the loop's thread at the end; and here, if that has come already."""
-        self._on_end = on_end
-        if self.done:
-            on_end()
+    def wake(self) -> None:
+        """Let the thread look at what else there is to do."""
+        self._waiter.wake()
 
     def wait(self) -> T:
         """Wait for the end, and return the result or raise the error."""
         while not self.done:
-            self._ended.wait(LOOK_S)
+            self.wait_for_change()
         return self.result()
+
+    def wait_for_change(self) -> None:
+        """Wait until the call has ended or `wake` was called, or for some time; to be called again."""
+        self._waiter.wait(LOOK_S)
+
+    def release(self) -> None:
+        """Wait no more."""
+        self._waiter.release()
 
     def result(self) -> T:
         """Return the result of a call that has ended, or raise its error, CancelledError if it was cancelled; once."""

@@ -182,6 +182,8 @@ class LoopThread:
                 with contextlib.suppress(RuntimeError):  # the loop ended meanwhile
                     self.post(running.cancel)
             raise
+        finally:
+            running.release()
 
 
 def _posts() -> Posts | None:

@@ -195,14 +195,17 @@ class Producer(ProducerMethods):
     ) -> RecordMetadata:
         """Send one record and return where it went; see `send`."""
         waiter = ThreadWaiter()
-        sent = self._hand_over(topic, value, key, headers, timestamp_ms, partition, waiter.wake)
         try:
-            if self._thread is not None:
-                self._thread.refuse_own()
-            waiter.wait(LOOK_S)
-        except BaseException:
-            sent.call_no_more(waiter.wake)
-            raise
+            sent = self._hand_over(topic, value, key, headers, timestamp_ms, partition, waiter.wake)
+            try:
+                if self._thread is not None:
+                    self._thread.refuse_own()
+                waiter.wait(LOOK_S)
+            except BaseException:
+                sent.call_no_more(waiter.wake)
+                raise
+        finally:
+            waiter.release()
         return sent.result()  # which waits on for what takes longer
 
     def transaction(self) -> Transaction:
@@ -276,18 +279,21 @@ class Producer(ProducerMethods):
         thread.refuse_own()
         deadline = math.inf if timeout_ms is None else time.monotonic() + timeout_ms / 1000
         waiter = ThreadWaiter()
-        while not delivery.done():
-            delivery.call_at_end(waiter.wake)
-            try:
-                if delivery.done():
-                    return
-                left_s = deadline - time.monotonic()
-                if left_s <= 0:
-                    raise ClientTimeout(f"it is not known after {timeout_ms} ms what became of the record")
-                if not waiter.wait(left_s) and thread.loop.is_closed():
-                    raise ClientClosed("the program is ending")
-            finally:
-                delivery.call_no_more(waiter.wake)
+        try:
+            while not delivery.done():
+                delivery.call_at_end(waiter.wake)
+                try:
+                    if delivery.done():
+                        return
+                    left_s = deadline - time.monotonic()
+                    if left_s <= 0:
+                        raise ClientTimeout(f"it is not known after {timeout_ms} ms what became of the record")
+                    if not waiter.wait(left_s) and thread.loop.is_closed():
+                        raise ClientClosed("the program is ending")
+                finally:
+                    delivery.call_no_more(waiter.wake)
+        finally:
+            waiter.release()
 
     def await_deliveries(self, deliveries: AsyncDeliveries, timeout_ms: float | None) -> None:
         """Wait until it is known what became of the records of a call; `Deliveries.result` calls it."""
