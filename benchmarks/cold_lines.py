@@ -387,7 +387,7 @@ def _broker(
             node.services.catalog.settings.create_acls(_acls(), lambda _: None)
         if has_quotas:
             rates = {"producer_byte_rate": HIGH, "consumer_byte_rate": HIGH, "request_percentage": HIGH}
-            node.services.quotas.load({(("user", None),): rates})
+            node.services.quotas.change({(("user", None),): rates})
         node.settle()
         connections = Connections(node.services, node.dispatcher, sends_maps=True)
 

@@ -116,7 +116,7 @@ class Node:
         )
         self._authorizer = _authorizer(config, catalog, validity)
         quotas = Quotas(config, validity, clock.monotonic_ms)
-        catalog.settings.on_quotas = quotas.load
+        catalog.settings.on_quotas = quotas.change
         audit = quotas.audit = _audit(config, clock, timers, workers, catalog)
         profile = profile_named(config.ottla_profile)
         answer_memory = AnswerMemory(config.ottla_connections_max_unsent_bytes, turn, timers, clock.monotonic_ms)

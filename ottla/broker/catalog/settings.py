@@ -64,7 +64,9 @@ class Settings:
         self.on_acls_changed: Callable[[Sequence[MetadataRecord]], None] | None = None
         """Called with the records of a change of ACLs, before the change is answered."""
         self.on_quotas: Callable[[Mapping[QuotaEntity, Mapping[str, float]]], None] | None = None
-        """Called with the client quotas, at the start and when they have changed, before the change is answered."""
+        """Called with the client quotas of the entities of which some have changed, before the change is answered; at
+        the start with all.
+        """
         self._catalog = catalog
         self._config = config
 
@@ -72,7 +74,8 @@ class Settings:
         """Apply this broker's configuration from the metadata; before the topics are created."""
         for warning in self._read_broker():
             logger.warning("%s", warning)
-        self._load_quotas()
+        if self.on_quotas is not None:
+            self.on_quotas(self._catalog.image.quotas)
 
     def group_configs(self, group_id: str) -> Mapping[str, str]:
         """What is set for a consumer group, by key; empty when nothing is."""
@@ -121,7 +124,7 @@ class Settings:
         """Set and remove quotas; `done` is called once, when the changes are synced and in effect."""
         from ottla.broker.metadata.quota_plans import QuotaPlan, plan_quotas
 
-        planned = QuotaPlan([], [])
+        planned = QuotaPlan([], [], [])
 
         def plan(image: MetadataImage) -> Sequence[MetadataRecord]:
             nonlocal planned
@@ -132,7 +135,9 @@ class Settings:
             if error is not None:
                 done([QuotaResult(error.code, error.message) for _ in requests])
                 return
-            self._load_quotas()
+            if planned.changed and self.on_quotas is not None:
+                quotas = self._catalog.image.quotas
+                self.on_quotas({entity: quotas.get(entity, {}) for entity in planned.changed})
             done(planned.results)
 
         self._catalog.change(plan, finish)
@@ -209,10 +214,6 @@ class Settings:
                 topics[topic.name] = topic
         for topic in topics.values():
             self._configure(topic)
-
-    def _load_quotas(self) -> None:
-        if self.on_quotas is not None:
-            self.on_quotas(self._catalog.image.quotas)
 
     def _read_broker(self) -> list[str]:
         image = self._catalog.image

@@ -40,15 +40,16 @@ _IP_KEYS: Mapping[str, int | None] = {"connection_creation_rate": _INT_MAX}
 
 
 class QuotaPlan(NamedTuple):
-    """Results in the order of the requests, and the records of those that pass."""
+    """Results in the order of the requests, the records of those that pass, and the entities that these change."""
 
     results: list[QuotaResult]
     records: list[MetadataRecord]
+    changed: list[QuotaEntity]
 
 
 def plan_quotas(image: MetadataImage, requests: Sequence[QuotaRequest], *, validate_only: bool) -> QuotaPlan:
     """Set and remove quotas. An entity or a key that is named twice is refused."""
-    plan = QuotaPlan([], [])
+    plan = QuotaPlan([], [], [])
     entities = [tuple(sorted(dict(request.entity).items())) for request in requests]
     times = Counter(entities)
     new_entities = 0
@@ -69,8 +70,9 @@ def plan_quotas(image: MetadataImage, requests: Sequence[QuotaRequest], *, valid
             plan.results.append(QuotaResult(error.code, error.message))
             continue
         plan.results.append(QuotaResult())
-        if not validate_only:
-            plan.records.extend(_records(entity, request, image.quotas.get(entity, {})))
+        if not validate_only and (records := _records(entity, request, image.quotas.get(entity, {}))):
+            plan.records.extend(records)
+            plan.changed.append(entity)
     return plan
 
 

@@ -43,7 +43,7 @@ def make_node(**rates: float) -> tuple[Node, ManualClock]:
 
 
 def set_quotas(node: Node, **rates: float) -> None:
-    node.services.quotas.load({(("client-id", "test"),): rates})
+    node.services.quotas.change({(("client-id", "test"),): rates})
     quotas_of(node).now_ns = lambda: 0
 
 
@@ -213,14 +213,14 @@ def test_a_fetch_whose_client_has_used_up_its_time_is_answered_empty() -> None:
 
 def test_an_append_is_paid_for_by_its_batches_and_bytes() -> None:
     node, _ = make_node(**ALL)
-    node.services.quotas.load({(("user", None),): ALL})
+    node.services.quotas.change({(("client-id", "test"),): {}, (("user", None),): ALL})
     quotas = quotas_of(node)
     quotas.now_ns = lambda: 0
     clients = [Exchange(node) for _ in range(3)]
     records = [batch(value=b"x" * size) for size in (100, 20_000, 3_000)]
     for number, client in enumerate(clients[:2]):
         client.connection.peer.principal = client.connection.peer.principal._replace(name=f"user-{number}")
-    node.services.quotas.load({(("user", f"user-{number}"),): ALL for number in range(2)})
+    node.services.quotas.change({(("user", None),): {}} | {(("user", f"user-{number}"),): ALL for number in range(2)})
     quotas.now_ns = lambda: 0
     for client, content in zip(clients, records, strict=True):
         client.ask(produce_request("t", content), PRODUCE_VERSION)
@@ -258,7 +258,7 @@ def test_a_client_whose_account_was_forgotten_is_charged_to_its_new_one(monkeypa
     monkeypatch.setattr(accounts, "MAX_ACCOUNTS", 5)
     node, _, _ = start_node(ottla_acks_all="page-cache")
     make_topic(node, "t")
-    node.services.quotas.load({(("client-id", None),): {PRODUCE: PLENTY}})
+    node.services.quotas.change({(("client-id", None),): {PRODUCE: PLENTY}})
     client = Exchange(node)
     request = produce_request("t", batch())
     for _ in range(3):
@@ -278,7 +278,7 @@ def test_an_account_that_templates_use_is_not_the_one_to_be_forgotten(monkeypatc
     monkeypatch.setattr(accounts, "MAX_ACCOUNTS", 5)
     node, _, clock = start_node(ottla_acks_all="page-cache")
     make_topic(node, "t")
-    node.services.quotas.load({(("client-id", None),): {PRODUCE: PLENTY}})
+    node.services.quotas.change({(("client-id", None),): {PRODUCE: PLENTY}})
     client = Exchange(node)
     request = produce_request("t", batch())
     client.ask(request, PRODUCE_VERSION)
@@ -291,7 +291,7 @@ def test_an_account_that_templates_use_is_not_the_one_to_be_forgotten(monkeypatc
 
 def test_another_client_id_by_the_same_connection_is_charged_to_its_own_account() -> None:
     node, _ = make_node(**ALL)
-    node.services.quotas.load({(("client-id", None),): {PRODUCE: PLENTY}})
+    node.services.quotas.change({(("client-id", None),): {PRODUCE: PLENTY}})
     client = Exchange(node)
     request = produce_request("t", batch())
     body = encode(request, PRODUCE_VERSION)

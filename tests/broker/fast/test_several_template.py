@@ -581,7 +581,7 @@ def test_nothing_is_learnt_without_answers_or_with_a_transactional_id(acks: int,
 def test_nothing_is_learnt_of_a_client_under_a_quota() -> None:
     node, _, _ = start_node()
     make_topic(node, ORDERS, 4)
-    node.services.quotas.load({(("client-id", "test"),): {"request_percentage": 1e12}})
+    node.services.quotas.change({(("client-id", "test"),): {"request_percentage": 1e12}})
     client = Client(node, 13, -1, -1)
     assert codes_of(client, [0, 1]) == [0, 0]
     assert client.exchange.connection.peer.hot_path is None

@@ -310,7 +310,7 @@ class History:
             pass_time(self.node, self.clock, max(WAITS_MS))
         rates = {kind: self.random.choice(RATES) for kind in QUOTAS if self.random.random() < 0.7}
         quotas = self.node.services.quotas
-        quotas.load({(("user", None),): rates} if rates else {})
+        quotas.change({(("user", None),): rates})
         if quotas.clients is not None:
             quotas.clients.now_ns = lambda: 0
 

@@ -263,7 +263,7 @@ class History:
 
     def do_quotas_come_or_go(self, producer: Producer) -> None:
         self.has_quotas = not self.has_quotas
-        self.node.services.quotas.load({(("client-id", "test"),): PLENTY} if self.has_quotas else {})
+        self.node.services.quotas.change({(("client-id", "test"),): PLENTY if self.has_quotas else {}})
 
     def do_create_topic_again(self, producer: Producer) -> None:
         results: list[TopicResult] = []
@@ -615,7 +615,7 @@ class Meter:
     def __init__(self, **rates: float) -> None:
         self.node, _, _ = start_node(ottla_acks_all="page-cache")
         make_topic(self.node, TOPIC)
-        self.node.services.quotas.load({(("client-id", "test"),): rates})
+        self.node.services.quotas.change({(("client-id", "test"),): rates})
         assert self.node.services.quotas.clients is not None
         self.quotas = self.node.services.quotas.clients
         self.quotas.now_ns = self._now_ns

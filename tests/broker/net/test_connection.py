@@ -634,7 +634,7 @@ def test_a_connection_over_the_rate_of_the_broker_is_heard_later() -> None:
 
 def test_a_connection_over_the_rate_of_its_address_is_closed_after_its_wait(caplog: pytest.LogCaptureFixture) -> None:
     shell = Shell(quota_window_num=2)
-    shell.quotas.load({(("ip", None),): {"connection_creation_rate": 1.0}})
+    shell.quotas.change({(("ip", None),): {"connection_creation_rate": 1.0}})
     shell.connect("192.0.2.1")
     late, transport = shell.connect("192.0.2.1")
     _, other = shell.connect("192.0.2.2")

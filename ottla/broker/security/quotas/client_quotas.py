@@ -52,11 +52,15 @@ class ClientQuotas(Accounts):
         audit: Audit | None = None,
     ) -> None:
         super().__init__(config, counters, now_ms, audit=audit)
+        self._all_limits = {kind: Limits(kind) for kind in KINDS}
         self._limits: dict[str, Limits] = {}
+        """Those of the kinds of which there is any quota."""
 
-    def set(self, entities: Mapping[Entity, Mapping[str, float]]) -> None:
-        """The quotas have changed. What was taken so far stays."""
-        self._limits = {kind: limits for kind in KINDS if (limits := Limits(kind, entities))}
+    def change(self, entities: Mapping[Entity, Mapping[str, float]]) -> None:
+        """The quotas of these entities have changed to these. What was taken so far stays."""
+        for limits in self._all_limits.values():
+            limits.change(entities)
+        self._limits = {kind: limits for kind, limits in self._all_limits.items() if limits}
 
     def request(self, peer: Peer, client_id: str | None, api_key: int, version: int) -> RequestQuota | None:
         """What a request of the client is charged to; None where it is under no quota."""

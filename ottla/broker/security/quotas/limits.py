@@ -43,12 +43,22 @@ class Limit(NamedTuple):
 class Limits:
     """The quotas of one kind."""
 
-    def __init__(self, kind: str, entities: Mapping[Entity, Mapping[str, float]]) -> None:
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
         self._bounds: dict[tuple[str | None, str | None], float] = {}
+
+    def change(self, entities: Mapping[Entity, Mapping[str, float]]) -> None:
+        """These entities have these quotas from now on; the others keep theirs."""
         for entity, values in entities.items():
             parts = dict(entity)
-            if kind in values and IP not in parts:
-                self._bounds[parts.get(USER, _ABSENT), parts.get(CLIENT_ID, _ABSENT)] = values[kind]
+            if IP in parts:
+                continue
+            key = parts.get(USER, _ABSENT), parts.get(CLIENT_ID, _ABSENT)
+            bound = values.get(self._kind)
+            if bound is None:
+                self._bounds.pop(key, None)
+            else:
+                self._bounds[key] = bound
 
     def __bool__(self) -> bool:
         return bool(self._bounds)

@@ -1,6 +1,7 @@
 """The switch of all quotas: what is set in the metadata, handed to those who enforce it.
 
-A start imports this much. `clients` is None, and `address_rates` empty, as long as no such quota is set.
+A start imports this much. `clients` is None, and `address_rates` empty, as long as no such quota is set. A change costs
+by what it changes: ten thousand other entities may have quotas.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
 class Quotas:
     """See the module. All calls on the broker's thread."""
 
-    __slots__ = ("_client_entities", "_config", "_now_ms", "_validity", "address_rates", "audit", "clients", "counters")
+    __slots__ = (
+        *("_address_spellings", "_client_entities", "_config", "_now_ms", "_validity"),
+        *("address_rates", "audit", "clients", "counters"),
+    )
 
     def __init__(self, config: BrokerConfig, validity: Validity, now_ms: Callable[[], float]) -> None:
         self._config = config
@@ -35,29 +39,49 @@ class Quotas:
         self._client_entities: dict[Entity, dict[str, float]] = {}
         self.address_rates: dict[str | None, float] = {}
         """Connections per second by address; that of None is every other address's."""
+        self._address_spellings: dict[str | None, dict[str | None, float]] = {}
+        """The same for each way in which an address is written; the one that was set last is the one that counts."""
 
-    def load(self, entities: Mapping[Entity, Mapping[str, float]]) -> None:
-        """These quotas count from now on. Templates that were learnt before know nothing of them, and are forgotten."""
-        addresses: dict[str | None, float] = {}
-        clients: dict[Entity, dict[str, float]] = {}
+    def change(self, entities: Mapping[Entity, Mapping[str, float]]) -> None:
+        """These entities have these quotas from now on, or none; the others keep theirs. Templates that were learnt
+        before know nothing of them, and are forgotten.
+        """
+        changed: dict[Entity, dict[str, float]] = {}
+        present = self._client_entities
         for entity, values in entities.items():
             if entity[0][0] == "ip":
-                addresses[_canonical(entity[0][1])] = values["connection_creation_rate"]
-            else:
-                clients[entity] = dict(values)
-        self.address_rates = addresses
-        if clients == self._client_entities:
+                self._change_address(entity[0][1], values.get("connection_creation_rate"))
+            elif present.get(entity, {}) != values:
+                changed[entity] = dict(values)
+        if not changed:
             return
-        self._client_entities = clients
-        if not clients:
+        for entity, quotas in changed.items():
+            if quotas:
+                present[entity] = quotas
+            else:
+                del present[entity]
+        if not present:
             self.clients = None
         else:
             if self.clients is None:
                 from ottla.broker.security.quotas.client_quotas import ClientQuotas
 
                 self.clients = ClientQuotas(self._config, self.counters, self._now_ms, audit=self.audit)
-            self.clients.set(clients)
+            self.clients.change(changed)
         self._validity.change()
+
+    def _change_address(self, written: str | None, rate: float | None) -> None:
+        address = _canonical(written)
+        spellings = self._address_spellings.setdefault(address, {})
+        if rate is None:
+            spellings.pop(written, None)
+        else:
+            spellings[written] = rate
+        if spellings:
+            self.address_rates[address] = next(reversed(spellings.values()))
+        else:
+            del self._address_spellings[address]
+            self.address_rates.pop(address, None)
 
 
 def _canonical(address: str | None) -> str | None:

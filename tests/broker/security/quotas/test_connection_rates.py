@@ -57,8 +57,23 @@ def test_who_would_wait_for_too_long_is_refused() -> None:
 )
 def test_an_address_counts_whatever_way_it_is_written(written: str | None, reported: str | None) -> None:
     quotas = Quotas(BrokerConfig.of({}), Validity(), ManualClock().monotonic_ms)
-    quotas.load({(("ip", written),): {"connection_creation_rate": 5.0}})
+    quotas.change({(("ip", written),): {"connection_creation_rate": 5.0}})
     assert quotas.address_rates == {reported: 5.0}
+
+
+def test_of_several_ways_to_write_an_address_the_one_that_was_set_last_counts() -> None:
+    """In the order of the metadata: a restart comes to the same."""
+    quotas = Quotas(BrokerConfig.of({}), Validity(), ManualClock().monotonic_ms)
+    written, other = (("ip", "2001:db8::1"),), (("ip", "2001:DB8:0::1"),)
+    quotas.change({written: {"connection_creation_rate": 5.0}})
+    quotas.change({other: {"connection_creation_rate": 6.0}})
+    assert quotas.address_rates == {"2001:db8::1": 6.0}
+    quotas.change({written: {"connection_creation_rate": 7.0}})
+    assert quotas.address_rates == {"2001:db8::1": 6.0}, "as in the metadata, a change keeps its place"
+    quotas.change({other: {}})
+    assert quotas.address_rates == {"2001:db8::1": 7.0}
+    quotas.change({written: {}})
+    assert quotas.address_rates == {}
 
 
 def test_an_address_over_its_rate_is_refused_after_a_while_and_not_counted() -> None:

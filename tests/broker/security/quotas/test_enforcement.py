@@ -475,7 +475,7 @@ def test_nothing_is_charged_before_the_login() -> None:
     """Neither to ANONYMOUS nor to the client id: in Kafka no request gets as far as the quotas before it."""
     at = SaslNode()
     high = {"request_percentage": 1e9}
-    at.node.services.quotas.load({(("user", None),): high})
+    at.node.services.quotas.change({(("user", None),): high})
     quotas = at.node.services.quotas.clients
     assert quotas is not None
     client = at.connect()

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import combinations
+from typing import TYPE_CHECKING
 
 import pytest
 
 from ottla.broker.security.quotas.limits import PRODUCE, Limits
+
+if TYPE_CHECKING:
+    from ottla.broker.security.quotas.limits import Entity
 
 LEVELS = [
     ((("user", "u"), ("client-id", "c")), ("u", "c")),
@@ -20,15 +25,21 @@ LEVELS = [
 ]
 
 
+def limits_of(kind: str, entities: Mapping[Entity, Mapping[str, float]]) -> Limits:
+    limits = Limits(kind)
+    limits.change(entities)
+    return limits
+
+
 @pytest.mark.parametrize("chosen", [set(each) for size in (1, 2, 3) for each in combinations(range(8), size)])
 def test_the_first_level_that_is_set_counts(chosen: set[int]) -> None:
-    limits = Limits(PRODUCE, {LEVELS[level][0]: {PRODUCE: 100.0 + level} for level in chosen})
+    limits = limits_of(PRODUCE, {LEVELS[level][0]: {PRODUCE: 100.0 + level} for level in chosen})
     first = min(chosen)
     assert limits.of("u", "c") == (100.0 + first, *LEVELS[first][1])
 
 
 def test_others_are_not_meant() -> None:
-    limits = Limits(
+    limits = limits_of(
         PRODUCE,
         {
             (("user", "u"), ("client-id", "c")): {PRODUCE: 1},
@@ -39,4 +50,15 @@ def test_others_are_not_meant() -> None:
     assert limits.of("u", "d") is None
     assert limits.of("v", "c") is None
     assert limits.of("", "") is None
-    assert not Limits("request_percentage", {(("user", "u"),): {PRODUCE: 1}})
+    assert not limits_of("request_percentage", {(("user", "u"),): {PRODUCE: 1}})
+
+
+def test_a_change_leaves_the_quotas_of_other_entities() -> None:
+    limits = limits_of(PRODUCE, {(("user", "u"),): {PRODUCE: 1}, (("user", "v"),): {PRODUCE: 2}})
+    limits.change({(("user", "u"),): {PRODUCE: 3}})
+    assert limits.of("u", "") == (3, "u", "")
+    limits.change({(("user", "u"),): {"consumer_byte_rate": 4}})
+    assert limits.of("u", "") is None
+    assert limits.of("v", "") == (2, "v", "")
+    limits.change({(("user", "v"),): {}})
+    assert not limits

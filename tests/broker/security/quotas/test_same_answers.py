@@ -56,7 +56,7 @@ def test_a_quota_that_nobody_reaches_changes_no_answer(steps: list[tuple[str, in
         for side in sides:
             if kind == "quota":
                 if side is sides[0]:
-                    side.node.services.quotas.load({(("client-id", "test"),): PLENTY} if value else {})
+                    side.node.services.quotas.change({(("client-id", "test"),): PLENTY if value else {}})
             elif kind == "produce":
                 side.client.send(produce_request("t", batch(value=b"x" * value)), 9)
             elif kind == "fetch":
