@@ -133,14 +133,14 @@ def register(journal: Journal, config: BrokerConfig, directories: Sequence[LogDi
 
 def _scram_users(text: str) -> Sequence[MetadataRecord]:
     """The users with which a new directory begins."""
-    from ottla.broker.metadata.scram_plans import Upsertion, plan_scram
+    from ottla.broker.metadata.scram_plans import Upsertion, by_user, plan_scram
     from ottla.config.scram_users import parse_scram_users
     from ottla.scram import NUMBERS
 
     image, records = MetadataImage(), []
     for user in parse_scram_users(text):
         asked = Upsertion(user.name, NUMBERS[user.mechanism], user.iterations, user.salt, user.salted_password)
-        plan = plan_scram(image, [], [asked])
+        plan = plan_scram(image, by_user([asked]))
         if plan.results[0].error_code:
             raise MetadataError(f"ottla.add.scram: user {user.name}: {plan.results[0].error_message}")
         records += plan.records

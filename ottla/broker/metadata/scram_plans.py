@@ -1,12 +1,13 @@
 """Plans of changes of SCRAM credentials. Pure functions of the image; the rules are Kafka's (`ScramControlManager`).
 
-A user may be named once in a request, whatever the mechanisms, and is refused if named twice. Differences: salts,
+A user may be named once in a request, whatever the mechanisms, and is refused if named twice. `by_user` finds that out
+for the whole request; the users of a long one may be planned some at a time. Differences: salts,
 salted passwords and the number of credentials are bounded, and an empty salted password is refused where Kafka fails.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -43,6 +44,13 @@ class Upsertion(NamedTuple):
         return f"Upsertion({self.name!r}, {self.mechanism}, ...)"
 
 
+class UserChange(NamedTuple):
+    """What a request asks for a user first, and whether that is all that it asks for the user."""
+
+    request: Deletion | Upsertion
+    is_only: bool
+
+
 class ScramResult(NamedTuple):
     """The result for one user."""
 
@@ -52,27 +60,31 @@ class ScramResult(NamedTuple):
 
 
 class ScramPlan(NamedTuple):
-    """Results, one per user, and the records of those that pass."""
+    """Results, one per user, in the order of the users, and the records of those that pass."""
 
     results: list[ScramResult]
     records: list[MetadataRecord]
 
 
-def plan_scram(image: MetadataImage, deletions: Sequence[Deletion], upsertions: Sequence[Upsertion]) -> ScramPlan:
-    """Remove credentials, then set others."""
-    plan = ScramPlan([], [])
-    passed: dict[str, Deletion | Upsertion] = {}
-    refused: dict[str, ScramResult] = {}
-    count = len(image.scram_credentials)
-    requests: list[Deletion | Upsertion] = [*deletions, *upsertions]
+def by_user(requests: Iterable[Deletion | Upsertion]) -> list[UserChange]:
+    """What a request asks for, once for each user, in the order in which it names them first."""
+    users: dict[str, UserChange] = {}
     for request in requests:
         name = request.name
-        if name in refused:
-            continue
+        users[name] = UserChange(request, is_only=True) if name not in users else users[name]._replace(is_only=False)
+    return list(users.values())
+
+
+def plan_scram(image: MetadataImage, users: Sequence[UserChange]) -> ScramPlan:
+    """Set and remove credentials of these users of a request; results in their order.
+
+    Of a user that is named more than once, the first thing that is wrong is the result, as in Kafka.
+    """
+    plan = ScramPlan([], [])
+    count = len(image.scram_credentials)
+    for request, is_only in users:
+        name = request.name
         try:
-            if passed.pop(name, None) is not None:
-                message = "A user credential cannot be altered twice in the same request"
-                raise KafkaError(ErrorCode.DUPLICATE_RESOURCE, message)
             _check_name(name, request.mechanism)
             is_there = (request.mechanism, name) in image.scram_credentials
             if isinstance(request, Upsertion):
@@ -80,21 +92,21 @@ def plan_scram(image: MetadataImage, deletions: Sequence[Deletion], upsertions: 
                 if not is_there and count >= MAX_SCRAM_CREDENTIALS:
                     message = f"there are {MAX_SCRAM_CREDENTIALS} SCRAM credentials already"
                     raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
-                count += not is_there
             elif not is_there:
                 message = "Attempt to delete a user credential that does not exist"
                 raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, message)
+            if not is_only:
+                message = "A user credential cannot be altered twice in the same request"
+                raise KafkaError(ErrorCode.DUPLICATE_RESOURCE, message)
         except KafkaError as error:
-            refused[name] = ScramResult(name, error.code, error.message)
-        else:
-            passed[name] = request
-    for request in passed.values():
-        plan.results.append(ScramResult(request.name))
+            plan.results.append(ScramResult(name, error.code, error.message))
+            continue
+        plan.results.append(ScramResult(name))
         if isinstance(request, Upsertion):
+            count += not is_there
             plan.records.append(credential_record(request))
         else:
-            plan.records.append(RemoveUserScramCredentialRecord(name=request.name, mechanism=request.mechanism))
-    plan.results.extend(refused.values())
+            plan.records.append(RemoveUserScramCredentialRecord(name=name, mechanism=request.mechanism))
     return plan
 
 

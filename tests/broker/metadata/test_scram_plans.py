@@ -8,7 +8,7 @@ from kit.sasl_connections import upsertion
 
 from ottla.broker.metadata import scram_plans
 from ottla.broker.metadata.image import MetadataImage
-from ottla.broker.metadata.scram_plans import Deletion, Upsertion, plan_scram
+from ottla.broker.metadata.scram_plans import Deletion, Upsertion, by_user, plan_scram
 from ottla.protocol.api.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -30,13 +30,13 @@ def setting(name: str, mechanism: int = SHA_256, iterations: int = 4096, salt: b
 
 def image_of(*upsertions: Upsertion) -> MetadataImage:
     image = MetadataImage()
-    for record in plan_scram(image, [], upsertions).records:
+    for record in plan_scram(image, by_user(upsertions)).records:
         image.replay(record)
     return image
 
 
 def codes(image: MetadataImage, deletions: list[Deletion], upsertions: list[Upsertion]) -> dict[str, ErrorCode]:
-    plan = plan_scram(image, deletions, upsertions)
+    plan = plan_scram(image, by_user([*deletions, *upsertions]))
     assert len(plan.records) == sum(result.error_code == 0 for result in plan.results)
     return {result.user: result.error_code for result in plan.results}
 
@@ -49,7 +49,7 @@ def test_a_credential_is_kept_as_keys_and_not_as_what_was_sent() -> None:
 
     salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
     salted = salted_password("SCRAM-SHA-256", "pencil", salt, 4096)
-    (record,) = plan_scram(MetadataImage(), [], [Upsertion("user", SHA_256, 4096, salt, salted)]).records
+    (record,) = plan_scram(MetadataImage(), by_user([Upsertion("user", SHA_256, 4096, salt, salted)])).records
     assert isinstance(record, UserScramCredentialRecord)
     assert (record.stored_key, record.server_key) == keys_of("SCRAM-SHA-256", salted)
     assert base64.b64encode(record.stored_key) == b"WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY="
@@ -112,14 +112,14 @@ def test_the_number_of_credentials_is_bounded(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_snapshot_has_the_credentials() -> None:
     image = image_of(setting("b"))
-    for record in plan_scram(image, [], [setting("a", SHA_512)]).records:
+    for record in plan_scram(image, by_user([setting("a", SHA_512)])).records:
         image.replay(record)
     again = MetadataImage()
     for record in image.records():
         again.replay(record)
     assert again.scram_credentials == image.scram_credentials
     assert list(again.scram_credentials) == [(SHA_256, "b"), (SHA_512, "a")]
-    for record in plan_scram(image, [Deletion("b", SHA_256)], []).records:
+    for record in plan_scram(image, by_user([Deletion("b", SHA_256)])).records:
         image.replay(record)
     assert list(image.scram_credentials) == [(SHA_512, "a")]
 
