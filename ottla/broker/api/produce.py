@@ -11,7 +11,8 @@ With a transactional id the transaction coordinator is asked first, in the same 
 partitions part of the transaction, below they have to be it already (`transactions/produce_admission.py`). The answer
 then waits for the coordinator's record, too.
 
-A request with the first batches of many partitions has them gathered in several turns (`partitions/first_appends.py`).
+A request with the first batches of many partitions has them gathered in several turns (`partitions/first_appends.py`);
+the coordinator is asked again in each.
 
 Difference from Apache Kafka: what is checked in a batch (docs/decisions/a-look-at-the-header.md). Versions 0-2 carry
 messages of formats v0 and v1, which become a batch before it is gathered (`produce_conversion.py`); Kafka 4 refuses
@@ -25,7 +26,12 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.catalog.topic import find_partition
 from ottla.broker.declarations import Need
-from ottla.broker.partitions.first_appends import FIRST_APPENDS_PER_TURN, FirstAppends, SentBatch, are_too_many
+from ottla.broker.partitions.first_appends import (
+    FIRST_APPENDS_PER_TURN,
+    FirstAppends,
+    SentBatch,
+    are_too_many,
+)
 from ottla.broker.partitions.visibility import promise_failure
 from ottla.broker.runtime.pending import Pending
 from ottla.protocol.acls import AclOperation, ResourceType
@@ -39,6 +45,7 @@ if TYPE_CHECKING:
 
     from ottla.broker.catalog.topic import Topic
     from ottla.broker.context import Context
+    from ottla.broker.partitions.first_appends import Gather
     from ottla.broker.partitions.partition import Partition
 
 PartitionResponse = ProduceResponse.PartitionProduceResponse
@@ -75,7 +82,7 @@ def handle(request: ProduceRequest, context: Context) -> Pending[ProduceResponse
     version = context.api_version
     is_transactional = request.transactional_id is not None
     old: list[tuple[int, Partition, memoryview]] = []
-    transactional: list[tuple[int, Partition, memoryview]] = []
+    transactional: list[SentBatch] = []
     has_many = sum(len(topic_data.partition_data) for topic_data in request.topic_data) > FIRST_APPENDS_PER_TURN
     many: list[SentBatch] = []
     for topic_data in request.topic_data:
@@ -96,7 +103,7 @@ def handle(request: ProduceRequest, context: Context) -> Pending[ProduceResponse
                 if version < FIRST_VERSION_WITH_BATCHES:
                     old.append((index, partition, data.records))
                 elif is_transactional:
-                    transactional.append((index, partition, data.records))
+                    transactional.append(SentBatch(index, partition, data.records))
                 elif has_many:
                     many.append(SentBatch(index, partition, data.records))
                 else:
@@ -107,7 +114,7 @@ def handle(request: ProduceRequest, context: Context) -> Pending[ProduceResponse
     if old:
         _convert(old, produce, context)
     if transactional:
-        _admit(request, transactional, produce, context)
+        _gather_transactional(request, transactional, produce, context)
     if many:
         _gather_many(many, produce, context)
     produce.all_expected()
@@ -138,34 +145,47 @@ def _may_write(data: ProduceRequest.TopicProduceData, topic: Topic | None, conte
     return found is None or context.may(AclOperation.WRITE, ResourceType.TOPIC, found.name)
 
 
-def _admit(
-    request: ProduceRequest, batches: list[tuple[int, Partition, memoryview]], produce: _Produce, context: Context
+def _gather_transactional(
+    request: ProduceRequest, batches: list[SentBatch], produce: _Produce, context: Context
 ) -> None:
-    """Gather what the transaction coordinator lets the producer write now."""
-    from ottla.broker.transactions.produce_admission import SentBatch, admit, for_version
+    """Gather what the transaction coordinator lets the producer write now. What is left for later turns it is asked for
+    again there: the transaction may have ended meanwhile.
+    """
+    from ottla.broker.transactions.produce_admission import Admitted, admit, for_version
 
     version = context.api_version
-    assert request.transactional_id is not None
-    admitted = admit(
-        context.services.transactions.get(),
-        request.transactional_id,
-        [SentBatch(*batch) for batch in batches],
-        version,
+    transactional_id = request.transactional_id
+    assert transactional_id is not None
+    coordinator = context.services.transactions.get()
+
+    def refuse(admitted: Admitted) -> None:
+        for batch, refusal in admitted.refused:
+            produce.refuse(batch.slot, refusal.code, refusal.message)
+
+    def take(admitted: Admitted) -> None:
+        for slot, partition, records in admitted.transactional:
+            produce.gather(partition, AppendEntry(records, version, is_transactional=True), slot)
+        for slot, partition, records in admitted.plain:
+            produce.gather(partition, AppendEntry(records, version), slot)
+        refuse(admitted)
+        if admitted.admission is not None and admitted.transactional:
+            slots = [batch.slot for batch in admitted.transactional]
+
+            def settled(error: KafkaError | None) -> None:
+                produce.recorded(slots, None if error is None else for_version(error, version))
+
+            produce.expect_record()
+            admitted.admission.when_durable(settled)
+
+    admitted = admit(coordinator, transactional_id, batches, version)
+    to_gather = [*admitted.transactional, *admitted.plain]
+    if not are_too_many(to_gather):
+        take(admitted)
+        return
+    refuse(admitted)
+    _gather_in_turns(
+        to_gather, lambda some: take(admit(coordinator, transactional_id, some, version)), produce, context
     )
-    for slot, partition, records in admitted.transactional:
-        produce.gather(partition, AppendEntry(records, version, is_transactional=True), slot)
-    for slot, partition, records in admitted.plain:
-        produce.gather(partition, AppendEntry(records, version), slot)
-    for batch, refusal in admitted.refused:
-        produce.refuse(batch.slot, refusal.code, refusal.message)
-    if admitted.admission is not None and admitted.transactional:
-        slots = [batch.slot for batch in admitted.transactional]
-
-        def settled(error: KafkaError | None) -> None:
-            produce.recorded(slots, None if error is None else for_version(error, version))
-
-        produce.expect_record()
-        admitted.admission.when_durable(settled)
 
 
 def _gather_many(batches: list[SentBatch], produce: _Produce, context: Context) -> None:
@@ -176,9 +196,16 @@ def _gather_many(batches: list[SentBatch], produce: _Produce, context: Context) 
         for slot, partition, records in some:
             produce.gather(partition, AppendEntry(records, version), slot)
 
-    if not are_too_many(batches):
+    if are_too_many(batches):
+        _gather_in_turns(batches, gather, produce, context)
+    else:
         gather(batches)
-        return
+
+
+def _gather_in_turns(batches: list[SentBatch], gather: Gather, produce: _Produce, context: Context) -> None:
+    """Gather some of the batches in this turn, and the others in turns to come; nothing starts after the request before
+    that.
+    """
 
     def gathered(error: Exception | None) -> None:
         if error is None:

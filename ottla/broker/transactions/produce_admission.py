@@ -1,4 +1,4 @@
-"""Which batches of a transactional Produce may be gathered: the coordinator is asked once for all of them.
+"""Which batches of a transactional Produce may be gathered now: the coordinator is asked once for all of them.
 
 The codes are those that a client of the request's version understands. What passes (a shard that is loading, a
 transaction whose markers are being written) is NOT_ENOUGH_REPLICAS up to version 11, because clients know to send a
@@ -15,7 +15,7 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.records.batch import CorruptBatch, parse_header
 
 if TYPE_CHECKING:
-    from ottla.broker.partitions.partition import Partition
+    from ottla.broker.partitions.first_appends import SentBatch
     from ottla.broker.transactions.admission import Admission
     from ottla.broker.transactions.coordinator import TransactionCoordinator
 
@@ -30,14 +30,6 @@ _PASSES: Final = frozenset(
         ErrorCode.CONCURRENT_TRANSACTIONS,
     }
 )
-
-
-class SentBatch(NamedTuple):
-    """A batch of the request, the partition that it is for, and its place among the answers."""
-
-    slot: int
-    partition: Partition
-    records: memoryview
 
 
 class Admitted(NamedTuple):
