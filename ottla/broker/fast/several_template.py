@@ -9,8 +9,8 @@ partitions each time. What such requests have in common is remembered per connec
 Any partitions of these topics may be named, in any order, one alone, too (`produce_layout.py` reads them). Each batch
 is gathered as on the slow path, and one object waits for all of them (`several_request.py`). Everything else takes the
 slow path, with nothing done: topics that were not named before, partitions that are not there or are named twice, many
-that nothing was appended to since the start, requests without records, tags. It is not learnt for a client under a
-quota, nor with a transactional id.
+whose files have to be opened (`partitions/first_appends.py`), requests without records, tags. It is not learnt for a
+client under a quota, nor with a transactional id.
 
 Topics are learnt only from requests that took the slow path, which has asked for the right to each of them.
 """

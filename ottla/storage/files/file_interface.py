@@ -101,6 +101,11 @@ class File(ABC):
         """Bring content and length to the disk. After an error nothing can be said about what was written before."""
 
     @property
+    def is_open(self) -> bool:
+        """Whether the next use needs no descriptor first: False while it has none, where descriptors are bounded."""
+        return True
+
+    @property
     @abstractmethod
     def device(self) -> int:
         """The number of the file system that it is on (`st_dev`)."""

@@ -114,6 +114,10 @@ class OsFile(File):
         """The descriptor, while it is open; None since it was dropped, until the next use opens the file again."""
         return self._descriptor
 
+    @property
+    def is_open(self) -> bool:
+        return self._descriptor is not None
+
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
         descriptor = self._descriptor
         if descriptor is None or self._derived:

@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
-from operator import attrgetter
 from typing import Final
 
 from ottla.protocol.errors import ErrorCode
@@ -133,6 +132,13 @@ class LogAppend(LogState):
                 ]
         return appended
 
+    def must_open_file(self) -> bool:
+        """Whether the next append opens the file, or takes its first page: none was made since the log was opened, or
+        the file was closed since, for want of descriptors.
+        """
+        run = self._active_run
+        return run is None or run.segment is None or not run.segment.file.is_open
+
     def _run_of_active(self, now_ms: int) -> SegmentRun:
         """The plan for the active segment: that of the last call, unless that failed or something changed since."""
         run = self._active_run
@@ -249,17 +255,6 @@ class LogAppend(LogState):
         return AppendResult(
             ErrorCode.KAFKA_STORAGE_ERROR, log_start_offset=self.log_start_offset, error_message=str(error)
         )
-
-
-_active_run_of: Final[Callable[[LogAppend], SegmentRun | None]] = attrgetter("_active_run")
-
-
-def first_appends(logs: Iterable[LogAppend]) -> int:
-    """How many of these logs had no append since they were opened, so that their files are not open as a rule.
-
-    (No step of Python for each: a template asks for the logs of every request of many partitions.)
-    """
-    return list(map(_active_run_of, logs)).count(None)
 
 
 def validate_and_assign(  # noqa: PLR0915  (one loop without calls: what it says below)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from kit.exchange import Exchange, batch, make_topic
 from kit.nodes import start_node
+from kit.simulated_files import SimulatedFile
 
 from ottla.broker.node import Node
 from ottla.broker.partitions import first_appends
@@ -74,6 +75,25 @@ def test_later_appends_are_made_together(acks: int) -> None:
         counts = run_turns(node)
         assert len(client.replies()) == 1
     assert counts == [MANY]
+
+
+def test_files_that_were_closed_are_opened_some_in_each_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For want of descriptors; the template leaves them to the slow path."""
+    node = started()
+    client = Exchange(node)
+    for _ in range(2):
+        client.send(produce(list(range(MANY))), 9)
+        run_turns(node)
+        assert len(client.replies()) == 1
+    few = FIRST_APPENDS_PER_TURN
+    closed = {f"t-{index}" for index in range(few)}
+    monkeypatch.setattr(SimulatedFile, "is_open", property(lambda file: file.path.parent.name not in closed))
+    client.send(produce(list(range(MANY))), 9)
+    assert run_turns(node) == [MANY], "few are opened at once"
+    closed.add(f"t-{few}")
+    client.send(produce(list(range(MANY))), 9)
+    assert run_turns(node) == [FIRST_APPENDS_PER_TURN, FIRST_APPENDS_PER_TURN, 10]
+    assert [len(client.replies()), ends(node)] == [2, [4] * MANY]
 
 
 def test_a_template_leaves_first_appends_to_many_partitions_to_the_slow_path() -> None:

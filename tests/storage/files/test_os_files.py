@@ -64,6 +64,8 @@ def test_a_write_that_a_sync_overtakes_keeps_its_descriptor(tmp_path: Path, monk
 def test_descriptors_beyond_the_bound_are_closed_and_opened_again(tmp_path: Path) -> None:
     files = OsFiles(max_descriptors=3)
     opened = [files.open(tmp_path / str(number), create=True) for number in range(10)]
+    assert [file.is_open for file in opened] == [file.open_descriptor is not None for file in opened]
+    assert sum(file.is_open for file in opened) <= 3
     for number, file in enumerate(opened):
         file.pwritev([b"%d" % number], 0)
         file.fdatasync()
