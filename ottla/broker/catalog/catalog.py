@@ -20,8 +20,9 @@ here knows of sockets or of an event loop.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -115,9 +116,9 @@ class Catalog:
         self.node_epoch = -1
         self.topics_epoch = 0
         """Grows whenever a topic is created, grown or deleted."""
-        self.topic_listeners: list[Callable[[Collection[str]], None]] = []
-        """Called with the names of deleted topics (none if topics were created or grown), before the change is
-        answered.
+        self.topic_listeners: list[Callable[[Collection[str]], Iterator[None]]] = []
+        """Called with the names of deleted topics (none if topics were created or grown). What takes long they return
+        as steps: those run before the deletion is answered, and before the names may be used again.
         """
         self.made_at_start: list[TopicPartition] = []
         """Directories that were missing at the start and were created."""
@@ -428,24 +429,22 @@ class Catalog:
             topic.close(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted"))
             if self._metrics is not None:
                 self._metrics.forget_topic(topic.name)
-        if removed:
-            self._note_change([topic.name for topic in removed])
+        forgetting = self._note_change([topic.name for topic in removed]) if removed else iter(())
 
         def gone() -> None:
             self._forget_removed()
             done(results)
 
-        self._removal.remove_topics(removed, gone)
+        self._removal.remove_topics(removed, forgetting, gone)
 
     def _forget_removed(self) -> None:
         """Forget the id of a deleted topic: no directory is left under its name."""
         if self._removal.is_settled:
             self._journal.image.removed_topics.clear()
 
-    def _note_change(self, deleted: Collection[str]) -> None:
+    def _note_change(self, deleted: Collection[str]) -> Iterator[None]:
         self.topics_epoch += 1
-        for listener in self.topic_listeners:
-            listener(deleted)
+        return chain.from_iterable([listener(deleted) for listener in self.topic_listeners])
 
     def _note_directories(self) -> None:
         """Record the partitions that were created in another directory than planned. Otherwise, if that directory is

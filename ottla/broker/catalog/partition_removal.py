@@ -2,17 +2,19 @@
 
 Each waits only for a sync that has begun: deleted data need not reach the disk. In a turn of the loop one log is closed
 and renamed; a worker syncs the directories, once for all that were renamed while it was busy. No topic of the same name
-can be created (`partition_creation.py`) until the last directory of the topic is renamed and no worker uses it any more
-(retention, a producer snapshot).
+can be created (`partition_creation.py`) until the last directory of the topic is renamed, no worker uses it any more
+(retention, a producer snapshot), and the groups have forgotten their offsets of it.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.broker.runtime.steps import run_in_turns
 
 if TYPE_CHECKING:
     from ottla.broker.catalog.topic import Topic
@@ -56,7 +58,7 @@ class PartitionRemoval:
         self._is_planned = False
         self._is_settling = False
         self._under_way: Counter[str] = Counter()
-        """For each topic, the number of directories that still have its name."""
+        """For each topic, the number of directories that still have its name, and one while it is being forgotten."""
         self._waiting: list[Callable[[], None]] = []
         """Callbacks that wait for a topic's name."""
         self._has_left_files = False
@@ -69,11 +71,11 @@ class PartitionRemoval:
         return not self._under_way and not self._has_left_files and self._log_manager.deletions.are_settled
 
     def is_under_way(self, topic: str) -> bool:
-        """Whether directories of that name still exist."""
+        """Whether anything of a deleted topic of that name is left."""
         return topic in self._under_way
 
     def call_after_topic(self, waiter: Callable[[], None]) -> None:
-        """Call `waiter()` once, when the last directory of the next topic, whichever it is, is renamed."""
+        """Call `waiter()` once, when nothing is left of the next topic, whichever it is."""
         self._waiting.append(waiter)
 
     def remove(self, partitions: Iterable[Partition], gone: Gone) -> None:
@@ -89,23 +91,30 @@ class PartitionRemoval:
         self._is_planned = was_planned
         self._plan()
 
-    def remove_topics(self, topics: Iterable[Topic], done: Callable[[], None]) -> None:
-        """Remove all partitions of the topics, as `remove` does; `done()` when all are removed."""
+    def remove_topics(self, topics: Iterable[Topic], forgetting: Iterator[None], done: Callable[[], None]) -> None:
+        """Remove all partitions of the topics, as `remove` does; `done()` when all are removed, and the steps of
+        `forgetting` are done: what else knows the topics forgets them.
+        """
         topics = list(topics)
         for topic in topics:
             self._remove_unopened(topic)
         doomed = [partition for topic in topics for partition in topic.partitions if partition is not None]
-        waiting = len(doomed)
+        waiting = len(doomed) + 1
 
-        def gone(_: Partition) -> None:
+        def one_done(_: Partition | None = None) -> None:
             nonlocal waiting
             waiting -= 1
             if waiting == 0:
                 done()
 
-        if not doomed:
-            done()
-        self.remove(doomed, gone)
+        def forgotten() -> None:
+            for topic in topics:
+                self._let_go(topic.name)
+            one_done()
+
+        self._under_way.update(topic.name for topic in topics)
+        run_in_turns(forgetting, self._later, forgotten)
+        self.remove(doomed, one_done)
 
     def _remove_unopened(self, topic: Topic) -> None:
         """Remove the directories of partitions that could not be opened; nothing uses them."""
@@ -177,11 +186,16 @@ class PartitionRemoval:
         self._workers.run(partial(_settle, renamed), settled)
 
     def _end(self, partition: Partition, gone: Gone) -> None:
-        self._under_way[partition.topic] -= 1
-        is_last = not self._under_way[partition.topic]
+        self._let_go(partition.topic, partial(gone, partition))
+
+    def _let_go(self, topic: str, gone: Callable[[], None] | None = None) -> None:
+        """One thing less has the name of the topic; `gone` is called before those that wait for it."""
+        self._under_way[topic] -= 1
+        is_last = not self._under_way[topic]
         if is_last:
-            del self._under_way[partition.topic]
-        gone(partition)
+            del self._under_way[topic]
+        if gone is not None:
+            gone()
         if not is_last:
             return
         waiting, self._waiting = self._waiting, []

@@ -12,7 +12,7 @@ All calls on the broker's one thread. Source: Kafka's `CoordinatorRuntime`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ottla.broker.coordination.definition import S
@@ -139,9 +139,9 @@ class CoordinatorRuntime(Generic[S]):
 
     # --- what happens by itself --------------------------------------------------------------------------------------
 
-    def on_topics_changed(self, deleted: Collection[str]) -> None:
-        """The catalog's topics are other ones now; `deleted` are gone."""
-        self.shards.on_topics_changed(deleted)
+    def on_topics_changed(self, deleted: Collection[str]) -> Iterator[None]:
+        """The catalog's topics are other ones now; `deleted` are gone. Gives the steps of what takes long."""
+        return self.shards.on_topics_changed(deleted)
 
     def expire_some(self) -> bool:
         """A step of expiry in each shard; whether one left keys over."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -92,9 +92,12 @@ class CoordinatorShard(ABC):
         """The shard is dead: the replies, all errors, of what waits in the machines (not for the log)."""
         return ()
 
-    def on_topics_changed(self, deleted: Collection[str]) -> None:  # noqa: B027  (nor keeps facts about topics)
+    def on_topics_changed(self, deleted: Collection[str]) -> Iterator[None]:
         """The catalog's topics are other ones now; `deleted` are gone. A shard that was not there then is called with
-        the deleted ones after its load."""
+        the deleted ones after its load. What takes long is given back as steps; while they run no topic of these names
+        is made.
+        """
+        return iter(())
 
     @property
     def deleted_topics(self) -> Collection[str]:

@@ -9,7 +9,8 @@ over it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Generic
 
 from ottla.broker.coordination.definition import S
@@ -63,8 +64,10 @@ class ShardMap(Generic[S]):
         for load in self._loads.values():
             load.cancel()
 
-    def on_topics_changed(self, deleted: Collection[str]) -> None:
-        """The catalog's topics are other ones now; without the internal topic there are no shards."""
+    def on_topics_changed(self, deleted: Collection[str]) -> Iterator[None]:
+        """The catalog's topics are other ones now; without the internal topic there are no shards. Gives the steps of
+        what takes long.
+        """
         if self._definition.topic in deleted:
             gone = self.active()
             for load in self._loads.values():
@@ -73,12 +76,14 @@ class ShardMap(Generic[S]):
             for shard in gone:
                 shard.die(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted"))
             self._deleted_meanwhile.clear()
-            return
+            return iter(())
+        steps = []
         for index, present in enumerate(list(self._shards)):
             if present is not None:
-                present.on_topics_changed(deleted)
+                steps.append(present.on_topics_changed(deleted))
             elif deleted:
                 self._deleted_meanwhile.setdefault(index, set()).update(deleted)
+        return chain.from_iterable(steps)
 
     # --- look-ups ----------------------------------------------------------------------------------------------------
 
@@ -172,7 +177,8 @@ class ShardMap(Generic[S]):
             self._plan_reload()
             return
         self._shards[index] = shard
-        shard.on_topics_changed(self._deleted_meanwhile.pop(index, ()))
+        for _ in shard.on_topics_changed(self._deleted_meanwhile.pop(index, ())):
+            pass  # at once: topics of these names may have been made since, of which nothing is to be forgotten
 
     def _died(self, shard: CoordinatorShard) -> None:
         self._deleted_meanwhile.setdefault(shard.partition.index, set()).update(shard.deleted_topics)

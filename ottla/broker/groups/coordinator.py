@@ -10,7 +10,7 @@ All calls on the broker's one thread.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 from uuid import uuid4
@@ -264,9 +264,9 @@ class GroupCoordinator:
             if shard is not None:
                 shard.on_disconnect(group_id, peer)
 
-    def on_topics_changed(self, deleted: Collection[str]) -> None:
-        """The catalog's topics are other ones now; `deleted` are gone."""
-        self._runtime.on_topics_changed(deleted)
+    def on_topics_changed(self, deleted: Collection[str]) -> Iterator[None]:
+        """The catalog's topics are other ones now; `deleted` are gone. Gives the steps of what takes long."""
+        return self._runtime.on_topics_changed(deleted)
 
     def expire_some(self) -> bool:
         """A step of the chore that removes old offsets and groups; whether it left some over."""

@@ -7,7 +7,7 @@ records that are written, and whether a group is left without its last offset. `
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ottla.broker.coordination.effects import Effects
@@ -16,6 +16,7 @@ from ottla.broker.groups.classic import NEVER_IDLE_MS
 from ottla.broker.groups.group import GroupType
 from ottla.broker.groups.group_table import GroupTable
 from ottla.broker.groups.offsets import Offsets, most_bytes
+from ottla.broker.runtime.steps import Pace
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.stored.group import (
     ConsumerGroupMetadataKey,
@@ -46,6 +47,10 @@ logger = logging.getLogger(__name__)
 FIRST_COMMIT_VERSION_WITH_MEMBER_EPOCHS = 9
 MOST_NAMED = 5
 """So many topics are named in a line of the log; the rest are counted."""
+FORGOTTEN_PER_STEP = 200
+"""Groups of which one step forgets the offsets of deleted topics, 10 us each."""
+KEYS_PER_GROUP = 16
+"""So many further offsets of a group count as another group."""
 SMALLEST_RECORD_BYTES = 64
 """A group's record without its names: the key's version, numbers, empty lists."""
 
@@ -217,9 +222,32 @@ class OffsetShard(CoordinatorShard):
             )
             self._forget(group_id, others)
 
-    def _forget_topics(self, group_id: str, deleted: Collection[str]) -> None:
-        """By topic, not by `_forget`: deleted topics may have thousands of partitions, which many groups read."""
+    def _forget_deleted(self, deleted: Collection[str]) -> Iterator[None]:
+        """The steps in which all groups forget topics that are deleted from now on. Until the last one nobody may make
+        a topic of such a name: what is committed of it would be forgotten, too.
+        """
+        self._forgetting[write := object()] = deleted
+
+        def steps() -> Iterator[None]:
+            pace = Pace(FORGOTTEN_PER_STEP)
+            groups = list(self.offsets.groups())
+            for group_id in groups:
+                if pace.is_up(1 + self._forget_topics(group_id, deleted) // KEYS_PER_GROUP):
+                    yield
+                if self.is_dead:
+                    return  # the next load learns it from `deleted_topics`
+            del self._forgetting[write]
+            if groups:
+                yield  # another shard's are another step
+
+        return steps()
+
+    def _forget_topics(self, group_id: str, deleted: Collection[str]) -> int:
+        """By topic, not by `_forget`: deleted topics may have thousands of partitions, which many groups read. How many
+        offsets that were.
+        """
         held = self.offsets.of_topics(group_id, deleted)
+        keys: list[bytes] = []
         if held:
             self._forgetting[write := object()] = deleted
             self.offsets.forget_topics(group_id, held)
@@ -227,6 +255,7 @@ class OffsetShard(CoordinatorShard):
             self._services.counters.offset_deletions += len(keys)
             self.log.write_encoded(group_id, [(key, None) for key in keys], ())
             self._end_forgetting(group_id, write)
+        return len(keys)
 
     def _forget(self, group_id: str, tombstones: list[CoordinatorRecord]) -> None:
         self._replay_offsets(tombstones)

@@ -136,15 +136,13 @@ class GroupShard(OffsetShard):
             now = self.now()
             self._finish(group, group.on_disconnect(connection, now), now)
 
-    def on_topics_changed(self, deleted: Collection[str]) -> None:
+    def on_topics_changed(self, deleted: Collection[str]) -> Iterator[None]:
         """Topics came, grew or went: groups that are assigned by the broker look again, offsets of the deleted go."""
         now = self.now()
-        if deleted:
-            for group_id in list(self.offsets.groups()):
-                self._forget_topics(group_id, deleted)
         for group in list(self.groups.values()):
             if isinstance(group, ConsumerGroup):
                 self._finish(group, group.on_metadata_change(now), now)
+        return self._forget_deleted(deleted) if deleted else iter(())
 
     def expire_some(self) -> bool:
         """Remove what is too old in some groups, and groups that nothing is left of; whether groups are left over."""

@@ -11,11 +11,14 @@ Knows no loop: the request runs a step in a turn to come.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+import logging
+from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import islice
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
 from ottla.broker.runtime.pending import Pending, follow
+
+logger = logging.getLogger(__name__)
 
 E = TypeVar("E")
 R = TypeVar("R")
@@ -50,6 +53,26 @@ def in_steps(steps: Steps[R | Pending[R]] | Steps[R], request: SteppedRequest) -
         result: R | Pending[R] = end.value
         return result
     return _SteppedWork(steps, request).result
+
+
+def run_in_turns(
+    steps: Iterator[None], later: Callable[[Callable[[], None]], None] | None, done: Callable[[], None]
+) -> None:
+    """Run work that belongs to no request: the first step now, each other one in a turn of the loop of its own by
+    `later`, all of them now without it. `done` comes at the end, also after a bug, which is logged.
+    """
+
+    def go_on() -> None:
+        try:
+            for _ in steps:
+                if later is not None:
+                    later(go_on)
+                    return
+        except Exception:
+            logger.exception("bug: work in steps has failed")
+        done()
+
+    go_on()
 
 
 class _SteppedWork(Generic[R]):

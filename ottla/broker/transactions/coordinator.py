@@ -10,7 +10,7 @@ All calls on the broker's one thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 from ottla.broker.coordination.runtime import CoordinatorRuntime
@@ -188,9 +188,9 @@ class TransactionCoordinator:
 
     # --- what happens by itself --------------------------------------------------------------------------------------
 
-    def on_topics_changed(self, deleted: Collection[str]) -> None:
-        """The catalog's topics are other ones now; `deleted` are gone."""
-        self._runtime.on_topics_changed(deleted)
+    def on_topics_changed(self, deleted: Collection[str]) -> Iterator[None]:
+        """The catalog's topics are other ones now; `deleted` are gone. Gives the steps of what takes long."""
+        return self._runtime.on_topics_changed(deleted)
 
     def _plan_expiry(self, delay_ms: float | None = None) -> None:
         if self._expiry_timer is None and not self._is_closed:
