@@ -10,9 +10,11 @@ Appends and reads continue between the steps. Created by its log, whose owner's 
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Generator
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.records.batch import CorruptBatch
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
     from ottla.storage.log.log_state import LogState
 
 logger = logging.getLogger(__name__)
+
+SEGMENTS_PER_LOOK: Final = 100
+"""Segments that are found in one step. The age of each is read from a batch of it: 25 us, and more where that is not in
+memory."""
 
 
 class LogRetention:
@@ -84,26 +90,12 @@ class LogRetention:
             return []
         old_ms = now_ms if deletion_ms is None else deletion_ms
         waits_from_ms = now_ms if monotonic_ms is None else monotonic_ms
+        first_to_stay = partial(self._first_to_stay, now_ms, old_ms, stamped_ms)
         gone: list[Segment] = []
         self.is_running = True
         try:
-            config, before = log.config, self._first_to_stay(now_ms, old_ms, stamped_ms)
-            if before > log.segment_list[0].base_offset:
-                before = yield from keep_producers(log, before, pause)
-                if log.error is not None:
-                    return gone  # it was closed meanwhile
-                # The segment that stays may be new: if its name were lost, and not that of the last deleted one, the
-                # log would end where it once began.
-                yield from self._names_synced()
-            if log.config is not config:
-                before = min(before, self._first_to_stay(now_ms, old_ms, stamped_ms))  # more may have to be kept now
-            for segment in self._start_behind(before):
-                if segment.is_deleted or not log.takes_writes:
-                    break  # cleaned, or closed, since the step before, or its directory failed
-                self._drop(segment, waits_from_ms)
-                gone.append(segment)
-                # One by one: a crash may keep any of several renames, and a gap would cut off everything after it.
-                yield from self._names_synced()
+            while (yield from self._delete_some(first_to_stay, waits_from_ms, pause, gone)):
+                pass
         except (OSError, KafkaError) as error:
             logger.warning("%s: retention stopped: %s", log.name, error)
         except GeneratorExit:
@@ -113,8 +105,33 @@ class LogRetention:
             self._ended()
         return gone
 
+    def _delete_some(
+        self, first_to_stay: Callable[[], int], waits_from_ms: int, pause: Pause, gone: list[Segment]
+    ) -> Generator[Callable[[], None], None, bool]:
+        """Delete what one look at the log finds, and add it to `gone`; whether another look may find more."""
+        log = self._log
+        config, before = log.config, first_to_stay()
+        if before > log.segment_list[0].base_offset:
+            before = yield from keep_producers(log, before, pause)
+            if log.error is not None:
+                return False  # it was closed meanwhile
+            # The segment that stays may be new: if its name were lost, and not that of the last deleted one, the log
+            # would end where it once began.
+            yield from self._names_synced()
+        if log.config is not config:
+            before = min(before, first_to_stay())  # more may have to be kept now
+        found = self._start_behind(before)
+        for segment in found:
+            if segment.is_deleted or not log.takes_writes:
+                return False  # cleaned, or closed, since the step before, or its directory failed
+            self._drop(segment, waits_from_ms)
+            gone.append(segment)
+            # One by one: a crash may keep any of several renames, and a gap would cut off everything after it.
+            yield from self._names_synced()
+        return len(found) >= SEGMENTS_PER_LOOK
+
     def _first_to_stay(self, now_ms: int, deletion_ms: int, stamped_ms: Callable[[int], int]) -> int:
-        """Base offset of the first segment that stays; the log is rolled for it if all are to be deleted."""
+        """Base offset of the first segment that stays for now; the log is rolled for it if all are to be deleted."""
         log = self._log
         segments = log.segment_list.to_list()
         try:
@@ -126,6 +143,7 @@ class LogRetention:
                 log_end_offset=log.log_end_offset,
                 now_ms=deletion_ms,
                 stamped_ms=stamped_ms,
+                most=SEGMENTS_PER_LOOK,
             )
         except (OSError, CorruptBatch) as error:
             logger.warning("%s: the age of its segments cannot be read: %s", log.name, error)
@@ -148,9 +166,10 @@ class LogRetention:
         log.move_start(segments[count].base_offset)
         return segments[:count]
 
-    def take_due_files(self, now_ms: int) -> list[Path]:
+    def take_due_files(self, now_ms: int, most: int = sys.maxsize) -> list[Path]:
         """Files of deleted segments whose `file.delete.delay.ms` has passed, by the clock that the deletion used (in a
-        broker the monotonic one); the caller unlinks them, in any thread.
+        broker the monotonic one); the caller unlinks them, in any thread. As many as `most` are the last ones, with
+        the others of their segment: they are closed here.
 
         Files that a sync is using wait for the next call. The next start finds files that were not unlinked.
         """
@@ -163,14 +182,17 @@ class LogRetention:
         if any(item.due_ms > latest_ms for item in self.due_unlinks):
             # The delay was shortened, or the time went back: no file waits for a year.
             self.due_unlinks = [item._replace(due_ms=min(item.due_ms, latest_ms)) for item in self.due_unlinks]
-        due = [item for item in self.due_unlinks if item.due_ms <= now_ms and item.segment not in in_hand]
-        if not due:
-            return []
-        self.due_unlinks = [item for item in self.due_unlinks if item.due_ms > now_ms or item.segment in in_hand]
-        for item in due:
+        paths: list[Path] = []
+        left: list[DueUnlink] = []
+        for item in self.due_unlinks:
+            if len(paths) >= most or item.due_ms > now_ms or item.segment in in_hand:
+                left.append(item)
+                continue
+            paths += item.paths
             if item.segment is not None:
                 item.segment.abandon()
-        return [path for item in due for path in item.paths]
+        self.due_unlinks = left
+        return paths
 
     def unlink_due(self, now_ms: int) -> int:
         """Unlink what `take_due_files` returns; returns the number of files. Raises OSError."""

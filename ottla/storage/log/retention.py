@@ -10,6 +10,7 @@ by the log.
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -94,13 +95,14 @@ def deletable(
     log_end_offset: int,
     now_ms: int,
     stamped_ms: Callable[[int], int] = int,
+    most: int = sys.maxsize,
 ) -> int:
     """The number of segments, from the oldest on, that may be deleted now; all of them means that the log must roll
     first.
 
-    `stamped_ms`: the time of a record by its timestamp (clock_trust.py).
+    `stamped_ms`: the time of a record by its timestamp (clock_trust.py). No more than `most` are looked for.
     """
-    candidates = _below_high_watermark(segments, high_watermark, log_end_offset)
+    candidates = min(_below_high_watermark(segments, high_watermark, log_end_offset), most)
     count = _below_log_start(segments, log_start_offset)
     if "delete" in config.cleanup_policy:
         count = max(

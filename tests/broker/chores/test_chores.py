@@ -13,8 +13,9 @@ from kit.nodes import DATA, partition_of, pass_time, start_node, start_node_with
 from kit.workers import HeldWorkers
 
 from ottla.broker.catalog.catalog import NewTopic
-from ottla.broker.chores import chores
-from ottla.broker.chores.chores import Chore, Sweep
+from ottla.broker.chores import chores, sweep
+from ottla.broker.chores.chores import FILES_PER_STEP, Chore
+from ottla.broker.chores.sweep import Sweep
 from ottla.broker.node import Node
 from ottla.broker.runtime.workers import InlineWorkers
 from ottla.protocol.records.batch import encode_batch
@@ -178,14 +179,54 @@ def test_a_chore_whose_work_is_at_the_disk_does_not_start_again_before_it_is_don
 def test_a_sweep_visits_every_log_once_in_bounded_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     node, _, _ = start_node()
     create(node, "t", partitions=7)
-    monkeypatch.setattr(chores, "LOGS_PER_STEP", 3)
+    monkeypatch.setattr(sweep, "LOGS_PER_STEP", 3)
     visited: list[str] = []
-    sweep = Sweep(lambda: list(node.services.log_manager.logs.values()), lambda log: visited.append(log.name))
-    steps = [sweep.step() for _ in range(3)]
+    way = Sweep(lambda: list(node.services.log_manager.logs.values()), lambda log: visited.append(log.name))
+    steps = [way.step() for _ in range(3)]
     assert steps == [True, True, False]
     assert len(visited) == len(set(visited)) == 8
-    sweep.step()
+    way.step()
     assert len(visited) == 11
+
+
+def test_a_sweep_visits_a_log_again_that_has_more_to_do() -> None:
+    node, _, _ = start_node()
+    create(node, "t", partitions=3)
+    visited: list[str] = []
+
+    def visit(log: Log) -> bool:
+        visited.append(log.name)
+        if visited.count("t-1") in (1, 2):
+            way.visit_again(log)
+            return True
+        return False
+
+    way = Sweep(lambda: [partition_of(node, "t", index).log for index in range(3)], visit)
+    while way.step() or len(visited) < 5:
+        pass
+    assert visited == ["t-0", "t-1", "t-1", "t-1", "t-2"]
+
+
+def test_the_files_of_many_deleted_segments_are_closed_and_unlinked_some_at_a_time() -> None:
+    workers = HeldWorkers()
+    node, files, clock = start_node_with(workers, log_retention_check_interval_ms=1_000)
+    create(node, "t", segment_bytes="1024", retention_bytes="0", file_delete_delay_ms="60000")
+    append(node, "t", 3 * FILES_PER_STEP, clock.wall_ms())
+    log = partition_of(node, "t").log
+    clock.advance(1_000)
+    while len(log.segments) > 1:
+        node.run_due()
+    waiting = [len(log.retention.due_unlinks)]
+    assert waiting[0] > FILES_PER_STEP
+    workers.holds = True
+    clock.advance(60_000)
+    while waiting[-1]:  # without waiting for the interval
+        node.run_due()
+        waiting.append(len(log.retention.due_unlinks))
+        while workers.jobs:
+            workers.run_next()
+    assert max(before - after for before, after in pairwise(waiting)) <= FILES_PER_STEP // 3 + 1
+    assert not [name for name in files.list_directory(DATA / "t-0") if name.endswith(".deleted")]
 
 
 def test_producers_that_are_forgotten_go_some_at_a_time() -> None:

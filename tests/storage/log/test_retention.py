@@ -13,8 +13,9 @@ from kit.simulated_files import CrashPoint, SimulatedFiles
 
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage.formats import layout
-from ottla.storage.log import leader_epochs
+from ottla.storage.log import leader_epochs, log_retention
 from ottla.storage.log.log import Log
+from ottla.storage.segment.segment import Segment
 
 
 def segmented(files: SimulatedFiles | None = None, *, step_ms: int = 1000, **overrides: str) -> Log:
@@ -108,6 +109,52 @@ def test_delete_records_moves_the_start_and_stops_at_the_high_watermark() -> Non
     assert stored(log) == {}
     log.retention.apply(NOW_MS)
     assert bases(log) == [4]
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"retention.ms": "10000"},
+        {"retention.ms": "-1", "retention.bytes": "0"},
+        {"retention.ms": "-1", "retention.bytes": "1000"},
+        {"retention.ms": "-1"},
+    ],
+)
+@pytest.mark.parametrize("most", [1, 2, 3, 5, 6])
+def test_segments_that_are_found_some_at_a_time_are_the_same(
+    overrides: dict[str, str], most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ages: list[int] = []
+    real = Segment.retention_timestamp_ms
+
+    def counted(segment: Segment) -> int:
+        ages.append(segment.base_offset)
+        return real(segment)
+
+    def deleted() -> tuple[list[int], list[int], int]:
+        log = segmented(**overrides)
+        log.delete_records(1)
+        gone = [segment.base_offset for segment in log.retention.apply(NOW_MS + 12_500)]
+        return gone, bases(log), log.log_start_offset
+
+    together = deleted()
+    assert together[0], "some are deleted"
+    monkeypatch.setattr(log_retention, "SEGMENTS_PER_LOOK", most)
+    assert deleted() == together
+    monkeypatch.setattr(Segment, "retention_timestamp_ms", counted)
+    log = segmented(**overrides)
+    next(log.retention.steps(NOW_MS + 12_500), None)
+    assert len(set(ages)) <= most
+
+
+def test_files_of_deleted_segments_are_taken_some_at_a_time() -> None:
+    log = segmented(**{"retention.bytes": "0", "retention.ms": "-1", "file.delete.delay.ms": "0"})
+    log.retention.apply(NOW_MS)
+    counts = []
+    while paths := log.retention.take_due_files(NOW_MS, 4):
+        counts.append(len(paths))
+    assert counts == [6, 6, 3], "whole segments, of three files each"
+    assert not log.retention.due_unlinks
 
 
 def test_files_are_renamed_at_once_and_unlinked_after_the_delay() -> None:
