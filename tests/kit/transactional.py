@@ -38,13 +38,15 @@ def transactional_batch(
     )
 
 
-def put_transactional(partition: Partition, producer_id: int, count: int = 1, *, value: bytes = b"v") -> None:
+def put_transactional(
+    partition: Partition, producer_id: int, count: int = 1, *, value: bytes = b"v", key: bytes = b"k"
+) -> None:
     """Records of a transaction of `producer_id`, which opens it if none is."""
     partition.settle()
     known = partition.log.producers.get(producer_id)
     sequence = 0 if known is None else known.last_sequence + 1
     results = Results()
-    batch = transactional_batch(producer_id, sequence, count, value=value)
+    batch = transactional_batch(producer_id, sequence, count, value=value, key=key)
     partition.gather(AppendEntry(memoryview(batch), PRODUCE_VERSION, is_transactional=True), results, 0)
     partition.settle()
     assert [one.error_code for one in results.stored] == [ErrorCode.NONE]

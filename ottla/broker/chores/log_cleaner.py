@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Final
 
+from ottla.broker.chores.synced_decisions import SyncedDecisions
 from ottla.broker.runtime.metrics import CleanerFigures
 from ottla.broker.runtime.workers import pause_for
 from ottla.plain import Plain, field
@@ -106,6 +107,7 @@ class LogCleaner:
         self.uncleanable: dict[Log, str] = {}
         self.asked: dict[TopicPartition, AskedCleaning] = {}
         self._not_before_ms: dict[Log, int] = {}
+        self._decisions = SyncedDecisions(services.syncer, lambda: self._plan(0, self._look_now))
         self._running: _Running | None = None
         self._is_looking = False
         self._is_stopped = False
@@ -130,6 +132,7 @@ class LogCleaner:
                 one = TopicPartition(topic, index)
                 self.uncleanable.pop(partition.log, None)
                 self._not_before_ms.pop(partition.log, None)
+                self._decisions.offsets.pop(partition.log, None)
                 known = self.asked.get(one)
                 if known is None or known.state not in ("waiting", "running"):
                     self.asked[one] = AskedCleaning("waiting")
@@ -182,7 +185,10 @@ class LogCleaner:
                 if is_behind and self._awaits_files(log) and is_asked:
                     continue
                 clean_offset = services.log_manager.checkpoints.clean_offset_of(topic.name, index)
-                state = LogToAssess.of(log, partition.last_stable_offset, clean_offset)
+                stable_offset = self._decisions.stable_offset(log, partition.last_stable_offset, is_asked=is_asked)
+                if stable_offset is None:
+                    continue
+                state = LogToAssess.of(log, stable_offset, clean_offset)
                 found.append(_Candidate(log, state, is_asked, request is None or not request.rounds))
         return found
 
@@ -406,6 +412,8 @@ class LogCleaner:
             del self.uncleanable[log]
         for log in [one for one in self._not_before_ms if manager.get(one.topic, one.partition) is not one]:
             del self._not_before_ms[log]
+        for log in [one for one in self._decisions.offsets if manager.get(one.topic, one.partition) is not one]:
+            del self._decisions.offsets[log]
         for one in [each for each in self.asked if each not in manager.logs]:
             del self.asked[one]
 

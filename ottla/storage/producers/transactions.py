@@ -62,6 +62,8 @@ class LogTransactions:
     Attributes:
         first_open_offset: where the first one begins whose end is not visible, NONE_OPEN without one.
         last_aborted_offset: the newest visible ABORT marker; -1 without one. A reader beyond it leaves nothing out.
+        last_marker_offset: the newest visible marker since the start, which has found the others on the disk; -1
+            without one.
     """
 
     __slots__ = (
@@ -74,6 +76,7 @@ class LogTransactions:
         "_unstable",
         "first_open_offset",
         "last_aborted_offset",
+        "last_marker_offset",
     )
 
     def __init__(
@@ -85,7 +88,7 @@ class LogTransactions:
         """The first offsets of those whose end is not visible, ascending."""
         self._ending: deque[_Ending] = deque()
         self.first_open_offset = next(iter(self._unstable), NONE_OPEN)
-        self.last_aborted_offset = -1
+        self.last_aborted_offset = self.last_marker_offset = -1
         self._producer_ids = array("q")
         self._first_offsets = array("q")
         self._last_offsets = array("q")
@@ -144,6 +147,7 @@ class LogTransactions:
             self._unstable.pop(one.first_offset, None)
             if one.aborted is not None:
                 self._add_aborted(one.aborted)
+        self.last_marker_offset = one.marker_offset
         self.first_open_offset = next(iter(self._unstable), NONE_OPEN)
 
     def forget_before(self, log_start_offset: int) -> None:

@@ -12,6 +12,7 @@ import pytest
 from kit.cleaning import records_of
 from kit.clock import ManualClock
 from kit.nodes import DATA, ask, partition_of, pass_time, start_node
+from kit.transactional import end_transaction, put_transactional
 
 from ottla.broker.metadata.change_requests import NewTopic
 from ottla.broker.node import Node
@@ -19,6 +20,7 @@ from ottla.broker.partitions.partition import Partition
 from ottla.broker.telemetry.exposition import Exposition
 from ottla.protocol.api.incremental_alter_configs import IncrementalAlterConfigsRequest
 from ottla.protocol.records.batch import encode_batch
+from ottla.protocol.records.control import ControlType
 from ottla.protocol.records.record import Record
 from ottla.storage.formats.checkpoint import read_offsets
 from ottla.storage.formats.layout import TopicPartition
@@ -145,6 +147,41 @@ def test_sealed_segments_that_nobody_synced_are_synced_first() -> None:
     pass_backoff(node, clock, times=2)
     assert partition.log.synced_offset == 30
     assert len(records_of(partition.log)) < 10
+    node.stop()
+
+
+@pytest.mark.parametrize("looks", [1, 2])
+@pytest.mark.parametrize("seed", range(4))
+def test_in_page_cache_no_record_goes_for_a_committed_one_whose_marker_a_power_cut_may_take(
+    seed: int, looks: int
+) -> None:
+    node, files, clock = start_node(ottla_acks_all="page-cache")
+    partition = topic(node)
+    produce(node, partition, [1])
+    put_transactional(partition, 7, key=b"1")
+    produce(node, partition, [2] * 12)  # the segments with both are sealed, and synced
+    end_transaction(partition, 7, ControlType.COMMIT)
+    node.services.turn.end()
+    assert partition.last_stable_offset == partition.log.log_end_offset > partition.log.synced_offset > 2
+
+    pass_backoff(node, clock, times=looks)
+    assert (keys_of(partition).count(b"1") == 1) == (looks == 2)  # the second look finds the marker on the disk
+    again = partition_of(start_node(files.crash(random.Random(seed)), clock, ottla_acks_all="page-cache")[0], "t")
+    is_committed = not again.log.transactions.open_count
+    assert keys_of(again).count(b"1") >= 1 if is_committed else keys_of(again)[:2] == [b"1", b"1"]
+
+
+def test_a_cleaning_that_was_asked_for_waits_for_markers_to_be_on_disk() -> None:
+    node, _, clock = start_node(ottla_acks_all="page-cache", log_cleaner_enable=False)
+    partition = topic(node)
+    produce(node, partition, [1])
+    put_transactional(partition, 7, key=b"1")
+    produce(node, partition, [2] * 12)
+    end_transaction(partition, 7, ControlType.COMMIT)
+    node.services.turn.end()
+    reported = node.cleaner.ask("t")[ONE]
+    pass_backoff(node, clock)
+    assert (reported.state, reported.rounds, keys_of(partition).count(b"1")) == ("done", 1, 1)
     node.stop()
 
 
