@@ -54,18 +54,21 @@ class FakeTransport(asyncio.Transport):
         return self.unsent_bytes
 
 
-def feed(connection: Connection, data: bytes) -> None:
-    """Let `data` arrive in one readable event, as the loop does: in as many reads as the connection gives room for."""
+def feed(connection: Connection, data: bytes) -> int:
+    """Let `data` arrive in one readable event, as the loop does: in as many reads as the connection gives room for.
+    How many bytes arrived: a connection that is paused, or closed, reads no more.
+    """
     transport = connection.transport  # None once the connection has ended
     rest = memoryview(data)
     while rest:
         assert transport is not None
         assert isinstance(transport, FakeTransport)
         if transport.is_paused or transport.closed:
-            return
+            break
         room = connection.get_buffer(-1)
         assert len(room) > 0
         count = min(len(room), len(rest))
         room[:count] = rest[:count]
         connection.buffer_updated(count)
         rest = rest[count:]
+    return len(data) - len(rest)

@@ -1,4 +1,4 @@
-"""Simulated administrators of ACLs and of client quotas, who know which of their changes were acknowledged."""
+"""A simulated administrator of ACLs, who knows which of the changes were acknowledged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from kit.simulator.users import READER, WRITER
 
 from ottla.broker.metadata.acls import Acl, AclFilter
 from ottla.protocol.acls import CLUSTER_NAME, AclOperation, PatternType, PermissionType, ResourceType
-from ottla.protocol.api.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
 from ottla.protocol.api.create_acls import CreateAclsRequest, CreateAclsResponse
 from ottla.protocol.api.delete_acls import DeleteAclsRequest, DeleteAclsResponse
 from ottla.protocol.errors import ErrorCode
@@ -56,9 +55,6 @@ _OPERATIONS: Final = {
 }
 DENIALS: Final = 0.5
 MOST_ACLS: Final = 12
-QUOTA_KEY: Final = "producer_byte_rate"
-QUOTA_USERS: Final = ("nobody", "no one")
-"""No client is one of them: a client over a quota has to wait."""
 
 
 class AclAdministrator:
@@ -208,48 +204,3 @@ def _acl_of(one: DeleteAclsResponse.DeleteAclsMatchingAcl) -> Acl:
 def _check_removed(found: set[Acl], must: Collection[Acl], may: Collection[Acl]) -> None:
     if not found <= set(may) or not found >= set(must):
         raise Violation(f"DeleteAcls has removed {sorted(found)}, and {sorted(must)} were to go")
-
-
-class QuotaAdministrator:
-    """Sets and removes a quota of users; one change at a time."""
-
-    def __init__(self, chance: random.Random) -> None:
-        self._chance = chance
-        self._certain: dict[str, float | None] = dict.fromkeys(QUOTA_USERS)
-        self._asked: dict[str, set[float | None]] = {name: set() for name in QUOTA_USERS}
-        """What may be set as well: of changes that were not acknowledged."""
-        self._waits = False
-
-    def reconnect(self) -> None:
-        """The broker has restarted: answers of before will never come."""
-        self._waits = False
-
-    def change(self, line: Line) -> None:
-        """Set or remove one."""
-        if self._waits:
-            return
-        self._waits = True
-        name = self._chance.choice(QUOTA_USERS)
-        value = None if self._chance.random() < 0.3 else float(self._chance.randint(1, 1 << 30))
-        self._asked[name].add(value)
-
-        def answered(response: Response) -> None:
-            assert isinstance(response, AlterClientQuotasResponse)
-            self._waits = False
-            if response.entries[0].error_code == ErrorCode.NONE:
-                self._certain[name] = value
-                self._asked[name].clear()
-
-        kind = AlterClientQuotasRequest
-        entity = kind.EntityData(entity_type="user", entity_name=name)
-        change = kind.OpData(key=QUOTA_KEY, value=value or 0.0, remove=value is None)
-        request = kind(entries=[kind.EntryData(entity=[entity], ops=[change])], validate_only=False)
-        line.send(request, 1, answered)
-
-    def audit(self, found: dict[str, float]) -> None:
-        """What a restart has found. Raises Violation."""
-        for name in QUOTA_USERS:
-            value, certain = found.get(name), self._certain[name]
-            if value != certain and value not in self._asked[name]:
-                raise Violation(f"the quota of {name} is {value}, acknowledged was {certain}")
-            self._certain[name], self._asked[name] = value, set()

@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from kit.simulator.model import Model, PartitionModel, TopicModel
+from kit.simulator.model import Model, TopicModel
 
 from ottla.protocol.api.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from ottla.protocol.api.create_topics import CreateTopicsRequest, CreateTopicsResponse
@@ -68,8 +68,10 @@ class Administrator:
             answer = response.topics[0]
             if answer.error_code == ErrorCode.NONE:
                 model.creating.pop(name, None)
-                partitions = [PartitionModel() for _ in range(count)]
-                model.topics[name] = TopicModel(name, answer.topic_id, settings, partitions, count)
+                partitions = [model.new_partition(name, index) for index in range(count)]
+                model.topics[name] = TopicModel(
+                    name, answer.topic_id, settings, partitions, count, acks_all=model.acks_all
+                )
 
         configs = [CreateTopicsRequest.CreatableTopicConfig(name=key, value=value) for key, value in settings.items()]
         wanted = CreateTopicsRequest.CreatableTopic(
@@ -102,7 +104,8 @@ class Administrator:
         def answered(response: Response) -> None:
             assert isinstance(response, CreatePartitionsResponse)
             if response.results[0].error_code == ErrorCode.NONE:
-                topic.partitions.append(PartitionModel())  # after an error it may be there: the next audit tells
+                # After an error it may be there: the next audit tells.
+                topic.partitions.append(self._model.new_partition(topic.name, len(topic.partitions)))
 
         wanted = CreatePartitionsRequest.CreatePartitionsTopic(name=topic.name, count=wanted_count, assignments=None)
         line.send(CreatePartitionsRequest(topics=[wanted], timeout_ms=30_000, validate_only=False), 3, answered)

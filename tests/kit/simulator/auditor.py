@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, TypeVar
@@ -27,6 +27,7 @@ from ottla.storage.formats.layout import PARTITION_METADATA_FILE, STRAY_DIRECTOR
 
 if TYPE_CHECKING:
     from kit.simulator.clients import Line
+    from kit.simulator.quota_administrator import QuotaAdministrator
     from kit.simulator.rights_clients import RightsClients
     from kit.simulator.transactions import Transactions
 
@@ -50,8 +51,10 @@ class Auditor:
         line: Line,
         transactions: Transactions | None = None,
         secured: RightsClients | None = None,
+        quotas: Sequence[QuotaAdministrator] = (),
     ) -> None:
         self._node = node
+        self._quotas = quotas
         self._secured = secured
         self._transactions = transactions
         self._model = model
@@ -64,6 +67,11 @@ class Auditor:
         self._look_for_strays()
         if self._secured is not None:
             self._audit_rights(self._secured)
+        if self._quotas:
+            described = DescribeClientQuotasRequest(components=[], strict=False)
+            answer = self._ask(described, 1, DescribeClientQuotasResponse)
+            for administrator in self._quotas:
+                administrator.audit(answer)
         found = self._topics()
         settings = self._settings(found)
         self._model.audit_topics({name: (topic_id, count, settings[name]) for name, (topic_id, count) in found.items()})
@@ -75,6 +83,8 @@ class Auditor:
             ask_for_offsets(self._line, self._model, group, list(places))
         self._node.settle()
         self._line.take()
+        for known in self._model.commits.values():
+            known.note_found()
 
     def _look_for_strays(self) -> None:
         """Nobody has put a directory here: what no topic wants is of one that was deleted, which the start knows.
@@ -97,7 +107,7 @@ class Auditor:
         return got[0]
 
     def _audit_rights(self, secured: RightsClients) -> None:
-        """ACLs and quotas, all of them."""
+        """ACLs, all of them."""
         asked = DescribeAclsRequest(
             resource_type_filter=ANY,
             resource_name_filter=None,
@@ -122,10 +132,6 @@ class Auditor:
                 for resource in of_acls.resources
                 for acl in resource.acls
             }
-        )
-        of_quotas = self._ask(DescribeClientQuotasRequest(components=[], strict=False), 1, DescribeClientQuotasResponse)
-        secured.quotas.audit(
-            {entry.entity[0].entity_name or "": entry.values[0].value for entry in of_quotas.entries or ()}
         )
 
     def _topics(self) -> dict[str, tuple[UUID, int]]:

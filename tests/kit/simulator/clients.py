@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kit.transport import FakeTransport, feed
 
 from ottla.broker.net.connections import Connections
+from ottla.broker.net.read_pauses import THROTTLED
 from ottla.broker.node import Node
 from ottla.broker.principal import parse_principal
 from ottla.protocol.api import REGISTRY
@@ -16,6 +17,7 @@ from ottla.protocol.headers import decode_response_header, encode_request_header
 from ottla.protocol.message import Request, Response, decode, encode
 
 if TYPE_CHECKING:
+    from kit.simulator.quota_meter import QuotaMeter
     from kit.simulator.users import User
 
 Answered = Callable[[Response], None]
@@ -35,9 +37,13 @@ class Line:
     """One connection. Requests go out at once, answers are handed to their callbacks by `take`.
 
     `user`: whose it is, and who says whether an answer is one that this user may get; None where nobody asks.
+    `meter`: which client it is to the quotas, and who says whether it waits as it has to; None for one without any.
+    A frame that the broker does not read, because the client is over a quota, waits until it does.
     """
 
-    def __init__(self, node: Node, connections: Connections, user: User | None = None) -> None:
+    def __init__(
+        self, node: Node, connections: Connections, user: User | None = None, meter: QuotaMeter | None = None
+    ) -> None:
         self._connection = connections.protocol("PLAINTEXT")
         self._transport = LineTransport() if user is None else LineTransport((user.who.host, 4242))
         self._connection.connection_made(self._transport)
@@ -46,6 +52,13 @@ class Line:
             self._connection.peer.principal = parse_principal(user.who.principal)
         self.written = self._transport.written
         """Answers that have come and were not taken yet."""
+        self._meter = meter
+        self._client_id = "simulated" if meter is None else meter.client_id
+        self._unread = b""
+        self._first_unread = 1
+        """The correlation id from which on nothing has arrived as a whole."""
+        self.is_corked = False
+        """Whether frames are kept until `deliver`, so that one read brings them all."""
         self._correlation_id = 0
         self._asked: dict[int, tuple[int, int, Answered | None]] = {}
 
@@ -53,12 +66,39 @@ class Line:
         """Let the frame arrive; `then(response)` once it is answered, None where no answer comes (acks=0)."""
         self._correlation_id += 1
         key = request.message_key
+        if then is not None and self._user is not None:
+            then = self._user.judged(request, then)
+        body = encode_request_header(key, version, self._correlation_id, self._client_id) + encode(request, version)
+        if self._meter is not None:
+            then = self._meter.metered(key, len(body), then, is_alone=not self._asked)
         if then is not None:
-            if self._user is not None:
-                then = self._user.judged(request, then)
             self._asked[self._correlation_id] = (key, version, then)
-        body = encode_request_header(key, version, self._correlation_id, "simulated") + encode(request, version)
-        feed(self._connection, _LENGTH.pack(len(body)) + body)
+        self._unread += _LENGTH.pack(len(body)) + body
+        if not self.is_corked:
+            self.deliver()
+
+    def deliver(self) -> None:
+        """Let what was sent arrive, as far as the broker reads it."""
+        if self._unread and not (self._transport.is_paused or self._transport.closed):
+            data, self._unread = self._unread, b""
+            self._unread = data[feed(self._connection, data) :]
+            if not self._unread:
+                self._first_unread = self._correlation_id + 1
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the broker has not read all that was sent."""
+        return bool(self._unread)
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether all is answered that the broker has read."""
+        return all(number >= self._first_unread for number in self._asked)
+
+    @property
+    def is_throttled(self) -> bool:
+        """Whether the connection is muted for a quota."""
+        return bool(self._connection.pause_reasons & THROTTLED)
 
     @property
     def waiting(self) -> int:
@@ -86,6 +126,11 @@ class Line:
             assert then is not None
             _, start = decode_response_header(key, version, body)
             then(decode(REGISTRY[key].response, body, version, start))
+
+    def look(self) -> None:
+        """Whether the connection is muted as it has to be, all answers taken. Raises Violation."""
+        if self._meter is not None and not self.is_closed:
+            self._meter.look(self)
 
     def end(self) -> None:
         """The client goes away."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from kit.simulator.model import Stored, TopicModel, Violation
-from kit.simulator.readers import FETCH_VERSION, fetch_request
+from kit.simulator.readers import FETCH_VERSION, answer_of, fetch_request
 from kit.simulator.transactions import Transactions
 
 from ottla.protocol.api.fetch import FetchResponse
@@ -73,9 +73,11 @@ class CommittedReader:
         over_count = self._known.over_count
 
         def answered(response: Response) -> None:
-            assert isinstance(response, FetchResponse)
+            answer = answer_of(response)
+            if answer is None:
+                return
             if model.topics.get(topic.name) is topic and (topic.id, index) not in self._known.spoilt:
-                self._take(topic, index, position, response.responses[0].partitions[0], over_count)
+                self._take(topic, index, position, answer, over_count)
 
         request = fetch_request({(topic.name, index): position}, isolation_level=READ_COMMITTED)
         line.send(request, FETCH_VERSION, answered)

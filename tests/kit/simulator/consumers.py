@@ -40,6 +40,8 @@ class ConsumerMember:
         self._has_lost_an_answer = False
         """The broker may be ahead of what this member knows, and may fence it for that."""
         self._is_fenced = False
+        self._may_be_unknown = False
+        """Whether a power cut may have taken from the group that it is a member."""
         others.append(self)
 
     def reconnect(self) -> None:
@@ -47,6 +49,11 @@ class ConsumerMember:
         self._life += 1
         self._has_lost_an_answer |= self._is_waiting
         self._is_waiting = False
+
+    def note_power_cut(self) -> None:
+        """The group may be what it was before, where it does not sync: what this one owns is for others, too."""
+        self._owned = set()
+        self._has_lost_an_answer = self._may_be_unknown = True
 
     def act(self, line: Line, chance: random.Random) -> None:
         """Join, tell that it lives and what it owns, or leave; one at a time."""
@@ -91,7 +98,7 @@ class ConsumerMember:
             return
         code = response.error_code
         if code == ErrorCode.NONE:
-            self._has_lost_an_answer = False
+            self._has_lost_an_answer = self._may_be_unknown = False
             if response.member_epoch < epoch:
                 raise Violation(f"group {self._group}: epoch {epoch} of a member went back to {response.member_epoch}")
             self._epoch = response.member_epoch
@@ -99,7 +106,9 @@ class ConsumerMember:
                 self._take({(t.topic_id, p) for t in response.assignment.topic_partitions for p in t.partitions})
         elif code == ErrorCode.UNKNOWN_MEMBER_ID:
             if epoch != JOINS:
-                raise Violation(f"group {self._group} has forgotten a member that it had taken in, in epoch {epoch}")
+                if not self._may_be_unknown:
+                    raise Violation(f"group {self._group} has forgotten a member that it had taken in, epoch {epoch}")
+                self._forget()
         elif code == ErrorCode.FENCED_MEMBER_EPOCH:
             if not self._has_lost_an_answer:
                 raise Violation(f"group {self._group} fences a member for epoch {epoch}, the last that it received")
@@ -117,4 +126,4 @@ class ConsumerMember:
 
     def _forget(self) -> None:
         self._epoch, self._assigned, self._owned = JOINS, set(), set()
-        self._has_lost_an_answer = self._is_fenced = False
+        self._has_lost_an_answer = self._is_fenced = self._may_be_unknown = False

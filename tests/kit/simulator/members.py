@@ -8,7 +8,8 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from kit.simulator.model import CommitModel, Model, Place, Violation
+from kit.simulator.commits import CommitModel, Place
+from kit.simulator.model import Model, Violation
 
 from ottla.protocol.api.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from ottla.protocol.api.heartbeat import HeartbeatRequest, HeartbeatResponse

@@ -3,7 +3,8 @@
 The model knows nothing of logs or files. Two kinds of loss are distinguished: the *death of the process* keeps what was
 written, a *power cut* keeps what was synced. Per partition it remembers what survives which, and after every restart
 an audit holds that against everything that the broker shows. What is there after a restart is durable from then on,
-because recovery writes and syncs what it keeps.
+because recovery writes and syncs what it keeps. What a broker promises with `ottla.acks.all=page-cache` is said in
+`page_cache_worlds.py`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 from uuid import UUID
+
+from kit.simulator.commits import CommitModel, Place
 
 
 class Violation(AssertionError):
@@ -66,6 +69,8 @@ class PartitionModel:
     """When records that were acknowledged say that they were made."""
     promised_end: int = 0
     """A high watermark that a client has received, in `sync`."""
+    shown_end: int = 0
+    """The same in `page-cache`, where a power cut may take it back."""
     start: int = 0
     """Records below were deleted by a client, and the broker acknowledged that."""
     start_asked: int = 0
@@ -132,6 +137,8 @@ class TopicModel:
     """The largest number of partitions that was asked for."""
     settings_asked: list[dict[str, str]] = field(default_factory=list)
     """Settings of changes that are not answered yet: a crash leaves one of them, or the last acknowledged."""
+    acks_all: str = "sync"
+    """The broker's `ottla.acks.all`, for a topic that does not set it."""
 
     @property
     def is_compacted(self) -> bool:
@@ -139,7 +146,7 @@ class TopicModel:
 
     @property
     def syncs(self) -> bool:
-        return self.settings.get("ottla.acks.all", "sync") == "sync"
+        return self.settings.get("ottla.acks.all", self.acks_all) == "sync"
 
     @property
     def expires(self) -> bool:
@@ -147,41 +154,12 @@ class TopicModel:
         return "retention.bytes" in self.settings or "retention.ms" in self.settings
 
 
-@dataclass
-class CommitModel:
-    """Committed offsets of one (group, topic, partition); every commit is larger than the one before."""
-
-    promised: int = -1
-    """Acknowledged, or shown by a fetch."""
-    sent: int = -1
-    delete_asked: int = -1
-    """Offsets up to it may be deleted: somebody has asked for it."""
-    deleted: int = -1
-    """Offsets up to it were deleted, and never come back."""
-
-    def note_committed(self, offset: int) -> None:
-        """`offset` was acknowledged or shown; it counts unless somebody has asked for its deletion since."""
-        if offset > self.delete_asked:
-            self.promised = max(self.promised, offset)
-
-    def ask_to_delete(self) -> int:
-        """A deletion is asked for; up to which offset it may reach. Until it is answered nothing is promised."""
-        self.delete_asked, self.promised = self.sent, -1
-        return self.sent
-
-    def note_deleted(self, offset: int) -> None:
-        """What was committed up to `offset` is deleted."""
-        self.deleted = max(self.deleted, offset)
-
-
-Place = tuple[str, str, int]
-"""(group, topic, partition)"""
-
-
 class Model:
     """Everything that clients know."""
 
-    def __init__(self) -> None:
+    def __init__(self, acks_all: str = "sync") -> None:
+        self.acks_all = acks_all
+        """The broker's `ottla.acks.all`: the promise of topics that set none, and of committed offsets and groups."""
         self.topics: dict[str, TopicModel] = {}
         self.creating: dict[str, tuple[int, dict[str, str]]] = {}
         self.deleting: set[str] = set()
@@ -193,8 +171,14 @@ class Model:
         """Group -> the newest generation that a member has received."""
         self.is_uncommitted: Callable[[Stored], bool] = lambda _: False
         """Whether a record is of a transaction that nobody knows to be committed."""
+        self.is_in_doubt: Callable[[Stored, TopicModel, int], bool] = lambda *_: False
+        """Whether a power cut may have taken the end of a record's transaction from this partition."""
         self.on_offset_shown: Callable[[Place, int], None] = lambda *_: None
         """Called with each committed offset that a client is shown."""
+        self.may_wait = False
+        """Whether what a client has sent may wait before the broker reads it."""
+        self._former: dict[tuple[str, int], PartitionModel] = {}
+        """The last partition of this name that was deleted."""
         self.has_flipped_bit = False
         """Whether a bit of a checkpoint has flipped since the last audit."""
         self.was_unclean = False
@@ -212,10 +196,23 @@ class Model:
 
     def note_topic_gone(self, name: str) -> None:
         """A topic was deleted: nothing of it is promised any more, its committed offsets neither."""
-        self.topics.pop(name, None)
+        gone = self.topics.pop(name, None)
         self.deleting.discard(name)
+        if gone is not None and self.may_wait:
+            self._former.update(((name, index), one) for index, one in enumerate(gone.partitions))
         for place in [place for place in self.commits if place[1] == name]:
             del self.commits[place]
+
+    def note_power_cut(self) -> None:
+        """What groups have is as durable as the broker's `ottla.acks.all` says: in `page-cache` it may go back to what
+        the last restart has found, and members may be forgotten. Producer ids, topics and settings are synced always.
+        """
+        if self.acks_all == "sync":
+            return
+        for known in self.commits.values():
+            known.note_power_cut()
+        self.generations.clear()
+        self.newest_generation.clear()
 
     # -- after a restart --------------------------------------------------------------------------------------------
 
@@ -232,7 +229,7 @@ class Model:
                 raise Violation(f"topic {name} has another id")
             if not len(topic.partitions) <= count <= max(len(topic.partitions), topic.counts_asked):
                 raise Violation(f"topic {name} has {count} partitions, {len(topic.partitions)} were acknowledged")
-            topic.partitions.extend(self._found_partition() for _ in range(count - len(topic.partitions)))
+            topic.partitions += [self._found_partition(name, index) for index in range(len(topic.partitions), count)]
             if settings != topic.settings and settings not in topic.settings_asked:
                 raise Violation(f"topic {name} has {settings}, acknowledged was {topic.settings}")
             topic.settings, topic.settings_asked, topic.counts_asked = settings, [], count
@@ -241,16 +238,26 @@ class Model:
                 continue
             if name not in self.creating:
                 raise Violation(f"topic {name} is there, and nobody created it (or it was deleted)")
-            self.topics[name] = TopicModel(
-                name, topic_id, settings, [self._found_partition() for _ in range(count)], count
-            )
+            partitions = [self._found_partition(name, index) for index in range(count)]
+            self.topics[name] = TopicModel(name, topic_id, settings, partitions, count, acks_all=self.acks_all)
         self.creating.clear()
         self.deleting.clear()
         self.has_flipped_bit = False
 
-    def _found_partition(self) -> PartitionModel:
+    def new_partition(self, name: str, index: int) -> PartitionModel:
+        """One that was created. What was meant for one of its name, and waits because a client is over a quota, may
+        still come.
+        """
+        former = self._former.get((name, index))
+        if former is None:
+            return PartitionModel()
+        return PartitionModel(sent=former.sent, tombstones=former.tombstones, doubtful=former.doubtful)
+
+    def _found_partition(self, name: str, index: int) -> PartitionModel:
         """One whose creation was not answered, and which is there: a row of it may have lost a bit, too."""
-        return PartitionModel(may_have_gap=self.has_flipped_bit)
+        found = self.new_partition(name, index)
+        found.may_have_gap = self.has_flipped_bit
+        return found
 
     def audit_partition(self, topic: TopicModel, index: int, shown: Shown, loss: Loss | None, now_ms: int) -> None:
         """Hold what a partition shows against what is known; `loss` is None in the middle of a life."""
@@ -259,10 +266,11 @@ class Model:
         if shown.start > max(known.start, known.start_asked):
             self._audit_retention(topic, known, shown, place, loss, now_ms)
         must = dict(known.promised)
-        if loss is not Loss.POWER:
-            must.update(known.written)
+        # A power cut leaves a beginning of what was written: all that was acknowledged before the last record there is.
+        kept = max(shown.records, default=-1) if loss is Loss.POWER else max(known.written, default=-1)
+        must.update((offset, record) for offset, record in known.written.items() if offset <= kept)
         if loss is not None:
-            self._audit_contents(topic, known, shown, must, place)
+            self._audit_contents(topic, index, shown, must)
         newest: dict[object, int] = {}
         for offset, record in shown.records.items():
             value = record.value
@@ -285,6 +293,8 @@ class Model:
     ) -> None:
         if shown.end < known.promised_end:
             raise Violation(f"{place} ends at {shown.end}; {known.promised_end} had been shown")
+        if loss is not Loss.POWER and shown.end < known.shown_end:
+            raise Violation(f"{place} ends at {shown.end}; {known.shown_end} had been shown, and no power was cut")
         if shown.start < known.start:
             raise Violation(f"{place} starts at {shown.start}; records below {known.start} had been deleted")
         if shown.start > max(known.start, known.start_asked) and not topic.expires:
@@ -324,13 +334,15 @@ class Model:
             if known.start <= offset < shown.start and stamp_ms > oldest_ms:
                 raise Violation(f"{place}: retention took offset {offset}, {now_ms - stamp_ms} ms old")
 
-    def _audit_contents(
-        self, topic: TopicModel, known: PartitionModel, shown: Shown, must: dict[int, Stored], place: str
-    ) -> None:
+    def _audit_contents(self, topic: TopicModel, index: int, shown: Shown, must: dict[int, Stored]) -> None:
+        """What must be there is. Where it is in doubt which of two records has superseded the other, either may be
+        missing here; what readers of committed records get says which (`Transactions.require_newest`).
+        """
+        known = topic.partitions[index]
         newest = {
             record.key: offset
             for offset, record in sorted((shown.records | must).items())
-            if not self.is_uncommitted(record)
+            if not self.is_uncommitted(record) or self.is_in_doubt(record, topic, index)
         }
         for offset, record in must.items():
             if offset < shown.start:
@@ -341,13 +353,15 @@ class Model:
             # A later record of the key may stand for it, or its tombstone has served its time.
             may_be_cleaned = topic.is_compacted and (
                 self.is_uncommitted(record)
+                or self.is_in_doubt(record, topic, index)
                 or newest[record.key] > offset
                 or record.value is None
                 or known.may_be_deleted(offset, record.key)
             )
             if found is None and may_be_cleaned:
                 continue
-            raise Violation(f"{place} offset {offset}: {record} was acknowledged, {found} is there")
+            where = f"{topic.name}-{index} offset {offset}"
+            raise Violation(f"{where}: {record} was acknowledged, {found} is there")
 
     @staticmethod
     def _settle(topic: TopicModel, known: PartitionModel, shown: Shown) -> None:
@@ -365,6 +379,7 @@ class Model:
         known.newest_found = {record.key: offset for offset, record in shown.records.items()}
         known.ever_found |= shown.records.keys()
         known.promised_end = shown.end if topic.syncs else 0
+        known.shown_end = shown.end
 
     def note_fetched_offset(self, place: Place, offset: int, promised: int | None = None) -> None:
         """OffsetFetch has shown `offset` (-1: none) for a (group, topic, partition); `promised` was when it was sent: a

@@ -23,18 +23,27 @@ class Bug:
     theme: str | None
     has_transactions: bool
     has_acls: bool
+    has_page_cache: bool
+    has_quotas: bool
 
 
 _BUGS: dict[str, Bug] = {}
 
 
 def bug(
-    name: str, story: str, *, theme: str | None = None, transactions: bool = False, acls: bool = False
+    name: str,
+    story: str,
+    *,
+    theme: str | None = None,
+    transactions: bool = False,
+    acls: bool = False,
+    page_cache: bool = False,
+    quotas: bool = False,
 ) -> Callable[[Patch], Patch]:
     """Register a bug; one that shows in worlds of one `theme` only is looked for in these."""
 
     def register(patch: Patch) -> Patch:
-        _BUGS[name] = Bug(story, patch, theme, transactions, acls)
+        _BUGS[name] = Bug(story, patch, theme, transactions, acls, page_cache, quotas)
         return patch
 
     return register

@@ -37,6 +37,16 @@ def fetch_request(wanted: Mapping[tuple[str, int], int], *, isolation_level: int
     return FetchRequest(max_wait_ms=0, min_bytes=0, session_epoch=-1, isolation_level=isolation_level, topics=topics)
 
 
+def answer_of(response: Response) -> FetchResponse.PartitionData | None:
+    """Of the only partition; None where the client is over a quota, and gets nothing."""
+    assert isinstance(response, FetchResponse)
+    if response.responses:
+        return response.responses[0].partitions[0]
+    if not response.throttle_time_ms:
+        raise Violation("a Fetch is answered without its partition, and the client need not wait")
+    return None
+
+
 def stored_records(content: bytes | memoryview) -> dict[int, Stored]:
     """The records of fetched batches by offset, without the markers of transactions."""
     view = memoryview(content)
@@ -78,8 +88,9 @@ class Reader:
         position, deleted_before = self._begin(topic, index)
 
         def answered(response: Response) -> None:
-            assert isinstance(response, FetchResponse)
-            self._take(topic, index, position, deleted_before, response.responses[0].partitions[0])
+            answer = answer_of(response)
+            if answer is not None:
+                self._take(topic, index, position, deleted_before, answer)
 
         line.send(fetch_request({(topic.name, index): position}), FETCH_VERSION, answered)
 
@@ -109,6 +120,7 @@ class Reader:
         known = topic.partitions[index]
         if topic.syncs:
             known.promised_end = max(known.promised_end, answer.high_watermark)
+        known.shown_end = max(known.shown_end, answer.high_watermark)
         content = bytes(answer.records or b"")
         for offset, record in stored_records(content).items():
             if offset >= answer.high_watermark:

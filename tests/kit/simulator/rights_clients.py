@@ -11,14 +11,17 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from kit.simulator.acl_administrator import AclAdministrator, QuotaAdministrator
-from kit.simulator.model import Model, TopicModel, Violation
+from kit.simulator.acl_administrator import AclAdministrator
+from kit.simulator.followers import WAIT_MS, Follower, Where
+from kit.simulator.model import Model, Violation
 from kit.simulator.needed_rights import topic_need
 from kit.simulator.producers import PlainProducer, Values
-from kit.simulator.readers import MOST_BYTES, Reader
-from kit.simulator.rights import Answered, Rights, Who
+from kit.simulator.quota_administrator import QuotaAdministrator
+from kit.simulator.readers import MOST_BYTES
+from kit.simulator.rights import Answered, Rights
 from kit.simulator.users import READER, SUPER_USER, WRITER, User
 
+from ottla.broker.security.quotas.limits import PRODUCE
 from ottla.protocol.acls import AclOperation
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
 from ottla.protocol.api.metadata import MetadataRequest, MetadataResponse
@@ -29,17 +32,20 @@ if TYPE_CHECKING:
     from kit.clock import ManualClock
     from kit.simulator.clients import Line
 
-WAIT_MS: Final = 500
 SESSION_VERSION: Final = 16
-FOLLOW_VERSION: Final = 12
 USERS: Final = (WRITER, READER, WRITER, READER, READER)
 """Of the lines: who produces; two that follow one partition; one that follows all, in a session; who looks around."""
 PRODUCER, FOLLOWERS, IN_SESSION, LOOKS = 0, (1, 2), 3, 4
+QUOTA_USERS: Final = ("nobody", "no one")
+"""No client is one of them: that a change survives is what is asked here. Clients under quotas are in other worlds."""
 MOVES: Final = 0.04
 """How often they go to another partition."""
 
 Operation = tuple[float, Callable[[], None]]
-Where = tuple[TopicModel, int]
+
+
+def _drawn_quota(chance: random.Random, _: str) -> dict[str, float | None]:
+    return {PRODUCE: None if chance.random() < 0.3 else float(chance.randint(1, 1 << 30))}
 
 
 class RightsClients:
@@ -52,15 +58,15 @@ class RightsClients:
         self, model: Model, values: Values, chance: random.Random, clock: ManualClock, *, open_without: bool
     ) -> None:
         self.rights = Rights(open_without=open_without)
-        self.quotas = QuotaAdministrator(chance)
+        self.quotas = QuotaAdministrator(chance, [("user", name) for name in QUOTA_USERS], _drawn_quota)
         self._acls = AclAdministrator(self.rights, chance)
         self._model = model
         self._chance = chance
         self._clock = clock
         self._plain = PlainProducer(model, values, chance)
         self._acks = -1
-        self._followers = [Follower(model, chance, self.rights, USERS[line]) for line in FOLLOWERS]
-        self._in_session = SessionFollower(model, chance, self.rights, USERS[IN_SESSION])
+        self._followers = [Follower(model, chance) for _ in FOLLOWERS]
+        self._in_session = SessionFollower(model, chance, self.rights)
         self._where: Where | None = None
         self.lines: list[Line] = []
         self.admin_line: Line
@@ -144,7 +150,8 @@ class RightsClients:
             return
         number = self._chance.randrange(len(FOLLOWERS) + 1)
         follower = [*self._followers, self._in_session][number]
-        line = self.lines[[*FOLLOWERS, IN_SESSION][number]]
+        number_of_line = [*FOLLOWERS, IN_SESSION][number]
+        line = self.lines[number_of_line]
         for _ in range(self._chance.randrange(4)):
             self._write(where)
             self.settle()
@@ -153,7 +160,7 @@ class RightsClients:
         follower.follow(line, *where)
         self.settle()
         if follower.awaited and self._is_there(where):
-            self._acls.deny(self.admin_line, follower.who, where[0].name)
+            self._acls.deny(self.admin_line, USERS[number_of_line], where[0].name)
             if self._chance.random() < 0.8:
                 self.settle()
             self._write(where)
@@ -185,44 +192,13 @@ class RightsClients:
         self.lines[LOOKS].send(MetadataRequest(topics=None), 12, answered)
 
 
-class Follower(Reader):
-    """Waits for more of one partition, without a session; one request at a time."""
-
-    def __init__(self, model: Model, chance: random.Random, rights: Rights, who: Who) -> None:
-        super().__init__(model, chance)
-        self.who = who
-        self.awaited: list[Where] = []
-        """The partitions for more of which it waits."""
-        self._rights = rights
-
-    def reconnect(self) -> None:
-        """As a reader; and an answer of before never comes."""
-        super().reconnect()
-        self.awaited = []
-
-    def follow(self, line: Line, topic: TopicModel, index: int) -> None:
-        """Fetch from where it is, if it does not wait."""
-        if self.awaited:
-            return
-        self.awaited = [(topic, index)]
-        position, deleted_before = self._begin(topic, index)
-
-        def answered(response: Response) -> None:
-            assert isinstance(response, FetchResponse)
-            self.awaited = []
-            self._take(topic, index, position, deleted_before, response.responses[0].partitions[0])
-
-        wanted = FetchRequest.FetchPartition(partition=index, fetch_offset=position, partition_max_bytes=MOST_BYTES)
-        of_topic = FetchRequest.FetchTopic(topic=topic.name, partitions=[wanted])
-        request = FetchRequest(max_wait_ms=WAIT_MS, min_bytes=1, session_epoch=-1, topics=[of_topic])
-        line.send(request, FOLLOW_VERSION, answered)
-
-
 class SessionFollower(Follower):
     """Waits for more of all partitions, in one session."""
 
-    def __init__(self, model: Model, chance: random.Random, rights: Rights, who: Who) -> None:
-        super().__init__(model, chance, rights, who)
+    def __init__(self, model: Model, chance: random.Random, rights: Rights) -> None:
+        super().__init__(model, chance)
+        self._rights = rights
+        self._who = USERS[IN_SESSION]
         self._session = (0, 0)
         """Its id and its epoch."""
         self._named: dict[tuple[UUID, int], int] = {}
@@ -275,7 +251,7 @@ class SessionFollower(Follower):
                 else:  # which says that there is nothing new
                     need = topic_need(AclOperation.READ, topic.name)
                     nothing = Answered(f"{topic.name}-{place[1]}, left out,", (need,), 0)
-                    self._rights.require(self.who, [nothing], since, "a session")
+                    self._rights.require(self._who, [nothing], since, "a session")
 
         request = FetchRequest(
             max_wait_ms=WAIT_MS,

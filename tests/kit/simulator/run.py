@@ -14,7 +14,15 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
 
-from kit.simulator import acl_bugs, bugs, redo_bugs, transaction_bugs, transaction_trace_bugs  # noqa: F401  # they register what is planted
+from kit.simulator import (  # noqa: F401  # they register what is planted
+    acl_bugs,
+    bugs,
+    page_cache_bugs,
+    quota_bugs,
+    redo_bugs,
+    transaction_bugs,
+    transaction_trace_bugs,
+)
 from kit.simulator.planting import bug_of, planted, stories
 from kit.simulator.sites import OTHER, SITES
 from kit.simulator.world import Outcome, World
@@ -96,6 +104,8 @@ def _world(seed: int, bug: str | None) -> World:
         volume_syncs=0.5 if one.theme else 0,
         transactions=1 if one.has_transactions else 0,
         acls=1 if one.has_acls else 0,
+        page_cache=1 if one.has_page_cache else 0,
+        quotas=1 if one.has_quotas else 0,
     )
 
 

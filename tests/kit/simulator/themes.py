@@ -92,28 +92,23 @@ class Theme:
     has_transactions: bool = False
     """Whether all of these worlds have transactional clients, as far as anybody wants some."""
 
-    @property
-    def config(self) -> BrokerConfig:
-        """The broker's configuration; read once, because no client changes it and reading it takes long."""
-        return self._config(self.name, {})
+    def config(
+        self, *, acks_all: str = "sync", has_redo_log: bool = True, open_without: bool | None = None
+    ) -> BrokerConfig:
+        """The broker's configuration; read once, because no client changes it and reading it takes long.
 
-    @property
-    def without_redo_log(self) -> BrokerConfig:
-        """The same with rounds that sync the logs' own files only."""
-        return self._config(f"{self.name}, no redo log", {"ottla.redo.log.enable": False})
-
-    def secured(self, *, open_without: bool) -> BrokerConfig:
-        """The same with an authorizer; `open_without`: everybody may use what no ACL is about."""
-        keys = _SECURED | {"allow.everyone.if.no.acl.found": open_without}
-        return self._config(f"{self.name}, {open_without}", keys)
-
-    def _config(self, name: str, more: Mapping[str, object]) -> BrokerConfig:
+        `open_without`: with an authorizer, and says whether everybody may use what no ACL is about; None without one.
+        """
+        name = self.name, acks_all, has_redo_log, open_without
         if name not in _configs:
-            _configs[name] = BrokerConfig.of(_SETTINGS | dict(self.keys) | dict(more))
+            keys = _SETTINGS | dict(self.keys) | {"ottla.acks.all": acks_all, "ottla.redo.log.enable": has_redo_log}
+            if open_without is not None:
+                keys |= _SECURED | {"allow.everyone.if.no.acl.found": open_without}
+            _configs[name] = BrokerConfig.of(keys)
         return _configs[name]
 
 
-_configs: dict[str, BrokerConfig] = {}
+_configs: dict[tuple[object, ...], BrokerConfig] = {}
 _SECURED: dict[str, object] = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": SUPER_USER.principal,

@@ -136,7 +136,9 @@ def _audit(
     known.learn(topic, index, reading.shown, reading.hidden)
     offsets = range(reading.start, stable)
     if topic.is_compacted:
-        known.require_newest(topic, index, reading.shown, offsets, power_cut=loss is Loss.POWER)
+        # Where markers are lost, the last stable offset is before what has superseded records.
+        decided = log.shown if is_taken else {}
+        known.require_newest(topic, index, reading.shown, offsets, decided=decided, power_cut=loss is Loss.POWER)
     else:
         known.require_shown(topic, index, reading.shown, offsets, power_cut=loss is Loss.POWER)
 

@@ -34,8 +34,9 @@ IDS: Final = ("tx0", "tx1", "tx2")
 MOST_ZOMBIES: Final = 3
 NEW_CLIENTS: Final = 0.6
 """How many of them know KIP-890."""
-LINES: Final = len(IDS) + 2
-"""One for each transactional id, one for zombies, one for readers."""
+NAMES: Final = (*IDS, "zombies", "committed reader", "observer")
+"""Of the lines: one for each transactional id, one for zombies, one for readers, one that is under no quota."""
+ZOMBIES, READER, OBSERVER = range(len(IDS), len(NAMES))
 SETTLING_MS: Final = 10_000
 """After a disk was full, or a log was opened again: until chores have looked, and markers were tried again."""
 
@@ -65,6 +66,12 @@ class TransactionalClients:
         for producer in (*self._producers, *(one for _, one in self._former)):
             producer.reconnect()
 
+    def note_power_cut(self) -> None:
+        """As in `page_cache_worlds.py`: their programs begin again, and what their coordinator knew may be lost."""
+        self.known.note_power_cut()
+        self._former.clear()
+        self._producers = [self._new_producer(number) for number in range(len(IDS))]
+
     def clock_jumped(self) -> None:
         """The wall clock is wrong: transactions may end early or late."""
         for producer in self._producers:
@@ -76,22 +83,40 @@ class TransactionalClients:
 
     def _produce(self) -> None:
         number = self._chance.randrange(len(IDS))
+        self._living(number).act(self.lines[number])
+
+    def _living(self, number: int) -> TransactionalProducer:
+        """The producer of a transactional id; a new one where that is over."""
         producer = self._producers[number]
         if producer.is_over:
             self._former.append((number, producer))
             del self._former[:-MOST_ZOMBIES]
             producer = self._producers[number] = self._new_producer(number)
-        producer.act(self.lines[number])
+        return producer
+
+    def lone(self, chance: random.Random) -> tuple[Line, Callable[[], None]]:
+        """One of them that sends alone for a while, to the same partitions, with its line; and what lets it go on."""
+        number = chance.randrange(len(IDS))
+        line = self.lines[number]
+        keep = chance.random() < 0.8
+
+        def act() -> None:
+            producer = self._living(number)
+            producer.keeps_places = keep
+            producer.act(line, may_die=False)
+            producer.keeps_places = False
+
+        return line, act
 
     def _wake_zombie(self) -> None:
         zombies = [one for number, one in self._former if one.is_fenced or self._producers[number].has_epoch]
         if zombies:
-            self._chance.choice(zombies).act_as_zombie(self.lines[len(IDS)])
+            self._chance.choice(zombies).act_as_zombie(self.lines[ZOMBIES])
         else:
-            self._chance.choice(self._producers).send_late(self.lines[len(IDS)])
+            self._chance.choice(self._producers).send_late(self.lines[ZOMBIES])
 
     def _read(self) -> None:
-        self._reader.read(self.lines[len(IDS) + 1])
+        self._reader.read(self.lines[READER])
 
     def _fetch_offsets(self) -> None:
         places = [place for place in sorted(self._model.commits) if place[0].startswith("tx-")]
@@ -99,7 +124,7 @@ class TransactionalClients:
         if places:
             place = self._chance.choice(places)
             on_stable = self.known.stable_offset_check(place) if self._chance.random() < 0.5 else None
-            ask_for_offsets(self.lines[len(IDS) + 1], self._model, place[0], [place], on_stable=on_stable)
+            ask_for_offsets(self.lines[READER], self._model, place[0], [place], on_stable=on_stable)
 
     # -- nobody is held up for long -----------------------------------------------------------------------------------
 
@@ -123,14 +148,19 @@ class TransactionalClients:
         if not wanted:
             return
         got: list[Response] = []
-        self.lines[len(IDS) + 1].send(fetch_request(wanted, isolation_level=READ_COMMITTED), FETCH_VERSION, got.append)
+        self.lines[OBSERVER].send(fetch_request(wanted, isolation_level=READ_COMMITTED), FETCH_VERSION, got.append)
         node.settle()
-        self.lines[len(IDS) + 1].take()
+        self.lines[OBSERVER].take()
         assert isinstance(got[0], FetchResponse)
         for topic in got[0].responses:
             for answer in topic.partitions:
-                if answer.error_code == ErrorCode.NONE and answer.last_stable_offset < answer.high_watermark:
+                stable, where = answer.last_stable_offset, (self._model.topics[topic.topic], answer.partition_index)
+                if (
+                    answer.error_code == ErrorCode.NONE
+                    and stable < answer.high_watermark
+                    and not self.known.may_be_forgotten(*where, stable)
+                ):
                     raise Violation(
                         f"{topic.topic}-{answer.partition_index}: readers of committed records are held up at"
-                        f" {answer.last_stable_offset}, below {answer.high_watermark}, beyond every timeout"
+                        f" {stable}, below {answer.high_watermark}, beyond every timeout"
                     )

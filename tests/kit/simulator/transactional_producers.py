@@ -112,11 +112,11 @@ class TransactionalProducer(TransactionalWriter):
         """The wall clock of the broker is wrong: its transaction may end early."""
         self._clock_jumped = True
 
-    def act(self, line: Line) -> None:
+    def act(self, line: Line, *, may_die: bool = True) -> None:
         """Do the next step, if none is under way."""
         if self._waits or self.is_over:
             return
-        if self._producer[0] >= 0 and self._chance.random() < DYING:
+        if may_die and self._producer[0] >= 0 and self._chance.random() < DYING:
             self.is_over = True
             return
         self._step(line)

@@ -56,6 +56,9 @@ class TransactionalWriter:
         self._timeout_ms = chance.choice(TIMEOUTS_MS)
         self._producer = (-1, -1)
         self._sequences: dict[PartitionPlace, int] = {}
+        self.keeps_places = False
+        """Whether it writes where it has written last, to one partition, so that its requests look alike."""
+        self._kept: PartitionPlace | None = None
         self._former: tuple[int, int] | None = None
         """Its epoch before the last end: of KIP-890, nothing that was sent with it may be stored now."""
 
@@ -116,10 +119,15 @@ class TransactionalWriter:
         return self._known.begin(self.transactional_id, self._producer, self._timeout_ms, self._clock.monotonic_ms())
 
     def _places(self, most: int) -> list[PartitionPlace]:
-        model = self._known.model
+        model, kept = self._known.model, self._kept
         names = sorted(model.topics.keys() - model.deleting)
         if not names:
             return []
+        if self.keeps_places:
+            if kept is None or kept[0] not in names or model.topics[kept[0]].id != kept[1]:
+                topic = model.topics[self._chance.choice(names)]
+                kept = self._kept = topic.name, topic.id, self._chance.randrange(len(topic.partitions))
+            return [kept]
         places: set[PartitionPlace] = set()
         for _ in range(self._chance.randint(1, most)):
             topic = model.topics[self._chance.choice(names)]

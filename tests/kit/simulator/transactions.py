@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from kit.simulator.model import CommitModel, Model, Place, Stored, TopicModel, Violation
+from kit.simulator.commits import CommitModel, Place
+from kit.simulator.model import Model, Stored, TopicModel, Violation
 
 PartitionPlace = tuple[str, UUID, int]
 """(topic, its id, partition)"""
@@ -69,7 +70,7 @@ class Transactions:
 
     def __init__(self, model: Model) -> None:
         self.model = model
-        model.is_uncommitted = self.is_uncommitted
+        model.is_uncommitted, model.is_in_doubt = self.is_uncommitted, self.is_in_doubt
         model.on_offset_shown = self.offset_shown
         self.by_value: dict[bytes, TransactionModel] = {}
         self.by_offset: dict[tuple[Place, int], TransactionModel] = {}
@@ -81,6 +82,8 @@ class Transactions:
         """The newest epoch of each producer id that a client has received."""
         self.exempt: set[tuple[TransactionModel, UUID, int]] = set()
         """Transactions whose markers a power cut may have taken from a partition that does not sync."""
+        self.has_lost_its_end = False
+        """Whether a power cut may have taken transactional ids from the coordinator."""
         self.over_count = 0
         self._all: list[TransactionModel] = []
         self._newest_offsets: dict[Place, int] = {}
@@ -193,7 +196,7 @@ class Transactions:
         name = f"{topic.name}-{index}"
         for offset, record in shown.items():
             one = self.transaction_of(record)
-            if one is not None:
+            if one is not None and not (self.has_lost_its_end and (one, topic.id, index) in self.exempt):
                 self.committed(one, f"{name} shows offset {offset} as committed")
         for offset, record in hidden.items():
             one = self.transaction_of(record)
@@ -218,9 +221,19 @@ class Transactions:
                     )
 
     def require_newest(
-        self, topic: TopicModel, index: int, shown: Mapping[int, Stored], offsets: range, *, power_cut: bool
+        self,
+        topic: TopicModel,
+        index: int,
+        shown: Mapping[int, Stored],
+        offsets: range,
+        *,
+        decided: Mapping[int, Stored],
+        power_cut: bool,
     ) -> None:
-        """The same of a compacted log: a newer committed record of the key may stand for one, an aborted one not."""
+        """The same of a compacted log: a newer committed record of the key may stand for one, an aborted one not.
+
+        `decided`: those of which the log has a marker, also where a reader does not get to them.
+        """
         known = topic.partitions[index]
         must = {
             offset: record
@@ -228,7 +241,7 @@ class Transactions:
             for offset, record in records.items()
             if offset in offsets and self._is_committed(topic, index, record)
         }
-        newest = {record.key: offset for offset, record in sorted((dict(shown) | must).items())}
+        newest = {record.key: offset for offset, record in sorted((dict(decided) | dict(shown) | must).items())}
         for offset, record in must.items():
             may_be_cleaned = (
                 newest[record.key] > offset or record.value is None or known.may_be_deleted(offset, record.key)
@@ -245,10 +258,42 @@ class Transactions:
         one = self.transaction_of(record)
         return one is not None and not one.must_commit
 
+    def is_in_doubt(self, record: Stored, topic: TopicModel, index: int) -> bool:
+        """Whether a power cut may have taken the end of its transaction from this partition, but not the record."""
+        return (self.transaction_of(record), topic.id, index) in self.exempt
+
     def exempt_all(self, topic: TopicModel, index: int) -> None:
         """A power cut may have taken markers away, where they were not synced: who sees what is promised to nobody."""
         place = (topic.name, topic.id, index)
         self.exempt.update((one, topic.id, index) for one in self._all if place in one.places)
+
+    def note_power_cut(self) -> None:
+        """The coordinator has lost the end of its own log, too, where the broker's promise is `page-cache`
+        (`page_cache_worlds.py`): of the transactions of before nothing is known beyond what partitions that sync show
+        of those whose end was acknowledged, and epochs may be given out again. Offsets are the model's.
+        """
+        self.has_lost_its_end = True
+        topics = {topic.id: topic for topic in self.model.topics.values()}
+        for one in self._all:
+            for _, topic_id, index in one.places:
+                if not one.is_over or topic_id not in topics or not topics[topic_id].syncs:
+                    self.exempt.add((one, topic_id, index))
+            for offset, known in one.offsets.values():
+                known.sent = max(known.sent, offset)
+            one.offsets.clear()
+        self.by_offset.clear()
+        self.epochs = dict.fromkeys(self.epochs, -1)
+        self._open.clear()
+        self._pending.clear()
+
+    def may_be_forgotten(self, topic: TopicModel, index: int, stable: int) -> bool:
+        """Whether what holds readers up there may be known to no coordinator any more, after such a power cut. It is
+        for an administrator then (`ottla transactions find-hanging`).
+        """
+        known = topic.partitions[index]
+        record = known.promised.get(stable)
+        one = None if record is None else self.transaction_of(record)
+        return self.has_lost_its_end and (one is None or (one, topic.id, index) in self.exempt)
 
     def may_seem_open(self, transactional_id: str, producer: tuple[int, int]) -> bool:
         """Whether a broker may take a transaction of this producer for an open one though its end was acknowledged: a

@@ -8,12 +8,11 @@ world, so a failing one can be replayed.
 
 from __future__ import annotations
 
-import errno
 import logging
 import random
 from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from itertools import accumulate
 from unittest import mock
@@ -21,14 +20,21 @@ from unittest import mock
 from kit.clock import ManualClock
 from kit.known_ids import known_ids
 from kit.nodes import DATA
-from kit.simulated_files import CrashPoint, Failure, SimulatedFiles
+from kit.simulated_files import CrashPoint, SimulatedFiles
+from kit.simulator import page_cache_worlds, quota_worlds
 from kit.simulator.admin import Administrator
 from kit.simulator.auditor import Auditor
 from kit.simulator.clients import Line
 from kit.simulator.consumers import ConsumerMember
+from kit.simulator.disk_troubles import DiskTroubles
+from kit.simulator.lone_clients import NAMES as LONE_LINES
+from kit.simulator.lone_clients import LoneClients
 from kit.simulator.members import Committer, Member
 from kit.simulator.model import Loss, Model, Violation
+from kit.simulator.page_cache_worlds import SYNC, draw_promise, kinds_under
 from kit.simulator.producers import IdempotentProducer, PlainProducer, Values
+from kit.simulator.quota_meter import QuotaMeter
+from kit.simulator.quota_worlds import QuotaWorld
 from kit.simulator.readers import Reader
 from kit.simulator.redo_worlds import RedoLimits
 from kit.simulator.rights_clients import USERS, RightsClients
@@ -36,7 +42,9 @@ from kit.simulator.rot import read_rot
 from kit.simulator.sites import site_of
 from kit.simulator.spoilt_files import LOST_ENDS, flip_a_bit, flip_a_bit_of_the_redo_log, lose_an_end
 from kit.simulator.themes import draw_theme, sites_ahead, theme_named
-from kit.simulator.transactional_clients import LINES, TransactionalClients
+from kit.simulator.transactional_clients import NAMES as TRANSACTIONAL_LINES
+from kit.simulator.transactional_clients import READER as COMMITTED_READER
+from kit.simulator.transactional_clients import ZOMBIES, TransactionalClients
 
 from ottla.broker.metadata.rebuild import MetadataRebuild
 from ottla.broker.net.connections import Connections
@@ -54,6 +62,14 @@ ADMIN_LINE = 0
 READER_LINE = 3
 UNTOLD_LINE = 4
 FIRST_MEMBER_LINE = 5
+LINES_UNDER_QUOTAS = {1: "idempotent 1", 2: "idempotent 2", READER_LINE: "reader", UNTOLD_LINE: "producer"}
+UNDER_QUOTAS = [
+    *LINES_UNDER_QUOTAS.values(),
+    *TRANSACTIONAL_LINES[:ZOMBIES],
+    TRANSACTIONAL_LINES[COMMITTED_READER],
+    *LONE_LINES,
+]
+"""The clients that have a quota in worlds with some: not those that look after the others."""
 """One for each member: behind a parked JoinGroup nothing starts."""
 """Of acks=0 and of other plain batches: a broker that refuses one may only close the connection."""
 CRASHES = 3
@@ -131,6 +147,8 @@ class World:
         volume_syncs: float = VOLUME_SYNCS,
         transactions: float = TRANSACTIONS,
         acls: float = ACLS,
+        page_cache: float = page_cache_worlds.WORLDS,
+        quotas: float = quota_worlds.WORLDS,
     ) -> None:
         self.chance = random.Random(seed)
         self.theme = draw_theme(self.chance) if theme is None else theme_named(theme)
@@ -147,18 +165,19 @@ class World:
         self.files = SimulatedFiles()
         # Of its own, as `_spoiling`.
         self.files.has_volume_sync = random.Random(f"the volume of {seed}").random() < volume_syncs
-        self.model = Model()
+        self._promise = draw_promise(seed, page_cache)
+        self.model = Model(self._promise)
         self._values = Values(self.chance)
         self._plain = PlainProducer(self.model, self._values, self.chance)
         self._idempotent: list[IdempotentProducer] = []
-        self._admin = Administrator(self.model, self.chance, self.theme.kinds)
+        self._admin = Administrator(self.model, self.chance, kinds_under(self._promise, self.theme.kinds))
         self._reader = Reader(self.model, self.chance)
         self._committers = [Committer(self.model, group, self.chance) for group in ("g0", "g1")]
         self._members: list[Member | ConsumerMember] = [Member(self.model, group) for group in ("m0", "m1", "m1")]
         of_group: list[ConsumerMember] = []
         self._members += [ConsumerMember("c0", of_group, self.chance) for _ in range(2)]
         self._bugs = _Bugs()
-        self._failure: Failure | None = None
+        self._troubles = DiskTroubles(self.chance, self.theme, self._redo_limits)
         self._may_stop_inside = False
         self._jump_ms = 0
         """By how much the wall clock is wrong."""
@@ -198,21 +217,34 @@ class World:
             for weight, operation in (*self._transactional.operations(), (WAITS, self._wait_out)):
                 self._operations.append(operation)
                 weights.append(weight * self.theme.more.get("transactions", 1))
+        self._lone: LoneClients | None = None
+        self._quotas: QuotaWorld | None = None
+        # Of its own, as `_spoiling`.
+        if random.Random(f"the quotas of {seed}").random() < quotas:
+            self._quotas = QuotaWorld(seed, UNDER_QUOTAS, self.clock)
+            self.model.may_wait = True
+            self._add(self._quotas.operations(), weights)
+        if self._quotas is not None or self._promise != SYNC:
+            self._lone = LoneClients(self.model, self._values, self.chance, self.clock, self._transactional)
+            self._add(self._lone.operations(), weights)
         self._secured: RightsClients | None = None
+        self._open_without: bool | None = None
         self._operation_count = OPERATIONS
         # Of its own, as `_spoiling`.
         of_rights = random.Random(f"the rights of {seed}")
         if of_rights.random() < acls:
-            open_without = of_rights.random() < OPEN_WITHOUT_ACLS
+            self._open_without = open_without = of_rights.random() < OPEN_WITHOUT_ACLS
             self._secured = RightsClients(self.model, self._values, self.chance, self.clock, open_without=open_without)
             without = sum(weights)
-            for weight, operation in self._secured.operations():
-                self._operations.append(operation)
-                weights.append(weight)
+            self._add(self._secured.operations(), weights)
             # What the others do is done as often as elsewhere: transactions would hardly ever come to an end.
             self._operation_count = round(OPERATIONS * sum(weights) / without)
-        self._config = self.theme.config if self._secured is None else self.theme.secured(open_without=open_without)
         self._weights = list(accumulate(weights))
+
+    def _add(self, operations: Sequence[tuple[float, Callable[[], None]]], weights: list[float]) -> None:
+        for weight, operation in operations:
+            self._operations.append(operation)
+            weights.append(weight)
 
     # -- a whole life -----------------------------------------------------------------------------------------------
 
@@ -233,6 +265,7 @@ class World:
                 mock.patch.object(sync_round, "VOLUME_FROM", 2),  # rounds of more files are too few
                 mock.patch.object(disk, "SHARED_FROM", 2),
                 self._redo_limits.kept(),
+                nullcontext() if self._quotas is None else self._quotas.kept(),
             ):
                 self._start(None)
                 for loss in losses:
@@ -325,6 +358,8 @@ class World:
             self.outcome.losses["lost end"] += 1
             # A producer whose acknowledged batches are gone has to begin again.
             self._idempotent = [one for one in self._idempotent if one.place != lost]
+            if self._lone is not None:
+                self._lone.forget(lost)
             if lost is not None and self._transactional is not None:
                 self._transactional.known.spoilt.add((self.model.topics[lost[0]].id, lost[1]))
 
@@ -374,15 +409,14 @@ class World:
         self._meet(loss)
 
     def _make_node(self) -> None:
-        self._failure = None
+        self._troubles.forget()
         is_spoilt = self._needs_inodes or self._is_bent
         if self._has_bad_disk and not is_spoilt and self._spoiling.random() < STARTS_WITHOUT_INODES:
-            self._failure = self._without_inodes()
+            self._troubles.lose_inodes(self.files)
             self.outcome.losses["start without an inode"] += 1
         self.files.now_ms = self.clock.wall_ms()
-        config = self._config
-        if self._secured is None and self._spoiling.random() >= REDO_LOGS:
-            config = self.theme.without_redo_log
+        has_redo_log = self._secured is not None or self._spoiling.random() < REDO_LOGS
+        config = self.theme.config(acks_all=self._promise, has_redo_log=has_redo_log, open_without=self._open_without)
         self.node = Node(config, clock=self.clock, files=self.files)
         try:
             self.node.start()
@@ -395,7 +429,7 @@ class World:
             for _ in Repair(self.files, DATA, self.clock.wall_ms(), None, mender).run():
                 pass
             self._make_node()
-        if self._failure is not None and self._is_short_of_a_partition():
+        if not self._troubles.is_over and self._is_short_of_a_partition():
             self._bury()  # what is there needs a file that cannot be made: with room it is checked again
             self.files = self.files.successor()
             self._needs_inodes = True
@@ -422,12 +456,16 @@ class World:
         self._needs_inodes = False
         self._has_bent_redo_log = False
         self._connections = Connections(self.node.services, self.node.dispatcher)
+        if self._quotas is not None:
+            self._quotas.reconnect()
         self._lines = [self._line(number) for number in range(FIRST_MEMBER_LINE + len(self._members))]
+        if loss is Loss.POWER and self._promise != SYNC:
+            self._note_power_cut()
         for client in (*self._idempotent, *self._members, self._reader):
             client.reconnect()
         transactions = None
         if self._transactional is not None:
-            self._transactional.lines = [self._transactional_line(number) for number in range(LINES)]
+            self._transactional.lines = [self._transactional_line(number) for number in range(len(TRANSACTIONAL_LINES))]
             self._transactional.reconnect()
             transactions = self._transactional.known
         if self._secured is not None:
@@ -437,12 +475,31 @@ class World:
             self._secured.admin_line = self._lines[ADMIN_LINE]
             self._secured.settle = self._settle
             self._secured.reconnect()
+        if self._lone is not None:
+            user = None if self._secured is None else self._secured.super_user()
+            self._lone.lines = [Line(self.node, self._connections, user, self._meter(name)) for name in LONE_LINES]
+            self._lone.settle, self._lone.end_turn = self._settle, self._end_turn
+            self._lone.reconnect()
+        if self._quotas is not None:
+            self._quotas.admin_line = self._lines[ADMIN_LINE]
+            if loss is None:
+                self._quotas.administrator.change_all(self._lines[ADMIN_LINE])
         if loss is not None:
             self.node.settle()
             read_rot(self.node, random.Random(f"{self.outcome.seed} {self.outcome.operations}"))
-            auditor = Auditor(self.node, self.model, self._lines[0], transactions, self._secured)
+            administrators = [one.quotas for one in (self._secured,) if one is not None]
+            administrators += [one.administrator for one in (self._quotas,) if one is not None]
+            auditor = Auditor(self.node, self.model, self._lines[0], transactions, self._secured, administrators)
             auditor.audit(loss, self.clock.wall_ms() - self._jump_ms)
         self._complain()
+
+    def _note_power_cut(self) -> None:
+        self.model.note_power_cut()
+        for member in self._members:
+            if isinstance(member, ConsumerMember):
+                member.note_power_cut()
+        if self._transactional is not None:
+            self._transactional.note_power_cut()
 
     def _line(self, number: int) -> Line:
         """A connection of one of the clients that all worlds have."""
@@ -452,13 +509,16 @@ class World:
                 user = secured.super_user()
             else:
                 user = secured.writer() if number in (*PRODUCER_LINES, UNTOLD_LINE) else secured.reader()
-        return Line(self.node, self._connections, user)
+        return Line(self.node, self._connections, user, self._meter(LINES_UNDER_QUOTAS.get(number)))
+
+    def _meter(self, name: str | None) -> QuotaMeter | None:
+        return None if self._quotas is None or name not in UNDER_QUOTAS else self._quotas.meter(name)
 
     def _transactional_line(self, number: int) -> Line:
         secured, user = self._secured, None
         if secured is not None:
-            user = secured.reader() if number == LINES - 1 else secured.writer()
-        return Line(self.node, self._connections, user)
+            user = secured.reader() if number >= COMMITTED_READER else secured.writer()
+        return Line(self.node, self._connections, user, self._meter(TRANSACTIONAL_LINES[number]))
 
     # -- operations -------------------------------------------------------------------------------------------------
 
@@ -550,7 +610,12 @@ class World:
         self._pass_time()
 
     def _wait_out(self) -> None:
-        if self._failure is None and self._transactional is not None and not self._has_bad_disk and not self._jump_ms:
+        if (
+            self._troubles.failure is None
+            and self._transactional is not None
+            and not self._has_bad_disk
+            and not self._jump_ms
+        ):
             self.node.services.syncer.has_threads = True  # type: ignore[attr-defined]  # as in `_sync`
             self._transactional.wait_out(self.node)
 
@@ -561,42 +626,10 @@ class World:
 
     def _disk_trouble(self) -> None:
         """In some worlds: the disk is full for a while, or loses pages, after which only a restart helps."""
-        if not self._has_bad_disk:
+        if not self._has_bad_disk or not self._troubles.next(self.files):
             return
-        if self._failure is not None:
-            self.files.heal(self._failure)
-            self._failure = None
-        elif self.chance.random() < self.theme.lost_pages:
-            self._lose_pages()
-        elif self.chance.random() < 0.25:
-            self._failure = self._without_inodes()
-        elif self.chance.random() < 0.3:
-            self.files.fail("fdatasync", "*.log", errno.EMFILE, times=self.chance.randint(1, 6))
-        else:
-            room = self.chance.choice((None, self.chance.randrange(1, 3000)))
-            self._failure = self.files.fail("pwritev", "*.log", errno.ENOSPC, times=None, after_bytes=room)
-
-    def _lose_pages(self) -> None:
-        """The disk does not take what is written: when it is synced, or before, or what another program has written."""
-        how = self.chance.choice(("sync", "before", "before", "volume", "volume", "elsewhere", "append", "redo"))
-        if how == "before":
-            self.files.fail("write_back", "*.log", errno.EIO, times=self.chance.randint(1, 4))
-        elif how == "elsewhere":
-            self.files.fail_elsewhere()
-        elif how == "volume" and self.files.has_volume_sync:
-            self.files.fail("sync_volume", error=errno.EIO)
-        elif how == "append":
-            self.files.fail("pwritev", "*.log", errno.EIO, skip=self.chance.randrange(3))
-        elif how == "redo":
-            self._redo_limits.fail(self.files, self.chance)
-        else:
-            self.files.fail("fdatasync", "*.log", errno.EIO, skip=self.chance.randrange(3))
         if self._may_stop_inside and self.chance.random() < 0.5:
             self._stop_soon(CHANGES_AFTER_A_LOSS)  # before the pages are written again by what is appended to them
-
-    def _without_inodes(self) -> Failure:
-        """The last inode is gone: no file can be made, those that are there grow."""
-        return self.files.fail("open", "*.tmp", errno.ENOSPC, times=None)
 
     def _thread_trouble(self) -> None:
         """The system gives no thread for syncs for a while, or gives them again."""
@@ -610,6 +643,7 @@ class World:
 
     def _take_answers(self) -> None:
         for number, line in enumerate(self._lines):
+            line.deliver()
             if line.written:
                 line.take()
             if not line.is_closed:
@@ -619,11 +653,16 @@ class World:
             self._lines[number] = self._line(number)
         others = [*([] if self._transactional is None else self._transactional.lines)]
         others += [] if self._secured is None else self._secured.lines
+        others += [] if self._lone is None else self._lone.lines
         for line in others:
+            line.deliver()
             if line.written:
                 line.take()
             if line.is_closed:
                 raise Violation("the broker closed a connection that did nothing wrong")
+        if self._quotas is not None:
+            for line in (*self._lines, *others):
+                line.look()
 
     def _complain(self) -> None:
         if self._bugs.found:
