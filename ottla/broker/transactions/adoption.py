@@ -51,7 +51,7 @@ def sort_open(transactions: Mapping[str, Transaction], open_in_logs: Iterable[Op
             continue
         if _is_of_the_next(found, known):
             adoption.next.setdefault(known.transactional_id, set()).add(found.where)
-        elif found.where in known.partitions:
+        elif found.where in known.partitions and found.producer_epoch <= known.producer_epoch:
             pass  # its end will find it
         elif (found.producer_id, found.producer_epoch) == known[1:3] and not known.is_prepared:
             adoption.current.setdefault(known.transactional_id, set()).add(found.where)

@@ -18,7 +18,7 @@ from ottla.broker.runtime.pending import Pending
 from ottla.broker.transactions import answers
 from ottla.broker.transactions.admission import Admission
 from ottla.broker.transactions.machine import VERSION_WITH_EPOCH_BUMPS, NeedsProducerId, ProducerIdAndEpoch
-from ottla.broker.transactions.open_transactions import open_transactions
+from ottla.broker.transactions.open_transactions import newest_epochs, open_transactions
 from ottla.broker.transactions.settings import TransactionServices, TransactionSettings
 from ottla.broker.transactions.state import NO_PRODUCER_ID
 from ottla.broker.transactions.transactions_topic import transactions_definition
@@ -56,6 +56,7 @@ class TransactionCoordinator:
             counters=services.metrics.transactions,
             write_marker=self._write_marker,
             open_in_logs=lambda: open_transactions(services.catalog),
+            epochs_in_logs=lambda producer_ids: newest_epochs(services.catalog, producer_ids),
             version=lambda: services.catalog.transaction_version,
             id_count=lambda: self.id_count,
             open_count=self.count_open,

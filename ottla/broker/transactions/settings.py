@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -80,14 +80,16 @@ class OffsetsOfGroups(Protocol):
 class TransactionServices:
     """What all shards of a broker share.
 
-    `version` gives the finalized `transaction.version`; `open_in_logs` all transactions that logs have open; `id_count`
-    and `open_count` how many transactional ids and open transactions all shards have.
+    `version` gives the finalized `transaction.version`; `open_in_logs` all transactions that logs have open;
+    `epochs_in_logs` the newest epochs of producers that logs have; `id_count` and `open_count` how many transactional
+    ids and open transactions all shards have.
     """
 
     settings: TransactionSettings
     counters: TransactionCounters
     write_marker: MarkerWriter
     open_in_logs: Callable[[], Iterator[OpenTransaction]]
+    epochs_in_logs: Callable[[Collection[int]], dict[int, int]]
     version: Callable[[], int]
     id_count: Callable[[], int]
     open_count: Callable[[], int]

@@ -9,7 +9,8 @@ does: the end is decided, and the next transaction waits for it. The second reco
 finds the first one alone writes the markers again.
 
 A load also finds open transactions of its producers in logs (`open_in_logs`) that it has no record of, and makes them
-part of the transaction, as if the record had been kept (`adoption.py`); so its end or its timeout ends them.
+part of the transaction, as if the record had been kept (`adoption.py`); so its end or its timeout ends them. Where its
+own log does not sync, it may have lost epochs that were given out, and takes them from the logs (`_raise_epochs`).
 """
 
 from __future__ import annotations
@@ -78,6 +79,8 @@ class TransactionShard(CoordinatorShard):
         self._next_open: dict[str, set[TopicPartition]] = {}
         """Partitions that the transaction after a decided end has written to, as a load has found: they have the marker
         of that end already."""
+        self._epochs_in_logs: dict[str, ProducerIdAndEpoch] = {}
+        """Newer epochs than those of decided ends, as a load has found: they count once the end is complete."""
         self._beginning: Iterator[str] | None = None
         self._expiry: Iterator[str] | None = None
 
@@ -131,6 +134,37 @@ class TransactionShard(CoordinatorShard):
         self._next_open.update(adoption.next)
         for found, known in adoption.stale:
             self._abort_stale(found, known)
+        if self.partition.log.config.ottla_acks_all != "sync":
+            self._raise_epochs()
+
+    def _raise_epochs(self) -> None:
+        """Take the newest epochs that partitions have seen, where they are newer: a power cut has taken their records
+        from this log. Given out again, such an epoch would make the first batch of the new producer a repeated one of
+        the former: it would be acknowledged, and not stored.
+
+        What is open on record had ended before the newer epoch was given out. Its markers may be lost: it is aborted.
+        """
+        newest = self._services.epochs_in_logs({one.producer_id for one in self.transactions.values()})
+        for known in list(self.transactions.values()):
+            epoch = newest.get(known.producer_id, NO_PRODUCER_EPOCH)
+            if epoch <= known.producer_epoch:
+                continue
+            logger.warning(
+                "transactional id %r: epoch %d is on record, and producer %d has written with epoch %d: that counts",
+                known.transactional_id,
+                known.producer_epoch,
+                known.producer_id,
+                epoch,
+            )
+            raised = known._replace(producer_epoch=epoch, last_producer_epoch=NO_PRODUCER_EPOCH)
+            if known.is_prepared:  # its markers are of its own epoch
+                self._epochs_in_logs[known.transactional_id] = machine.ProducerIdAndEpoch(known.producer_id, epoch)
+            elif known.is_idle:
+                self._keep(raised, ())
+            else:
+                self._services.counters.aborted("fenced")
+                now_ms = self.now().wall_ms
+                self._keep(machine.fence(raised, server_version=self._services.version(), now_ms=now_ms), ())
 
     def _adopt(self, transactional_id: str, partitions: Collection[TopicPartition]) -> None:
         known = self.transactions[transactional_id]
@@ -319,6 +353,10 @@ class TransactionShard(CoordinatorShard):
             return
         self._markings.pop(transactional_id, None)
         completed = machine.complete(self.transactions[transactional_id], now_ms=self._clock_trust.estimate_ms())
+        if self._epochs_in_logs:
+            newer = self._epochs_in_logs.pop(transactional_id, None)
+            if newer is not None and newer.producer_id == completed.producer_id:
+                completed = completed._replace(producer_epoch=newer.epoch, last_producer_epoch=NO_PRODUCER_EPOCH)
         if completed.status is TransactionStatus.COMPLETE_COMMIT:
             self._services.counters.committed += 1
         self._keep(completed, ())
