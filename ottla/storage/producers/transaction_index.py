@@ -102,9 +102,16 @@ class IndexSync(NamedTuple):
     """Base offsets, and how many bytes of their files will be on disk."""
 
     def run(self) -> None:
-        """Block until the content of the files is on disk, whose names are for the caller. Raises OSError."""
+        """Block until the content of the files is on disk, whose names are for the caller. Raises OSError.
+
+        A file that is not there any more is of a segment that retention has deleted, or the cleaner replaced, since the
+        sync began: nobody needs it.
+        """
         for path in self.paths:
-            file = self.files.open(path, writable=True)
+            try:
+                file = self.files.open(path, writable=True)
+            except FileNotFoundError:
+                continue
             try:
                 file.fdatasync()
             finally:

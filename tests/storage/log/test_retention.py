@@ -10,10 +10,12 @@ from contextlib import suppress
 import pytest
 from kit.logs import DIRECTORY, NOW_MS, append, batch, disk, open_test_log, stored, sync, topic_config, write_snapshot
 from kit.simulated_files import CrashPoint, SimulatedFiles
+from kit.transactional import transactional_batch
 
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage.formats import layout
 from ottla.storage.log import leader_epochs, log_retention
+from ottla.storage.log.append import TAKES_TRANSACTIONS
 from ottla.storage.log.log import Log
 from ottla.storage.segment.segment import Segment
 
@@ -54,6 +56,24 @@ def test_segments_go_by_size_as_long_as_what_stays_is_enough() -> None:
     log.retention.apply(NOW_MS)
     assert bases(log) == [2, 3, 4]
     assert log.size_bytes == 3 * size
+
+
+@pytest.mark.parametrize("acks_all", ["sync", "page-cache"])
+def test_a_segment_with_aborted_transactions_may_go_while_it_is_synced(acks_all: str) -> None:
+    """Its `.txnindex` has another name then: that is no failed sync, which would take the directory offline."""
+    log = open_test_log(disk(), {"ottla.acks.all": acks_all, "retention.ms": "-1", "retention.bytes": "10"})
+    log.append_batches([memoryview(transactional_batch(7, 0))], NOW_MS, TAKES_TRANSACTIONS)
+    log.append_marker(7, 0, is_commit=False, coordinator_epoch=0, now_ms=NOW_MS)
+    sync(log)
+    log.transactions.show(log.high_watermark)
+    log.roll(NOW_MS)
+    append(log, batch(b"x"))
+    ticket = log.begin_sync()
+    assert ticket is not None
+    assert [one.base_offset for one in log.retention.apply(NOW_MS)] == [0]
+    ticket.run()
+    log.end_sync(ticket)
+    assert log.recovery_point == log.log_end_offset == 3
 
 
 def test_without_timestamps_the_file_gives_the_age() -> None:
