@@ -11,9 +11,11 @@ from unittest import mock
 
 from kit.simulated_files import CrashPoint, SimulatedFile
 from kit.simulator import planting
-from kit.simulator.planting import before
+from kit.simulator.planting import before, nothing
 
 from ottla.broker.chores.synced_decisions import SyncedDecisions
+from ottla.broker.transactions.shard import TransactionShard
+from ottla.storage.producers.transaction_index import IndexSync
 
 bug = partial(planting.bug, page_cache=True)
 
@@ -67,3 +69,27 @@ def _unsynced_markers_believed() -> Any:
         return patched
 
     return before(SyncedDecisions, "stable_offset", replace)
+
+
+@bug(
+    "epochs are given out again",
+    "a load does not ask partitions for epochs that its own log has lost",
+    transactions=True,
+    theme="compacted transactions",
+)
+def _epochs_given_out_again() -> Any:
+    return mock.patch.object(TransactionShard, "_raise_epochs", nothing)
+
+
+@bug(
+    "a missing .txnindex counts as a failed sync",
+    "retention takes a segment away that is being synced, and the directory goes offline",
+    transactions=True,
+    theme="retention",
+)
+def _missing_index_fails() -> Any:
+    def run(self: IndexSync) -> None:
+        for path in self.paths:
+            self.files.open(path, writable=True).fdatasync()
+
+    return mock.patch.object(IndexSync, "run", run)
