@@ -73,3 +73,12 @@ def test_no_offset_of_a_lost_end_is_given_out_again_even_if_it_had_been_deleted(
     model, topic = Model(), TopicModel("t", uuid4(), {"ottla.acks.all": "sync"}, [known])
     with pytest.raises(Violation, match="ends at 5; 6 had been shown"):
         model.audit_partition(topic, 0, Shown(start=5, end=5, leader_epoch=9, records={}, size_bytes=0), Loss.STOP, 0)
+
+
+def test_an_end_may_be_lost_that_has_a_gap_of_an_earlier_loss() -> None:
+    """The simulator's seed 445, had it promised `page-cache` to half of its worlds."""
+    known = PartitionModel(gone={2, 3}, leader_epoch=1)
+    known.lose_from(0, 6)
+    model, topic = Model(), TopicModel("t", uuid4(), {"ottla.acks.all": "sync"}, [known])
+    model.audit_partition(topic, 0, Shown(start=0, end=6, leader_epoch=2, records={}, size_bytes=0), Loss.STOP, 0)
+    assert known.gone == set(range(6))

@@ -11,6 +11,7 @@ from uuid import UUID
 from kit.simulator.admin import ALTERED_KEY, KINDS
 from kit.simulator.members import ask_for_offsets
 from kit.simulator.model import Loss, Model, Shown, Stored, Violation
+from kit.simulator.producer_audit import ProducersOfLog, audit_producers, describe
 from kit.simulator.readers import FETCH_VERSION, end_of, fetch_request, stored_records
 from kit.simulator.transaction_audit import LogContent, audit_committed
 
@@ -18,6 +19,7 @@ from ottla.broker.metadata.acls import Acl
 from ottla.protocol.api.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from ottla.protocol.api.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
 from ottla.protocol.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from ottla.protocol.api.describe_producers import DescribeProducersResponse
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
 from ottla.protocol.api.metadata import MetadataRequest, MetadataResponse
 from ottla.protocol.errors import ErrorCode
@@ -180,6 +182,9 @@ class Auditor:
             for answer in self._fetched(fetch_request(wanted)).responses:
                 for partition in answer.partitions:
                     readings[answer.topic, partition.partition_index].take(partition)
+        if readings:
+            producers = {place: reading.producers for place, reading in readings.items()}
+            audit_producers(self._ask(describe(producers), 0, DescribeProducersResponse), producers)
         if self._transactions is not None:
             logs = {place: reading.log for place, reading in readings.items()}
             audit_committed(self._fetched, self._transactions, logs, loss)
@@ -206,6 +211,7 @@ class Reading:
         self.start = self.end = -1
         self.records: dict[int, Stored] = {}
         self.log = LogContent()
+        self.producers = ProducersOfLog()
         self.markers: set[int] = set()
         self.is_over = False
         self.size_bytes = 0
@@ -238,6 +244,7 @@ class Reading:
         self.records |= {offset: record for offset, record in got.items() if self.start <= offset < self.end}
         following = end_of(content)
         self.log.add(content)
+        self.producers.add(content)
         self.markers |= {header.base_offset for _, header in iter_batches(content) if header.is_control}
         if following <= self.position:
             raise Violation(f"{self._place}: a fetch at {self.position} answers what ends at {following}")

@@ -309,7 +309,7 @@ class Model:
             end = shown.end
             while end - 1 in shown.markers:  # of transactions that the start has ended
                 end -= 1
-            if missing and (not may_be or missing != set(range(min(missing), end))):
+            if missing and (not may_be or missing != set(range(min(missing), end)) - known.gone):
                 raise Violation(f"{place}: offsets have gaps between {shown.start} and {shown.end}")
             known.gone |= missing
         elif known.gone & shown.records.keys():

@@ -10,13 +10,17 @@ Topics that set no promise, `__consumer_offsets` and `__transaction_state` have 
                            ACLs and producer ids, which are synced in both promises, and what topics with `sync` hold
     both                   a batch of an idempotent producer is stored once and in order; readers of committed records
                            see what the markers in the log say, and no transaction holds them up beyond every timeout;
-                           a start after either begins a new leader epoch
+                           what is known of producers is what the log says (`producer_audit.py`); a start after either
+                           begins a new leader epoch
 
 Each log loses an end of its own. So a transaction may be over in one partition and open in another, and a group or a
 transactional id may be what it was before. The model lets go of what rests on several logs, at the power cut:
 
     transactions           those of before may end as they like in partitions that do not sync, and where no client has
-                           learnt the end also in the others (`Transactions.note_power_cut`)
+                           learnt the end also in the others (`Transactions.note_power_cut`). Two things nobody mends,
+                           as in Kafka with one replica: where the coordinator has forgotten a transactional id, an
+                           administrator ends what a log has open of it; and a decided end of an older client, whose
+                           transactions have one epoch, may end the next transaction of that client
     programs               those with transactional ids were on the machine that lost its power, and begin again
     groups                 members may be forgotten, and offsets are those that the last start has found, or newer
 """
