@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from ottla.broker.partitions.visibility import VisibleCallback
     from ottla.broker.runtime.metrics import TransactionCounters
+    from ottla.broker.runtime.steps import Steps
     from ottla.broker.transactions.open_transactions import OpenTransaction
     from ottla.broker.transactions.state import TopicPartition, Transaction
     from ottla.config.broker import BrokerConfig
@@ -89,7 +90,7 @@ class TransactionServices:
     counters: TransactionCounters
     write_marker: MarkerWriter
     open_in_logs: Callable[[], Iterator[OpenTransaction]]
-    epochs_in_logs: Callable[[Collection[int]], dict[int, int]]
+    epochs_in_logs: Callable[[Set[int]], Steps[dict[int, int]]]
     version: Callable[[], int]
     id_count: Callable[[], int]
     open_count: Callable[[], int]

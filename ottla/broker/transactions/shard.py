@@ -23,10 +23,12 @@ from typing import TYPE_CHECKING, Final
 from ottla.broker.coordination.effects import Effects
 from ottla.broker.coordination.shard import CoordinatorShard
 from ottla.broker.coordination.writes import give
+from ottla.broker.runtime.steps import Pace
 from ottla.broker.transactions import machine
 from ottla.broker.transactions.adoption import sort_open
 from ottla.broker.transactions.limits import TransactionLimits
 from ottla.broker.transactions.marking import Marking
+from ottla.broker.transactions.open_transactions import PRODUCERS_PER_STEP
 from ottla.broker.transactions.packed_record import packed_in_batch, packed_record
 from ottla.broker.transactions.state import (
     IDLE,
@@ -45,6 +47,7 @@ from ottla.shown import counted
 if TYPE_CHECKING:
     from ottla.broker.coordination.effects import Now, Reply, Waiter
     from ottla.broker.coordination.shard import ShardContext
+    from ottla.broker.runtime.steps import Steps
     from ottla.broker.transactions.machine import ProducerIdAndEpoch
     from ottla.broker.transactions.open_transactions import OpenTransaction
     from ottla.broker.transactions.settings import TransactionServices
@@ -81,7 +84,7 @@ class TransactionShard(CoordinatorShard):
         of that end already."""
         self._epochs_in_logs: dict[str, ProducerIdAndEpoch] = {}
         """Newer epochs than those of decided ends, as a load has found: they count once the end is complete."""
-        self._beginning: Iterator[str] | None = None
+        self._beginning: Iterator[None] | None = None
         self._expiry: Iterator[str] | None = None
 
     @property
@@ -106,17 +109,24 @@ class TransactionShard(CoordinatorShard):
             self._put(key.transactional_id, from_record(key, value))
 
     def begin_some(self) -> bool:
-        """Everything is replayed: timeouts begin, decided ends go on; whether transactional ids are left over."""
+        """Everything is replayed: timeouts begin, decided ends go on, a step of that; whether steps are left over."""
         if self._beginning is None:
-            self._adopt_open()
-            self._beginning = iter([each.transactional_id for each in self.transactions.values() if not each.is_idle])
-        for _ in range(IDS_PER_STEP):
-            transactional_id = next(self._beginning, None)
-            if transactional_id is None:
-                self._beginning = None
-                return False
-            self._begin(self.transactions[transactional_id])
-        return True
+            self._beginning = self._begin_in_steps()
+        for _ in self._beginning:
+            return True
+        self._beginning = None
+        return False
+
+    def _begin_in_steps(self) -> Iterator[None]:
+        self._adopt_open()
+        if self.partition.log.config.ottla_acks_all != "sync":
+            yield from self._raise_epochs()
+        transactional_ids = [each.transactional_id for each in self.transactions.values() if not each.is_idle]
+        for first in range(0, len(transactional_ids), IDS_PER_STEP):
+            if first:
+                yield
+            for transactional_id in transactional_ids[first : first + IDS_PER_STEP]:
+                self._begin(self.transactions[transactional_id])
 
     def _begin(self, transaction: Transaction) -> None:
         if transaction.is_prepared:
@@ -134,19 +144,20 @@ class TransactionShard(CoordinatorShard):
         self._next_open.update(adoption.next)
         for found, known in adoption.stale:
             self._abort_stale(found, known)
-        if self.partition.log.config.ottla_acks_all != "sync":
-            self._raise_epochs()
 
-    def _raise_epochs(self) -> None:
+    def _raise_epochs(self) -> Steps[None]:
         """Take the newest epochs that partitions have seen, where they are newer: a power cut has taken their records
         from this log. Given out again, such an epoch would make the first batch of the new producer a repeated one of
         the former: it would be acknowledged, and not stored.
 
         What is open on record had ended before the newer epoch was given out. Its markers may be lost: it is aborted.
         """
-        newest = self._services.epochs_in_logs({one.producer_id for one in self.transactions.values()})
+        newest = yield from self._services.epochs_in_logs({one.producer_id for one in self.transactions.values()})
+        pace = Pace(PRODUCERS_PER_STEP)
         for known in list(self.transactions.values()):
             epoch = newest.get(known.producer_id, NO_PRODUCER_EPOCH)
+            if pace.is_up():
+                yield
             if epoch <= known.producer_epoch:
                 continue
             logger.warning(
