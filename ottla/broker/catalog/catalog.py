@@ -65,6 +65,7 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.stored.metadata import MetadataRecord, ProducerIdsRecord
 from ottla.storage.formats.kafka_uuid import random_uuid
 from ottla.storage.formats.layout import INTERNAL_TOPICS, TopicPartition
+from ottla.storage.producers.producer_snapshots import no_pause
 
 if TYPE_CHECKING:
     from ottla.broker.partitions.partition import Partition
@@ -77,6 +78,7 @@ if TYPE_CHECKING:
     from ottla.storage.files.clock import Clock
     from ottla.storage.files.files import Files
     from ottla.storage.log.log import Log
+    from ottla.storage.producers.producer_snapshots import Pause
 
 __all__ = ["Catalog", "NewPartitions", "NewTopic", "TopicResult"]
 
@@ -335,17 +337,17 @@ class Catalog:
         self._note_directories()
         return made
 
-    def begin_snapshot(self) -> Snapshot | None:
+    def begin_snapshot(self, pause: Pause = no_pause) -> Snapshot | None:
         """A snapshot to be written if one is due: `write_snapshot` in any thread, then `end_snapshot`."""
         journal = self._journal
         if not journal.log.takes_writes or not journal.snapshot_is_due:
             return None
         if not self._removal.is_settled and not journal.is_long:
             return None  # a start could no longer recognise the remaining directories of deleted topics
-        return journal.begin_snapshot()
+        return journal.begin_snapshot(pause)
 
     def write_snapshot(self, snapshot: Snapshot) -> None:
-        """Write it to the disk. Blocks, may run in any thread. Raises OSError."""
+        """Encode it and write it to the disk. Blocks, may run in any thread. Raises OSError."""
         self._journal.write_snapshot(snapshot)
 
     def end_snapshot(self, snapshot: Snapshot) -> None:

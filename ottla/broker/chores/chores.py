@@ -344,7 +344,7 @@ class Chores:
 
     def _snapshot(self) -> bool:
         catalog = self._services.catalog
-        snapshot = catalog.begin_snapshot()
+        snapshot = catalog.begin_snapshot(self._pause)
         if snapshot is None:
             return False
         chore, services = self.chores["metadata snapshot"], self._services

@@ -1,8 +1,8 @@
 """The metadata image: the state that the records of `__cluster_metadata-0` describe.
 
 Pure: no files, no clock, no loop. `replay(record)` is the only way to change the image, so a running broker and a
-restarted one use the same code. `records()` is the inverse: the shortest list of records that replays to an equal
-image, which is what a snapshot holds.
+restarted one use the same code. The inverse is `image_records.py`, which relies on what a replay replaces and what it
+changes in place.
 
 Invariants: a topic's name and id name the same `TopicState`; a partition belongs to a topic that exists; a
 configuration that was set to null is absent. A record that breaks them raises MetadataError: the log is damaged.
@@ -18,9 +18,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
-from ottla.broker.metadata.acls import Acl, acl_of, acl_record
+from ottla.broker.metadata.acls import Acl, acl_of
 from ottla.broker.metadata.metadata_version import METADATA_VERSION, METADATA_VERSION_FEATURE, METADATA_VERSION_MIN
-from ottla.broker.metadata.partition_state import PartitionState, changed_state, partition_record, partition_state
+from ottla.broker.metadata.partition_state import PartitionState, changed_state, partition_state
 from ottla.plain import Plain, field
 from ottla.protocol.stored.metadata import (
     AbortTransactionRecord,
@@ -139,37 +139,6 @@ class MetadataImage(Plain):
         else:
             handler(self, record)
 
-    def records(self) -> list[MetadataRecord]:
-        """The records that replay to an equal image, in the order of Kafka's snapshots: features first."""
-        first = [METADATA_VERSION_FEATURE] if METADATA_VERSION_FEATURE in self.features else []
-        names = first + sorted(self.features.keys() - {METADATA_VERSION_FEATURE})
-        records: list[MetadataRecord] = [
-            FeatureLevelRecord(name=name, feature_level=self.features[name]) for name in names
-        ]
-        records.extend(self.brokers[broker_id] for broker_id in sorted(self.brokers))
-        records.extend(self.controllers[node_id] for node_id in sorted(self.controllers))
-        for topic in self.topics.values():
-            records.append(TopicRecord(name=topic.name, topic_id=topic.id))
-            for index, state in topic.partitions.items():
-                records.append(partition_record(topic.id, index, state))
-        for (resource_type, resource_name), values in self.configs.items():
-            for name, value in values.items():
-                records.append(
-                    ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=name, value=value)
-                )
-        for entity, quotas in self.quotas.items():
-            records.extend(quota_record(entity, key, value) for key, value in quotas.items())
-        if self.producer_ids is not None:
-            records.append(self.producer_ids)
-        records.extend(acl_record(acl_id, acl) for acl_id, acl in self.acls.items())
-        records.extend(self.scram_credentials[key] for key in sorted(self.scram_credentials))
-        if self.tokens:
-            from ottla.broker.metadata.tokens import token_record
-
-            records.extend(map(token_record, self.tokens.values()))
-        records.extend(self.carried)
-        return records
-
     def find_topic(self, key: str | UUID) -> TopicState | None:
         """The topic of that name or id; None where there is none."""
         return self.topics.get(key) if isinstance(key, str) else self.topics_by_id.get(key)
@@ -180,16 +149,6 @@ class MetadataImage(Plain):
         if topic is None:
             raise MetadataError(f"{type(record).__name__} names topic id {topic_id}, which does not exist")
         return topic
-
-
-def quota_record(entity: QuotaEntity, key: str, value: float | None) -> ClientQuotaRecord:
-    """The record that sets a quota, or removes it."""
-    return ClientQuotaRecord(
-        entity=[ClientQuotaRecord.EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
-        key=key,
-        value=0.0 if value is None else value,
-        remove=value is None,
-    )
 
 
 def _feature_level(image: MetadataImage, record: FeatureLevelRecord) -> None:

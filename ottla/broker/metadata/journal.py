@@ -21,6 +21,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
@@ -28,6 +29,7 @@ from uuid import UUID
 from ottla.broker.metadata.batches import decode_data_batch, encode_data_batch, leader_change_batch, single_voter
 from ottla.broker.metadata.features import INITIAL_LEVELS
 from ottla.broker.metadata.image import MetadataError, MetadataImage
+from ottla.broker.metadata.image_records import records_of
 from ottla.broker.metadata.quorum_state import QUORUM_STATE_FILE, QuorumState
 from ottla.broker.metadata.reading import (
     METADATA_DIRECTORY,
@@ -48,6 +50,7 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.stored.metadata import FeatureLevelRecord, RemoveTopicRecord
 from ottla.storage.errors import StorageError
 from ottla.storage.files.disk_errors import is_full
+from ottla.storage.producers.producer_snapshots import no_pause
 
 if TYPE_CHECKING:
     from ottla.protocol.stored.control import VotersRecord
@@ -55,6 +58,7 @@ if TYPE_CHECKING:
     from ottla.storage.files.clock import Clock
     from ottla.storage.files.files import Files
     from ottla.storage.log.log import Log
+    from ottla.storage.producers.producer_snapshots import Pause
 
 logger = logging.getLogger(__name__)
 
@@ -79,12 +83,14 @@ class JournalSettings(NamedTuple):
     voter_endpoints: tuple[tuple[str, str, int], ...]
 
 
-class Snapshot(NamedTuple):
-    """A snapshot that is being written."""
+class Snapshot:
+    """A snapshot that is to be written, once. `encode` makes its bytes, of what the image held when it began."""
 
-    id: SnapshotId
-    path: Path
-    content: bytes
+    def __init__(self, path: Path, encode: Callable[[], bytes]) -> None:
+        self.path = path
+        self.encode = encode
+        self.size_bytes = 0
+        """Of its file, once that is written."""
 
 
 class Journal:
@@ -230,30 +236,37 @@ class Journal:
         removed = dict.fromkeys(_removed_before(self._files, self.directory, self.image.end_offset), "")
         return removed | self.image.removed_topics
 
-    def begin_snapshot(self) -> Snapshot:
-        """The image as a snapshot's bytes, not yet on disk. Until `end_snapshot` none is due."""
+    def begin_snapshot(self, pause: Pause = no_pause) -> Snapshot:
+        """A snapshot of the image as it is now, to be encoded and written. Until `end_snapshot` none is due.
+
+        `pause` is called between two batches of it, in the thread that encodes it.
+        """
         snapshot_id = SnapshotId(self.image.end_offset, self.image.epoch)
-        content = encode_snapshot(
-            self.image.records(),
+        encode = partial(
+            encode_snapshot,
+            records_of(self.image),
             epoch=snapshot_id.epoch,
             now_ms=self._clock.wall_ms(),
             last_contained_log_timestamp=self._last_timestamp,
             voters=self._voters(),
+            pause=pause,
         )
         self._bytes_since_snapshot = self._records_since_snapshot = 0
         self._last_snapshot_ms = self._clock.monotonic_ms()
-        return Snapshot(snapshot_id, self.directory / snapshot_id.file_name, content)
+        return Snapshot(self.directory / snapshot_id.file_name, encode)
 
     def write_snapshot(self, snapshot: Snapshot) -> None:
         """Write a snapshot to the disk, completely or not at all. Blocks, may run in any thread. Raises OSError."""
-        self._files.write_atomically(snapshot.path, snapshot.content)
+        content = snapshot.encode()
+        self._files.write_atomically(snapshot.path, content)
+        snapshot.size_bytes = len(content)
 
     def end_snapshot(self, snapshot: Snapshot) -> None:
         """Drop older snapshots once this one is on disk, and move the log start to the offset that the oldest kept one
         needs; retention deletes the segments before it. Raises OSError, KafkaError.
         """
         self.snapshots_taken += 1
-        logger.info("metadata snapshot %s: %d bytes", snapshot.path.name, len(snapshot.content))
+        logger.info("metadata snapshot %s: %d bytes", snapshot.path.name, snapshot.size_bytes)
         snapshots = list_snapshots(self._files, self.directory)
         for old in snapshots[:-SNAPSHOTS_KEPT]:
             self._files.unlink(self.directory / old.file_name)

@@ -15,7 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.metadata.change_requests import QuotaRequest, QuotaResult
-from ottla.broker.metadata.image import QuotaEntity, quota_record
+from ottla.broker.metadata.image import QuotaEntity
+from ottla.broker.metadata.image_records import quota_record
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:

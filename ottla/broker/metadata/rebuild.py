@@ -21,6 +21,7 @@ from ottla.broker.metadata.batches import single_voter
 from ottla.broker.metadata.features import TRANSACTION_VERSION_FEATURE
 from ottla.broker.metadata.found_topics import reconcile
 from ottla.broker.metadata.image import MetadataError
+from ottla.broker.metadata.image_records import records_of
 from ottla.broker.metadata.journal import METADATA_TOPIC_ID, bootstrap_records
 from ottla.broker.metadata.opening import DEFAULT_CONTROLLER
 from ottla.broker.metadata.quorum_state import QUORUM_STATE_FILE, QuorumState, read_quorum_state
@@ -267,7 +268,7 @@ class MetadataRebuild:
         voters = single_voter(salvaged.node_id(), salvaged.directory_id(self._root), (DEFAULT_CONTROLLER,))
         for snapshot, records in (
             (VOTERS_SNAPSHOT, []),
-            (SnapshotId(end_offset, epoch), salvaged.image.records()),
+            (SnapshotId(end_offset, epoch), records_of(salvaged.image)),
         ):
             content = encode_snapshot(
                 records, epoch=snapshot.epoch, now_ms=self._now_ms, last_contained_log_timestamp=0, voters=voters

@@ -29,15 +29,18 @@ from ottla.broker.metadata.batches import (
 from ottla.broker.metadata.image import MetadataError
 from ottla.protocol.records.batch import BatchHeader, CorruptBatch, crc_matches, decode_batch, iter_batches
 from ottla.protocol.records.control import ControlType, decode_control_key
+from ottla.storage.producers.producer_snapshots import no_pause
 
 if TYPE_CHECKING:
     from ottla.protocol.stored.control import VotersRecord
     from ottla.protocol.stored.metadata import MetadataRecord
     from ottla.storage.files.files import Files
+    from ottla.storage.producers.producer_snapshots import Pause
 
 SNAPSHOT_SUFFIX = ".checkpoint"
 BOOTSTRAP_FILE = "bootstrap.checkpoint"
-RECORDS_PER_BATCH = 1_000
+RECORDS_PER_BATCH = 200
+"""A millisecond of work for each batch, in which the thread that encodes has the interpreter."""
 _NAME = re.compile(r"(?P<offset>[0-9]{20})-(?P<epoch>[0-9]{10})\.checkpoint")
 
 
@@ -70,8 +73,9 @@ def encode_snapshot(
     now_ms: int,
     last_contained_log_timestamp: int,
     voters: VotersRecord | None = None,
+    pause: Pause = no_pause,
 ) -> bytes:
-    """The whole file's content."""
+    """The whole file's content; `pause` is called between two of its batches."""
     content = snapshot_header_batch(
         epoch=epoch, now_ms=now_ms, last_contained_log_timestamp=last_contained_log_timestamp, voters=voters
     )
@@ -79,6 +83,7 @@ def encode_snapshot(
     for chunk in _chunks(records, RECORDS_PER_BATCH):
         content += encode_data_batch(chunk, base_offset=offset, epoch=epoch, now_ms=now_ms)
         offset += len(chunk)
+        pause()
     content += snapshot_footer_batch(base_offset=offset, epoch=epoch, now_ms=now_ms)
     return bytes(content)
 

@@ -216,7 +216,6 @@ def test_a_log_that_has_grown_long_waits_for_no_directory() -> None:
         if (snapshot := node.services.catalog.begin_snapshot()) is not None:
             break
     assert snapshot is not None
-    assert len(snapshot.content) > 0
     assert number > 20, "it has waited for four times the bytes"
 
 

@@ -12,6 +12,7 @@ from ottla.broker.metadata import acl_plans as module
 from ottla.broker.metadata.acl_plans import AclPlan, plan_creation, plan_deletion
 from ottla.broker.metadata.acls import Acl, AclFilter, acl_record, find_acls
 from ottla.broker.metadata.image import MetadataError, MetadataImage
+from ottla.broker.metadata.image_records import records_of
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.stored.metadata import RemoveAccessControlEntryRecord
 
@@ -37,7 +38,7 @@ def create(image: MetadataImage, acls: Sequence[Acl], most: int = 100) -> AclPla
 def test_a_snapshot_has_the_acls_and_removed_ones_are_gone() -> None:
     image = image_with(READER, READER._replace(operation=WRITE))
     again = MetadataImage()
-    for record in image.records():
+    for record in records_of(image):
         again.replay(record)
     assert again == image
     for acl_id in list(again.acls):

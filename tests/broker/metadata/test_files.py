@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID
 
@@ -111,14 +112,34 @@ def test_an_unfinished_snapshot_is_not_one(name: str) -> None:
 
 
 def test_a_snapshot_is_header_data_and_footer_with_offsets_of_its_own() -> None:
-    content = snapshot(topics(2_500))
+    content = snapshot(topics(500))
     headers = [header for _, header in iter_batches(content)]
     assert [header.is_control for header in headers] == [True, False, False, False, True]
-    assert [header.base_offset for header in headers] == [0, 3, 1003, 2003, 2503]
+    assert [header.base_offset for header in headers] == [0, 3, 203, 403, 503]
     assert {header.partition_leader_epoch for header in headers} == {3}
     kinds = [decode_control_key(record.key) for record in decode_batch(content)]
     assert kinds == [ControlType.SNAPSHOT_HEADER, ControlType.KRAFT_VERSION, ControlType.KRAFT_VOTERS]
-    assert decode_snapshot(content, "x") == topics(2_500)
+    assert decode_snapshot(content, "x") == topics(500)
+
+
+def test_an_encoding_rests_after_every_200_records() -> None:
+    made = rests = 0
+    most = 0
+
+    def records() -> Iterator[MetadataRecord]:
+        nonlocal made, most
+        for record in topics(500):
+            made += 1
+            most = max(most, made)
+            yield record
+
+    def rest() -> None:
+        nonlocal made, rests
+        made = 0
+        rests += 1
+
+    encode_snapshot(records(), epoch=3, now_ms=NOW_MS, last_contained_log_timestamp=NOW_MS, pause=rest)
+    assert (most, rests) == (200, 3)
 
 
 def test_a_snapshot_without_its_footer_is_refused() -> None:

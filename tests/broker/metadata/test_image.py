@@ -1,4 +1,4 @@
-"""The image is what replay makes of records, and `records()` is its inverse."""
+"""The image is what replay makes of records, and `records_of` is its inverse."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from kit.examples import examples
 
 from ottla.broker.metadata.image import TOPIC_RESOURCE, MetadataError, MetadataImage
+from ottla.broker.metadata.image_records import quota_record, records_of
 from ottla.broker.metadata.metadata_version import METADATA_VERSION
 from ottla.broker.metadata.partition_state import PartitionState, partition_record
 from ottla.protocol.stored.metadata import (
@@ -152,7 +153,7 @@ def test_what_is_not_understood_is_carried_along_in_its_order() -> None:
         ZkMigrationStateRecord(zk_migration_state=2),
     ]
     image = replay(NoOpRecord(), *unknown)
-    assert image.records() == unknown
+    assert list(records_of(image)) == unknown
 
 
 def test_a_delegation_token_is_the_last_record_of_its_id_and_gone_when_it_was_removed() -> None:
@@ -167,7 +168,7 @@ def test_a_delegation_token_is_the_last_record_of_its_id_and_gone_when_it_was_re
     )
     renewed = record.replace(expiration_timestamp=3)
     image = replay(record, renewed)
-    assert image.records() == [renewed]
+    assert list(records_of(image)) == [renewed]
     image.replay(RemoveDelegationTokenRecord(token_id="t"))
     image.replay(RemoveDelegationTokenRecord(token_id="t"))
     assert image == MetadataImage()
@@ -195,7 +196,7 @@ def test_a_quota_is_the_last_that_was_set_and_gone_when_it_was_removed() -> None
     entity = (("client-id", None), ("user", "a"))
     image = replay(quota(1.0), quota(2.0), quota(5.0, key="request_percentage"))
     assert image.quotas == {entity: {"producer_byte_rate": 2.0, "request_percentage": 5.0}}
-    assert replay(*image.records()).quotas == image.quotas
+    assert replay(*records_of(image)).quotas == image.quotas
     image.replay(quota(0.0, remove=True))
     image.replay(quota(0.0, remove=True, key="request_percentage"))
     image.replay(quota(0.0, remove=True))
@@ -207,7 +208,7 @@ def test_a_feature_that_was_ended_is_not_one_that_never_began() -> None:
         FeatureLevelRecord(name="group.version", feature_level=1),
         FeatureLevelRecord(name="group.version", feature_level=0),
     )
-    assert replay(*image.records()).features == {"group.version": 0}
+    assert replay(*records_of(image)).features == {"group.version": 0}
 
 
 def test_a_controller_that_registers_again_replaces_its_registration() -> None:
@@ -217,7 +218,7 @@ def test_a_controller_that_registers_again_replaces_its_registration() -> None:
         )
         for number in (1, 2)
     )
-    assert replay(old, new).records() == [new]
+    assert list(records_of(replay(old, new))) == [new]
 
 
 @st.composite
@@ -247,6 +248,9 @@ def histories(draw: st.DrawFn) -> list[MetadataRecord]:
         elif step == 3:
             next_id += 1000
             records.append(ProducerIdsRecord(broker_id=1, broker_epoch=3, next_producer_id=next_id))
+        elif step == 4:
+            limit = draw(st.none() | st.sampled_from([1.0, 2.0]))
+            records.append(quota_record((("user", name),), "producer_byte_rate", limit))
     return records
 
 
@@ -254,7 +258,18 @@ def histories(draw: st.DrawFn) -> list[MetadataRecord]:
 @settings(max_examples=examples(60))
 def test_the_records_of_an_image_replay_to_an_equal_image(history: list[MetadataRecord]) -> None:
     image = replay(*history)
-    assert replay(*image.records()) == image
+    assert replay(*records_of(image)) == image
+
+
+@given(histories(), st.integers(0, 60))
+@settings(max_examples=examples(60))
+def test_records_that_are_made_later_are_those_of_the_image_as_it_was(history: list[MetadataRecord], at: int) -> None:
+    image = replay(*history[:at])
+    later = records_of(image)
+    at_once = list(records_of(image))
+    for record in history[at:]:
+        image.replay(record)
+    assert list(later) == at_once
 
 
 @pytest.mark.parametrize("name", ["", "..", "../../etc", "wit\x02ess", "two words", "x" * 250])

@@ -8,6 +8,7 @@ from kit.sasl_connections import upsertion
 
 from ottla.broker.metadata import scram_plans
 from ottla.broker.metadata.image import MetadataImage
+from ottla.broker.metadata.image_records import records_of
 from ottla.broker.metadata.scram_plans import Deletion, Upsertion, by_user, plan_scram
 from ottla.protocol.api.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -115,7 +116,7 @@ def test_a_snapshot_has_the_credentials() -> None:
     for record in plan_scram(image, by_user([setting("a", SHA_512)])).records:
         image.replay(record)
     again = MetadataImage()
-    for record in image.records():
+    for record in records_of(image):
         again.replay(record)
     assert again.scram_credentials == image.scram_credentials
     assert list(again.scram_credentials) == [(SHA_256, "b"), (SHA_512, "a")]

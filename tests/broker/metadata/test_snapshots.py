@@ -12,8 +12,12 @@ from kit.nodes import DATA, pass_time, start_node
 from kit.topics import create, delete
 
 from ottla.broker.catalog.catalog import NewTopic
+from ottla.broker.metadata import journal
 from ottla.broker.metadata.image import MetadataImage
+from ottla.broker.metadata.image_records import records_of
 from ottla.broker.metadata.reading import METADATA_DIRECTORY
+from ottla.broker.metadata.snapshot import decode_snapshot, list_snapshots
+from ottla.protocol.stored.metadata import MetadataRecord, TopicRecord
 
 METADATA = DATA / METADATA_DIRECTORY
 
@@ -66,6 +70,41 @@ def test_a_snapshot_that_the_disk_refuses_does_no_harm() -> None:
     node.stop()
     again, _, _ = start_node(files, clock)
     assert set(again.services.catalog.topics) == {"t", "u"}
+
+
+def test_a_snapshot_is_made_by_a_worker_of_the_image_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what has changed meanwhile is in the log after it."""
+    node, files, clock = start_node(metadata_log_max_record_bytes_between_snapshots=1)
+    create(node, NewTopic("t"))
+    held: list[Callable[[], None]] = []
+
+    def hold(work: Callable[[], object], done: Callable[[object, BaseException | None], None]) -> None:
+        held.append(lambda: done(work(), None))
+
+    made: list[str] = []
+
+    def note(record: MetadataRecord) -> MetadataRecord:
+        made.append(type(record).__name__)
+        return record
+
+    monkeypatch.setattr(journal, "records_of", lambda image: map(note, records_of(image)))
+    with monkeypatch.context() as patch:
+        patch.setattr(node.services.workers, "run", hold)
+        pass_time(node, clock, 2_000)
+    before = node.services.catalog.image.end_offset
+    assert made == []
+    delete(node, "t")
+    create(node, NewTopic("u", partitions=3))
+    for work in held:
+        work()
+    assert "TopicRecord" in made
+    (taken,) = list_snapshots(files, METADATA)
+    assert taken.end_offset == before
+    records = decode_snapshot(bytes(files.read_bytes(METADATA / taken.file_name)), "x")
+    assert [record.name for record in records if isinstance(record, TopicRecord)] == ["t"]
+    node.stop()
+    again, _, _ = start_node(files, clock)
+    assert set(again.services.catalog.topics) == {"u"}
 
 
 def test_the_segments_that_a_snapshot_replaces_are_removed_by_workers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from ottla.broker.fast import parked_templates
 from ottla.broker.fetch.fetch_read import FetchRead
 from ottla.broker.fetch.fetch_rights import reading_rights
 from ottla.broker.fetch.parked_fetches import ParkedFetch
-from ottla.broker.metadata import image
+from ottla.broker.metadata import image, journal
 from ottla.broker.metadata.acl_plans import AclResult
 from ottla.broker.metadata.acls import Acl
 from ottla.broker.metadata.change_requests import QuotaResult
@@ -178,14 +178,14 @@ def _start_without_acls() -> Any:
 
 @bug("a snapshot without ACLs", "they are forgotten once a snapshot takes the place of their records", acls=True)
 def _snapshot_without_acls() -> Any:
-    def replace(records: Any) -> Any:
-        def patched(self: image.MetadataImage) -> Any:
-            with mock.patch.object(self, "acls", {}):
-                return records(self)
+    def replace(records_of: Any) -> Any:
+        def patched(whole: image.MetadataImage) -> Any:
+            with mock.patch.object(whole, "acls", {}):
+                return records_of(whole)
 
         return patched
 
-    return before(image.MetadataImage, "records", replace)
+    return before(journal, "records_of", replace)
 
 
 @bug("removed ACLs come back", "a start replays what was added, and not what was removed", acls=True)
