@@ -89,6 +89,8 @@ class TransactionLife:
         """The answer, once everything is on the disk. Raises KafkaError."""
         pending = self.begin(request, version)
         self.node.settle()
+        while not pending.done and self.node.services.timers.run_due(self.clock.monotonic_ms()):
+            self.node.settle()  # steps of later turns
         assert pending.done, "the answer is still pending after every sync has run"
         if pending.error is not None:
             raise pending.error

@@ -68,7 +68,7 @@ class CoordinatorShard(ABC):
             services.clock,
             context.write_timeout_ms,
             self.die,
-            self._later,
+            self.later,
         )
         self._context = context
 
@@ -120,9 +120,9 @@ class CoordinatorShard(ABC):
         if effects.records:
             self.log.write(key, effects.records, effects.replies)
         elif effects.replies:
-            self.log.when_durable(key, release(effects.replies, self._later))
+            self.log.when_durable(key, release(effects.replies, self.later))
 
-    def _later(self, step: Callable[[], None]) -> None:
+    def later(self, step: Callable[[], None]) -> None:
         """Run `step` in a turn to come."""
         services = self._context.services
         services.timers.at(services.clock.monotonic_ms(), step)

@@ -73,6 +73,7 @@ class TransactionShard(CoordinatorShard):
         """When each transaction began that is open or being ended."""
         self._services = services
         self._limits = TransactionLimits(services)
+        self._clock = context.services.clock
         self._clock_trust = context.services.clock_trust
         self._markings: dict[str, Marking] = {}
         self._ends: dict[str, list[Waiter]] = {}
@@ -336,6 +337,8 @@ class TransactionShard(CoordinatorShard):
             prepared,
             self.partition.leader_epoch,
             self._services.write_marker,
+            self._clock,
+            self.later,
             visible=self._complete,
             delayed=self._plan_retry,
         )
@@ -439,6 +442,8 @@ class TransactionShard(CoordinatorShard):
         replies = [(waiter, refusal) for waiters in self._ends.values() for waiter in waiters]
         self._ends.clear()
         self._decided_ms.clear()
+        for marking in self._markings.values():
+            marking.stop()
         self._markings.clear()
         return replies
 
