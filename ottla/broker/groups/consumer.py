@@ -120,10 +120,6 @@ class ConsumerGroup(Group):
         """LeaveGroup: classic members, and members of any protocol that an administrator removes."""
         return classic_in_consumer.leave(self, request, api_version, waiter, now)
 
-    def on_metadata_change(self, now: Now) -> Effects:
-        """Nothing at once, as in Kafka: the next heartbeat of any member sees that the view's epoch has moved."""
-        return Effects()
-
     def describe(self) -> ConsumerGroupDescribeResponse.DescribedGroup:
         """The group as ConsumerGroupDescribe shows it, without authorized operations."""
         return describe_group(

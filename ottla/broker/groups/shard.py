@@ -1,6 +1,6 @@
-"""The groups of one partition of `__consumer_offsets`: what each request, timer and change of topics does to them.
+"""The groups of one partition of `__consumer_offsets`: what each request, timer and deletion of topics does to them.
 
-    request, timer, disconnection, change of topics -> step of a machine -> effects -> one batch -> replies
+    request, timer, disconnection -> step of a machine -> effects -> one batch -> replies
 
 The way from the effects on is the runtime's (`coordination/shard.py`). Which machine serves a group, and what a group
 turns into after a step: `group_table.py`. What concerns committed offsets: `offset_shard.py`.
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.coordination.writes import release
 from ottla.broker.groups.classic import ClassicGroup
-from ottla.broker.groups.consumer import ConsumerGroup
 from ottla.broker.groups.offset_shard import OffsetShard
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.stored.group import OffsetCommitKey, OffsetCommitValue
@@ -137,11 +136,9 @@ class GroupShard(OffsetShard):
             self._finish(group, group.on_disconnect(connection, now), now)
 
     def on_topics_changed(self, deleted: Collection[str]) -> Iterator[None]:
-        """Topics came, grew or went: groups that are assigned by the broker look again, offsets of the deleted go."""
-        now = self.now()
-        for group in list(self.groups.values()):
-            if isinstance(group, ConsumerGroup):
-                self._finish(group, group.on_metadata_change(now), now)
+        """Topics came, grew or went: offsets of the deleted go. Groups that are assigned by the broker do nothing at
+        once, as in Kafka: the next heartbeat of any member sees that the topics have another epoch.
+        """
         return self._forget_deleted(deleted) if deleted else iter(())
 
     def expire_some(self) -> bool:

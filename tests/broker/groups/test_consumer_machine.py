@@ -17,7 +17,6 @@ from kit.consumer_groups import (
     snapshot,
 )
 
-from ottla.broker.coordination.effects import Effects
 from ottla.broker.groups import consumer_step
 from ottla.broker.groups.consumer_member import MemberState
 from ottla.broker.groups.settings import GroupSettings
@@ -220,7 +219,6 @@ def test_a_topic_that_comes_later_is_assigned_at_the_next_heartbeat(topics: Fake
     a = Member(group, "a", ["later"]).join()
     assert sizes(a) == [0]
     topics.create("later", 2)
-    assert group.group.on_metadata_change(group.now) == Effects()
     assert sizes(a.heartbeat()) == [2]
     assert a.epoch == 2
 

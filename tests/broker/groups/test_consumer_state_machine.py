@@ -305,13 +305,11 @@ class ConsumerGroups(RuleBasedStateMachine):
             self.topics.create(name, partitions)
         elif partitions > self.topics.partition_count(topic_id):
             self.topics.grow(name, partitions)
-        self.group.run(self.group.group.on_metadata_change(self.group.now))
 
     @rule(name=st.sampled_from(NAMES))
     def delete_a_topic(self, name: str) -> None:
         if self.topics.id_of(name) is not None:
             self.topics.delete(name)
-            self.group.run(self.group.group.on_metadata_change(self.group.now))
 
     @rule()
     def restart(self) -> None:
