@@ -1,9 +1,10 @@
 """Removing deleted partitions: their syncs end, the log is closed, the directory renamed, and the new name synced.
 
 Each waits only for a sync that has begun: deleted data need not reach the disk. In a turn of the loop one log is closed
-and renamed; a worker syncs the directories, once for all that were renamed while it was busy. No topic of the same name
-can be created (`partition_creation.py`) until the last directory of the topic is renamed, no worker uses it any more
-(retention, a producer snapshot), and the groups have forgotten their offsets of it.
+and renamed, one with many segments in several turns; a worker syncs the directories, once for all that were renamed
+while it was busy. No topic of the same name can be created (`partition_creation.py`) until the last directory of the
+topic is renamed, no worker uses it any more (retention, a producer snapshot), and the groups have forgotten their
+offsets of it.
 """
 
 from __future__ import annotations
@@ -154,11 +155,16 @@ class PartitionRemoval:
         self._plan()
 
     def _rename_next(self) -> None:
-        partition, gone = self._quiet.popleft()
+        """Rename the next directory, or close some more of its files first."""
+        partition, gone = self._quiet[0]
         if partition.log.unsynced.ticket is not None:
+            self._quiet.popleft()
             # Begun while it waited for its turn: by retention, say, which had taken it up before and has rolled it.
             self._syncer.retire(partition.log, partial(self._note_quiet, partition, gone))
             return
+        for _ in partition.log.abandon_in_steps():
+            return  # the rest in the next turn
+        self._quiet.popleft()
         try:
             settle = self._log_manager.delete_log(partition.topic, partition.index)
         except OSError as failure:

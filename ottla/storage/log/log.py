@@ -18,6 +18,7 @@ import logging
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
+from typing import Final
 
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.records.batch import parse_header, set_log_append_time
@@ -36,6 +37,9 @@ from ottla.storage.segment.segment import Segment
 from ottla.storage.segment.slice import EMPTY_SLICE, LogSlice
 
 logger = logging.getLogger(__name__)
+
+SEGMENTS_PER_STEP: Final = 100
+"""Segments that one step of `abandon_in_steps` closes: 25 us each."""
 
 
 class LogClosed(RuntimeError):
@@ -329,12 +333,27 @@ class Log(LogAppend):
 
     def abandon(self) -> None:
         """Close the files and write nothing more; for an offline directory, and for deletion."""
+        for _ in self.abandon_in_steps():
+            pass
+
+    def abandon_in_steps(self) -> Iterator[None]:
+        """As `abandon`: nothing is written from now on, and the steps close the files of `SEGMENTS_PER_STEP` segments
+        each. A further call gives the steps that are left.
+        """
+        return self._steps_of_abandonment
+
+    @cached_property
+    def _steps_of_abandonment(self) -> Iterator[None]:
         if self.error is None:
             self.error = LogClosed(f"{self.name} is closed")
         self.unsynced.abandon()
         self.producer_snapshots.abandon()
-        for segment in self.segment_list:
-            segment.abandon()
-        for item in self.retention.due_unlinks:
-            if item.segment is not None:
-                item.segment.abandon()
+        deleted = [item.segment for item in self.retention.due_unlinks if item.segment is not None]
+        return _abandon_some([*self.segment_list, *deleted])
+
+
+def _abandon_some(segments: Sequence[Segment]) -> Iterator[None]:
+    for number, segment in enumerate(segments):
+        if number and number % SEGMENTS_PER_STEP == 0:
+            yield
+        segment.abandon()

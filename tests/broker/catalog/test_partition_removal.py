@@ -23,6 +23,8 @@ from ottla.broker.partitions.partition import Partition
 from ottla.broker.runtime.disk import QueuedSyncer
 from ottla.config.broker import BrokerConfig
 from ottla.protocol.errors import ErrorCode
+from ottla.storage.log import log as log_module
+from ottla.storage.segment.segment import Segment
 
 
 def renamed(files: SimulatedFiles) -> int:
@@ -144,6 +146,57 @@ def test_a_sync_that_begins_while_a_log_waits_for_its_turn_is_waited_for() -> No
         node.settle()
     assert renamed(files) == 1
     assert [outcome.error_code for outcome in answers[0]] == [ErrorCode.NONE]
+
+
+class ManySegments:
+    """A topic whose one log has several segments, three of which are closed in a step."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.later = HeldSteps(holds=False)
+        self.node, self.files, self.clock = start_node_with(None, self.later, ottla_acks_all="page-cache")
+        make_topic(self.node, "t")
+        self.log = partition_of(self.node, "t").log
+        client = Exchange(self.node)
+        for _ in range(7):
+            client.send(produce_request("t", batch(1)), 9)
+            self.node.settle()
+            self.log.roll(self.clock.wall_ms())
+        self.closed = 0
+        abandon = Segment.abandon
+
+        def counting(segment: Segment) -> None:
+            self.closed += segment.file.path.parent.name == "t-0"
+            abandon(segment)
+
+        monkeypatch.setattr(Segment, "abandon", counting)
+        monkeypatch.setattr(log_module, "SEGMENTS_PER_STEP", 3)
+        self.later.holds = True
+        self.answers = delete(self.node, "t")
+        self.node.settle()
+
+    def step(self) -> tuple[int, int]:
+        """Run a step: how many segments it has closed, and how many directories are renamed."""
+        before = self.closed
+        self.later.popleft()()
+        self.node.settle()
+        return self.closed - before, renamed(self.files)
+
+
+def test_the_segments_of_a_deleted_log_are_closed_some_in_each_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    many = ManySegments(monkeypatch)
+    assert [many.step() for _ in range(2)] == [(3, 0), (3, 0)]
+    assert many.log.error is not None, "it takes nothing more"
+    assert many.answers == []
+    assert many.step() == (2, 1)
+    assert [outcome.error_code for outcome in many.answers[0]] == [ErrorCode.NONE]
+    assert not many.later
+
+
+def test_a_stop_closes_the_segments_that_are_left_and_renames(monkeypatch: pytest.MonkeyPatch) -> None:
+    many = ManySegments(monkeypatch)
+    many.step()
+    many.node.stop()
+    assert (many.closed, renamed(many.files)) == (8, 1)
 
 
 def test_a_stop_finishes_what_waits_for_its_turn() -> None:
