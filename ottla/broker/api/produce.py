@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 from ottla.broker.catalog.topic import find_partition
 from ottla.broker.declarations import Need
 from ottla.broker.partitions.first_appends import (
-    FIRST_APPENDS_PER_TURN,
+    FEW_PARTITIONS,
     FirstAppends,
     SentBatch,
     are_too_many,
@@ -83,7 +83,7 @@ def handle(request: ProduceRequest, context: Context) -> Pending[ProduceResponse
     is_transactional = request.transactional_id is not None
     old: list[tuple[int, Partition, memoryview]] = []
     transactional: list[SentBatch] = []
-    has_many = sum(len(topic_data.partition_data) for topic_data in request.topic_data) > FIRST_APPENDS_PER_TURN
+    has_many = sum(len(topic_data.partition_data) for topic_data in request.topic_data) > FEW_PARTITIONS
     many: list[SentBatch] = []
     for topic_data in request.topic_data:
         topic, missing = _find_topic(topic_data, context)
@@ -179,7 +179,7 @@ def _gather_transactional(
 
     admitted = admit(coordinator, transactional_id, batches, version)
     to_gather = [*admitted.transactional, *admitted.plain]
-    if not are_too_many(to_gather):
+    if not are_too_many(to_gather, context.services.clock.wall_ms()):
         take(admitted)
         return
     refuse(admitted)
@@ -189,14 +189,14 @@ def _gather_transactional(
 
 
 def _gather_many(batches: list[SentBatch], produce: _Produce, context: Context) -> None:
-    """Gather the batches of many partitions: at once, or some in each turn where most are the first of theirs."""
+    """Gather the batches of many partitions: at once, or some in each turn where they take long."""
     version = context.api_version
 
     def gather(some: Sequence[SentBatch]) -> None:
         for slot, partition, records in some:
             produce.gather(partition, AppendEntry(records, version), slot)
 
-    if are_too_many(batches):
+    if are_too_many(batches, context.services.clock.wall_ms()):
         _gather_in_turns(batches, gather, produce, context)
     else:
         gather(batches)
@@ -215,7 +215,8 @@ def _gather_in_turns(batches: list[SentBatch], gather: Gather, produce: _Produce
 
     produce.expect_more()
     produce.pending.parks = True
-    FirstAppends(batches, gather, gathered, context.services.turn, context.later, context.connection.endpoint.received)
+    services, received = context.services, context.connection.endpoint.received
+    FirstAppends(batches, gather, gathered, services.clock.wall_ms, services.turn, context.later, received)
 
 
 def _convert(old: list[tuple[int, Partition, memoryview]], produce: _Produce, context: Context) -> None:

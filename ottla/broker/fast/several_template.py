@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.broker.fast.produce_layout import FIRST_VERSION_WITH_TOPIC_IDS, LAST_VERSION, layout_of
 from ottla.broker.fast.several_request import SeveralRequest
-from ottla.broker.partitions.first_appends import FIRST_APPENDS_PER_TURN, have_too_many
+from ottla.broker.partitions.first_appends import FEW_PARTITIONS, have_too_many
 from ottla.protocol.api.produce import ProduceRequest
 from ottla.protocol.headers import decode_request_header
 from ottla.protocol.message import encode
@@ -91,7 +91,7 @@ class SeveralTemplate:
         count = len(partitions)
         if not results or len(results) != count:
             return None  # none is named, or one twice
-        if count > FIRST_APPENDS_PER_TURN and have_too_many(partitions):
+        if count > FEW_PARTITIONS and have_too_many(partitions, batches, self.clock.wall_ms()):
             return None
         request = SeveralRequest(self, correlation_id, results, topics, started_ns)
         takes = self.takes

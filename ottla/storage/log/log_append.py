@@ -72,6 +72,10 @@ _CHECKED: Final = slice(21, None)
 """The bytes of a batch that its checksum covers: from its attributes on."""
 
 
+PLAIN, OPENS_FILE, BEGINS_SEGMENT = range(3)
+"""What `LogAppend.next_append` returns."""
+
+
 class LogAppend(LogState):
     """See the module; the attributes are those of LogState."""
 
@@ -132,12 +136,26 @@ class LogAppend(LogState):
                 ]
         return appended
 
-    def must_open_file(self) -> bool:
-        """Whether the next append opens the file, or takes its first page: none was made since the log was opened, or
-        the file was closed since, for want of descriptors.
+    def next_append(self, records: memoryview, now_ms: int) -> int:
+        """What the append of this batch has to do beside writing it: nothing (PLAIN), open the file or take its first
+        page (OPENS_FILE), because none was made since the log was opened or the file was closed since, for want of
+        descriptors; or make the files of a new segment (BEGINS_SEGMENT). A guess, before the batch is checked.
         """
         run = self._active_run
-        return run is None or run.segment is None or not run.segment.file.is_open
+        if run is None or run.segment is None or not run.segment.file.is_open:
+            return OPENS_FILE
+        if run.size_bytes + len(records) > self._limits.segment_bytes and run.size_bytes:
+            return BEGINS_SEGMENT
+        if now_ms <= run.roll_at_ms or not run.size_bytes:
+            return PLAIN
+        if self._rules.is_log_append_time:
+            return BEGINS_SEGMENT
+        try:
+            newest_ms: int = unpack_header(records)[8]
+        except struct.error:
+            return PLAIN  # it will be refused
+        # Old records that are written today, to a segment of such ones, begin none.
+        return BEGINS_SEGMENT if newest_ms > run.roll_at_ms else PLAIN
 
     def _run_of_active(self, now_ms: int) -> SegmentRun:
         """The plan for the active segment: that of the last call, unless that failed or something changed since."""

@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import pytest
-from kit.exchange import Exchange, batch, make_topic
-from kit.nodes import start_node
+from kit.exchange import STAMP_MS, Exchange, batch, make_topic
+from kit.nodes import partition_of, start_node
 from kit.simulated_files import SimulatedFile
 
 from ottla.broker.node import Node
 from ottla.broker.partitions import first_appends
-from ottla.broker.partitions.first_appends import FIRST_APPENDS_PER_TURN
+from ottla.broker.partitions.first_appends import FEW_PARTITIONS, FIRST_APPENDS_PER_TURN, ROLL_WEIGHT
 from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.records.batch import encode_batch
+from ottla.protocol.records.record import Record
 
 MANY = 2 * FIRST_APPENDS_PER_TURN + 10
 
 
-def produce(indexes: list[int], *, acks: int = -1, sequence: int = -1, topic: str = "t") -> ProduceRequest:
+def produce(
+    indexes: list[int],
+    *,
+    acks: int = -1,
+    sequence: int = -1,
+    topic: str = "t",
+    stamp_ms: int = STAMP_MS,
+    size: int = 1,
+) -> ProduceRequest:
     """A batch to each partition, in this order; of an idempotent producer, where there is a sequence."""
     fields = {} if sequence < 0 else {"producer_id": 7, "producer_epoch": 0, "base_sequence": sequence}
-    data = [ProduceRequest.PartitionProduceData(index=index, records=batch(1, **fields)) for index in indexes]
+    sent = encode_batch([Record(0, stamp_ms, b"k", b"v" * size, ())], **fields)
+    data = [ProduceRequest.PartitionProduceData(index=index, records=bytes(sent)) for index in indexes]
     return ProduceRequest(
         acks=acks, timeout_ms=30_000, topic_data=[ProduceRequest.TopicProduceData(name=topic, partition_data=data)]
     )
@@ -34,6 +45,11 @@ def started(acks_all: str = "page-cache", partitions: int = MANY) -> Node:
 def ends(node: Node) -> list[int]:
     """The end offset of each partition."""
     return [partition.log.log_end_offset for partition in node.services.catalog.topics["t"].partitions]
+
+
+def segments(node: Node) -> set[int]:
+    """How many segments the logs have."""
+    return {len(partition_of(node, "t", index).log.segments) for index in range(len(ends(node)))}
 
 
 def run_turns(node: Node) -> list[int]:
@@ -94,6 +110,53 @@ def test_files_that_were_closed_are_opened_some_in_each_turn(monkeypatch: pytest
     client.send(produce(list(range(MANY))), 9)
     assert run_turns(node) == [FIRST_APPENDS_PER_TURN, FIRST_APPENDS_PER_TURN, 10]
     assert [len(client.replies()), ends(node)] == [2, [4] * MANY]
+
+
+@pytest.mark.parametrize("acks_all", ["page-cache", "sync"])
+@pytest.mark.parametrize("why", ["full", "too old", "too old for the broker"])
+def test_appends_that_begin_segments_are_made_some_in_each_turn(acks_all: str, why: str) -> None:
+    """The template leaves them to the slow path."""
+    node, _, clock = start_node(ottla_acks_all=acks_all)
+    count, per_turn = FEW_PARTITIONS + 3, FIRST_APPENDS_PER_TURN // ROLL_WEIGHT
+    kind = "LogAppendTime" if why == "too old for the broker" else "CreateTime"
+    make_topic(node, "t", count, segment_ms="60000", segment_bytes="1024", message_timestamp_type=kind)
+    size = 300 if why == "full" else 1
+    client = Exchange(node)
+    for _ in range(2):
+        client.send(produce(list(range(count)), stamp_ms=clock.wall_ms(), size=size), 9)
+        assert run_turns(node) == [count]
+        assert len(client.replies()) == 1
+    if why != "full":
+        clock.advance(60_001)
+    stamp_ms = 0 if why == "too old for the broker" else clock.wall_ms()
+    client.send(produce(list(range(count)), stamp_ms=stamp_ms, size=size), 9)
+    assert run_turns(node) == [per_turn] * (count // per_turn) + [count % per_turn]
+    assert results(client) == [(index, 0, 2) for index in range(count)]
+    assert segments(node) == {2}
+
+
+def test_old_records_that_are_written_today_begin_no_segments_and_are_appended_together() -> None:
+    node, _, clock = start_node()
+    count = FEW_PARTITIONS + 3
+    make_topic(node, "t", count, segment_ms="60000")
+    client = Exchange(node)
+    for _ in range(3):
+        client.send(produce(list(range(count)), stamp_ms=1_000), 9)
+        assert run_turns(node) == [count]
+        assert len(client.replies()) == 1
+        clock.advance(60_001)
+    assert segments(node) == {1}
+
+
+def test_few_partitions_may_all_begin_a_segment_in_a_turn() -> None:
+    node, _, clock = start_node()
+    make_topic(node, "t", FEW_PARTITIONS, segment_ms="60000")
+    client = Exchange(node)
+    for _ in range(2):
+        client.send(produce(list(range(FEW_PARTITIONS)), stamp_ms=clock.wall_ms()), 9)
+        assert run_turns(node) == [FEW_PARTITIONS]
+        clock.advance(60_001)
+    assert segments(node) == {2}
 
 
 def test_a_template_leaves_first_appends_to_many_partitions_to_the_slow_path() -> None:

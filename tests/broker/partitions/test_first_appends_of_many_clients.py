@@ -80,8 +80,8 @@ def test_what_is_acknowledged_is_in_the_logs_once_and_in_order(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(first_appends, "FIRST_APPENDS_PER_TURN", most)
-        patch.setattr("ottla.broker.api.produce.FIRST_APPENDS_PER_TURN", most)
-        patch.setattr("ottla.broker.fast.several_template.FIRST_APPENDS_PER_TURN", most)
+        for module in ("partitions.first_appends", "api.produce", "fast.several_template"):
+            patch.setattr(f"ottla.broker.{module}.FEW_PARTITIONS", 1)
         node, _, _ = start_node(ottla_acks_all=acks_all)
         topics = ["t-0"]
         make_topic(node, "t-0", PARTITIONS)
@@ -130,7 +130,8 @@ def test_the_requests_of_this_test_are_gathered_in_several_turns(monkeypatch: py
 
     monkeypatch.setattr(FirstAppends, "gather_more", counting)
     monkeypatch.setattr(first_appends, "FIRST_APPENDS_PER_TURN", 1)
-    monkeypatch.setattr("ottla.broker.api.produce.FIRST_APPENDS_PER_TURN", 1)
+    monkeypatch.setattr(first_appends, "FEW_PARTITIONS", 1)
+    monkeypatch.setattr("ottla.broker.api.produce.FEW_PARTITIONS", 1)
     node, _, _ = start_node(ottla_acks_all="page-cache")
     make_topic(node, "t-0", PARTITIONS)
     client = Client(node, 0, None)
