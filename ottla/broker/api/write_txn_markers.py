@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.declarations import Need
+from ottla.broker.declarations import Chunks, Need
 from ottla.broker.runtime.pending import Pending
 from ottla.broker.transactions.machine import ProducerIdAndEpoch
 from ottla.protocol.acls import AclOperation, ResourceType
@@ -33,7 +33,7 @@ NOT_READY = frozenset(
 )
 
 NEEDS = (Need(AclOperation.ALTER, ResourceType.CLUSTER, unless=(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)),)
-CHUNKS = ()
+CHUNKS = (Chunks(("markers", "topics", "partition_indexes"), ("markers", "topics", "partitions")),)
 
 
 def handle(request: WriteTxnMarkersRequest, context: Context) -> Pending[WriteTxnMarkersResponse]:

@@ -20,7 +20,9 @@ from ottla.protocol.api import REGISTRY, ApiKey
 from ottla.protocol.api.create_topics import CreateTopicsRequest
 from ottla.protocol.api.list_offsets import ListOffsetsRequest
 from ottla.protocol.api.offset_fetch import OffsetFetchRequest
+from ottla.protocol.api.write_txn_markers import WriteTxnMarkersRequest
 from ottla.protocol.decoder_source import MAX_ELEMENTS_IN_ONE_PIECE
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.headers import decode_request_header, encode_request_header
 from ottla.protocol.message import Request, decode, encode
 from ottla.protocol.plan import plan_message
@@ -160,6 +162,28 @@ def test_what_is_changed_in_chunks_is_changed(monkeypatch: pytest.MonkeyPatch, l
     answer = ask(life, CreateTopicsRequest(topics=topics, timeout_ms=1000), 7)
     assert [(topic.name, topic.error_code) for topic in answer.topics] == [(f"t{number}", 0) for number in range(10)]
     assert all(f"t{number}" in life.node.services.catalog.topics for number in range(10))
+
+
+def test_markers_of_many_partitions_are_written_in_chunks(monkeypatch: pytest.MonkeyPatch, life: Life) -> None:
+    topic = WriteTxnMarkersRequest.WritableTxnMarkerTopic
+    markers = [
+        WriteTxnMarkersRequest.WritableTxnMarker(
+            producer_id=producer_id,
+            producer_epoch=0,
+            transaction_result=False,
+            coordinator_epoch=0,
+            topics=[topic(name="plain", partition_indexes=list(range(9))), topic(name="none", partition_indexes=[0])],
+        )
+        for producer_id in (77, 78)
+    ]
+    request = WriteTxnMarkersRequest(markers=markers)
+    whole = ask(life, request, 1)
+    codes = [[one.error_code for one in topic.partitions] for topic in whole.markers[1].topics]
+    missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert codes == [[ErrorCode.NONE] * 2 + [missing] * 7, [missing]]
+    for most in (1, 4, 12):
+        monkeypatch.setattr(chunks, "ELEMENTS_PER_CHUNK", most)
+        assert ask(life, request, 1) == whole
 
 
 def test_the_lists_that_are_split_are_there_and_so_are_those_of_the_answers() -> None:
