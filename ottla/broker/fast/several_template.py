@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.broker.fast.produce_layout import FIRST_VERSION_WITH_TOPIC_IDS, LAST_VERSION, layout_of
 from ottla.broker.fast.several_request import SeveralRequest
-from ottla.broker.partitions.first_appends import FEW_PARTITIONS, have_too_many
+from ottla.broker.partitions.first_appends import FEW_PARTITIONS
+from ottla.broker.partitions.plain_appends import PlainAppends
 from ottla.protocol.api.produce import ProduceRequest
 from ottla.protocol.headers import decode_request_header
 from ottla.protocol.message import encode
@@ -45,8 +46,8 @@ class SeveralTemplate:
     """See the module. A connection has one, or none."""
 
     __slots__ = (
-        *("_known", "_max_frame_bytes", "_smallest_bytes", "_unpack", "acks", "clock", "front", "layout", "meter"),
-        *("meter_of", "takes", "timeout_ms", "version"),
+        *("_known", "_max_frame_bytes", "_plain_appends", "_smallest_bytes", "_unpack", "acks", "clock", "front"),
+        *("layout", "meter", "meter_of", "takes", "timeout_ms", "version"),
     )
 
     def __init__(
@@ -63,6 +64,7 @@ class SeveralTemplate:
         self._known: dict[bytes, list[Partition | None]] = {}
         """The partitions of topics, by their names in requests: the catalog's own lists, which grow."""
         self._max_frame_bytes = services.config.socket_request_max_bytes
+        self._plain_appends = PlainAppends()
         self.front = front
         whole = struct.Struct(f">iIi{len(front)}s")
         self._unpack, self._smallest_bytes = whole.unpack_from, whole.size
@@ -91,8 +93,10 @@ class SeveralTemplate:
         count = len(partitions)
         if not results or len(results) != count:
             return None  # none is named, or one twice
-        if count > FEW_PARTITIONS and have_too_many(partitions, batches, self.clock.wall_ms()):
-            return None
+        if count > FEW_PARTITIONS:
+            plain = self._plain_appends
+            if not plain.are_expected(partitions, batches, frame_bytes, self.clock.wall_ms()):
+                return None
         request = SeveralRequest(self, correlation_id, results, topics, started_ns)
         takes = self.takes
         for partition, records in zip(partitions, batches):  # noqa: B905  (a keyword is time on the hot path)

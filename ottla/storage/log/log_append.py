@@ -157,6 +157,13 @@ class LogAppend(LogState):
         # Old records that are written today, to a segment of such ones, begin none.
         return BEGINS_SEGMENT if newest_ms > run.roll_at_ms else PLAIN
 
+    def next_segment(self) -> tuple[float, int]:
+        """When the active segment is too old for a batch of then, in ms, and for how many bytes it has room until then;
+        -1 where there was no append since the log was opened. A guess, as `next_append`.
+        """
+        run = self._active_run
+        return (-1, -1) if run is None else (run.roll_at_ms, self._limits.segment_bytes - run.size_bytes)
+
     def _run_of_active(self, now_ms: int) -> SegmentRun:
         """The plan for the active segment: that of the last call, unless that failed or something changed since."""
         run = self._active_run

@@ -10,6 +10,7 @@ from kit.simulated_files import SimulatedFile
 from ottla.broker.node import Node
 from ottla.broker.partitions import first_appends
 from ottla.broker.partitions.first_appends import FEW_PARTITIONS, FIRST_APPENDS_PER_TURN, ROLL_WEIGHT
+from ottla.broker.partitions.plain_appends import REMEMBERED_MS
 from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records.batch import encode_batch
@@ -94,8 +95,9 @@ def test_later_appends_are_made_together(acks: int) -> None:
 
 
 def test_files_that_were_closed_are_opened_some_in_each_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For want of descriptors; the template leaves them to the slow path."""
-    node = started()
+    """For want of descriptors; the template leaves them to the slow path, at the latest when a second has passed."""
+    node, _, clock = start_node()
+    make_topic(node, "t", MANY)
     client = Exchange(node)
     for _ in range(2):
         client.send(produce(list(range(MANY))), 9)
@@ -107,6 +109,7 @@ def test_files_that_were_closed_are_opened_some_in_each_turn(monkeypatch: pytest
     client.send(produce(list(range(MANY))), 9)
     assert run_turns(node) == [MANY], "few are opened at once"
     closed.add(f"t-{few}")
+    clock.advance(REMEMBERED_MS + 1)
     client.send(produce(list(range(MANY))), 9)
     assert run_turns(node) == [FIRST_APPENDS_PER_TURN, FIRST_APPENDS_PER_TURN, 10]
     assert [len(client.replies()), ends(node)] == [2, [4] * MANY]
