@@ -110,6 +110,8 @@ class LogRetention:
     ) -> Generator[Callable[[], None], None, bool]:
         """Delete what one look at the log finds, and add it to `gone`; whether another look may find more."""
         log = self._log
+        if not log.takes_writes:
+            return False  # it was closed since the last look, or its directory failed: its indexes are closed, too
         config, before = log.config, first_to_stay()
         if before > log.segment_list[0].base_offset:
             before = yield from keep_producers(log, before, pause)
@@ -118,7 +120,7 @@ class LogRetention:
             # The segment that stays may be new: if its name were lost, and not that of the last deleted one, the log
             # would end where it once began.
             yield from self._names_synced()
-        if log.config is not config:
+        if log.config is not config and log.takes_writes:
             before = min(before, first_to_stay())  # more may have to be kept now
         found = self._start_behind(before)
         for segment in found:

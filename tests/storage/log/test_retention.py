@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import itertools
 import random
+from collections.abc import Callable, Generator
 from contextlib import suppress
 
 import pytest
@@ -165,6 +166,27 @@ def test_segments_that_are_found_some_at_a_time_are_the_same(
     log = segmented(**overrides)
     next(log.retention.steps(NOW_MS + 12_500), None)
     assert len(set(ages)) <= most
+
+
+def test_nothing_is_looked_for_in_a_log_that_was_closed_since_the_last_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its topic was deleted: the ages of segments are in indexes that are closed."""
+    monkeypatch.setattr(log_retention, "SEGMENTS_PER_LOOK", 1)
+    files = disk()
+    written = segmented(files, **{"retention.ms": "10000"})
+    sync(written)
+    written.close()
+    log = open_test_log(files, {"ottla.acks.all": "page-cache", "retention.ms": "10000"})
+    deleted: list[int] = []
+
+    def until_it_is_closed() -> Generator[Callable[[], None], None, None]:
+        gone = yield from log.retention.steps(NOW_MS + 12_500)
+        deleted.extend(segment.base_offset for segment in gone)
+
+    for work in until_it_is_closed():
+        work()
+        if log.log_start_offset and log.error is None:
+            log.close()
+    assert deleted == [0], "of three that are old enough"
 
 
 def test_files_of_deleted_segments_are_taken_some_at_a_time() -> None:
