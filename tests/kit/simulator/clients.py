@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from kit.simulator.users import User
 
 Answered = Callable[[Response], None]
+MOST_STEPS = 200
+"""Turns in which an answer is made, at most."""
 _LENGTH = struct.Struct(">i")
 
 
@@ -137,3 +139,15 @@ class Line:
         if not self._transport.closed:
             self._transport.closed = True
         self._connection.connection_lost(None)
+
+
+def settle(node: Node, line: Line) -> None:
+    """Let the broker finish what it has under way, and its steps while anything of this line waits for them."""
+    node.settle()
+    line.take()
+    for _ in range(MOST_STEPS):
+        if not line.waiting:
+            return
+        node.run_due()
+        node.settle()
+        line.take()

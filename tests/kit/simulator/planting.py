@@ -25,6 +25,7 @@ class Bug:
     has_acls: bool
     has_page_cache: bool
     has_quotas: bool
+    has_turns: bool
 
 
 _BUGS: dict[str, Bug] = {}
@@ -39,11 +40,12 @@ def bug(
     acls: bool = False,
     page_cache: bool = False,
     quotas: bool = False,
+    turns: bool = False,
 ) -> Callable[[Patch], Patch]:
     """Register a bug; one that shows in worlds of one `theme` only is looked for in these."""
 
     def register(patch: Patch) -> Patch:
-        _BUGS[name] = Bug(story, patch, theme, transactions, acls, page_cache, quotas)
+        _BUGS[name] = Bug(story, patch, theme, transactions, acls, page_cache, quotas, turns)
         return patch
 
     return register

@@ -62,7 +62,7 @@ def _answer(response: Response) -> ProduceResponse.PartitionProduceResponse:
     return response.responses[0].partition_responses[0]
 
 
-def _note(
+def note_acknowledged(
     model: Model, topic: str, topic_id: UUID, index: int, base_offset: int, records: list[Record], acks: int
 ) -> None:
     """Remember an acknowledgement. A deleted topic promises nothing, nor does a new one of its name in its place: the
@@ -78,7 +78,7 @@ def _note(
         partition.stamps_ms[base_offset + number] = record.timestamp
 
 
-def _note_sent(topic: TopicModel, index: int, records: list[Record]) -> None:
+def note_sent(topic: TopicModel, index: int, records: list[Record]) -> None:
     known = topic.partitions[index]
     for record in records:
         if record.value is None:
@@ -111,13 +111,13 @@ class PlainProducer:
         self._send(line, topic, index, self._values.records(topic, now_ms), acks)
 
     def _send(self, line: Line, topic: TopicModel, index: int, records: list[Record], acks: int) -> None:
-        _note_sent(topic, index, records)
+        note_sent(topic, index, records)
         name = topic.name
 
         def answered(response: Response) -> None:
             answer = _answer(response)
             if answer.error_code == ErrorCode.NONE:
-                _note(self._model, name, topic.id, index, answer.base_offset, records, acks)
+                note_acknowledged(self._model, name, topic.id, index, answer.base_offset, records, acks)
 
         request = _request(name, index, encode_batch(records), acks)
         line.send(request, PRODUCE_VERSION, answered if acks else None)
@@ -185,7 +185,7 @@ class IdempotentProducer:
                         self._post(line, batch)
         elif len(self._unsettled) < MOST_UNSETTLED:
             records = self._values.records(topic, now_ms)
-            _note_sent(topic, self._index, records)
+            note_sent(topic, self._index, records)
             for number, record in enumerate(records):
                 if record.value is not None:
                     topic.partitions[self._index].once[record.value] = (self, self._sequence + number)
@@ -248,7 +248,9 @@ class IdempotentProducer:
             self._in_flight -= 1
             answer = _answer(response)
             if answer.error_code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-                _note(self._model, self.topic, self._topic_id, self._index, answer.base_offset, batch.records, -1)
+                note_acknowledged(
+                    self._model, self.topic, self._topic_id, self._index, answer.base_offset, batch.records, -1
+                )
                 batch.is_acknowledged = True
                 while self._unsettled and self._unsettled[0].is_acknowledged:
                     self._unsettled.popleft()

@@ -22,6 +22,7 @@ from kit.simulator import (  # noqa: F401  # they register what is planted
     redo_bugs,
     transaction_bugs,
     transaction_trace_bugs,
+    turn_bugs,
 )
 from kit.simulator.planting import bug_of, planted, stories
 from kit.simulator.sites import OTHER, SITES
@@ -106,6 +107,7 @@ def _world(seed: int, bug: str | None) -> World:
         acls=1 if one.has_acls else 0,
         page_cache=1 if one.has_page_cache else 0,
         quotas=1 if one.has_quotas else 0,
+        turns=1 if one.has_turns else 0,
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from kit.nodes import pass_time
+from kit.simulator.clients import settle
 from kit.simulator.committed_readers import READ_COMMITTED, CommittedReader
 from kit.simulator.members import ask_for_offsets
 from kit.simulator.model import Model, Violation
@@ -37,6 +38,7 @@ NEW_CLIENTS: Final = 0.6
 NAMES: Final = (*IDS, "zombies", "committed reader", "observer")
 """Of the lines: one for each transactional id, one for zombies, one for readers, one that is under no quota."""
 ZOMBIES, READER, OBSERVER = range(len(IDS), len(NAMES))
+SECOND_MS: Final = 1_000
 SETTLING_MS: Final = 10_000
 """After a disk was full, or a log was opened again: until chores have looked, and markers were tried again."""
 
@@ -52,6 +54,7 @@ class TransactionalClients:
         self._values = values
         self._chance = chance
         self._clock = clock
+        self._die_waiting = False
         self._producers = [self._new_producer(number) for number in range(len(IDS))]
         self._former: list[tuple[int, TransactionalProducer]] = []
         self._reader = CommittedReader(self.known, chance)
@@ -60,6 +63,12 @@ class TransactionalClients:
     def operations(self) -> list[Operation]:
         """What may happen, and how often; `wait_out` is the world's to call."""
         return [(50, self._produce), (3, self._wake_zombie), (8, self._read), (3, self._fetch_offsets)]
+
+    def die_waiting(self) -> None:
+        """Let producers die also while the broker has a request of theirs under way."""
+        self._die_waiting = True
+        for producer in self._producers:
+            producer.dies_waiting = True
 
     def reconnect(self) -> None:
         """The broker has restarted."""
@@ -79,7 +88,9 @@ class TransactionalClients:
 
     def _new_producer(self, number: int) -> TransactionalProducer:
         is_new = self._chance.random() < NEW_CLIENTS
-        return TransactionalProducer(self.known, self._values, self._chance, self._clock, IDS[number], is_new=is_new)
+        made = TransactionalProducer(self.known, self._values, self._chance, self._clock, IDS[number], is_new=is_new)
+        made.dies_waiting = self._die_waiting
+        return made
 
     def _produce(self) -> None:
         number = self._chance.randrange(len(IDS))
@@ -128,15 +139,18 @@ class TransactionalClients:
 
     # -- nobody is held up for long -----------------------------------------------------------------------------------
 
-    def wait_out(self, node: Node) -> None:
-        """Let all clients be silent for as long as a transaction may be open: then none is.
+    def wait_out(self, node: Node, turns: int) -> None:
+        """Let all clients be silent for as long as a transaction may be open: then none is. `turns`: of a second.
 
         Raises Violation. Not where the disk is in trouble.
         """
         for line in self.lines:
             line.take()
+        pass_time(node, self._clock, turns, step_ms=1)  # what was sent may still have to begin
         pass_time(node, self._clock, LONGEST_TIMEOUT_MS, step_ms=LONGEST_TIMEOUT_MS // 5)
-        pass_time(node, self._clock, ABORT_INTERVAL_MS + SETTLING_MS, step_ms=1_000)
+        for _ in range((ABORT_INTERVAL_MS + SETTLING_MS) // SECOND_MS):
+            pass_time(node, self._clock, SECOND_MS)
+            pass_time(node, self._clock, turns, step_ms=1)
         for line in self.lines:
             line.take()
         wanted = {
@@ -149,8 +163,7 @@ class TransactionalClients:
             return
         got: list[Response] = []
         self.lines[OBSERVER].send(fetch_request(wanted, isolation_level=READ_COMMITTED), FETCH_VERSION, got.append)
-        node.settle()
-        self.lines[OBSERVER].take()
+        settle(node, self.lines[OBSERVER])
         assert isinstance(got[0], FetchResponse)
         for topic in got[0].responses:
             for answer in topic.partitions:

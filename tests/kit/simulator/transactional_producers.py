@@ -82,6 +82,8 @@ class TransactionalProducer(TransactionalWriter):
         """Whether it died, or was fenced."""
         self.is_fenced = False
         """Whether it has learnt that it may not write any more."""
+        self.dies_waiting = False
+        """Whether it may die while a request of its is under way: the next one may come before that is done."""
         self._inits_seen = 0
         self._transaction: TransactionModel | None = None
         self._unsettled: dict[PartitionPlace, list[Record]] = {}
@@ -114,6 +116,8 @@ class TransactionalProducer(TransactionalWriter):
 
     def act(self, line: Line, *, may_die: bool = True) -> None:
         """Do the next step, if none is under way."""
+        if self._waits and self.dies_waiting and self._chance.random() < DYING:
+            self.is_over = True
         if self._waits or self.is_over:
             return
         if may_die and self._producer[0] >= 0 and self._chance.random() < DYING:

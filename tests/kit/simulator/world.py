@@ -21,7 +21,7 @@ from kit.clock import ManualClock
 from kit.known_ids import known_ids
 from kit.nodes import DATA
 from kit.simulated_files import CrashPoint, SimulatedFiles
-from kit.simulator import page_cache_worlds, quota_worlds
+from kit.simulator import page_cache_worlds, quota_worlds, turn_worlds
 from kit.simulator.admin import Administrator
 from kit.simulator.auditor import Auditor
 from kit.simulator.clients import Line
@@ -45,6 +45,7 @@ from kit.simulator.themes import draw_theme, sites_ahead, theme_named
 from kit.simulator.transactional_clients import NAMES as TRANSACTIONAL_LINES
 from kit.simulator.transactional_clients import READER as COMMITTED_READER
 from kit.simulator.transactional_clients import ZOMBIES, TransactionalClients
+from kit.simulator.turn_worlds import TurnWorld
 
 from ottla.broker.metadata.rebuild import MetadataRebuild
 from ottla.broker.net.connections import Connections
@@ -149,6 +150,7 @@ class World:
         acls: float = ACLS,
         page_cache: float = page_cache_worlds.WORLDS,
         quotas: float = quota_worlds.WORLDS,
+        turns: float = turn_worlds.WORLDS,
     ) -> None:
         self.chance = random.Random(seed)
         self.theme = draw_theme(self.chance) if theme is None else theme_named(theme)
@@ -227,6 +229,13 @@ class World:
         if self._quotas is not None or self._promise != SYNC:
             self._lone = LoneClients(self.model, self._values, self.chance, self.clock, self._transactional)
             self._add(self._lone.operations(), weights)
+        self._turns: TurnWorld | None = None
+        # Of its own, as `_spoiling`.
+        if random.Random(f"whether {seed} takes turns").random() < turns:
+            self._turns = TurnWorld(seed, self.model, self._values, self.clock)
+            self._add(self._turns.operations(), weights)
+            if self._transactional is not None:
+                self._transactional.die_waiting()
         self._secured: RightsClients | None = None
         self._open_without: bool | None = None
         self._operation_count = OPERATIONS
@@ -266,6 +275,7 @@ class World:
                 mock.patch.object(disk, "SHARED_FROM", 2),
                 self._redo_limits.kept(),
                 nullcontext() if self._quotas is None else self._quotas.kept(),
+                nullcontext() if self._turns is None else self._turns.limits.kept(),
             ):
                 self._start(None)
                 for loss in losses:
@@ -296,9 +306,9 @@ class World:
             self.outcome.operations += 1
             try:
                 operation()
+                self._take_answers()
             except CrashPoint:
                 return
-            self._take_answers()
             self._complain()
 
     def _arm(self) -> None:
@@ -417,7 +427,10 @@ class World:
         self.files.now_ms = self.clock.wall_ms()
         has_redo_log = self._secured is not None or self._spoiling.random() < REDO_LOGS
         config = self.theme.config(acks_all=self._promise, has_redo_log=has_redo_log, open_without=self._open_without)
-        self.node = Node(config, clock=self.clock, files=self.files)
+        if self._turns is None:
+            self.node = Node(config, clock=self.clock, files=self.files)
+        else:
+            self.node = self._turns.make_node(config, self.files)
         try:
             self.node.start()
         except StorageError:
@@ -480,6 +493,10 @@ class World:
             self._lone.lines = [Line(self.node, self._connections, user, self._meter(name)) for name in LONE_LINES]
             self._lone.settle, self._lone.end_turn = self._settle, self._end_turn
             self._lone.reconnect()
+        if self._turns is not None:
+            user = None if self._secured is None else self._secured.super_user()
+            self._turns.line = Line(self.node, self._connections, user)
+            self._turns.load()
         if self._quotas is not None:
             self._quotas.admin_line = self._lines[ADMIN_LINE]
             if loss is None:
@@ -490,7 +507,8 @@ class World:
             administrators = [one.quotas for one in (self._secured,) if one is not None]
             administrators += [one.administrator for one in (self._quotas,) if one is not None]
             auditor = Auditor(self.node, self.model, self._lines[0], transactions, self._secured, administrators)
-            auditor.audit(loss, self.clock.wall_ms() - self._jump_ms)
+            with nullcontext() if self._turns is None else self._turns.limits.lifted():
+                auditor.audit(loss, self.clock.wall_ms() - self._jump_ms)
         self._complain()
 
     def _note_power_cut(self) -> None:
@@ -617,7 +635,8 @@ class World:
             and not self._jump_ms
         ):
             self.node.services.syncer.has_threads = True  # type: ignore[attr-defined]  # as in `_sync`
-            self._transactional.wait_out(self.node)
+            turns = 0 if self._turns is None else turn_worlds.TURNS_OF_A_SECOND
+            self._transactional.wait_out(self.node, turns)
 
     def _run_background(self) -> None:
         """Turns of the loop in which nobody asks anything: chores continue, step by step."""
@@ -654,6 +673,7 @@ class World:
         others = [*([] if self._transactional is None else self._transactional.lines)]
         others += [] if self._secured is None else self._secured.lines
         others += [] if self._lone is None else self._lone.lines
+        others += [] if self._turns is None else [self._turns.line]
         for line in others:
             line.deliver()
             if line.written:
