@@ -170,6 +170,7 @@ def _repack(decoded: Sequence[Record], header: BatchHeader, rules: BatchRules) -
         producer_id=header.producer_id,
         producer_epoch=header.producer_epoch,
         base_sequence=header.base_sequence,
+        is_transactional=header.is_transactional,
     )
     if len(batch) > rules.max_message_bytes:
         raise too_large(len(batch), rules.max_message_bytes)

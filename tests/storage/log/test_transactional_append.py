@@ -54,6 +54,16 @@ def test_the_first_batch_opens_the_transaction_and_the_marker_ends_it() -> None:
     assert log.transactions.between(0, 9) == [(ONE, 1)]
 
 
+@pytest.mark.parametrize("target", ["gzip", "snappy", "lz4", "zstd"])
+def test_batches_that_are_compressed_again_are_still_of_their_transaction(target: str) -> None:
+    log = open_test_log(disk(), {"compression.type": target})
+    assert codes(put(log, transactional_batch(ONE, 0))) == [ErrorCode.NONE]
+    assert parse_header(log.read(0, 1 << 20, end_offset=1).read_blocking()).is_transactional
+    assert log.transactions.open_offsets == {ONE: 0}
+    end(log, ONE)
+    assert log.transactions.between(0, 9) == [(ONE, 0)]
+
+
 def test_transactional_batches_without_a_transactional_request_are_refused() -> None:
     log = open_test_log(disk())
     refused = codes(put(log, transactional_batch(ONE, 0), takes=TAKES_ZSTD))
