@@ -5,7 +5,8 @@ from __future__ import annotations
 from uuid import uuid4
 
 import pytest
-from kit.simulator.model import Loss, Model, PartitionModel, Shown, Stored, TopicModel, Violation
+from kit.simulator.model import Loss, Model, PartitionModel, Shown, Stored, Violation
+from kit.simulator.topic_model import TopicModel
 
 COMPACTED = {"cleanup.policy": "compact", "ottla.acks.all": "sync"}
 VALUE = Stored(b"b", b"1 ")

@@ -6,8 +6,9 @@ from uuid import uuid4
 
 import pytest
 from kit.simulator.commits import CommitModel
-from kit.simulator.model import Loss, Model, PartitionModel, Shown, Stored, TopicModel, Violation
+from kit.simulator.model import Loss, Model, PartitionModel, Shown, Stored, Violation
 from kit.simulator.page_cache_worlds import PAGE_CACHE, kinds_under
+from kit.simulator.topic_model import TopicModel
 
 RECORDS = {offset: Stored(b"k", b"%d " % offset) for offset in range(4)}
 

@@ -11,8 +11,9 @@ from uuid import uuid4
 import pytest
 from kit.clock import ManualClock
 from kit.simulator.clients import Answered, Line
-from kit.simulator.model import Model, PartitionModel, Stored, TopicModel, Violation
+from kit.simulator.model import Model, PartitionModel, Stored, Violation
 from kit.simulator.producers import IdempotentProducer, PlainProducer, Values
+from kit.simulator.topic_model import TopicModel
 from kit.simulator.transactional_producers import TransactionalProducer
 from kit.simulator.transactions import TransactionModel, Transactions
 

@@ -6,7 +6,8 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from kit.simulator.model import Model, TopicModel
+from kit.simulator.model import Model
+from kit.simulator.topic_model import TopicModel
 
 from ottla.protocol.api.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from ottla.protocol.api.create_topics import CreateTopicsRequest, CreateTopicsResponse
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 NAMES = [f"topic-{number}" for number in range(6)]
 TOPIC_RESOURCE = 2
 SET = 0
+DELETE = 1
 ALTERED_KEY = "max.message.bytes"
 """A key that no other client looks at."""
 PLAIN: list[dict[str, str]] = [{}, {}, {"ottla.acks.all": "page-cache"}]
@@ -39,6 +41,26 @@ RETAINED: list[dict[str, str]] = [
     {"cleanup.policy": "compact,delete", "retention.bytes": "4000"},
 ]
 KINDS = PLAIN + COMPACTED[:2] + RETAINED
+
+
+def send_change(line: Line, topic: TopicModel, asked: dict[str, str]) -> None:
+    """Let a topic have these settings: one change of each key that is another one."""
+    before = topic.settings
+    topic.ask_for(asked)
+
+    def answered(response: Response) -> None:
+        assert isinstance(response, IncrementalAlterConfigsResponse)
+        if response.responses[0].error_code == ErrorCode.NONE:
+            topic.note_settings(asked)
+
+    alter = IncrementalAlterConfigsRequest
+    configs = [
+        alter.AlterableConfig(name=key, config_operation=SET if key in asked else DELETE, value=asked.get(key))
+        for key in sorted(before.keys() | asked.keys())
+        if before.get(key) != asked.get(key)
+    ]
+    resource = alter.AlterConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=topic.name, configs=configs)
+    line.send(alter(resources=[resource], validate_only=False), 1, answered)
 
 
 class Administrator:
@@ -117,18 +139,7 @@ class Administrator:
             return
         value = str(self._chance.randint(1_000_000, 2_000_000))
         asked = {**topic.settings, ALTERED_KEY: value}
-        topic.settings_asked.append(asked)
-
-        def answered(response: Response) -> None:
-            assert isinstance(response, IncrementalAlterConfigsResponse)
-            if response.responses[0].error_code == ErrorCode.NONE:
-                topic.settings = asked
-                topic.settings_asked.clear()
-
-        alter = IncrementalAlterConfigsRequest
-        config = alter.AlterableConfig(name=ALTERED_KEY, config_operation=SET, value=value)
-        resource = alter.AlterConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=topic.name, configs=[config])
-        line.send(alter(resources=[resource], validate_only=False), 1, answered)
+        send_change(line, topic, asked)
 
     def delete_records(self, line: Line) -> None:
         """Delete everything that a partition shows now."""

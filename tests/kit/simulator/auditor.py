@@ -13,6 +13,7 @@ from kit.simulator.members import ask_for_offsets
 from kit.simulator.model import Loss, Model, Shown, Stored, Violation
 from kit.simulator.producer_audit import ProducersOfLog, audit_producers, describe
 from kit.simulator.readers import FETCH_VERSION, end_of, fetch_request, stored_records
+from kit.simulator.settings_changes import CHANGES
 from kit.simulator.transaction_audit import LogContent, audit_committed
 
 from ottla.broker.metadata.acls import Acl
@@ -39,7 +40,7 @@ ANY = 1
 """In a filter, of any number."""
 DYNAMIC_TOPIC_CONFIG = 1
 TOPIC_RESOURCE = 2
-SET_KEYS = sorted({ALTERED_KEY}.union(*KINDS))
+SET_KEYS = sorted({ALTERED_KEY}.union(*KINDS, CHANGES))
 R = TypeVar("R", bound=Response)
 
 

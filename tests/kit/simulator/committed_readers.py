@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from kit.simulator.model import Stored, TopicModel, Violation
+from kit.simulator.model import Stored, Violation
 from kit.simulator.readers import FETCH_VERSION, answer_of, fetch_request
+from kit.simulator.topic_model import TopicModel
 from kit.simulator.transactions import Transactions
 
 from ottla.protocol.api.fetch import FetchResponse

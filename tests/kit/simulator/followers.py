@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Final
 
-from kit.simulator.model import Model, TopicModel
+from kit.simulator.model import Model
 from kit.simulator.readers import MOST_BYTES, Reader, answer_of
+from kit.simulator.topic_model import TopicModel
 
 from ottla.protocol.api.fetch import FetchRequest
 from ottla.protocol.message import Response

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from kit.simulator.commits import CommitModel, Place
+from kit.simulator.topic_model import TopicModel
 
 
 class Violation(AssertionError):
@@ -125,35 +126,6 @@ class PartitionModel:
         )
 
 
-@dataclass
-class TopicModel:
-    """A topic whose creation was acknowledged."""
-
-    name: str
-    id: UUID
-    settings: dict[str, str]
-    partitions: list[PartitionModel]
-    counts_asked: int = 0
-    """The largest number of partitions that was asked for."""
-    settings_asked: list[dict[str, str]] = field(default_factory=list)
-    """Settings of changes that are not answered yet: a crash leaves one of them, or the last acknowledged."""
-    acks_all: str = "sync"
-    """The broker's `ottla.acks.all`, for a topic that does not set it."""
-
-    @property
-    def is_compacted(self) -> bool:
-        return "compact" in self.settings.get("cleanup.policy", "delete")
-
-    @property
-    def syncs(self) -> bool:
-        return self.settings.get("ottla.acks.all", self.acks_all) == "sync"
-
-    @property
-    def expires(self) -> bool:
-        """Whether retention may take records away."""
-        return "retention.bytes" in self.settings or "retention.ms" in self.settings
-
-
 class Model:
     """Everything that clients know."""
 
@@ -232,7 +204,8 @@ class Model:
             topic.partitions += [self._found_partition(name, index) for index in range(len(topic.partitions), count)]
             if settings != topic.settings and settings not in topic.settings_asked:
                 raise Violation(f"topic {name} has {settings}, acknowledged was {topic.settings}")
-            topic.settings, topic.settings_asked, topic.counts_asked = settings, [], count
+            topic.note_settings(settings)
+            topic.counts_asked, topic.is_unsettled = count, False  # a start syncs what it finds
         for name, (topic_id, count, settings) in found.items():
             if name in self.topics:
                 continue
@@ -305,7 +278,7 @@ class Model:
         if not topic.is_compacted:
             missing = set(range(shown.start, shown.end)) - shown.records.keys() - shown.markers - known.gone
             # What was shown in `page-cache` may be gone with the power; its offsets are not given out again.
-            may_be = known.may_have_gap or (loss is Loss.POWER and not topic.syncs)
+            may_be = known.may_have_gap or (loss is Loss.POWER and topic.may_skip_offsets)
             end = shown.end
             while end - 1 in shown.markers:  # of transactions that the start has ended
                 end -= 1
@@ -322,7 +295,7 @@ class Model:
         topic: TopicModel, known: PartitionModel, shown: Shown, place: str, loss: Loss | None, now_ms: int
     ) -> None:
         """Retention has taken records away: not more than its rule says. After a power cut the end may be gone, too."""
-        if topic.is_compacted:
+        if topic.is_compacted or topic.former:
             return
         least_bytes = int(topic.settings.get("retention.bytes", 0))
         if least_bytes and loss is not Loss.POWER and shown.size_bytes < least_bytes:

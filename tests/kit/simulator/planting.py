@@ -26,6 +26,7 @@ class Bug:
     has_page_cache: bool
     has_quotas: bool
     has_turns: bool
+    has_settings: bool
 
 
 _BUGS: dict[str, Bug] = {}
@@ -41,11 +42,12 @@ def bug(
     page_cache: bool = False,
     quotas: bool = False,
     turns: bool = False,
+    settings: bool = False,
 ) -> Callable[[Patch], Patch]:
     """Register a bug; one that shows in worlds of one `theme` only is looked for in these."""
 
     def register(patch: Patch) -> Patch:
-        _BUGS[name] = Bug(story, patch, theme, transactions, acls, page_cache, quotas, turns)
+        _BUGS[name] = Bug(story, patch, theme, transactions, acls, page_cache, quotas, turns, settings)
         return patch
 
     return register

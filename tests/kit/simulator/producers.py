@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING
 
-from kit.simulator.model import Model, Stored, TopicModel, Violation
+from kit.simulator.model import Model, Stored, Violation
+from kit.simulator.topic_model import TopicModel
 
 from ottla.protocol.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
@@ -226,7 +227,7 @@ class IdempotentProducer:
         producer: then Kafka, too, remembers the last one only.
         """
         topic = self._model.topics.get(self.topic)
-        if topic is not None and topic.syncs and not topic.is_compacted:
+        if topic is not None and topic.always_syncs and not topic.is_compacted:
             raise Violation(
                 f"{self.topic}-{self._index}: producer {self._producer_id} may not go on at sequence "
                 f"{batch.sequence}, though everything before was acknowledged"

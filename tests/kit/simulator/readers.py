@@ -8,7 +8,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from kit.simulator.model import Model, Stored, TopicModel, Violation
+from kit.simulator.model import Model, Stored, Violation
+from kit.simulator.topic_model import TopicModel
 
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
 from ottla.protocol.errors import ErrorCode
@@ -112,7 +113,7 @@ class Reader:
             self._starts[place] = answer.log_start_offset
         if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._positions[place] = answer.log_start_offset if answer.log_start_offset >= 0 else 0
-            if answer.high_watermark >= 0 and position > answer.high_watermark and topic.syncs:
+            if answer.high_watermark >= 0 and position > answer.high_watermark and topic.always_syncs:
                 raise Violation(f"{topic.name}-{index}: a reader stands at {position}, beyond the end")
             return
         if answer.error_code != ErrorCode.NONE:

@@ -20,6 +20,7 @@ from kit.simulator import (  # noqa: F401  # they register what is planted
     page_cache_bugs,
     quota_bugs,
     redo_bugs,
+    settings_bugs,
     transaction_bugs,
     transaction_trace_bugs,
     turn_bugs,
@@ -108,6 +109,7 @@ def _world(seed: int, bug: str | None) -> World:
         page_cache=1 if one.has_page_cache else 0,
         quotas=1 if one.has_quotas else 0,
         turns=1 if one.has_turns else 0,
+        settings=1 if one.has_settings else 0,
     )
 
 

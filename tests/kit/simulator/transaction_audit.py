@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kit.simulator.committed_readers import READ_COMMITTED, filtered
-from kit.simulator.model import Loss, Stored, TopicModel, Violation
+from kit.simulator.model import Loss, Stored, Violation
 from kit.simulator.readers import fetch_request
+from kit.simulator.topic_model import TopicModel
 from kit.simulator.transactions import Transactions
 
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
@@ -124,7 +125,7 @@ def _audit(
     known: Transactions, topic: TopicModel, index: int, log: LogContent, reading: CommittedReading, loss: Loss
 ) -> None:
     name, stable = reading.name, reading.stable
-    is_taken = loss is Loss.POWER and not topic.syncs
+    is_taken = loss is Loss.POWER and not topic.always_syncs
     if is_taken:
         known.exempt_all(topic, index)
     _compare(name, "shows", reading.shown, log.shown, range(reading.start, stable))

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from kit.simulator.commits import CommitModel, Place
-from kit.simulator.model import Model, Stored, TopicModel, Violation
+from kit.simulator.model import Model, Stored, Violation
+from kit.simulator.topic_model import TopicModel
 
 PartitionPlace = tuple[str, UUID, int]
 """(topic, its id, partition)"""
@@ -276,7 +277,7 @@ class Transactions:
         topics = {topic.id: topic for topic in self.model.topics.values()}
         for one in self._all:
             for _, topic_id, index in one.places:
-                if not one.is_over or topic_id not in topics or not topics[topic_id].syncs:
+                if not one.is_over or topic_id not in topics or not topics[topic_id].always_syncs:
                     self.exempt.add((one, topic_id, index))
             for offset, known in one.offsets.values():
                 known.sent = max(known.sent, offset)

@@ -11,8 +11,9 @@ import random
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from kit.simulator.model import Model, TopicModel, Violation
+from kit.simulator.model import Model, Violation
 from kit.simulator.producers import PRODUCE_VERSION, Values, note_acknowledged, note_sent
+from kit.simulator.topic_model import TopicModel
 
 from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
 from ottla.protocol.errors import ErrorCode
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 KEPT: Final = 0.7
 """How often a request names the partitions of the one before."""
 MOST_PARTITIONS: Final = 8
-UNSOUND: Final = (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD, ErrorCode.MESSAGE_TOO_LARGE)
+UNSOUND: Final = (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
 """What is answered to a batch that is not as it was sent."""
 
 Where = tuple[TopicModel, int]

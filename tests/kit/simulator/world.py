@@ -21,7 +21,7 @@ from kit.clock import ManualClock
 from kit.known_ids import known_ids
 from kit.nodes import DATA
 from kit.simulated_files import CrashPoint, SimulatedFiles
-from kit.simulator import page_cache_worlds, quota_worlds, turn_worlds
+from kit.simulator import page_cache_worlds, quota_worlds, settings_changes, turn_worlds
 from kit.simulator.admin import Administrator
 from kit.simulator.auditor import Auditor
 from kit.simulator.clients import Line
@@ -39,6 +39,7 @@ from kit.simulator.readers import Reader
 from kit.simulator.redo_worlds import RedoLimits
 from kit.simulator.rights_clients import USERS, RightsClients
 from kit.simulator.rot import read_rot
+from kit.simulator.settings_changes import SettingsChanges
 from kit.simulator.sites import site_of
 from kit.simulator.spoilt_files import LOST_ENDS, flip_a_bit, flip_a_bit_of_the_redo_log, lose_an_end
 from kit.simulator.themes import draw_theme, sites_ahead, theme_named
@@ -151,6 +152,7 @@ class World:
         page_cache: float = page_cache_worlds.WORLDS,
         quotas: float = quota_worlds.WORLDS,
         turns: float = turn_worlds.WORLDS,
+        settings: float = settings_changes.WORLDS,
     ) -> None:
         self.chance = random.Random(seed)
         self.theme = draw_theme(self.chance) if theme is None else theme_named(theme)
@@ -236,6 +238,11 @@ class World:
             self._add(self._turns.operations(), weights)
             if self._transactional is not None:
                 self._transactional.die_waiting()
+        self._settings: SettingsChanges | None = None
+        # Of its own, as `_spoiling`.
+        if random.Random(f"whether settings of {seed} change").random() < settings:
+            self._settings = SettingsChanges(seed, self.model)
+            self._add(self._settings.operations(), weights)
         self._secured: RightsClients | None = None
         self._open_without: bool | None = None
         self._operation_count = OPERATIONS
@@ -497,6 +504,9 @@ class World:
             user = None if self._secured is None else self._secured.super_user()
             self._turns.line = Line(self.node, self._connections, user)
             self._turns.load()
+        if self._settings is not None:
+            self._settings.line, self._settings.node = self._lines[ADMIN_LINE], self.node
+            self._settings.settle = self._settle
         if self._quotas is not None:
             self._quotas.admin_line = self._lines[ADMIN_LINE]
             if loss is None:
