@@ -23,11 +23,12 @@ from ottla.broker.metadata import journal
 from ottla.broker.partitions import first_appends
 from ottla.broker.requests import chunks
 from ottla.broker.runtime import turn
+from ottla.broker.transactions import marking, open_transactions
 from ottla.broker.transactions import shard as transaction_shard
-from ottla.storage.log import log_retention
+from ottla.storage.log import log, log_retention
 
 _OWNERS: Final = {
-    "FIRST_APPENDS_PER_TURN": (first_appends, produce, several_template),
+    "FIRST_APPENDS_PER_TURN": (first_appends,),
     "SEGMENTS_PER_LOOK": (log_retention,),
     "FORGOTTEN_PER_STEP": (offset_shard,),
     "KEYS_PER_GROUP": (offset_shard,),
@@ -44,6 +45,10 @@ _OWNERS: Final = {
     "MOST_GATHERING": (turn,),
     "ELEMENTS_PER_CHUNK": (chunks,),
     "LONG_LOG_SNAPSHOTS": (journal,),
+    "FEW_PARTITIONS": (first_appends, produce, several_template),
+    "MARKERS_PER_TURN": (marking,),
+    "PRODUCERS_PER_STEP": (open_transactions, transaction_shard),
+    "SEGMENTS_PER_STEP": (log,),
 }
 """Limits by name, and the modules that have them."""
 _DRAWN: Final = tuple(name for name in _OWNERS if name != "LONG_LOG_SNAPSHOTS")
