@@ -348,15 +348,21 @@ class PartitionAppend:
                 if self._watchers:
                     self.wake_watchers()
             return
-        self.holds_acknowledgements = (
-            self.holds_acknowledgements and log.log_end_offset - log.synced_offset >= log.config.flush_messages
-        )
+        # After an error, too: what a failed sync was to cover is never shown.
+        self.holds_acknowledgements = self.holds_acknowledgements and self._must_hold()
         if error is not None:
-            self.holds_acknowledgements = False
             self._waits.fail(error)
             self.wake_watchers()
         else:
             self._advance()
+
+    def _must_hold(self) -> bool:
+        """Whether what is not synced waits for that, where `flush.messages` has held it: in `page-cache` the log's own
+        high watermark is beyond it, also after a change to `sync`.
+        """
+        log = self.log
+        config, unsynced = log.config, log.log_end_offset - log.synced_offset
+        return unsynced >= config.flush_messages or (unsynced > 0 and config.ottla_acks_all == "sync")
 
     def _advance(self) -> None:
         """Follow the log's high watermark, and call what waits for it."""

@@ -14,8 +14,9 @@ from kit.nodes import DATA, partition_of, start_node
 from ottla.broker.catalog.catalog import NewTopic, TopicResult
 from ottla.broker.net.connection import Connection
 from ottla.broker.node import Node
-from ottla.broker.runtime.disk import POSTPONED_MS
+from ottla.broker.runtime.disk import POSTPONED_MS, QueuedSyncer
 from ottla.broker.runtime.turn import MOST_GATHERING
+from ottla.config.topic import TopicConfig
 from ottla.protocol.api.api_versions import ApiVersionsRequest
 from ottla.protocol.api.fetch import FetchResponse
 from ottla.protocol.api.list_offsets import ListOffsetsRequest, ListOffsetsResponse
@@ -360,6 +361,35 @@ def test_flush_messages_holds_the_acknowledgement_until_the_sync() -> None:
     assert client.replies() == []
     node.settle()
     assert first(client.reply()).base_offset == 1
+
+
+def test_what_a_failed_sync_for_flush_messages_should_have_covered_is_never_shown() -> None:
+    node, files, _ = start_node(ottla_acks_all="page-cache")
+    make_topic(node, "t", flush_messages="1")
+    client = Exchange(node)
+    client.send(produce_request("t", batch(), acks=1), 9)
+    node.services.turn.end()
+    files.fail("fdatasync", "*.log", errno.EIO)
+    node.settle()
+    assert first(client.reply()).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    refused = client.ask(produce_request("t", batch(), acks=1), 9)
+    assert first(refused).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert partition_of(node, "t").high_watermark == 0
+
+
+def test_what_flush_messages_holds_is_still_held_after_a_change_to_sync() -> None:
+    node, _, _ = start_node(ottla_acks_all="page-cache")
+    make_topic(node, "t", flush_messages="1")
+    client, partition, syncer = Exchange(node), partition_of(node, "t"), node.services.syncer
+    assert isinstance(syncer, QueuedSyncer)
+    for _ in range(2):
+        client.send(produce_request("t", batch(), acks=1), 9)
+        node.services.turn.end()
+    partition.configure(TopicConfig.resolve({"ottla.acks.all": "sync"}, node.services.config))
+    syncer.run_one()
+    assert (partition.log.synced_offset, partition.high_watermark) == (1, 1)
+    node.settle()
+    assert (partition.log.synced_offset, partition.high_watermark) == (2, 2)
 
 
 def test_flush_ms_syncs_after_its_time_and_nobody_waits_for_it() -> None:
