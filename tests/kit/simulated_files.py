@@ -19,6 +19,7 @@ import fnmatch
 import os
 import random as random_module
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -93,7 +94,7 @@ class SimulatedFile(File):
             if self._files.cannot_write_back(self.path):
                 self.inode.lose()
                 self.inode.write_errors += 1
-                self._files.write_errors += 1
+                self._files.note_write_error(self.path)
             return room
 
     def pread(self, length: int, position: int) -> bytes:
@@ -145,7 +146,7 @@ class SimulatedFile(File):
             self._reported = self.inode.write_errors
             self.inode.lose()
             if not has_lost_pages:
-                self._files.write_errors += 1
+                self._files.note_write_error(self.path)
             raise
 
     @property
@@ -175,7 +176,7 @@ class SimulatedFile(File):
 
 
 class SimulatedVolume(Volume):
-    """All files as one, and all names (also on other mounts, which no test distinguishes).
+    """All files of a mount as one, and all names (also on other mounts, which no test distinguishes).
 
     One that fails has lost the pages of all files, and no `fdatasync` of them reports it: as where the journal failed.
     """
@@ -184,20 +185,25 @@ class SimulatedVolume(Volume):
         self._files = files
         self._path = path
         self._open = True
-        self._reported = files.write_errors
+        self._reported = self._write_errors
+
+    @property
+    def _write_errors(self) -> int:
+        return self._files.write_errors[self.device]
 
     @property
     def device(self) -> int:
         return self._files.device_of(self._path)
 
     def sync(self) -> None:
-        inodes = [inode for _, inode in files_below(self._files.root)]
+        files = self._files
+        inodes = [inode for path, inode in files_below(files.root) if files.device_of(Path(path)) == self.device]
         try:
             with self._files.call("sync_volume", self._path):
                 if not self._open:
                     raise OSError(errno.EBADF, "the volume is closed", str(self._path))
-                if self._files.write_errors > self._reported:
-                    self._reported = self._files.write_errors
+                if self._write_errors > self._reported:
+                    self._reported = self._write_errors
                     raise OSError(errno.EIO, os.strerror(errno.EIO), str(self._path))
                 for inode in inodes:
                     inode.sync()
@@ -213,7 +219,7 @@ class SimulatedVolume(Volume):
 
     def open_again(self) -> None:
         """Take another descriptor, which reports nothing that was lost before: for a planted bug."""
-        self._reported = self._files.write_errors
+        self._reported = self._write_errors
 
     def sync_files(self) -> None:
         """`fdatasync` of every open file: for a planted bug. Raises OSError."""
@@ -263,8 +269,8 @@ class SimulatedFiles(Files):
         """Whether it says that it is a tmpfs."""
         self.mounts: dict[Path, int] = {}
         """Directories that are other file systems, with their numbers; everything else is number 1."""
-        self.write_errors = 0
-        """Failed writes to the disk, of any file and of other programs' files."""
+        self.write_errors: Counter[int] = Counter()
+        """Failed writes to each file system, of any file and of other programs' files."""
         self.now_ms = 0
         self.cold: list[str] = []
         """Patterns of paths whose pages are not in memory: `pread_nowait` and `resident_view` answer None."""
@@ -299,9 +305,13 @@ class SimulatedFiles(Files):
         self._failures.append(failure)
         return failure
 
-    def fail_elsewhere(self) -> None:
-        """The kernel could not write a page of another program's file on this volume."""
-        self.write_errors += 1
+    def fail_elsewhere(self, path: Path = Path("/")) -> None:
+        """The kernel could not write a page of another program's file on the volume of `path`."""
+        self.note_write_error(path)
+
+    def note_write_error(self, path: Path) -> None:
+        """The kernel could not write a page of this file."""
+        self.write_errors[self.device_of(path)] += 1
 
     def heal(self, failure: Failure | None = None) -> None:
         """Take one rule away, or all."""

@@ -81,7 +81,10 @@ class Administrator:
         free = [name for name in NAMES if name not in model.topics and name not in model.creating]
         if not free:
             return
-        name, count = self._chance.choice(free), self._chance.choice((1, 1, 2))
+        self._create(line, self._chance.choice(free))
+
+    def _create(self, line: Line, name: str) -> None:
+        model, count = self._model, self._chance.choice((1, 1, 2))
         settings = dict(self._chance.choice(self._kinds))
         model.creating[name] = (count, settings)
 
@@ -90,6 +93,8 @@ class Administrator:
             answer = response.topics[0]
             if answer.error_code == ErrorCode.NONE:
                 model.creating.pop(name, None)
+                if name in model.topics:  # of a former one, whose deletion is done and not answered
+                    model.note_topic_gone(name)
                 partitions = [model.new_partition(name, index) for index in range(count)]
                 model.topics[name] = TopicModel(
                     name, answer.topic_id, settings, partitions, count, acks_all=model.acks_all
@@ -104,14 +109,24 @@ class Administrator:
     def delete_topic(self, line: Line) -> None:
         """Delete a topic."""
         topic = self._topic()
-        if topic is None:
-            return
+        if topic is not None:
+            self._delete(line, topic)
+
+    def replace_topic(self, line: Line, other_line: Line) -> None:
+        """Delete a topic and create one of its name, which is sent on another connection and waits for nothing."""
+        topic = self._topic()
+        if topic is not None and topic.name not in self._model.creating:
+            self._delete(line, topic)
+            self._create(other_line, topic.name)
+
+    def _delete(self, line: Line, topic: TopicModel) -> None:
         name = topic.name
         self._model.deleting.add(name)
 
         def answered(response: Response) -> None:
             assert isinstance(response, DeleteTopicsResponse)
-            if response.responses[0].error_code == ErrorCode.NONE:
+            is_done = response.responses[0].error_code == ErrorCode.NONE
+            if is_done and self._model.topics.get(name) is topic:
                 self._model.note_topic_gone(name)
 
         line.send(DeleteTopicsRequest(topic_names=[name], timeout_ms=30_000), 5, answered)

@@ -92,8 +92,11 @@ class Auditor:
     def _look_for_strays(self) -> None:
         """Nobody has put a directory here: what no topic wants is of one that was deleted, which the start knows.
 
-        But for what a power cut left of a log that was never synced: its topic id may be lost, and its records not.
+        But for what a power cut left of a log that was never synced: its topic id may be lost, and its records not. A
+        repair renames the leftover of a topic whose name another one has.
         """
+        if self._model.was_repaired:
+            return
         for directory in self._node.services.log_manager.directories:
             for name in self._node.services.files.list_directory(directory.path):
                 has_id = self._node.services.files.exists(directory.path / name / PARTITION_METADATA_FILE)

@@ -153,6 +153,8 @@ class Model:
         """The last partition of this name that was deleted."""
         self.has_flipped_bit = False
         """Whether a bit of a checkpoint has flipped since the last audit."""
+        self.was_repaired = False
+        """Whether `ottla log verify --repair` has run: it removes nothing, and keeps what is left of deletions."""
         self.was_unclean = False
         """Whether the last life that served somebody ended without a stop in good order: leader epochs must grow."""
 
@@ -197,6 +199,9 @@ class Model:
                 self.note_topic_gone(name)
                 continue
             topic_id, count, settings = found[name]
+            if topic_id != topic.id and name in self.deleting and name in self.creating:
+                self.note_topic_gone(name)
+                continue
             if topic_id != topic.id:
                 raise Violation(f"topic {name} has another id")
             if not len(topic.partitions) <= count <= max(len(topic.partitions), topic.counts_asked):

@@ -15,7 +15,7 @@ Patch = Callable[[], Any]
 @dataclass(frozen=True)
 class Bug:
     """What it does, the patch, and where it is looked for: in worlds of this theme (None: of any), and in worlds with
-    transactional clients or without, with an authorizer or without.
+    each of the others or without, such as transactional clients, an authorizer, slow workers.
     """
 
     story: str
@@ -27,6 +27,7 @@ class Bug:
     has_quotas: bool
     has_turns: bool
     has_settings: bool
+    has_directories: bool
 
 
 _BUGS: dict[str, Bug] = {}
@@ -43,11 +44,12 @@ def bug(
     quotas: bool = False,
     turns: bool = False,
     settings: bool = False,
+    directories: bool = False,
 ) -> Callable[[Patch], Patch]:
     """Register a bug; one that shows in worlds of one `theme` only is looked for in these."""
 
     def register(patch: Patch) -> Patch:
-        _BUGS[name] = Bug(story, patch, theme, transactions, acls, page_cache, quotas, turns, settings)
+        _BUGS[name] = Bug(story, patch, theme, transactions, acls, page_cache, quotas, turns, settings, directories)
         return patch
 
     return register

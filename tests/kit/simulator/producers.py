@@ -28,6 +28,8 @@ PRODUCE_VERSION = 9
 INIT_PRODUCER_ID_VERSION = 4
 MOST_UNSETTLED = 5
 """From a producer's oldest unacknowledged batch to its newest: brokers remember so many."""
+REFUSED_FOR_NOW = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.MESSAGE_TOO_LARGE)
+"""What is answered where a right, or a setting, may be another one for the next batch."""
 KEYS = [b"a", b"b", b"c"]
 
 
@@ -157,6 +159,8 @@ class IdempotentProducer:
         self._life = 0
         self._is_asking = False
         self._must_resend = False
+        self._was_refused = False
+        """Whether a batch was refused that may be accepted later: the first one of a producer may have any sequence."""
 
     @property
     def is_over(self) -> bool:
@@ -223,11 +227,12 @@ class IdempotentProducer:
     def _refuse_gap(self, batch: Batch) -> None:
         """The broker has not got what came before `batch`, or does not know any more that it has got `batch`.
 
-        A broken promise, unless a power cut may take records away, or the cleaner has taken the earlier batches of the
-        producer: then Kafka, too, remembers the last one only.
+        A broken promise, unless an earlier batch was refused for itself, and a later one was not; or a power cut may
+        take records away; or the cleaner has taken the earlier batches of the producer: then Kafka, too, remembers the
+        last one only.
         """
         topic = self._model.topics.get(self.topic)
-        if topic is not None and topic.always_syncs and not topic.is_compacted:
+        if topic is not None and topic.always_syncs and not topic.is_compacted and not self._was_refused:
             raise Violation(
                 f"{self.topic}-{self._index}: producer {self._producer_id} may not go on at sequence "
                 f"{batch.sequence}, though everything before was acknowledged"
@@ -235,7 +240,7 @@ class IdempotentProducer:
         if topic is not None:
             known = topic.partitions[self._index]
             known.once = {value: by for value, by in known.once.items() if by[0] is not self}
-        self._producer_id, self._sequence = -1, 0
+        self._producer_id, self._sequence, self._was_refused = -1, 0, False
         self._unsettled.clear()
         self._life += 1
         self._in_flight = 0
@@ -256,6 +261,7 @@ class IdempotentProducer:
                 while self._unsettled and self._unsettled[0].is_acknowledged:
                     self._unsettled.popleft()
                 return
+            self._was_refused |= answer.error_code in REFUSED_FOR_NOW
             if answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._unsettled[0] is batch:
                 self._refuse_gap(batch)
             self._must_resend = True

@@ -17,6 +17,7 @@ from typing import Final
 from kit.simulator import (  # noqa: F401  # they register what is planted
     acl_bugs,
     bugs,
+    directory_bugs,
     page_cache_bugs,
     quota_bugs,
     redo_bugs,
@@ -110,6 +111,7 @@ def _world(seed: int, bug: str | None) -> World:
         quotas=1 if one.has_quotas else 0,
         turns=1 if one.has_turns else 0,
         settings=1 if one.has_settings else 0,
+        directories=1 if one.has_directories else 0,
     )
 
 

@@ -93,15 +93,21 @@ class Theme:
     """Whether all of these worlds have transactional clients, as far as anybody wants some."""
 
     def config(
-        self, *, acks_all: str = "sync", has_redo_log: bool = True, open_without: bool | None = None
+        self,
+        *,
+        acks_all: str = "sync",
+        has_redo_log: bool = True,
+        open_without: bool | None = None,
+        directories: Sequence[Path] = (DATA,),
     ) -> BrokerConfig:
         """The broker's configuration; read once, because no client changes it and reading it takes long.
 
         `open_without`: with an authorizer, and says whether everybody may use what no ACL is about; None without one.
         """
-        name = self.name, acks_all, has_redo_log, open_without
+        name = self.name, acks_all, has_redo_log, open_without, len(directories)
         if name not in _configs:
             keys = _SETTINGS | dict(self.keys) | {"ottla.acks.all": acks_all, "ottla.redo.log.enable": has_redo_log}
+            keys["log.dirs"] = ",".join(map(str, directories))
             if open_without is not None:
                 keys |= _SECURED | {"allow.everyone.if.no.acl.found": open_without}
             _configs[name] = BrokerConfig.of(keys)

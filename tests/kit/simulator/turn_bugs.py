@@ -9,9 +9,10 @@ from typing import Any
 from unittest import mock
 
 from kit.simulator import planting
-from kit.simulator.planting import before, nothing
+from kit.simulator.planting import before, no, nothing
 
 from ottla.broker.api import delete_records
+from ottla.broker.catalog.partition_removal import PartitionRemoval
 from ottla.broker.fast.several_request import SeveralRequest
 from ottla.broker.partitions import first_appends
 
@@ -21,6 +22,11 @@ bug = partial(planting.bug, turns=True)
 @bug("first appends are not copied", "what a later turn appends is read from a buffer that others have by then")
 def _not_copied() -> Any:
     return mock.patch.object(first_appends, "bytearray", lambda view: view, create=True)
+
+
+@bug("a name is free before its topic is gone", "a topic is created again while directories of the former are left")
+def _free_too_early() -> Any:
+    return mock.patch.object(PartitionRemoval, "is_under_way", no)
 
 
 @bug("several: only the last promise counts", "a Produce of several partitions is answered once one of them is synced")

@@ -1,5 +1,5 @@
 """Worlds in which things take turns: workers take their time, long work is done in steps that are soon full, requests
-name several partitions, and at times nothing of a log is in memory.
+name several partitions, topics are created again while they are deleted, and at times nothing of a log is in memory.
 
 In the others every answer of a worker is there at once, and nothing is ever so long that it leaves a turn to others.
 """
@@ -18,6 +18,7 @@ from kit.simulator.wide_producers import WideProducer
 if TYPE_CHECKING:
     from kit.clock import ManualClock
     from kit.simulated_files import SimulatedFiles
+    from kit.simulator.admin import Administrator
     from kit.simulator.clients import Line
     from kit.simulator.model import Model
     from kit.simulator.producers import Values
@@ -39,9 +40,13 @@ Operation = tuple[float, Callable[[], None]]
 
 
 class TurnWorld:
-    """See the module. `line` is given anew for each life of the broker."""
+    """See the module. The lines are given anew for each life of the broker."""
 
-    def __init__(self, seed: int, model: Model, values: Values, clock: ManualClock) -> None:
+    def __init__(
+        self, seed: int, model: Model, values: Values, clock: ManualClock, administrator: Administrator
+    ) -> None:
+        model.may_wait = True
+        self._administrator = administrator
         self._chance = random.Random(f"the turns of {seed}")
         self._clock = clock
         self._wide = WideProducer(model, values, self._chance)
@@ -49,10 +54,11 @@ class TurnWorld:
         self._files: SimulatedFiles
         self.node: SlowNode
         self.line: Line
+        self.admin_line: Line
 
     def operations(self) -> list[Operation]:
         """What may happen, and how often."""
-        return [(16, self._work), (10, self._produce), (2, self._forget_pages)]
+        return [(16, self._work), (10, self._produce), (2, self._forget_pages), (1, self._replace_topic)]
 
     def make_node(self, config: BrokerConfig, files: SimulatedFiles) -> SlowNode:
         """The broker of the next life."""
@@ -78,6 +84,9 @@ class TurnWorld:
 
     def _produce(self) -> None:
         self._wide.send(self.line, self._clock.wall_ms())
+
+    def _replace_topic(self) -> None:
+        self._administrator.replace_topic(self.admin_line, self.line)
 
     def _forget_pages(self) -> None:
         """The kernel needs the memory for something else; or it has read the logs again."""

@@ -21,11 +21,12 @@ from kit.clock import ManualClock
 from kit.known_ids import known_ids
 from kit.nodes import DATA
 from kit.simulated_files import CrashPoint, SimulatedFiles
-from kit.simulator import page_cache_worlds, quota_worlds, settings_changes, turn_worlds
+from kit.simulator import directory_worlds, page_cache_worlds, quota_worlds, settings_changes, turn_worlds
 from kit.simulator.admin import Administrator
 from kit.simulator.auditor import Auditor
 from kit.simulator.clients import Line
 from kit.simulator.consumers import ConsumerMember
+from kit.simulator.directory_worlds import draw_directories
 from kit.simulator.disk_troubles import DiskTroubles
 from kit.simulator.lone_clients import NAMES as LONE_LINES
 from kit.simulator.lone_clients import LoneClients
@@ -153,6 +154,7 @@ class World:
         quotas: float = quota_worlds.WORLDS,
         turns: float = turn_worlds.WORLDS,
         settings: float = settings_changes.WORLDS,
+        directories: float = directory_worlds.WORLDS,
     ) -> None:
         self.chance = random.Random(seed)
         self.theme = draw_theme(self.chance) if theme is None else theme_named(theme)
@@ -170,6 +172,7 @@ class World:
         # Of its own, as `_spoiling`.
         self.files.has_volume_sync = random.Random(f"the volume of {seed}").random() < volume_syncs
         self._promise = draw_promise(seed, page_cache)
+        self._directories = draw_directories(seed, directories, self.files)
         self.model = Model(self._promise)
         self._values = Values(self.chance)
         self._plain = PlainProducer(self.model, self._values, self.chance)
@@ -234,7 +237,7 @@ class World:
         self._turns: TurnWorld | None = None
         # Of its own, as `_spoiling`.
         if random.Random(f"whether {seed} takes turns").random() < turns:
-            self._turns = TurnWorld(seed, self.model, self._values, self.clock)
+            self._turns = TurnWorld(seed, self.model, self._values, self.clock, self._admin)
             self._add(self._turns.operations(), weights)
             if self._transactional is not None:
                 self._transactional.die_waiting()
@@ -433,7 +436,12 @@ class World:
             self.outcome.losses["start without an inode"] += 1
         self.files.now_ms = self.clock.wall_ms()
         has_redo_log = self._secured is not None or self._spoiling.random() < REDO_LOGS
-        config = self.theme.config(acks_all=self._promise, has_redo_log=has_redo_log, open_without=self._open_without)
+        config = self.theme.config(
+            acks_all=self._promise,
+            has_redo_log=has_redo_log,
+            open_without=self._open_without,
+            directories=self._directories,
+        )
         if self._turns is None:
             self.node = Node(config, clock=self.clock, files=self.files)
         else:
@@ -446,6 +454,7 @@ class World:
             self._is_bent = False
             self.files = self.files.successor()
             mender = MetadataRebuild(self.files, DATA, self.clock.wall_ms(), ())
+            self.model.was_repaired = True
             for _ in Repair(self.files, DATA, self.clock.wall_ms(), None, mender).run():
                 pass
             self._make_node()
@@ -503,6 +512,7 @@ class World:
         if self._turns is not None:
             user = None if self._secured is None else self._secured.super_user()
             self._turns.line = Line(self.node, self._connections, user)
+            self._turns.admin_line = self._lines[ADMIN_LINE]
             self._turns.load()
         if self._settings is not None:
             self._settings.line, self._settings.node = self._lines[ADMIN_LINE], self.node
