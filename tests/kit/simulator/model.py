@@ -76,6 +76,9 @@ class PartitionModel:
     """Records below were deleted by a client, and the broker acknowledged that."""
     start_asked: int = 0
     """The largest offset up to which a deletion was asked for."""
+    retained_from: int = 0
+    """Where retention had moved the start, as the last restart has shown. It may have been at work: a power cut may
+    bring back the names of the last segments that it has removed."""
     leader_epoch: int = 0
     was_audited: bool = False
     """Whether `leader_epoch` is what an audit has seen."""
@@ -93,6 +96,11 @@ class PartitionModel:
     has_lost_end: bool = False
     """Whether it must, and begin a new leader epoch: a consumer may have read what is gone."""
 
+    @property
+    def latest_start(self) -> int:
+        """The start of the log is not beyond, but for what retention does from now on."""
+        return max(self.start, self.start_asked, self.retained_from)
+
     def lose_from(self, first_lost: int, next_offset: int) -> None:
         """The records from `first_lost` on were taken from the disk; none of their offsets is given out again.
 
@@ -103,7 +111,7 @@ class PartitionModel:
             for offset in [offset for offset in known if offset >= first_lost]:
                 del known[offset]
         self.may_have_gap = True
-        self.has_lost_end = next_offset > max(self.start, self.start_asked)
+        self.has_lost_end = next_offset > self.latest_start
 
     def note(self, offset: int, record: Stored, *, survives_power: bool) -> None:
         """A record was acknowledged at `offset`."""
@@ -241,7 +249,7 @@ class Model:
         """Hold what a partition shows against what is known; `loss` is None in the middle of a life."""
         known, place = topic.partitions[index], f"{topic.name}-{index}"
         self._audit_bounds(topic, known, shown, place, loss)
-        if shown.start > max(known.start, known.start_asked):
+        if shown.start > known.latest_start:
             self._audit_retention(topic, known, shown, place, loss, now_ms)
         must = dict(known.promised)
         # A power cut leaves a beginning of what was written: all that was acknowledged before the last record there is.
@@ -275,8 +283,10 @@ class Model:
             raise Violation(f"{place} ends at {shown.end}; {known.shown_end} had been shown, and no power was cut")
         if shown.start < known.start:
             raise Violation(f"{place} starts at {shown.start}; records below {known.start} had been deleted")
-        if shown.start > max(known.start, known.start_asked) and not topic.expires:
-            raise Violation(f"{place} starts at {shown.start}; nobody deleted beyond {known.start_asked}")
+        if loss is not Loss.POWER and shown.start < known.retained_from:
+            raise Violation(f"{place} starts at {shown.start}; it was {known.retained_from}, and no power was cut")
+        if shown.start > known.latest_start and not topic.expires:
+            raise Violation(f"{place} starts at {shown.start}; nobody deleted beyond {known.latest_start}")
         least_epoch = known.leader_epoch + ((self.was_unclean or known.has_lost_end) and known.was_audited)
         if shown.leader_epoch < least_epoch:
             raise Violation(f"{place} has leader epoch {shown.leader_epoch}, not {least_epoch} or more")
@@ -348,8 +358,10 @@ class Model:
         known.stamps_ms = {offset: stamp for offset, stamp in known.stamps_ms.items() if offset in shown.records}
         known.written = {}
         known.doubtful.clear()
-        known.start = shown.start
-        known.start_asked = shown.start
+        if shown.start <= max(known.start, known.start_asked):  # else retention has moved it
+            known.start = shown.start
+        known.start_asked = known.start
+        known.retained_from = shown.start
         known.leader_epoch = shown.leader_epoch
         known.was_audited = True
         known.may_have_gap = known.has_lost_end = False
