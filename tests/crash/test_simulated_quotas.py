@@ -82,7 +82,7 @@ class MutedLine:
     is_throttled = is_answered = True
 
 
-def test_it_is_not_muted_for_longer_than_it_was_told() -> None:
+def test_it_is_not_muted_for_longer_than_its_throttle_time() -> None:
     client = Client()
     client.produce(1_200, 2_000)
     client.clock.advance(2_000)

@@ -68,7 +68,7 @@ def run_in_turns(
                 if later is not None:
                     later(go_on)
                     return
-        except Exception:
+        except Exception:  # a bug: what waits for `done` must not wait for ever
             logger.exception("bug: work in steps has failed")
         done()
 

@@ -133,7 +133,7 @@ class LogRetention:
         return len(found) >= SEGMENTS_PER_LOOK
 
     def _first_to_stay(self, now_ms: int, deletion_ms: int, stamped_ms: Callable[[int], int]) -> int:
-        """Base offset of the first segment that stays for now; the log is rolled for it if all are to be deleted."""
+        """Base offset of the first segment that this look leaves; the log is rolled for it if all are to be deleted."""
         log = self._log
         segments = log.segment_list.to_list()
         try:

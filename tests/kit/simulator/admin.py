@@ -145,7 +145,7 @@ class Administrator:
         def answered(response: Response) -> None:
             assert isinstance(response, CreatePartitionsResponse)
             if response.results[0].error_code == ErrorCode.NONE:
-                # After an error it may be there: the next audit tells.
+                # After an error it may be there: the next audit finds out.
                 topic.partitions.append(self._model.new_partition(topic.name, len(topic.partitions)))
 
         wanted = CreatePartitionsRequest.CreatePartitionsTopic(name=topic.name, count=wanted_count, assignments=None)

@@ -1,5 +1,5 @@
-"""What a client under quotas may expect of its connection: to wait where it is over them, no longer than it was told,
-and not where it is within them.
+"""What a client under quotas may expect of its connection: to wait where it is over them, for the throttle times of its
+answers at most, and not where it is within them.
 
 A rate counts what was charged within 10 to 11 seconds (`Rate`). So a client that is answered without a throttle time
 has taken no more than the quota allows for 11 seconds. One that has to wait does so for what it took beyond 10 seconds'
@@ -51,13 +51,13 @@ class _Request:
     bounds: Bounds
     sent_ms: float
     answered_ms: float = NEVER_MS
-    is_told: bool = True
+    knows_throttle: bool = True
     """Whether it gets an answer."""
 
     @property
     def is_waiting(self) -> bool:
         """Whether its answer may still come."""
-        return self.is_told and self.answered_ms == NEVER_MS
+        return self.knows_throttle and self.answered_ms == NEVER_MS
 
 
 @dataclass
@@ -90,14 +90,14 @@ class QuotaMeter:
         self._requests: list[_Request] = []
         self._taken = {kind: _Taken() for kind in KINDS}
         self._muted_until_ms = 0.0
-        self._is_told = True
+        self._knows_throttle = True
         """Whether each request gets an answer that says for how long the connection is muted: not with acks=0."""
 
     def metered(self, key: int, size_bytes: int, then: Answered | None, *, is_alone: bool) -> Answered | None:
         """`then`, once the throttle time in the answer to a request, which is sent now, is found to be right."""
         sent = _Request(size_bytes if key == ApiKey.PRODUCE else 0, self._bounds(), self._clock.monotonic_ms())
         if then is None:
-            self._is_told = sent.is_told = False
+            self._knows_throttle = sent.knows_throttle = False
         self._requests.append(sent)
         oldest_ms = min((one.sent_ms for one in self._requests if one.is_waiting), default=sent.sent_ms)
         self._requests = [one for one in self._requests if one.answered_ms > oldest_ms - KEPT_MS]
@@ -118,11 +118,11 @@ class QuotaMeter:
         return answered
 
     def look(self, line: Line) -> None:
-        """Whether the connection is muted for longer than the client was told. Raises Violation."""
-        if line.is_throttled and self._is_told and line.is_answered:
+        """Whether the connection is muted for longer than the throttle times of its answers. Raises Violation."""
+        if line.is_throttled and self._knows_throttle and line.is_answered:
             late_ms = self._clock.monotonic_ms() - self._muted_until_ms
             if late_ms > 0:
-                raise Violation(f"client {self.client_id} is muted {late_ms:.0f} ms longer than it was told")
+                raise Violation(f"client {self.client_id} is muted {late_ms:.0f} ms longer than its throttle time")
 
     def _bounds(self) -> Bounds:
         return {kind: self._possible(kind) for kind in KINDS}
