@@ -172,7 +172,6 @@ class Catalog:
                 self._journal.image,
                 self._topic_index,
                 self._log_manager,
-                self._removal,
                 self._workers,
                 self._make_partition,
                 self._later,
@@ -271,11 +270,14 @@ class Catalog:
     ) -> None:
         """Create topics; `done` is called once, when all that were created accept requests.
 
-        With `validate_only` everything is checked and nothing created. `charge` is called with the partitions of each
-        topic that may be created, here and below.
+        Where a deleted topic of one of the names is being removed, nothing is recorded before that is done: so no
+        directory that a start finds under the name can be the former topic's. With `validate_only` everything is
+        checked and nothing created. `charge` is called with the partitions of each topic that may be created, here and
+        below.
         """
         plan = partial(plan_topics, requests=requests, rules=self._rules, validate_only=validate_only, charge=charge)
-        self._change(plan, self._created, done, [request.name for request in requests])
+        names = [request.name for request in requests]
+        self._change(plan, self._created, done, names, () if validate_only else names)
 
     def create_partitions(
         self,
@@ -389,18 +391,26 @@ class Catalog:
         apply: Callable[[list[TopicResult], ResultsCallback], None],
         done: ResultsCallback,
         targets: Sequence[str | UUID],
+        new_names: Sequence[str] = (),
     ) -> None:
-        """Plan in turn, write, sync, replay, then `apply(results, done)`; a failed disk refuses every target."""
-        planned = TopicPlan()
+        """Plan in turn, write, sync, replay, then `apply(results, done)`; a failed disk refuses every target.
+
+        It waits for the removal of topics that had the `new_names` before.
+        """
+        planned: TopicPlan | None = None
 
         def run(image: MetadataImage) -> Sequence[MetadataRecord]:
             nonlocal planned
+            if any(self._removal.is_under_way(name) for name in new_names):
+                return ()
             planned = plan(image)
             return planned.records
 
         def finish(error: KafkaError | None) -> None:
             if error is not None:
                 done([refused(target, error) for target in targets])
+            elif planned is None:
+                self._removal.call_after_topic(partial(self._change, plan, apply, done, targets, new_names))
             elif planned.records:
                 apply(planned.results, done)
             else:

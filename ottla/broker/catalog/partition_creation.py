@@ -3,8 +3,8 @@ and is served.
 
 A few are created in a turn of the loop, and other requests run in between; a topic that is deleted meanwhile gets no
 more of them. Each request creates its own partitions and is answered for these. It waits while a topic of the same name
-is being created for an earlier request, or while directories of a deleted one have the name (`partition_removal.py`). A
-partition whose directory cannot be created (a full disk) is offline until `make_missing` or the next start.
+is being created for an earlier request. A partition whose directory cannot be created (a full disk) is offline until
+`make_missing` or the next start.
 
 Called by the catalog.
 """
@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 from ottla.storage.formats.layout import TopicPartition
 
 if TYPE_CHECKING:
-    from ottla.broker.catalog.partition_removal import PartitionRemoval
     from ottla.broker.catalog.topic import Topic, TopicIndex
     from ottla.broker.metadata.change_requests import ResultsCallback, TopicResult
     from ottla.broker.metadata.image import MetadataImage
@@ -45,7 +44,6 @@ class PartitionCreation:
         image: MetadataImage,
         topics: TopicIndex,
         log_manager: LogManager,
-        removal: PartitionRemoval,
         workers: Workers,
         make_partition: Callable[[str, int, Log], Partition],
         later: Callable[[Callable[[], None]], None] | None,
@@ -53,7 +51,6 @@ class PartitionCreation:
         self._image = image
         self._topics = topics
         self._log_manager = log_manager
-        self._removal = removal
         self._workers = workers
         self._make_partition = make_partition
         self._later = later
@@ -72,9 +69,7 @@ class PartitionCreation:
         `done(results)` once all accept requests; a topic that lacks one of them is reported as unusable.
         """
         names = {result.name for result in results if result.name is not None and not result.failed}
-        if any(self._removal.is_under_way(name) for name in names):
-            self._removal.call_after_topic(partial(self.create, results, done))
-        elif names & self._under_way:
+        if names & self._under_way:
             self._waiting.append(partial(self.create, results, done))
         else:
             self._under_way |= names

@@ -2,9 +2,9 @@
 
 Each waits only for a sync that has begun: deleted data need not reach the disk. In a turn of the loop one log is closed
 and renamed, one with many segments in several turns; a worker syncs the directories, once for all that were renamed
-while it was busy. No topic of the same name can be created (`partition_creation.py`) until the last directory of the
-topic is renamed, no worker uses it any more (retention, a producer snapshot), and the groups have forgotten their
-offsets of it.
+while it was busy. No topic of the same name can be created (`Catalog.create_topics`) until the new name of the topic's
+last directory is on the disk, no worker uses it any more (retention, a producer snapshot), and the groups have
+forgotten their offsets of it.
 """
 
 from __future__ import annotations

@@ -233,8 +233,7 @@ def test_what_a_worker_reports_after_a_stop_changes_nothing() -> None:
     settled = posted.get(timeout=60)
     node.services.catalog.create_topics([NewTopic("t")], answers.append)
     node.services.turn.end()
-    posted.get(timeout=60)()
-    assert node.services.catalog.topics == {}, "it waits until the directory of the deleted one is out of the way"
+    assert posted.empty(), "it waits until the directory of the deleted one is out of the way"
     node.stop()
     stopped = len(files.history)
     settled()

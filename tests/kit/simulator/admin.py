@@ -113,13 +113,9 @@ class Administrator:
             self._delete(line, topic)
 
     def replace_topic(self, line: Line, other_line: Line) -> None:
-        """Delete a topic and create one of its name, which is sent on another connection and waits for nothing.
-
-        Not one in `page-cache`: a power cut can leave a directory of the former topic with records and a blank
-        `partition.metadata`, and a start takes it for that of the new one (open; world 310278 of November 2026).
-        """
+        """Delete a topic and create one of its name, which is sent on another connection and waits for nothing."""
         topic = self._topic()
-        if topic is not None and topic.name not in self._model.creating and topic.always_syncs:
+        if topic is not None and topic.name not in self._model.creating:
             self._delete(line, topic)
             self._create(other_line, topic.name)
 
