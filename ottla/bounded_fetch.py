@@ -12,12 +12,15 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     import socket
     from http.client import HTTPConnection
     from urllib.request import BaseHandler, Request
+
+READ_BYTES: Final = 8 << 10
+"""At most so much is read between two looks at the clock (by default 128 KiB from Python 3.14 on)."""
 
 
 def fetch(
@@ -94,7 +97,7 @@ class BoundedSocket:
     def makefile(self, mode: str) -> io.BufferedReader:
         """What is read of it."""
         self._has_file = True
-        return io.BufferedReader(BoundedReader(self._sock, self._deadline))
+        return io.BufferedReader(BoundedReader(self._sock, self._deadline), READ_BYTES)
 
     def close(self) -> None:
         """The file closes it where there is one."""
