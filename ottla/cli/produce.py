@@ -178,14 +178,16 @@ class _Sending:
         """Send until the input ends or a record is refused, whichever comes first."""
         import asyncio
 
-        reading = asyncio.create_task(self._read())
-        watching = asyncio.create_task(self._watch())
-        await asyncio.wait({reading, watching}, return_when=asyncio.FIRST_COMPLETED)
-        for task in (reading, watching):
-            if task.done():
-                task.result()
-        watching.cancel()
-        reading.cancel()
+        tasks = asyncio.create_task(self._read()), asyncio.create_task(self._watch())
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                if task.done():
+                    task.result()
+        finally:  # also after Ctrl-C: a task that went on would meet a closed producer
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
         self._waiting.on("the acknowledgement of what was sent")
         await self._producer.flush()
 

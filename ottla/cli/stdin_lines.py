@@ -13,6 +13,7 @@ import os
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import CancelledError
 from typing import Final
 
 CHUNK_BYTES: Final = 256 * 1024
@@ -67,5 +68,5 @@ def _read(read: Callable[[], bytes], chunks: asyncio.Queue[bytes | OSError], loo
             chunk = error
         try:
             asyncio.run_coroutine_threadsafe(chunks.put(chunk), loop).result()
-        except (RuntimeError, asyncio.CancelledError):  # the loop is gone: nobody wants more lines
+        except (RuntimeError, CancelledError):  # the loop has ended: nothing takes more lines
             return

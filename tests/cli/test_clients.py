@@ -219,3 +219,20 @@ def test_ctrl_c_ends_a_producer_that_waits_for_somebody_to_type(broker: BrokerPr
     finally:
         os.close(writer)
     assert (running.returncode, err) == (130, b"")
+
+
+def test_ctrl_c_ends_a_producer_in_the_middle_of_its_input_quietly(broker: BrokerProcess, topic: str) -> None:
+    ottla(broker, "topics", "create", topic)
+    command = [sys.executable, "-m", "ottla", "produce", topic, "-b", broker.bootstrap]
+    endless = subprocess.Popen(["yes"], stdout=subprocess.PIPE)
+    running = subprocess.Popen(command, stdin=endless.stdout, stderr=subprocess.PIPE)
+    assert endless.stdout is not None
+    endless.stdout.close()
+    try:
+        ottla(broker, "consume", topic, "--from-beginning", "--max-messages", "1")
+        running.send_signal(signal.SIGINT)
+        _, err = running.communicate(timeout=TIMEOUT_S)
+    finally:
+        endless.kill()
+        endless.wait()
+    assert (running.returncode, err) == (130, b""), "no task and no thread complains about the closed producer"
