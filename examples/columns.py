@@ -1,6 +1,6 @@
 """Many records at once: a list is sent in one call, and read back as Arrow columns, without an object per record.
 
-python examples/columns.py [HOST:PORT]      (needs pip install ottla[arrow])
+python examples/columns.py [HOST:PORT]      (needs pip install 'ottla[arrow]')
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class ColumnReader(PartitionReader[K, V], Generic[K, V]):
         was yielded counts as read. Keys and values are bytes: deserializers are not called. A batch may hold more than
         `max_poll_records`.
 
-        Raises ImportError without pyarrow and numpy (`pip install ottla[arrow]`), ValueError for a column that does not
+        Raises ImportError without pyarrow and numpy (the extra `arrow`), ValueError for a column that does not
         exist and for a consumer with interceptors, and what `getone` raises.
         """
         reading = self._read_arrow(columns, include_headers=include_headers)
@@ -44,7 +44,7 @@ class ColumnReader(PartitionReader[K, V], Generic[K, V]):
         try:
             from ottla.client.arrow_reading import ArrowReading
         except ImportError as missing:
-            raise ImportError(f"{missing}: arrow() needs pip install ottla[arrow]") from None
+            raise ImportError(f"{missing}: arrow() needs pip install 'ottla[arrow]'") from None
         return ArrowReading(self._options, self._metrics, columns, include_headers=include_headers)
 
     async def _next_columns(self, reading: ArrowReading) -> Taken:

@@ -306,6 +306,6 @@ async def test_it_needs_neither_numpy_nor_pyarrow(cluster):
     printed, _ = await program.communicate()
     assert printed.decode().splitlines() == [
         "[0, 1]",
-        "numpy is not installed here: arrow() needs pip install ottla[arrow]",
+        "numpy is not installed here: arrow() needs pip install 'ottla[arrow]'",
     ]
     assert partition.values == [b"a", b"b"]

@@ -129,7 +129,7 @@ class Consumer(ConsumerMethods[K, V]):
         was yielded counts as read. Keys and values are bytes: deserializers are not called. A batch may hold more than
         `max_poll_records`.
 
-        Raises ImportError without pyarrow and numpy (`pip install ottla[arrow]`), ValueError for a column that does not
+        Raises ImportError without pyarrow and numpy (the extra `arrow`), ValueError for a column that does not
         exist and for a consumer with interceptors, and what `getone` raises.
         """
         reading = self._inner._read_arrow(columns, include_headers=include_headers)
