@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-NONE = "-"
 HIGHEST_LEVEL = (1 << 15) - 1
 
 
@@ -61,8 +60,7 @@ def list_features(servers: str, as_json: bool) -> None:
             for row in rows:
                 click.echo(json.dumps(dict(zip(names, row, strict=True))))
         elif rows:
-            shown = [[NONE if cell is None else str(cell) for cell in row] for row in rows]
-            click.echo("\n".join(table_lines(shown, names)))
+            click.echo("\n".join(table_lines(rows, names)))
 
 
 # --- upgrade, downgrade ------------------------------------------------------------------------------------------

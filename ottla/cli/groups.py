@@ -17,7 +17,7 @@ from ottla.cli.lazy import LazyGroup
 from ottla.cli.parameters import Option
 from ottla.cli.partitions import choose_partitions
 from ottla.cli.show import one_line
-from ottla.cli.tables import table_lines
+from ottla.cli.tables import NONE, table_lines
 
 if TYPE_CHECKING:
     from ottla.cli.group_diagnosis import Finding
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-NONE = "-"
 MEMBER_ID_WITH_DASH = re.compile("-[A-Za-z0-9_-]{21}")
 WHY_TIMEOUT_MS = 8_000
 """A group without a coordinator is what somebody asks about: that is an answer, and need not be waited for long."""
@@ -190,8 +189,7 @@ def _partition_row(view: GroupView, partition: TopicPartition) -> tuple[object, 
 
     committed, end, lag = _offsets(view, partition)
     owner = view.owners.get(partition)
-    shown = tuple(NONE if one is None else f"{one:,}" for one in (committed, end, lag))
-    return (*partition, *shown, NONE if owner is None else member_name(owner))
+    return (*partition, committed, end, lag, NONE if owner is None else member_name(owner))
 
 
 def _offsets(view: GroupView, partition: TopicPartition) -> tuple[int | None, int | None, int | None]:

@@ -9,7 +9,7 @@ import click
 from ottla.cli import suggestions
 from ottla.cli.client_options import bootstrap_server
 from ottla.cli.failures import Failure
-from ottla.cli.groups import NONE, work_on_groups
+from ottla.cli.groups import work_on_groups
 from ottla.cli.offset_reset import Reset, ResetTo, plan_reset
 from ottla.cli.parameters import Number
 from ottla.cli.partitions import choose_partitions
@@ -100,8 +100,7 @@ def reset(
 
 
 def _row(partition: TopicPartition, reset: Reset) -> tuple[object, ...]:
-    committed = NONE if reset.committed is None else f"{reset.committed:,}"
-    return (*partition, committed, reset.offset, reset.end - reset.offset, reset.remark)
+    return (*partition, reset.committed, reset.offset, reset.end - reset.offset, reset.remark)
 
 
 async def _require_no_members(admin: Admin, group_id: str) -> None:

@@ -1,5 +1,7 @@
 """Columns for the terminal: numbers to the right with thousands separated, text to the left, two spaces between.
 
+None, a cell without a value, is shown as `-` and takes the side of its column.
+
 Names in cells are those of others, who may have put control characters into them: they are escaped."""
 
 from __future__ import annotations
@@ -9,17 +11,22 @@ from typing import Final
 
 from ottla.cli.show import one_line
 
+NONE: Final = "-"
+
 MOST_WIDTH: Final = 48
 """A column is not made wider than this for a few long cells; they push the rest of their line aside."""
 
 
 def table_lines(rows: Iterable[Sequence[object]], headings: Sequence[str]) -> list[str]:
-    """The lines of a table, headings first, no line with blanks at its end. A column of numbers is one in every row."""
+    """The lines of a table, headings first, no line with blanks at its end.
+
+    A column of numbers has a number, or None, in every row.
+    """
     rows = list(rows)
-    cells = [[f"{cell:,}" if _is_number(cell) else one_line(str(cell)) for cell in row] for row in rows]
+    cells = [[_text(cell) for cell in row] for row in rows]
     columns = range(len(headings))
     widths = [min(max([len(headings[at]), *(len(row[at]) for row in cells)]), MOST_WIDTH) for at in columns]
-    is_right = [bool(rows) and all(_is_number(row[at]) for row in rows) for at in columns]
+    is_right = [_is_of_numbers([row[at] for row in rows]) for at in columns]
     return [
         "  ".join(
             cell.rjust(width) if right else cell.ljust(width)
@@ -27,6 +34,16 @@ def table_lines(rows: Iterable[Sequence[object]], headings: Sequence[str]) -> li
         ).rstrip()
         for line in (list(headings), *cells)
     ]
+
+
+def _text(cell: object) -> str:
+    if cell is None:
+        return NONE
+    return f"{cell:,}" if _is_number(cell) else one_line(str(cell))
+
+
+def _is_of_numbers(cells: Sequence[object]) -> bool:
+    return any(map(_is_number, cells)) and all(cell is None or _is_number(cell) for cell in cells)
 
 
 def _is_number(cell: object) -> bool:

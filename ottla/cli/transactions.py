@@ -16,14 +16,13 @@ from ottla.cli.failures import Failure, closed_pipe_ends_quietly
 from ottla.cli.lazy import LazyGroup
 from ottla.cli.parameters import Number
 from ottla.cli.show import one_line, show_time
-from ottla.cli.tables import table_lines
+from ottla.cli.tables import NONE, table_lines
 
 if TYPE_CHECKING:
     from ottla.client import Admin, HangingTransaction, TopicPartition, TransactionDescription
 
 _T = TypeVar("_T")
 
-NONE = "-"
 STATES = (
     *("Empty", "Ongoing", "PrepareCommit", "PrepareAbort"),
     *("CompleteCommit", "CompleteAbort", "PrepareEpochFence", "Dead"),

@@ -37,6 +37,14 @@ def test_a_name_of_others_neither_controls_a_terminal_nor_begins_another_row_of_
     ]
 
 
+def test_a_column_of_numbers_is_to_the_right_also_where_a_number_is_missing() -> None:
+    assert table_lines([("orders", None, 7), ("sales", 1200, 12)], ("topic", "committed", "end")) == [
+        "topic   committed  end",
+        "orders          -    7",
+        "sales       1,200   12",
+    ]
+
+
 def test_json_keeps_every_byte() -> None:
     assert json_bytes(b"text") == "text"
     assert json_bytes(b"\xff") == {"base64": "/w=="}
