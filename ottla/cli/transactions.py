@@ -228,7 +228,7 @@ def abort(
     described, fenced = _work(servers, fence)
     for transactional_id, (now_id, epoch) in fenced.items():
         was = described[transactional_id]
-        done = "aborted its transaction" if was.start_ms is not None and was.partitions else "had no open transaction"
+        done = "aborted its transaction" if was.start_ms is not None else "had no open transaction"
         click.echo(f"{transactional_id}: {done}; its producer is fenced (producer id {now_id}, epoch {epoch} now)")
 
 

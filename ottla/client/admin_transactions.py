@@ -105,7 +105,7 @@ class TransactionAdmin(GroupAdmin):
                     producer_id=one.producer_id,
                     producer_epoch=one.producer_epoch,
                     timeout_ms=one.transaction_timeout_ms,
-                    start_ms=one.transaction_start_time_ms if one.transaction_start_time_ms >= 0 else None,
+                    start_ms=_start_ms(one.transaction_state, one.transaction_start_time_ms),
                     partitions=[
                         TopicPartition(topic.topic, index) for topic in one.topics for index in topic.partitions
                     ],
@@ -295,6 +295,11 @@ class TransactionAdmin(GroupAdmin):
             return outcomes
 
         return await cluster.retry(attempt, self._timeout_ms) if partitions else {}
+
+
+def _start_ms(state: str, start_ms: int) -> int | None:
+    """When an open transaction began. Coordinators go on naming the start of one that has ended, Kafka's too."""
+    return start_ms if state in _OPEN and start_ms >= 0 else None
 
 
 def _producers_request(partitions: Iterable[TopicPartition]) -> DescribeProducersRequest:

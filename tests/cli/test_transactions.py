@@ -63,7 +63,9 @@ def test_an_open_transaction_is_listed_and_described(
     assert lines(broker, "transactions", "find-hanging", "--topic", topic, "--older-than-ms", "0") == []
     producer.commit_transaction()
     (described,) = lines(broker, "transactions", "describe", transactional_id, "--json")
-    assert json.loads(described)["state"] == "CompleteCommit"
+    found = json.loads(described)
+    assert (found["state"], found["start_ms"]) == ("CompleteCommit", None)
+    assert "open since" not in "\n".join(lines(broker, "transactions", "describe", transactional_id))
 
 
 def test_abort_ends_the_transaction_and_fences_its_producer(
