@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -16,7 +16,7 @@ from ottla.cli.lazy import LazyGroup
 from ottla.cli.tables import table_lines
 
 if TYPE_CHECKING:
-    from ottla.client import Admin, ConfigEntry, ConfigResource
+    from ottla.client import Admin, AdminError, ConfigEntry, ConfigResource
 
 EVERY_BROKER = "every"
 
@@ -102,7 +102,7 @@ def describe(
         brokers = (EVERY_BROKER,)
 
     async def look(admin: Admin) -> dict[ConfigResource, dict[str, ConfigEntry]]:
-        from ottla.client import ConfigResource
+        from ottla.client import AdminError, ConfigResource
 
         resources = [ConfigResource.topic(name) for name in dict.fromkeys(topics)]
         resources += [ConfigResource.group(name) for name in dict.fromkeys(groups)]
@@ -113,7 +113,10 @@ def describe(
             every = [one.node_id for one in (await admin.describe_cluster()).brokers]
         resources += [ConfigResource.broker(node_id) for node_id in _node_ids(brokers, every)]
         resources += [ConfigResource.loggers(node_id) for node_id in _node_ids(loggers, every)]
-        return await admin.describe_configs(resources, include_synonyms=True)
+        try:
+            return await admin.describe_configs(resources, include_synonyms=True)
+        except AdminError as refused:
+            raise named_by_words(refused, resources) from None
 
     found = with_admin(servers, "ottla-configs", look)
     with closed_pipe_ends_quietly():
@@ -146,6 +149,15 @@ def resource_words(resource: ConfigResource) -> str:
     if resource == resource.all_brokers():
         return "all brokers"
     return f"{resource.type.name.lower()} {resource.name}"
+
+
+def named_by_words(refused: AdminError, resources: Iterable[ConfigResource]) -> AdminError:
+    """The refusals with `broker 1` and `all brokers` in place of `1` and the empty name; topics keep theirs."""
+    from ottla.client import AdminError
+    from ottla.client.admin_results import ConfigResourceType
+
+    words = {one.name: resource_words(one) for one in resources if one.type != ConfigResourceType.TOPIC}
+    return AdminError({words.get(name, name): error for name, error in refused.errors.items()})
 
 
 def value_words(entry: ConfigEntry) -> str:

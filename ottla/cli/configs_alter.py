@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,8 @@ import click
 from ottla.cli import suggestions
 from ottla.cli.admin import with_admin
 from ottla.cli.client_options import bootstrap_server
-from ottla.cli.configs import group_option, topic_option
+from ottla.cli.configs import group_option, named_by_words, resource_words, topic_option
+from ottla.cli.failures import Failure
 from ottla.cli.parameters import Number
 
 if TYPE_CHECKING:
@@ -118,14 +120,46 @@ def alter(
 def _altering(
     resources: Sequence[ConfigResource], changes: Sequence[ConfigChange], *, validate_only: bool
 ) -> Callable[[Admin], Awaitable[None]]:
+    from ottla.client import AdminError
+
     async def work(admin: Admin) -> None:
-        await admin.alter_configs(dict.fromkeys(resources, changes), validate_only=validate_only)
+        try:
+            await _refuse_unknown_deletions(admin, resources, changes)
+            await admin.alter_configs(dict.fromkeys(resources, changes), validate_only=validate_only)
+        except AdminError as refused:
+            raise named_by_words(refused, resources) from None
 
     return work
 
 
+async def _refuse_unknown_deletions(
+    admin: Admin, resources: Sequence[ConfigResource], changes: Sequence[ConfigChange]
+) -> None:
+    """Refuse to delete a key that the resource cannot have: brokers, Kafka's too, would say that it is done."""
+    from ottla.client import ConfigOperation, ConfigResource
+    from ottla.client.admin_results import ConfigResourceType
+
+    deleted = [one.name for one in changes if one.operation is ConfigOperation.DELETE]
+    if not deleted:
+        return
+    for resource in resources:
+        if resource.type is ConfigResourceType.BROKER_LOGGER:  # where brokers refuse
+            continue
+        asked = resource
+        if resource == ConfigResource.all_brokers():  # described, it has only the keys that are set
+            asked = ConfigResource.broker((await admin.describe_cluster()).brokers[0].node_id)
+        known = (await admin.describe_configs([asked]))[asked]
+        is_broker = resource.type is ConfigResourceType.BROKER
+        for key in deleted:
+            if key not in known and not (is_broker and key.startswith("listener.name.")):
+                near = difflib.get_close_matches(key, known, n=1)
+                meant = f": did you mean {near[0]}?" if near else ""
+                raise Failure(f"{key} is not a key of {resource_words(resource)}{meant}")
+            if is_broker and key in known and known[key].is_read_only:
+                raise Failure(f"{resource_words(resource)}: {key} cannot be changed while the broker runs")
+
+
 def _print_changes(resources: Sequence[ConfigResource], changes: Sequence[ConfigChange], *, dry_run: bool) -> None:
-    from ottla.cli.configs import resource_words
     from ottla.client import ConfigOperation
 
     signs = {ConfigOperation.SET: "=", ConfigOperation.APPEND: "+=", ConfigOperation.SUBTRACT: "-="}

@@ -185,6 +185,40 @@ def test_a_topics_keys_are_set_and_deleted_and_its_lists_grow(broker: BrokerProc
     assert rows(broker, "-t", topic)[0] == ["cleanup.policy", "compact", "topic"]
 
 
+@pytest.mark.parametrize(
+    ("resource", "key", "line"),
+    [
+        (["-t", "{topic}"], "retention.mss", "retention.mss is not a key of topic {topic}: did you mean retention.ms?"),
+        (["--broker", "1"], "nothing.like.it", "nothing.like.it is not a key of broker 1"),
+        (["--broker", "1"], "listeners", "broker 1: listeners cannot be changed while the broker runs"),
+        (["--all-brokers"], "log.retention.mss", "log.retention.mss is not a key of all brokers: did you mean"),
+        (["--group", "g"], "session.timeout", "session.timeout is not a key of group g"),
+        (["--loggers", "1"], "nobody", "loggers of broker 1: Logger nobody does not exist! (INVALID_CONFIG)"),
+    ],
+)
+def test_a_key_that_cannot_be_there_is_not_deleted(
+    broker: BrokerProcess, topic: str, resource: list[str], key: str, line: str
+) -> None:
+    ask(broker, "topics", "create", topic)
+    arguments = [one.format(topic=topic) for one in resource]
+    said = run("configs", "alter", *arguments, "--delete", key, "--bootstrap-server", broker.bootstrap)
+    assert said.status == 1
+    assert said.err.startswith(f"ottla: {line.format(topic=topic)}")
+    assert said.err.count("\n") == 1
+
+
+def test_a_key_that_is_not_set_may_be_deleted(broker: BrokerProcess, topic: str) -> None:
+    ask(broker, "topics", "create", topic)
+    said = ask(broker, "configs", "alter", "-t", topic, "--broker", "1", "--delete", "compression.type")
+    assert said.out == f"topic {topic}: compression.type deleted\nbroker 1: compression.type deleted\n"
+
+
+def test_errors_name_the_broker_and_all_brokers(broker: BrokerProcess) -> None:
+    for resource, words in ((["--broker", "1"], "broker 1"), (["--all-brokers"], "all brokers")):
+        said = run("configs", "alter", *resource, "--set", "log.retention.ms=x", "-b", broker.bootstrap)
+        assert (said.status, said.err.split(": ")[:2]) == (1, ["ottla", words])
+
+
 def test_a_dry_run_changes_nothing(broker: BrokerProcess, topic: str) -> None:
     ask(broker, "topics", "create", topic)
     said = ask(broker, "configs", "alter", "-t", topic, "--set", "retention.ms=7", "--dry-run")
