@@ -45,6 +45,10 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             raise SystemExit(EXIT_INTERRUPTED) from None
+        except click.Abort as abort:
+            if isinstance(abort.__context__, KeyboardInterrupt):  # Ctrl-C at a question
+                raise SystemExit(EXIT_INTERRUPTED) from None
+            raise
         except click.NoSuchOption as error:
             meaning = ONE_MEANING.get(error.option_name)
             if meaning is None or ctx.parent is not None:

@@ -158,3 +158,14 @@ def test_where_no_broker_is_the_line_says_how_to_get_one(command: list[str]) -> 
     said = run(*command, "-b", "127.0.0.1:1")
     assert said.status == 1
     assert said.line.endswith(": Connection refused. Is it running? ottla serve")
+
+
+@pytest.mark.timeout(TIMEOUT_S)
+def test_ctrl_c_at_a_question_ends_a_command_with_status_130(broker: BrokerProcess) -> None:
+    with on_terminal("users", "add", "alice", "-b", broker.bootstrap) as terminal:
+        terminal.until("Password of alice: ")
+        terminal.process.send_signal(signal.SIGINT)
+        with pytest.raises(AssertionError):
+            terminal.until("\0")  # to the end
+        assert terminal.process.wait(TIMEOUT_S) == 130
+    assert "Aborted" not in terminal.seen
