@@ -223,7 +223,7 @@ def add(servers: str, pattern: str, **given: Any) -> None:
       ottla acls add --allow-principal User:alice --operation read --topic orders
       ottla acls add --allow-principal User:app --producer --topic app- \\
           --resource-pattern-type prefixed
-      ottla acls add --deny-principal User:* --deny-host 10.0.0.7 --cluster
+      ottla acls add --deny-principal 'User:*' --deny-host 10.0.0.7 --cluster
     """
     from ottla.client import Acl
 
@@ -263,7 +263,7 @@ def _entries(
     if (allowed_hosts and not allowed) or (denied_hosts and not denied):
         raise click.UsageError("A host needs a principal: --allow-host with --allow-principal, and so for deny.")
     if idempotent and not producer:
-        raise click.UsageError("--idempotent goes with --producer.")
+        raise click.UsageError("--idempotent needs --producer.")
     resources = list(_named(given))
     if not resources:
         raise click.UsageError("Name a resource: --topic, --group, --cluster, --transactional-id, ...")
@@ -308,7 +308,8 @@ def _check_operations(rights: Sequence[tuple[tuple[ResourceType, str], AclOperat
         supported = SUPPORTED_OPERATIONS[resource_type]
         if operation is not AclOperation.ALL and operation not in supported:
             names = ", ".join(map(_word, supported))
-            raise click.UsageError(f"{_word(operation)} does not go with {_shown(resource_type)}: all, {names} do.")
+            what = f"{_word(operation)} is not an operation of {_shown(resource_type)}"
+            raise click.UsageError(f"{what}: there are all, {names}.")
 
 
 def _shown(resource_type: ResourceType) -> str:
@@ -385,6 +386,8 @@ def _doomed(pattern: str, principals: Sequence[str], given: dict[str, Any]) -> I
         yield from _filters(given, pattern, principals)
         return
     if principals:
-        raise click.UsageError("--principal does not go with the options of add: it stands for all of its ACLs.")
+        raise click.UsageError(
+            "--principal cannot be used with the options of add: it names all ACLs of the principal."
+        )
     for resource, operation, permission, who, host in _entries(**given):
         yield AclFilter(*resource, PatternType[pattern.upper()], who, host, operation, permission)

@@ -31,6 +31,18 @@ TIMEOUT_MS = 30_000
 CLIENT_ID = "ottla-consume"
 
 
+class _Offset(Number):
+    """A number; the words of other tools' `--offset` are refused with what stands for them here."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """See Number."""
+        if value in ("beginning", "earliest"):
+            self.fail(f"{value!r} is not a whole number; --from-beginning starts with the first record", param, ctx)
+        if value in ("end", "latest"):
+            self.fail(f"{value!r} is not a whole number; without --offset the next record is the first", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 @click.command(short_help="Write a topic's records to standard output.")
 @click.argument("topic", shell_complete=suggestions.topics)
 @bootstrap_server
@@ -43,7 +55,7 @@ CLIENT_ID = "ottla-consume"
 @click.option(
     "-o",
     "--offset",
-    type=Number(-(2**63), 2**63 - 1),
+    type=_Offset(-(2**63), 2**63 - 1),
     metavar="N",
     help="Start at offset N; -N: N before the end.",
 )
@@ -152,19 +164,16 @@ def consume(
         raise click.UsageError("give one of --from-beginning, --offset and --timestamp")
     given = split_pairs("--consumer-property", properties)
     group_id = group_id if group_id is not None else given.pop("group.id", None)
-    if group_id is not None and (partitions or offset is not None or timestamp is not None):
-        raise click.UsageError(
-            "a group shares out partitions and knows where it was; --partition, --offset and "
-            "--timestamp go without --group (`ottla groups reset` moves a group)"
-        )
-    if group_id == "":
-        raise click.BadParameter("must not be empty", param_hint="--group")
+    has_place = bool(partitions) or offset is not None or timestamp is not None
+    _check_group(group_id, has_place=has_place)
     start = _Start(from_beginning, offset, parse_time(timestamp) if timestamp is not None else None)
     if start.timestamp is not None and start.timestamp < 0:
         raise click.BadParameter("must not lie before 1970", param_hint="--timestamp")
     fields = Fields(timestamps or verbose, offsets or verbose, keys or verbose, headers or verbose, separator.encode())
     if template is not None and (as_json or any(fields[:4])):
-        raise click.UsageError("--format says all that is written; it goes without --json and the fields' options")
+        raise click.UsageError(
+            "--format cannot be used with --json, --keys, --headers, --timestamps, --offsets and --verbose"
+        )
     is_terminal = sys.stdout.isatty()
     line: Callable[[ConsumerRecord], bytes] = json_line
     if not as_json:
@@ -188,7 +197,9 @@ def consume(
             "isolation_level": isolation,
         },
     )
-    if partitions or offset is not None or timestamp is not None:
+    if group_protocol is not None and "group_id" not in options:
+        raise click.UsageError("--group-protocol needs --group")
+    if has_place:
         options.pop("group_id", None)  # of a --command-config that other programs share
     progress = Progress("received", is_shown=not (quiet or sys.stdout.isatty()))
     waiting = Waiting(f"an answer of {servers}", is_quiet=quiet)
@@ -206,6 +217,16 @@ def consume(
         raise SystemExit(EXIT_TERMINATED) from None
     finally:
         progress.end()
+
+
+def _check_group(group_id: str | None, *, has_place: bool) -> None:
+    if group_id is not None and has_place:
+        raise click.UsageError(
+            "--partition, --offset and --timestamp cannot be used with --group: a group assigns the partitions, and "
+            "starts at its committed offsets (`ottla groups reset` changes them)"
+        )
+    if group_id == "":
+        raise click.BadParameter("must not be empty", param_hint="--group")
 
 
 class _Start(NamedTuple):

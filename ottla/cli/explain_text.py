@@ -83,7 +83,7 @@ def _segment(step: SegmentStep, offset: int) -> Iterator[str]:
         yield f"     {_mark(slot == step.slot)} {base_offset}{chosen}"
     if last < len(step.base_offsets):
         yield f"       {len(step.base_offsets) - last} greater ones"
-    yield "     A file is named by the first offset that it may hold (some say: by the last of the one before; not so)."
+    yield "     A file is named by the first offset that it may hold, not by the last offset of the file before it."
     yield f"     {offset} - {step.base_offset} = {offset - step.base_offset}: the offset relative to the segment"
 
 

@@ -148,7 +148,8 @@ def _about_group(facts: GroupFacts) -> Iterable[Finding]:
         waiting = sum(_lag(one) for one in facts.partitions)
         wait = "waits" if waiting == 1 else "wait"
         text = f"it has no members; {counted(waiting, 'record')} {wait} for it" if waiting else "it has no members"
-        yield Finding(Weight.CAUSE, text, "start a consumer; one that runs has lost its session, its log says why")
+        remedy = "start a consumer; if one runs, it has lost its session, and its log says why"
+        yield Finding(Weight.CAUSE, text, remedy)
     elif facts.state in _WORDS:
         for member in facts.members:
             for verb, partitions in (("give up", member.to_give_up), ("take", member.to_take)):

@@ -129,7 +129,7 @@ async def _plan(admin: Admin, group_id: str, topics: tuple[str, ...], wanted: Re
             if asked and found < len(set(asked.split(","))):
                 name = text.partition(":")[0]
                 many = counted(len(described[name].partitions), "partition")
-                raise Failure(f"{name} has {many}; {asked} is not all among them")
+                raise Failure(f"{name} has {many}, not all of {asked}")
         chosen = [one for one in existing if any(wants(one) for wants in choose_partitions(topics))]
     else:
         chosen = list(committed)

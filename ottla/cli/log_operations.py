@@ -107,7 +107,7 @@ def trust_clock(address: str, as_json: bool) -> None:
         side = "ahead" if jump_ms > 0 else "behind"
         click.echo(f"{wall} is trusted now, {duration(abs(jump_ms))} {side} of what the broker knew")
     else:
-        click.echo(f"{wall} was believed already; nothing waits")
+        click.echo(f"{wall} was trusted already; nothing waits")
 
 
 def post(address: str, path: str, fields: Mapping[str, str]) -> dict[str, Any]:
@@ -127,8 +127,8 @@ def post(address: str, path: str, fields: Mapping[str, str]) -> dict[str, Any]:
             response = connection.getresponse()
             body = response.read(MAX_ANSWER_BYTES)
     except ConnectionRefusedError:
-        where = "the broker does where ottla.http.listener says so"
-        raise Failure(f"nobody listens at {address}; {where}. {probe.IS_IT_RUNNING}") from None
+        where = "the broker's address is its ottla.http.listener (--http)"
+        raise Failure(f"nothing accepts connections at {address}; {where}. {probe.IS_IT_RUNNING}") from None
     except (OSError, HTTPException) as error:
         raise Failure(f"{address}: {getattr(error, 'strerror', None) or error}") from None
     finally:

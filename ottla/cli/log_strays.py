@@ -65,7 +65,7 @@ def strays(
     from ottla.storage.tools.strays import StrayReason, find_strays, remove_stray
 
     if yes and not remove:
-        raise click.UsageError("--yes goes with --remove: it answers the question")
+        raise click.UsageError("--yes needs --remove: it answers the question")
     directory = log_dir or DEFAULT_LOG_DIRECTORY
     files = OsFiles()
     with file_errors(), closed_pipe_ends_quietly():

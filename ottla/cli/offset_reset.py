@@ -60,7 +60,8 @@ def plan_reset(
             continue
         asked = _asked_for(wanted, start, end, now, at_time.get(partition))
         offset = min(max(asked, start), end)
-        remark = "" if offset == asked else f"{asked:,} is {'deleted' if asked < start else 'past the end'}"
+        where = "past the end" if asked > end else "before the first offset" if asked < 0 else "deleted"
+        remark = "" if offset == asked else f"{asked:,} is {where}"
         plan[partition] = Reset(now, offset, end, remark)
     return plan, without
 

@@ -77,7 +77,7 @@ def ping(
     if is_serving and servers is not None:
         raise click.UsageError("give one of --bootstrap-server and --serving")
     if properties is not None and not is_serving:
-        raise click.UsageError("SERVER.PROPERTIES goes with --serving")
+        raise click.UsageError("SERVER.PROPERTIES needs --serving")
     try:
         if servers is None:
             servers = click.get_current_context().meta[FILE_KEY].get(SERVERS, probe.DEFAULT_SERVER)

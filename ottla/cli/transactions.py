@@ -216,7 +216,7 @@ def abort(
         _abort_hanging(servers, topic, partition, producer_id)
         return
     if producer_id is not None:
-        raise click.UsageError("--producer-id goes with --topic and --partition")
+        raise click.UsageError("--producer-id needs --topic and --partition")
 
     async def fence(admin: Admin) -> tuple[dict[str, TransactionDescription], dict[str, tuple[int, int]]]:
         described = await _those_there(admin, transactional_ids)

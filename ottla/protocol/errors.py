@@ -96,7 +96,11 @@ class ErrorCode(IntEnum):
     DELEGATION_TOKEN_AUTH_DISABLED = 61, False, "The broker does not use delegation tokens."
     DELEGATION_TOKEN_NOT_FOUND = 62, False, "There is no such delegation token."
     DELEGATION_TOKEN_OWNER_MISMATCH = 63, False, "The principal neither owns the delegation token nor may renew it."
-    DELEGATION_TOKEN_REQUEST_NOT_ALLOWED = 64, False, "This connection may not ask for delegation tokens."
+    DELEGATION_TOKEN_REQUEST_NOT_ALLOWED = (
+        64,
+        False,
+        "Only a client that has logged in, and not by a token, may ask for delegation tokens.",
+    )
     DELEGATION_TOKEN_AUTHORIZATION_FAILED = 65, False, "Access to the delegation token is denied."
     DELEGATION_TOKEN_EXPIRED = 66, False, "The delegation token has expired."
     INVALID_PRINCIPAL_TYPE = 67, False, "This type of principal is not supported."

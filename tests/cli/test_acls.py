@@ -122,10 +122,10 @@ def test_options_stand_for_the_operations_that_kafka_acls_gives(
         ("add --allow-principal User:a --consumer -t t", "--consumer needs --group"),
         ("add --deny-principal User:a --producer -t t", "only allow"),
         ("add --allow-principal User:a --producer -t t --cluster", "nothing to do with a cluster"),
-        ("add --allow-principal User:a --operation create -g g", "create does not go with a group"),
+        ("add --allow-principal User:a --operation create -g g", "create is not an operation of a group"),
         ("delete -y", "all ACLs would be deleted"),
         ("delete -y --operation read --topic orders", "Give --allow-principal or --deny-principal"),
-        ("delete -y --allow-principal User:alice --principal User:alice -t orders", "--principal does not go with"),
+        ("delete -y --allow-principal User:alice --principal User:alice -t orders", "--principal cannot be used with"),
     ],
 )
 def test_what_makes_no_sense_is_refused_before_anything_is_asked(

@@ -104,7 +104,22 @@ def test_a_group_may_be_a_property(broker: BrokerProcess, topic: str) -> None:
     assert run(*consume).out == "", "the group has committed what was printed"
     said = run(*consume, "-p", "0")
     assert said.status == 2
-    assert "a group shares out partitions" in said.err
+    assert "a group assigns the partitions" in " ".join(said.err.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--group-protocol", "consumer"], "--group-protocol needs --group"),
+        (["-o", "beginning"], "--from-beginning starts with the first record"),
+        (["-o", "latest"], "without --offset the next record is the first"),
+        (["-o", "x"], "'x' is not a whole number"),
+    ],
+)
+def test_what_consume_refuses_says_what_to_use(options: list[str], words: str) -> None:
+    said = run("consume", "t", *options, "-b", "127.0.0.1:1")
+    assert said.status == 2
+    assert words in " ".join(said.err.split())
 
 
 REFUSED = [

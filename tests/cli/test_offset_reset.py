@@ -29,6 +29,7 @@ COMMITTED = {P: OffsetAndMetadata(50)}
         (ResetTo(shift_by=-5), COMMITTED, {}, Reset(50, 45, 100)),
         (ResetTo(shift_by=0), COMMITTED, {}, Reset(50, 50, 100)),
         (ResetTo(shift_by=-41), COMMITTED, {}, Reset(50, 10, 100, "9 is deleted")),
+        (ResetTo(shift_by=-51), COMMITTED, {}, Reset(50, 10, 100, "-1 is before the first offset")),
         (ResetTo(is_current=True), COMMITTED, {}, Reset(50, 50, 100)),
         (ResetTo(is_current=True), {P: OffsetAndMetadata(3)}, {}, Reset(3, 10, 100, "3 is deleted")),
     ],

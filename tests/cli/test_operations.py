@@ -74,7 +74,7 @@ def test_what_is_not_there_is_one_line(served: Served, arguments: list[str], wor
 def test_a_broker_without_its_http_port_is_one_line(served: Served, tmp_path: Path) -> None:
     said = run("log", "roll", "orders-0", "--http", "127.0.0.1:1")
     assert said.line == (
-        "ottla: nobody listens at 127.0.0.1:1; the broker does where ottla.http.listener says so. "
+        "ottla: nothing accepts connections at 127.0.0.1:1; the broker's address is its ottla.http.listener (--http). "
         "Is it running? ottla serve"
     )
     said = run("log", "retain", "--http", served.broker.bootstrap)
@@ -127,7 +127,7 @@ def test_the_clock_is_trusted_by_a_command(tmp_path: Path) -> None:
         assert re.fullmatch(r"20\S+Z is trusted now, 30\.0 days ahead of what the broker knew\n", said)
         again = json.loads(run("log", "trust-clock", "--json", "--http", found[1]).out)
         assert (again["was_suspect"], again["jump_ms"]) == (False, 0)
-        assert "was believed already" in run("log", "trust-clock", "--http", found[1]).out
+        assert "was trusted already" in run("log", "trust-clock", "--http", found[1]).out
 
 
 def test_the_port_that_is_asked_is_where_a_broker_listens_by_default() -> None:

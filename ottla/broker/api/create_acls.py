@@ -27,7 +27,9 @@ CHUNKS = (Chunks(("creations",), ("results",)),)
 def handle(request: CreateAclsRequest, context: Context) -> Pending[CreateAclsResponse]:
     """Answer once the entries are on disk. Raises KafkaError SECURITY_DISABLED."""
     if context.services.authorizer is None:
-        raise KafkaError(ErrorCode.SECURITY_DISABLED, "there is no authorizer, so that there are no ACLs")
+        raise KafkaError(
+            ErrorCode.SECURITY_DISABLED, "no authorizer is configured (authorizer.class.name): there are no ACLs"
+        )
     pending: Pending[CreateAclsResponse] = Pending()
     acls = [
         Acl(

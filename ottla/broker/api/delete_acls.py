@@ -27,7 +27,9 @@ CHUNKS = ()
 def handle(request: DeleteAclsRequest, context: Context) -> Pending[DeleteAclsResponse]:
     """Answer once the change is on disk. Raises KafkaError SECURITY_DISABLED."""
     if context.services.authorizer is None:
-        raise KafkaError(ErrorCode.SECURITY_DISABLED, "there is no authorizer, so that there are no ACLs")
+        raise KafkaError(
+            ErrorCode.SECURITY_DISABLED, "no authorizer is configured (authorizer.class.name): there are no ACLs"
+        )
     pending: Pending[DeleteAclsResponse] = Pending()
     filters = [
         AclFilter(

@@ -30,7 +30,9 @@ Resource = DescribeAclsResponse.DescribeAclsResource
 def handle(request: DescribeAclsRequest, context: Context) -> DescribeAclsResponse | Pending[DescribeAclsResponse]:
     """Answer at once where there are few. Raises KafkaError SECURITY_DISABLED, INVALID_REQUEST."""
     if context.services.authorizer is None:
-        raise KafkaError(ErrorCode.SECURITY_DISABLED, "there is no authorizer, so that there are no ACLs")
+        raise KafkaError(
+            ErrorCode.SECURITY_DISABLED, "no authorizer is configured (authorizer.class.name): there are no ACLs"
+        )
     wanted = AclFilter(
         request.resource_type_filter,
         request.resource_name_filter,
