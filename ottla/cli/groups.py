@@ -129,20 +129,27 @@ def _listed_row(listed: GroupListing, described: GroupDescription | None) -> tup
     )
 
 
+_DESCRIBED_TYPES = frozenset({"", "classic", "consumer"})
+"""Share groups and streams groups have requests of their own; a broker before Kafka 3.8 names no type."""
+
+
 # --- describe ----------------------------------------------------------------------------------------------------
 
 
 @click.command()
-@click.argument("group_ids", nargs=-1, required=True, metavar="GROUP...", shell_complete=suggestions.groups)
+@click.argument("group_ids", nargs=-1, metavar="[GROUP]...", shell_complete=suggestions.groups)
 @bootstrap_server
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 def describe(group_ids: tuple[str, ...], servers: str, as_json: bool) -> None:
-    """Show a group's state and members, and for each partition the committed offset, the log end, and the lag."""
+    """Show the state and members of groups, and for each partition the committed offset, the log end, and the lag.
+    Without a name: of all groups.
+    """
 
     async def look(admin: Admin) -> dict[str, GroupView]:
         from ottla.cli.group_facts import view_group
 
-        return {group_id: await view_group(admin, group_id) for group_id in dict.fromkeys(group_ids)}
+        asked = group_ids or [one.group_id for one in await admin.list_groups() if one.group_type in _DESCRIBED_TYPES]
+        return {group_id: await view_group(admin, group_id) for group_id in dict.fromkeys(asked)}
 
     views = work_on_groups(servers, look)
     missing = [group_id for group_id, view in views.items() if view.description is None and not view.committed]
@@ -154,7 +161,7 @@ def describe(group_ids: tuple[str, ...], servers: str, as_json: bool) -> None:
             if number:
                 click.echo()
             click.echo("\n".join(_view_lines(group_id, view)))
-    if missing:
+    if missing and group_ids:
         raise Failure(f"there is no group {', '.join(missing)}")
 
 

@@ -121,6 +121,14 @@ def test_a_group_is_described_with_its_lag(broker: BrokerProcess, filled: str, g
     assert any(line.split() == [filled, "0", "7", "10", "3", name] for line in shown)
 
 
+def test_without_a_name_all_groups_are_described(broker: BrokerProcess, filled: str, group: str) -> None:
+    for name in (group, f"{group}-2"):
+        run(broker, "groups", "reset", name, "--topic", filled, "--to-latest", "--execute")
+    assert {group, f"{group}-2"} <= {one["group"] for one in objects(broker, "groups", "describe")}
+    headings = [line.split()[0] for line in lines(broker, "groups", "describe") if line and not line.startswith(" ")]
+    assert {group, f"{group}-2"} <= set(headings)
+
+
 def test_a_group_that_is_none_is_said_to_be_none(broker: BrokerProcess, group: str) -> None:
     refused = run(broker, "groups", "describe", group, status=1)
     assert refused.stderr == f"ottla: there is no group {group}\n"
