@@ -239,6 +239,9 @@ class Consumer(ColumnReader[K, V], Generic[K, V]):
         return self._participation
 
     def _before_poll(self) -> None:
+        participation = self._participation
+        if not self._partitions and (participation is None or participation.subscription is None):
+            raise RuntimeError("there is nothing to read: call subscribe, assign or assign_topics first")
         if self._participation is not None:
             self._participation.wake()
             self._look_up_positions()

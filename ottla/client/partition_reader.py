@@ -236,7 +236,11 @@ class PartitionReader(Generic[K, V]):
         return await self.getone()
 
     async def getone(self) -> ConsumerRecord[K, V]:
-        """Return the next record; waits for it. Raises ClientClosed, and what is the matter with a partition."""
+        """Return the next record; waits for it.
+
+        Raises ClientClosed, RuntimeError where nothing is assigned and nothing subscribed to, and what is the matter
+        with a partition.
+        """
         for record in self._records:
             return record
         self._before_poll()
@@ -277,7 +281,8 @@ class PartitionReader(Generic[K, V]):
 
         A `ConsumerRecord` is made when it is taken from its sequence; `list(...)` of a sequence is one to be changed.
         Only of `partitions` when some are named. At most `max_records` (None: `max_poll_records`). An empty dict when
-        nothing came. Raises what is the matter with a partition once there is nothing else to return.
+        nothing came. Raises RuntimeError where nothing is assigned and nothing subscribed to, and what is the matter
+        with a partition once there is nothing else to return.
         """
         self._started()
         self._before_poll()

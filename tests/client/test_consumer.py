@@ -65,6 +65,19 @@ async def test_partitions_of_several_leaders_are_read_together(cluster):
     assert all(offsets == list(range(50)) for offsets in found.values())
 
 
+async def test_a_read_without_partitions_and_subscription_is_refused_and_does_not_wait(cluster):
+    cluster.add_topic("t", 0)
+    async with consumer_of(cluster) as consumer:
+        for read in (consumer.getone, consumer.getmany, lambda: anext(consumer)):
+            with pytest.raises(RuntimeError, match="call subscribe, assign or assign_topics first"):
+                await read()
+        await consumer.assign_topics("t")
+        assert await consumer.getmany(timeout_ms=10) == {}
+        await consumer.unsubscribe()
+        with pytest.raises(RuntimeError, match="nothing to read"):
+            await consumer.getmany(timeout_ms=10)
+
+
 async def test_a_record_is_a_plain_tuple_of_its_facts(cluster):
     (partition,) = cluster.add_topic("t")
     partition.batches.append(bytes(encode_batch([Record(0, 77, b"k", None, (("h", b"v"),))])))
