@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from operator import index
 from types import TracebackType
 from typing import Any, Generic, Self
 
@@ -114,7 +115,11 @@ class PartitionReader(Generic[K, V]):
     # Positions --------------------------------------------------------------------------------------------------
 
     def seek(self, partition: tuple[str, int], offset: int) -> None:
-        """Read on at `offset`. Records that were fetched already are dropped."""
+        """Read on at `offset`. Records that were fetched already are dropped.
+
+        Raises ValueError for an offset below 0, TypeError for one that is no whole number.
+        """
+        offset = index(offset)
         if offset < 0:
             raise ValueError(f"an offset is 0 or more, not {offset}")
         self._assignment.find(partition).move(offset)

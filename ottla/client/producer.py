@@ -26,7 +26,13 @@ from ottla.client.options import Servers, read_options
 from ottla.client.partitioner import Partitioner
 from ottla.client.producer_metadata import ProducerMetadata
 from ottla.client.producer_options import ProducerKeywords, ProducerOptions
-from ottla.client.record_preparation import LARGEST_TIMESTAMP_MS, RecordPreparation, to_bytes
+from ottla.client.record_preparation import (
+    LARGEST_TIMESTAMP_MS,
+    RecordPreparation,
+    check_headers,
+    to_bytes,
+    to_milliseconds,
+)
 from ottla.client.room import Room
 from ottla.client.sender import Sender
 from ottla.client.sent_records import Deliveries, Run
@@ -193,7 +199,8 @@ class Producer(TransactionMethods):
         Key and value are bytes, or what the serializers take. `timestamp_ms` is since 1970 (None: now); `partition`
         None leaves the choice to the partitioner. Raises RecordTooLarge, BufferExhausted, ClientClosed, KafkaError when
         the topic cannot be had within `max_block_ms`, ValueError for a partition that the topic does not have,
-        TypeError for keys and values that are not bytes, and what a serializer raises.
+        TypeError for keys and values that are not bytes, for headers that are no pairs and a time that is no whole
+        number, and what a serializer raises.
         """
         if self._is_plain:
             now_ms = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
@@ -269,11 +276,17 @@ class Producer(TransactionMethods):
             value = to_bytes(value, "value")
         if type(key) is not bytes and key is not None:
             key = to_bytes(key, "key")
+        if type(timestamp_ms) is not int:
+            timestamp_ms = to_milliseconds(timestamp_ms)
         queues = self._queues.get(topic)
         if queues is None:
             return None
         if headers:
-            bound = BatchBuilder.upper_bound(key, value, headers)
+            try:
+                bound = BatchBuilder.upper_bound(key, value, headers)
+            except (TypeError, ValueError):
+                check_headers(headers)
+                raise
         else:
             bound = _PLAIN_ALLOWANCE_BYTES + (len(key) if key else 0) + (len(value) if value else 0)
         room = self._room
@@ -308,6 +321,7 @@ class Producer(TransactionMethods):
         except BaseException:
             if not batch.record_count:
                 self._batches.take_back(batch)
+            check_headers(headers)
             raise
         added = len(body) - before
         batch.record_count = place + 1

@@ -114,6 +114,27 @@ def _as_bytes(column: list[Any], name: str) -> list[bytes | None]:
     return [to_bytes(one, f"{name} of record {place}") for place, one in enumerate(column)]
 
 
+def to_milliseconds(timestamp: object) -> int:
+    """Return a time as an int. Raises TypeError for what is no whole number, as `time.time() * 1000` is not."""
+    try:
+        return to_int(timestamp)  # type: ignore[arg-type]  # what has no __index__ is what is refused
+    except TypeError:
+        raise TypeError(f"timestamp_ms must be a whole number of milliseconds, not {timestamp!r}") from None
+
+
+def check_headers(headers: object) -> None:
+    """Raise TypeError for headers that are not pairs of a name and bytes, such as a dict."""
+    try:
+        for name, content in headers:  # type: ignore[attr-defined]  # what is no iterable is refused
+            if not isinstance(name, str) or not isinstance(content, (bytes, bytearray, memoryview, type(None))):
+                break
+        else:
+            return
+    except (TypeError, ValueError):
+        pass
+    raise TypeError(f"headers must be pairs of a str and bytes or None, not {headers!r}")
+
+
 def to_bytes(data: object, name: str) -> bytes | None:
     """Return a key or a value, as `name` says, as bytes. Raises TypeError for what is none."""
     if data is None or type(data) is bytes:

@@ -99,6 +99,16 @@ async def test_a_seek_into_a_batch_starts_at_its_record(cluster):
         assert await take(consumer, 2) == [3, 4]
 
 
+async def test_a_seek_to_what_is_no_whole_number_is_refused_and_leaves_the_position(cluster):
+    (partition,) = cluster.add_topic("t", 0)
+    fill(partition, 10)
+    async with consumer_of(cluster) as consumer:
+        consumer.assign([T0])
+        with pytest.raises(TypeError):
+            consumer.seek(T0, 1.5)
+        assert await take(consumer, 2) == [0, 1]
+
+
 async def test_a_seek_is_answered_while_a_fetch_is_parked(cluster):
     (partition,) = cluster.add_topic("t")
     fill(partition, 10)

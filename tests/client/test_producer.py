@@ -387,6 +387,8 @@ async def test_what_cannot_be_sent_is_refused_at_once(cluster):
             await producer.send("t", b"", partition=1)
         with pytest.raises(ValueError, match="timestamp"):
             await producer.send("t", b"", timestamp_ms=-5)
+        with pytest.raises(TypeError, match=r"timestamp_ms must be a whole number of milliseconds, not 1\.5"):
+            await producer.send("t", b"", timestamp_ms=1.5)
         with pytest.raises(KafkaError) as unknown:
             await producer.send("nowhere", b"")
         assert unknown.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -394,6 +396,17 @@ async def test_what_cannot_be_sent_is_refused_at_once(cluster):
             await producer.send("x" * 250, b"")
         assert invalid.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
         assert (await producer.send_and_wait("t", bytearray(b"ok"), key=memoryview(b"k"))).offset == 0
+
+
+@pytest.mark.parametrize("headers", [{"a": b"1"}, [("a", 1)], [("a", "text")], [(b"a", b"1")], [("a",)], 5])
+async def test_headers_that_are_no_pairs_of_text_and_bytes_are_refused_and_leave_nothing(cluster, headers):
+    (partition,) = cluster.add_topic("t")
+    async with Producer(cluster.bootstrap, linger_ms=50) as producer:
+        for before in (b"first", b"second"):
+            with pytest.raises(TypeError, match="headers must be pairs of a str and bytes or None, not"):
+                await producer.send("t", b"refused", headers=headers)
+            await producer.send("t", before, headers=[("a", b"1"), ("n", None)])
+    assert partition.values == [b"first", b"second"]
 
 
 async def test_concurrent_first_sends_keep_the_order_of_their_calls(cluster):

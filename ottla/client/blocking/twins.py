@@ -182,7 +182,10 @@ class ConsumerMethods(Twin[AsyncConsumer[K, V]], Generic[K, V]):
         return self._await(self._inner.partitions_for(topic))
 
     def seek(self, partition: tuple[str, int], offset: int) -> None:
-        """Read on at `offset`. Records that were fetched already are dropped."""
+        """Read on at `offset`. Records that were fetched already are dropped.
+
+        Raises ValueError for an offset below 0, TypeError for one that is no whole number.
+        """
         return self._call(self._inner.seek, partition, offset)
 
     def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
