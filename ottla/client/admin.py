@@ -27,7 +27,7 @@ from ottla.client.admin_results import (
 )
 from ottla.client.errors import KafkaError, UnsupportedByBroker, is_worth_retrying
 from ottla.client.offsets import OffsetAndTimestamp, list_offsets
-from ottla.client.structs import BrokerAddress, TopicPartition
+from ottla.client.structs import BrokerAddress, TopicPartition, as_names
 from ottla.protocol.api.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from ottla.protocol.api.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from ottla.protocol.api.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
@@ -103,7 +103,7 @@ class Admin(FeatureAdmin):
 
     async def delete_topics(self, names: Sequence[str]) -> None:
         """Delete topics with all their records; raises AdminError by topic."""
-        states = [DeleteTopicsRequest.DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in names]
+        states = [DeleteTopicsRequest.DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in as_names(names)]
 
         async def attempt() -> dict[str, KafkaError]:
             connection, version = await self._controller(DeleteTopicsRequest)
@@ -144,7 +144,7 @@ class Admin(FeatureAdmin):
         """Return topics by name, all of them for None; raises AdminError by topic for those that are not there."""
         errors: dict[str, KafkaError] = {}
         found: dict[str, TopicDescription] = {}
-        for topic in await self._metadata(names):
+        for topic in await self._metadata(None if names is None else as_names(names)):
             name = topic.name or ""
             if topic.error_code:
                 code = ErrorCode.of(topic.error_code)

@@ -19,7 +19,7 @@ from ottla.client.errors import KafkaError, UnsupportedByBroker, is_worth_retryi
 from ottla.client.groups.commits import offset_fetch_request, read_offset_fetch
 from ottla.client.groups.description import describe_classic, describe_consumer
 from ottla.client.groups.heartbeat_state import HeartbeatState
-from ottla.client.structs import OffsetAndMetadata, TopicPartition
+from ottla.client.structs import OffsetAndMetadata, TopicPartition, as_names
 from ottla.protocol.api.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from ottla.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from ottla.protocol.api.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -116,7 +116,7 @@ class GroupAdmin(AdminClient):
         group = (await self.describe_groups([group_id]))[group_id]
         by_name = {member.member_id: member for member in group.members}
         by_name |= {member.group_instance_id: member for member in group.members if member.group_instance_id}
-        names = [member.member_id for member in group.members] if members is None else list(members)
+        names = [member.member_id for member in group.members] if members is None else as_names(members)
         refused = {name: KafkaError(ErrorCode.UNKNOWN_MEMBER_ID) for name in names if name not in by_name}
         chosen = list({by_name[name].member_id: by_name[name] for name in names if name in by_name}.values())
         classic = [member for member in chosen if member.speaks_classic]
@@ -260,6 +260,7 @@ class GroupAdmin(AdminClient):
         another for transactional ids.
         """
         cluster = self._started()
+        group_ids = as_names(group_ids)
         outcomes: Outcomes[T] = {}
 
         async def attempt() -> None:

@@ -18,6 +18,7 @@ from ottla.client.admin_users_results import (
     UserScramCredentialUpsertion,
 )
 from ottla.client.errors import KafkaError
+from ottla.client.structs import as_names
 from ottla.protocol.api.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -39,7 +40,11 @@ class UserAdmin(TransactionAdmin):
         self, users: Iterable[str] | None = None
     ) -> dict[str, list[ScramCredentialInfo]]:
         """Return the SCRAM credentials of all users, or of these; raises AdminError by user, for one that has none."""
-        names = None if users is None else [DescribeUserScramCredentialsRequest.UserName(name=user) for user in users]
+        names = (
+            None
+            if users is None
+            else [DescribeUserScramCredentialsRequest.UserName(name=user) for user in as_names(users)]
+        )
         if names is not None and not names:
             return {}
 

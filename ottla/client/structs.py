@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Generic, NamedTuple
 
 from ottla.client_core.cluster_view import BrokerAddress
@@ -95,3 +95,8 @@ class ConsumerRecord(NamedTuple, Generic[K, V]):
     key: K
     value: V
     headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+def as_names(names: Iterable[str]) -> list[str]:
+    """Return names as a list. A text is one name, as in `subscribe`: its letters are nobody's names."""
+    return [names] if isinstance(names, str) else list(names)

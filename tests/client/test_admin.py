@@ -94,6 +94,24 @@ async def test_topics_are_deleted_by_the_field_of_the_version(cluster, newest):
         await admin.delete_topics(["a", "b"])
 
 
+async def test_a_text_is_one_name_and_not_a_list_of_letters(cluster):
+    deleted = []
+
+    def delete(request, version):
+        deleted.extend(one.name for one in request.topics)
+        return DeleteTopicsResponse(
+            responses=[DeleteTopicsResponse.DeletableTopicResult(name=one.name) for one in request.topics]
+        )
+
+    cluster.handlers |= {DeleteTopicsRequest: delete}
+    for name in ("a", "b", "ab"):
+        cluster.add_topic(name)
+    async with Admin(cluster.bootstrap, **QUICK) as admin:
+        assert list(await admin.describe_topics("ab")) == ["ab"]
+        await admin.delete_topics("ab")
+    assert deleted == ["ab"]
+
+
 async def test_records_are_deleted_at_each_leader_and_again_where_it_moved(cluster):
     first, _ = cluster.add_topic("t", 0, 1)
     first.leader, first.epoch = 1, 2

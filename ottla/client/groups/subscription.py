@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from ottla.client.structs import as_names
 from ottla.client_core.cluster_view import MAX_TOPIC_NAME_CHARACTERS
 
 
@@ -33,7 +34,7 @@ class Subscription:
         if (topics is None) == (pattern is None):
             raise ValueError("subscribe to topics or to a pattern")
         if topics is not None:
-            names = frozenset([topics] if isinstance(topics, str) else topics)
+            names = frozenset(as_names(topics))
             if not names:
                 raise ValueError("subscribe to one topic at least; unsubscribe() ends a subscription")
             for name in names:
