@@ -17,7 +17,8 @@ class AdminError(KafkaError):
     def __init__(self, errors: Mapping[str, KafkaError]) -> None:
         self.errors = dict(errors)
         first = next(iter(self.errors.values()))
-        super().__init__(first.code, "; ".join(f"{name}: {error.message}" for name, error in self.errors.items()))
+        lines = [f"{name}: {error.message}" for name, error in self.errors.items()]
+        super().__init__(first.code, "; ".join([*(line.removesuffix(".") for line in lines[:-1]), lines[-1]]))
 
 
 @dataclass(frozen=True, slots=True)
