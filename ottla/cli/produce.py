@@ -37,6 +37,7 @@ PARTITIONERS = ("murmur2", "murmur2_random", "consistent", "consistent_random", 
 @click.argument("topic", shell_complete=suggestions.topics)
 @bootstrap_server
 @click.option("-k", "--key-separator", metavar="TEXT", help="A line is key, TEXT, value.")
+@click.option("--null-marker", metavar="TEXT", help="A key or a value that is TEXT is null, such as a tombstone's.")
 @click.option(
     "-H",
     "--header",
@@ -86,6 +87,7 @@ def produce(
     topic: str,
     servers: str,
     key_separator: str | None,
+    null_marker: str | None,
     headers: list[tuple[str, bytes]],
     partition: int | None,
     partitioner: str | None,
@@ -104,6 +106,7 @@ def produce(
       seq 10 | ottla produce numbers
       ottla produce numbers --producer-property linger.ms=50 < numbers.txt
       printf 'ada:1815\\nalan:1912\\n' | ottla produce born --key-separator :
+      echo 'ada:NULL' | ottla produce born --key-separator : --null-marker NULL
     """
     import asyncio
 
@@ -111,8 +114,9 @@ def produce(
     from ottla.client import Producer
     from ottla.client.producer_options import ProducerOptions
 
-    if key_separator == "":
-        raise click.BadParameter("must not be empty", param_hint="--key-separator")
+    for option, text in (("--key-separator", key_separator), ("--null-marker", null_marker)):
+        if text == "":
+            raise click.BadParameter("must not be empty", param_hint=option)
     if partition is not None and partitioner is not None:
         raise click.UsageError("give one of --partition and --partitioner")
     options = options_of(
@@ -126,7 +130,7 @@ def produce(
 
     async def send_all(progress: Progress) -> None:
         async with Producer(servers, **options) as producer:
-            sending = _Sending(producer, topic, partition, headers, key_separator, progress, waiting)
+            sending = _Sending(producer, topic, partition, headers, key_separator, null_marker, progress, waiting)
             if sys.stdin.isatty() and not quiet:
                 shape = "" if key_separator is None else f" as KEY{key_separator}VALUE"
                 line = f"waiting for records for {topic}: type them{shape}, one a line; Ctrl-D ends"
@@ -157,6 +161,7 @@ class _Sending:
         partition: int | None,
         headers: list[tuple[str, bytes]],
         key_separator: str | None,
+        null_marker: str | None,
         progress: Progress,
         waiting: Waiting,
     ) -> None:
@@ -167,6 +172,7 @@ class _Sending:
         self._partition = partition
         self._headers = headers
         self._separator = key_separator.encode() if key_separator is not None else None
+        self._null_marker = null_marker.encode() if null_marker is not None else None
         self._progress = progress
         self._waiting = waiting
         self.is_input_said = False
@@ -208,11 +214,13 @@ class _Sending:
     async def _send(self, line: bytes) -> None:
         self._line += 1
         key: bytes | None = None
-        value = line
+        value: bytes | None = line
         if self._separator is not None:
             key, found, value = line.partition(self._separator)
             if not found:
                 raise Failure(f"line {self._line} has no separator {self._separator.decode()!r}; it was not sent")
+        if self._null_marker is not None:
+            key, value = (None if one == self._null_marker else one for one in (key, value))
         try:
             delivery = await self._producer.send(
                 self._topic, value, key=key, headers=self._headers, partition=self._partition

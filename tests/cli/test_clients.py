@@ -184,6 +184,14 @@ def test_a_topic_that_cannot_be_is_one_line(
     assert words in line_of(ottla(broker, "topics", "create", topic, *arguments, status=1))
 
 
+def test_the_null_marker_writes_tombstones_and_records_without_a_key(broker: BrokerProcess, topic: str) -> None:
+    given = b"anna:NULL\nNULL:tea\nben:NULLS\n"
+    ottla(broker, "produce", topic, "-k", ":", "--null-marker", "NULL", stdin=given)
+    out = ottla(broker, "consume", topic, "--from-beginning", "--exit-at-end", "--json").stdout
+    records = [json.loads(line) for line in out.splitlines()]
+    assert [(one["key"], one["value"]) for one in records] == [("anna", None), (None, "tea"), ("ben", "NULLS")]
+
+
 def test_a_reader_that_goes_away_ends_a_waiting_consumer(broker: BrokerProcess, topic: str) -> None:
     ottla(broker, "produce", topic, stdin=b"a\nb\nc\n")
     command = f"{sys.executable} -m ottla consume {topic} -b {broker.bootstrap} --from-beginning | head -2"
