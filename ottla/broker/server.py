@@ -361,7 +361,9 @@ class Server:
             return
         self.http_address = self._http.address
         at = host_and_port(*self.http_address)
-        LOG.info("health and metrics at http://%s (/ links what there is; for this machine: POST /log/...)", at)
+        LOG.info(
+            "health and metrics at http://%s (a page at / links all of it; POST /log/... is for this machine only)", at
+        )
 
     def _show_pages(self) -> None:
         """The logs are open: what HTTP shows from now on."""

@@ -181,9 +181,8 @@ class BatchFiller:
         if columns.largest_bytes <= self._max_record_bytes:
             return
         index = next(index for index in range(columns.count) if columns.bound(index) > self._max_record_bytes)
-        raise RecordTooLarge(
-            f"{topic}: record {index} takes up to {columns.bound(index)} bytes, above max_request_size or buffer_memory"
-        )
+        bounds = f"max_request_size or buffer_memory ({self._max_record_bytes} bytes)"
+        raise RecordTooLarge(f"{topic}: record {index} takes up to {columns.bound(index)} bytes, above {bounds}")
 
 
 def _check_partition(topic: str, partition: int, partitions: int) -> None:

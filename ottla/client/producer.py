@@ -291,7 +291,8 @@ class Producer(TransactionMethods):
             bound = _PLAIN_ALLOWANCE_BYTES + (len(key) if key else 0) + (len(value) if value else 0)
         room = self._room
         if bound > self._max_record_bytes:
-            raise RecordTooLarge(f"{topic}: a record of up to {bound} bytes, above max_request_size or buffer_memory")
+            bounds = f"max_request_size or buffer_memory ({self._max_record_bytes} bytes)"
+            raise RecordTooLarge(f"{topic}: a record of up to {bound} bytes, above {bounds}")
         if (room.used_bytes + bound > room.capacity_bytes or room.owes_a_break or room.line) and not has_turn:
             return None  # as `room.is_at_hand` says
         if partition is None:
