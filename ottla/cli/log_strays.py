@@ -82,7 +82,8 @@ def strays(
                 found = [one for one in work.over(find_strays(files, directory, also)) if _is_meant(one, names)]
             if deleted:
                 found = [one for one in found if one.reason is StrayReason.DELETED]
-            _show(found, directory, as_json=as_json)
+            chosen = bool(names) or deleted
+            _show(found, directory, f"no -stray directories{' that match' if chosen else ''}", as_json=as_json)
             if not remove or not found:
                 return
             if not yes:
@@ -104,7 +105,7 @@ def _is_meant(stray: Stray, names: tuple[str, ...]) -> bool:
     return not names or any(name in known_as for name in names)
 
 
-def _show(found: list[Stray], directory: Path, *, as_json: bool) -> None:
+def _show(found: list[Stray], directory: Path, nothing: str, *, as_json: bool) -> None:
     from ottla.storage.formats.kafka_uuid import uuid_to_text
 
     if as_json:
@@ -122,7 +123,7 @@ def _show(found: list[Stray], directory: Path, *, as_json: bool) -> None:
             click.echo(json.dumps(row))
         return
     if not found:
-        click.echo(f"{directory}: no -stray directories")
+        click.echo(f"{directory}: {nothing}")
         return
     rows = [
         (
@@ -136,7 +137,7 @@ def _show(found: list[Stray], directory: Path, *, as_json: bool) -> None:
         )
         for one in found
     ]
-    for line in table_lines(rows, ("TOPIC", "PARTITION", "TOPIC ID", "BYTES", "LAST WRITTEN", "DIRECTORY", "WHY")):
+    for line in table_lines(rows, ("topic", "partition", "topic id", "bytes", "last written", "directory", "why")):
         click.echo(line)
 
 

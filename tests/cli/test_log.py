@@ -329,7 +329,7 @@ def test_repair_says_each_thing_it_mends_and_a_second_one_has_nothing_to_do(left
     spoil(left_behind / "orders-0" / layout.offset_file_name(0, ".log"), 100)
     planned = ottla("log", "verify", left_behind)
     assert planned.exit_code == 1
-    assert "would   orders-0: looked at and synced from offset 0 on" in planned.output
+    assert "would   orders-0: checked and synced from offset 0 on" in planned.output
     assert f"\nto have that done, stop the broker and run: ottla log verify --repair {left_behind}\n" in planned.output
     result = ottla("log", "verify", "--repair", left_behind)
     assert result.exit_code == 0, result.output

@@ -80,13 +80,15 @@ def test_each_is_listed_with_why_it_is_there(data: Path) -> None:
     assert one["size_bytes"] == 100 + (Path(one["directory"]) / "partition.metadata").stat().st_size
     assert reported["orders", 3]["topic_id"] is None
     said = run("log", "strays", "--log-dir", data)
-    assert said.out.splitlines()[0].split("  ")[0] == "TOPIC"
+    assert said.out.splitlines()[0].split("  ")[0] == "topic"
     assert "2023-11-14 22:13:20.000Z" in said.out
     assert said.out.count("its topic was deleted") == 1
 
 
 def test_nothing_is_listed_where_nothing_was_renamed_to_stray(tmp_path: Path) -> None:
     assert run("log", "strays", "--log-dir", tmp_path).out.endswith("no -stray directories\n")
+    assert run("log", "strays", "t", "--log-dir", tmp_path).out.endswith("no -stray directories that match\n")
+    assert run("log", "strays", "--deleted", "--log-dir", tmp_path).out.endswith("no -stray directories that match\n")
     assert listed("--log-dir", tmp_path) == []
     assert run("log", "strays", "--log-dir", tmp_path / "nothing").line.endswith("is not a directory")
 

@@ -57,7 +57,7 @@ def reconcile(salvaged: SalvagedMetadata) -> Iterator[str]:
                 yield f"topic {name}: no directory says its topic id, so it gets a new one"
             _add(image, name, ids.get(name) or uuid4())
             overrides = ", ".join(f"{k}={v}" for k, v in image.topic_configs(name).items())
-            yield f"topic {name}: its configuration is lost; {overrides} until somebody sets another"
+            yield f"topic {name}: its configuration is lost; {overrides} until another one is set"
         taken, left_out = _within_reason(directories, len(image.topics[name].partitions))
         for path in left_out:
             yield f"{path.name}: left out, since too many partitions before it are not there: it becomes -stray"

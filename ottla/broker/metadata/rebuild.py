@@ -166,7 +166,7 @@ class MetadataRebuild:
         topics = ", ".join(sorted(found)[:MAX_NAMES_IN_A_LINE]) + (", ..." if len(found) > MAX_NAMES_IN_A_LINE else "")
         count = counted(found.total(), "partition")
         plan = f"a metadata log is made with topics as the partitions' directories say ({reason}), once you agree to it"
-        question = f"Make a metadata log in {self._root}, with topics of the {count} that lie there ({topics})?"
+        question = f"Make a metadata log in {self._root}, with topics of the {count} that are there ({topics})?"
         if self._may_be_elsewhere:
             question = f"{question} Not where another log directory of this broker has it."
         return Mend(self._directory, plan, self._rebuild, question, self._may_be_elsewhere)

@@ -56,8 +56,8 @@ def strays(
             yield Finding(Severity.NOTE, directory / str(one), words)
         else:
             words = (
-                "the metadata knows no such partition: the next start sets it aside as -stray and does not serve it;"
-                " remove it if nobody misses it (docs/cli.md says how its records can be served)"
+                "the metadata knows no such partition: the next start renames it to -stray and does not serve it;"
+                " remove it if it is not needed (docs/cli.md says how its records can be served)"
             )
             yield Finding(Severity.NOTE, directory / str(one), words)
 
@@ -102,13 +102,13 @@ def missing(
             reached = max(checkpoints[name].get(one, 0) for name in rows)
             if reached and layout.name_when_deleted(one) not in deleted:
                 words = (
-                    f"its folder is not here, and the log had reached offset {reached}: put it back before the broker"
+                    f"its directory is missing, and the log had reached offset {reached}: put it back before the broker"
                     " is started, which would create it again, empty"
                 )
                 yield one, Finding(Severity.DAMAGE, directory / str(one), words)
             else:
                 words = (
-                    "its folder is not here, and no checkpoint knows of records in it: the next start makes it, empty"
+                    "its directory is missing, and no checkpoint has records of it: the next start creates it, empty"
                 )
                 yield one, Finding(Severity.NOTE, directory / str(one), words)
 

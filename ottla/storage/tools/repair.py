@@ -335,15 +335,14 @@ class Repair:
                 gaps_before=self.verification.gaps_before.get(one, ANYWHERE),
                 snapshots=sorted(found.snapshots),
             )
-            plan = f"looked at and synced from offset {start} on as after a crash: indexes are rebuilt"
+            plan = f"checked and synced from offset {start} on as after a crash: indexes are rebuilt"
             if found.has_damaged_batches:
-                plan += ", a torn tail is cut, and what is after damage is quarantined as .corrupt-<ms>"
+                plan += ", a torn tail is truncated, and what is after damage is quarantined as .corrupt-<ms>"
             if found.snapshots:
                 plan += ", producers are taken from the log"
             if has_lost_end:
-                plan += (
-                    f"; it ends at offset {end_offset} and goes on at {checkpoints.reached(one)}, as it had come so far"
-                )
+                reached = checkpoints.reached(one)
+                plan += f"; it ends at offset {end_offset} and continues at {reached}, which it had reached"
             yield Mend(path, plan, partial(mend_log, self._files, mending, checkpoints, self._now_ms))
         if found.has_wrong_epochs:
             file = path / layout.LEADER_EPOCH_CHECKPOINT_FILE

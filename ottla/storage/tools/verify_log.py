@@ -266,7 +266,9 @@ class PartitionVerification:
             path = self._directory / name
             found = layout.parse_offset_file(name)
             if _QUARANTINED in name:
-                yield Finding(Severity.NOTE, path, "quarantined by an earlier start: damaged or unsynced batches")
+                yield Finding(
+                    Severity.NOTE, path, "quarantined by an earlier start or repair: damaged or unsynced batches"
+                )
             elif name.endswith(_METADATA_SNAPSHOT_SUFFIX):
                 yield from self._metadata_snapshot(path)
             elif (

@@ -248,7 +248,7 @@ def test_a_second_log_directory_is_not_given_a_metadata_log_unless_a_person_want
     assert not files.exists(other / METADATA_DIRECTORY)
     (question,) = questions
     assert question == (
-        "Make a metadata log in /other, with topics of the 2 partitions that lie there (orders)?"
+        "Make a metadata log in /other, with topics of the 2 partitions that are there (orders)?"
         " Not where another log directory of this broker has it."
     )
     assert list(mending(DATA).look()) == []

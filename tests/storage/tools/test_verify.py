@@ -490,7 +490,7 @@ def test_a_partition_whose_folder_is_gone_is_a_note_where_nobody_knows_of_record
         write_offsets(files, DATA / name, {one: offset for one, offset in rows.items() if one != ORDERS})
     found = the_one(findings(files))
     assert (found.severity, found.path) == (Severity.NOTE, PLACE)
-    assert "the next start makes it, empty" in found.problem
+    assert "the next start creates it, empty" in found.problem
 
 
 def test_a_partition_that_the_metadata_has_in_another_directory_is_not_missed() -> None:
@@ -507,7 +507,7 @@ def test_a_folder_that_the_metadata_does_not_know_is_a_note_that_says_what_becom
     copy_folder(files, PLACE, DATA / name)
     found = the_one(findings(files))
     assert (found.severity, found.path) == (Severity.NOTE, DATA / name)
-    assert "the next start sets it aside as -stray" in found.problem
+    assert "the next start renames it to -stray" in found.problem
     start_node(files)
     assert not files.is_directory(DATA / name)
 
