@@ -80,7 +80,7 @@ class ConsumerOptions(ClientOptions):
     """How long it gathers them at most."""
     fetch_max_bytes: int = integer(50 * 1024 * 1024)
     """The bound of one answer; a single batch may be larger."""
-    max_partition_fetch_bytes: int = integer(1024 * 1024)
+    max_partition_fetch_bytes: int = integer(1024 * 1024, 1)
     """The bound of one partition's part of an answer, and of what is fetched ahead of the reader."""
     max_poll_records: int | None = optional(None, to_integer(1))
     """How many records `getmany` returns at most; None for what was fetched. Kafka's default is 500."""

@@ -12,6 +12,8 @@ from functools import partial
 from typing import Any, cast
 
 _LARGEST_INT = 2**31 - 1
+_MOST_STRING_BYTES = 2**15 - 1
+"""A string of Kafka's protocol has an int16 as its length."""
 
 
 def integer(default: int, low: int = 0, high: int = _LARGEST_INT) -> int:
@@ -32,6 +34,11 @@ def boolean(default: bool) -> bool:
 def text(default: str) -> str:
     """Make an option that is any text."""
     return cast(str, _option(default, _to_text))
+
+
+def wire_text(default: str) -> str:
+    """Make an option that is text which fits into a request."""
+    return cast(str, _option(default, _to_wire_text))
 
 
 def secret(default: str) -> str:
@@ -62,8 +69,7 @@ def _to_integer(low: int, high: int, value: object) -> int:
     if isinstance(value, str) and value.strip().lstrip("-").isdecimal():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        bounds = f"{low} or more" if high == _LARGEST_INT else f"{low} to {high}"
-        raise ValueError(f"must be a number, {bounds}")
+        raise ValueError(f"must be a number, {_bounds(low, high, value)}")
     return value
 
 
@@ -74,8 +80,13 @@ def _to_number(low: float, value: object) -> float:
         except ValueError:
             value = None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= _LARGEST_INT:
-        raise ValueError(f"must be a number, {low} or more")
+        raise ValueError(f"must be a number, {_bounds(low, _LARGEST_INT, value)}")
     return value
+
+
+def _bounds(low: float, high: int, value: object) -> str:
+    is_too_large = isinstance(value, (int, float)) and value > high
+    return f"{low} or more" if high == _LARGEST_INT and not is_too_large else f"{low} to {high}"
 
 
 def to_boolean(value: object) -> bool:
@@ -93,11 +104,22 @@ def _to_text(value: object) -> str:
     return value
 
 
+def _to_wire_text(value: object) -> str:
+    text = _to_text(value)
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise ValueError("must be text that is Unicode") from None
+    if size > _MOST_STRING_BYTES:
+        raise ValueError(f"must be text of at most {_MOST_STRING_BYTES} bytes")
+    return text
+
+
 def to_name(value: object) -> str:
-    """Take text that is not empty."""
+    """Take text that is not empty, and that fits into a request."""
     if not isinstance(value, str) or not value:
         raise ValueError("must be text, and not empty")
-    return value
+    return _to_wire_text(value)
 
 
 def _to_choice(choices: Sequence[str], value: object) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
-from ottla.client.option_kinds import integer, text
+from ottla.client.option_kinds import integer, wire_text
 from ottla.client.security_options import SECURITY_ALIASES, SecurityKeywords, SecurityOptions
 from ottla.client_core.retries import SPREAD, Backoff
 
@@ -85,7 +85,7 @@ class ClientKeywords(SecurityKeywords, total=False):
 class ClientOptions(SecurityOptions):
     """The shared options, checked. Raises ValueError for one that makes no sense."""
 
-    client_id: str = text("ottla")
+    client_id: str = wire_text("ottla")
     """What the broker's log calls this client."""
     request_timeout_ms: int = integer(30_000)
     """How long one request may take before its connection is given up."""
@@ -220,7 +220,7 @@ def _convert(name: str, metadata: Mapping[str, Any], value: object) -> object:
     try:
         converted: object = metadata["convert"](value)
     except ValueError as wrong:
-        shown = "" if metadata.get("is_secret") else f", not {value!r}"
+        shown = "" if metadata.get("is_secret") else f", not {value!r:.100}"
         raise ValueError(f"{name} {wrong}{shown}") from None
     return converted
 

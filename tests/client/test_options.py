@@ -205,3 +205,26 @@ def test_options_of_groups_have_kafkas_dotted_names_too():
     common = {"bootstrap.servers": "localhost", "group.id": "g", "enable.auto.commit": "false"}
     Consumer({**common, "group.protocol": "consumer", "group.remote.assignor": "range"})
     Consumer({**common, "partition.assignment.strategy": "sticky,range", "session.timeout.ms": "10000"})
+
+
+@pytest.mark.parametrize(
+    ("client", "given", "said"),
+    [
+        (Producer, {"client.id": "x" * 2**15}, "client.id must be text of at most 32767 bytes, not 'xxx"),
+        (Producer, {"client.id": "\udc80"}, r"client.id must be text that is Unicode, not '\udc80'"),
+        (Producer, {"transactional.id": "\u00e9" * 2**14}, "transactional.id must be text of at most 32767 bytes"),
+        (Consumer, {"group.id": "x" * 2**15}, "group.id must be text of at most 32767 bytes"),
+        (Producer, {"linger.ms": 2**31}, "linger.ms must be a number, 0 to 2147483647, not 2147483648"),
+        (Producer, {"linger.ms": -1}, "linger.ms must be a number, 0 or more, not -1"),
+        (Consumer, {"max.partition.fetch.bytes": 0}, "max.partition.fetch.bytes must be a number, 1 or more, not 0"),
+    ],
+)
+def test_what_no_request_could_carry_is_refused_with_its_bound(client, given, said):
+    with pytest.raises(ValueError, match="must be") as refused:
+        client({"bootstrap.servers": "x", **given})
+    assert str(refused.value).startswith(said)
+    assert len(str(refused.value)) < 200
+
+
+def test_the_longest_names_are_accepted():
+    assert producer_options({"bootstrap.servers": "x", "client.id": "x" * (2**15 - 1)}).client_id
