@@ -6,6 +6,8 @@ once. The list of commands with their one-line help is therefore here.
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from ottla.cli.lazy import LazyGroup
@@ -58,3 +60,5 @@ def main() -> None:
 
     `ottla COMMAND --help` lists the options of a command.
     """
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":  # https://no-color.org; click asks the terminal
+        click.get_current_context().color = False

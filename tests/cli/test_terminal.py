@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pty
 import re
@@ -169,3 +170,28 @@ def test_ctrl_c_at_a_question_ends_a_command_with_status_130(broker: BrokerProce
             terminal.until("\0")  # to the end
         assert terminal.process.wait(TIMEOUT_S) == 130
     assert "Aborted" not in terminal.seen
+
+
+@pytest.mark.timeout(TIMEOUT_S)
+@pytest.mark.parametrize(("variable", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
+def test_no_colours_where_the_environment_wants_none(
+    broker: BrokerProcess, filled: str, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert "\x1b[" in shown_raw("configs", "describe", "-t", filled, "-b", broker.bootstrap)
+    monkeypatch.setenv(variable, value)
+    assert "\x1b[" not in shown_raw("configs", "describe", "-t", filled, "-b", broker.bootstrap)
+
+
+def shown_raw(*arguments: str) -> str:
+    """All that a command writes to a terminal, with its colours."""
+    ours, theirs = pty.openpty()
+    subprocess.run([sys.executable, "-m", "ottla", *arguments], stdout=theirs, stderr=theirs, timeout=60, check=True)
+    os.close(theirs)
+    written = b""
+    with contextlib.suppress(OSError):
+        while data := os.read(ours, 4096):
+            written += data
+    os.close(ours)
+    return written.decode()
