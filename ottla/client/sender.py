@@ -35,6 +35,7 @@ from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
 from ottla.protocol.records.batch import COMPRESSION_MASK, HEADER_BYTES, TRANSACTIONAL_BIT, seal_batch
 from ottla.protocol.records.compression import Compression
 from ottla.protocol.types import ZERO_UUID
+from ottla.shown import counted
 
 logger = logging.getLogger(__name__)
 
@@ -404,7 +405,7 @@ class Sender:
     def _give_up(self, batch: Batch, error: KafkaError) -> None:
         if batch.is_finished:
             return
-        logger.warning("%s: %d records were not delivered: %s", batch.queue, batch.record_count, error)
+        logger.warning("%s: %s not delivered: %s", batch.queue, counted(batch.record_count, "record"), error)
         self._metrics.record_errors.add(batch.record_count, self.loop.time())
         if self.transactions is not None:  # first: the program sends no more records once it hears of this one
             self.transactions.batch_failed(error)
