@@ -334,7 +334,11 @@ class Catalog:
     # --- chores --------------------------------------------------------------------------------------------------
 
     def make_missing(self) -> int:
-        """Create the directories that a full disk prevented; returns the number of partitions that are served now."""
+        """Create the directories that a full disk prevented; returns the number of partitions that are served now.
+
+        Deletions that wait for a descriptor go on, too.
+        """
+        self._removal.settle_again()
         made = self._creation.make_missing()
         self._note_directories()
         return made

@@ -4,7 +4,8 @@ Each waits only for a sync that has begun: deleted data need not reach the disk.
 and renamed, one with many segments in several turns; a worker syncs the directories, once for all that were renamed
 while it was busy. No topic of the same name can be created (`Catalog.create_topics`) until the new name of the topic's
 last directory is on the disk, no worker uses it any more (retention, a producer snapshot), and the groups have
-forgotten their offsets of it.
+forgotten their offsets of it. A name that could not be synced for want of a descriptor is one that is not on the disk
+yet: `settle_again` tries it again.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.runtime.steps import run_in_turns
+from ottla.storage.files.files import NotOpened
 
 if TYPE_CHECKING:
     from ottla.broker.catalog.topic import Topic
@@ -56,6 +58,8 @@ class PartitionRemoval:
         self._later = later
         self._quiet: deque[tuple[Partition, Gone]] = deque()
         self._renamed: list[_Renamed] = []
+        self._not_opened: list[_Renamed] = []
+        """Those whose directory could not be opened to be synced."""
         self._is_planned = False
         self._is_settling = False
         self._under_way: Counter[str] = Counter()
@@ -129,8 +133,15 @@ class PartitionRemoval:
         """
         while self._quiet:
             self._rename_next()
-        renamed, self._renamed = self._renamed, []
-        self._report(_settle(renamed))
+        renamed, self._renamed, self._not_opened = self._renamed + self._not_opened, [], []
+        self._report([(one.partition, failure) for one, failure in _settle(renamed)])
+
+    def settle_again(self) -> None:
+        """Try again to sync the names for which there was no descriptor."""
+        if self._not_opened:
+            self._renamed += self._not_opened
+            self._not_opened = []
+            self._settle()
 
     def _note_quiet(self, partition: Partition, gone: Gone) -> None:
         self._quiet.append((partition, gone))
@@ -180,13 +191,16 @@ class PartitionRemoval:
         renamed, self._renamed = self._renamed, []
         self._is_settling = True
 
-        def settled(failures: list[tuple[Partition, OSError]] | None, error: BaseException | None) -> None:
+        def settled(failures: list[tuple[_Renamed, OSError]] | None, error: BaseException | None) -> None:
             self._is_settling = False
             if error is not None:
                 logger.error("bug: the names of deleted partitions could not be synced: %s", error)
-            self._report(failures or [])
+            not_opened = {id(one): one for one, failure in failures or () if isinstance(failure, NotOpened)}
+            self._not_opened += not_opened.values()
+            self._report([(one.partition, failure) for one, failure in failures or () if id(one) not in not_opened])
             for one in renamed:
-                one.partition.log.call_when_quiet(partial(self._end, one.partition, one.gone))
+                if id(one) not in not_opened:
+                    one.partition.log.call_when_quiet(partial(self._end, one.partition, one.gone))
             self._settle()
 
         self._workers.run(partial(_settle, renamed), settled)
@@ -219,12 +233,12 @@ class PartitionRemoval:
             )
 
 
-def _settle(renamed: list[_Renamed]) -> list[tuple[Partition, OSError]]:
+def _settle(renamed: list[_Renamed]) -> list[tuple[_Renamed, OSError]]:
     """Sync the names; returns those that failed. May run in any thread."""
     failures = []
     for one in renamed:
         try:
             one.settle()
         except OSError as failure:
-            failures.append((one.partition, failure))
+            failures.append((one, failure))
     return failures

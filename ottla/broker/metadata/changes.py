@@ -94,13 +94,18 @@ class ChangeQueue:
         change, self._syncing = self._syncing, None
         if change is None:  # pragma: no cover - a syncer that answers twice is a bug worth a traceback
             raise RuntimeError("a sync was answered that nobody waits for")
-        if error is None:
-            self._journal.commit()
-            change.done(None)
-        else:
-            self._journal.discard()
-            self._failure = f"the metadata log cannot be synced: {error}"
-            change.done(self._refusal(self._failure))
+        # The next change is planned when this one is done with: what `done` calls may submit another.
+        was_running, self._is_running = self._is_running, True
+        try:
+            if error is None:
+                self._journal.commit()
+                change.done(None)
+            else:
+                self._journal.discard()
+                self._failure = f"the metadata log cannot be synced: {error}"
+                change.done(self._refusal(self._failure))
+        finally:
+            self._is_running = was_running
         self._run()
 
     @staticmethod

@@ -16,6 +16,7 @@ from kit.workers import HeldSteps
 
 from ottla.broker.catalog.catalog import NewPartitions, NewTopic, TopicResult
 from ottla.broker.catalog.partition_creation import PARTITIONS_PER_STEP
+from ottla.broker.catalog.topic import Topic
 from ottla.broker.node import Node
 from ottla.protocol.errors import ErrorCode
 from ottla.storage.formats.layout import TopicPartition
@@ -187,6 +188,33 @@ def test_a_topic_is_not_recorded_before_directories_of_a_deleted_one_have_lost_i
         node.settle()
     assert waited
     assert reported == ["UNKNOWN_TOPIC_OR_PARTITION", "deleted", "made with 2"]
+
+
+def test_what_the_end_of_a_topic_asks_for_lets_no_waiting_creation_begin_too_early(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A change that is submitted while the topic is closed is not planned then, nor is the creation before it."""
+    later = HeldSteps(holds=False)
+    node, _, _ = start_node_with(None, later)
+    create(node, NewTopic("t", 3))
+    later.holds = True
+    catalog = node.services.catalog
+    close = Topic.close
+
+    def close_and_ask(topic: Topic, error: BaseException) -> None:
+        close(topic, error)
+        catalog.allocate_producer_ids(lambda block: reported.append("ids"))
+
+    monkeypatch.setattr(Topic, "close", close_and_ask)
+    reported: list[str] = []
+    catalog.delete_topics(["t"], lambda _: reported.append("deleted"))
+    catalog.create_topics([NewTopic("t", 2)], lambda _: reported.append(f"made with {served(node, 't')}"))
+    node.settle()
+    assert reported == ["ids"]
+    while later:
+        later.popleft()()
+        node.settle()
+    assert reported == ["ids", "deleted", "made with 2"]
 
 
 def test_of_two_creations_that_wait_for_a_deleted_topic_one_succeeds() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import random
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -12,7 +13,7 @@ from queue import SimpleQueue
 import pytest
 from kit.clock import ManualClock
 from kit.exchange import Exchange, batch, make_topic, produce_request
-from kit.nodes import DATA, partition_of, start_node, start_node_with
+from kit.nodes import DATA, partition_of, pass_time, start_node, start_node_with
 from kit.simulated_files import SimulatedFiles
 from kit.workers import HeldSteps
 
@@ -119,6 +120,32 @@ def test_a_failed_sync_of_names_takes_the_directory_offline_and_is_not_tried_aga
     assert node.services.log_manager.directories[0].is_offline
     assert name_syncs.count(str(DATA)) == 1
     assert [text for text in caplog.messages if "its files are removed by the next start" in text]
+
+
+def test_a_name_that_cannot_be_synced_for_want_of_a_descriptor_is_not_free_before_it_is() -> None:
+    """Else a power cut could bring the directory back under the name of a topic that is created meanwhile."""
+    node, files, clock = start_node()
+    make_topic(node, "t", 2)
+    shortage = files.fail("sync_directory", str(DATA), errno.EMFILE, times=None)
+    answers = delete(node, "t")
+    node.services.catalog.create_topics([NewTopic("t")], answers.append)
+    node.settle()
+    assert (renamed(files), answers, "t" in node.services.catalog.image.topics) == (2, [], False)
+    files.heal(shortage)
+    pass_time(node, clock, 2 * node.services.config.ottla_disk_full_probe_interval_ms)
+    assert [[outcome.error_code for outcome in answer] for answer in answers] == [[ErrorCode.NONE]] * 2
+    assert not node.services.log_manager.directories[0].is_offline
+
+
+def test_a_stop_syncs_the_names_for_which_there_was_no_descriptor() -> None:
+    node, files, clock = start_node()
+    make_topic(node, "t", 2)
+    files.fail("sync_directory", str(DATA), errno.EMFILE)
+    delete(node, "t")
+    node.settle()
+    node.stop()
+    node, _, _ = start_node(files.crash(random.Random(1)), clock)
+    assert node.services.catalog.topics == {}
 
 
 def test_a_sync_that_begins_while_a_log_waits_for_its_turn_is_waited_for() -> None:
