@@ -55,7 +55,7 @@ def test_the_same_seed_is_the_same_world() -> None:
     worlds = World(7), World(7)
     first, second = [world.run() for world in worlds]
     assert (first.operations, first.losses, first.sites) == (second.operations, second.losses, second.sites)
-    assert worlds[0].files.written_state() == worlds[1].files.written_state()
+    assert worlds[0].machine.files.written_state() == worlds[1].machine.files.written_state()
 
 
 @pytest.mark.parametrize("bug", sorted(stories().keys() - RARE_BUGS))

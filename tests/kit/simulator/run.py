@@ -26,9 +26,10 @@ from kit.simulator import (  # noqa: F401  # they register what is planted
     transaction_trace_bugs,
     turn_bugs,
 )
+from kit.simulator.outcome import Outcome
 from kit.simulator.planting import bug_of, planted, stories
 from kit.simulator.sites import OTHER, SITES
-from kit.simulator.world import Outcome, World
+from kit.simulator.world import World
 
 __all__ = [
     "REPLAY",
