@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from operator import itemgetter
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
 from kit.simulator.admin import ALTERED_KEY, KINDS
+from kit.simulator.look_up_audit import LOOK_UP_VERSION, TimedLog, audit_look_ups, stamps_of
 from kit.simulator.members import ask_for_offsets
 from kit.simulator.model import Loss, Model, Shown, Stored, Violation
 from kit.simulator.producer_audit import ProducersOfLog, audit_producers, describe
@@ -22,6 +24,7 @@ from ottla.protocol.api.describe_client_quotas import DescribeClientQuotasReques
 from ottla.protocol.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from ottla.protocol.api.describe_producers import DescribeProducersResponse
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
+from ottla.protocol.api.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from ottla.protocol.api.metadata import MetadataRequest, MetadataResponse
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response
@@ -55,8 +58,11 @@ class Auditor:
         transactions: Transactions | None = None,
         secured: RightsClients | None = None,
         quotas: Sequence[QuotaAdministrator] = (),
+        *,
+        chance: random.Random,
     ) -> None:
         self._node = node
+        self._chance = chance
         self._quotas = quotas
         self._secured = secured
         self._transactions = transactions
@@ -175,6 +181,9 @@ class Auditor:
     def _fetched(self, request: FetchRequest) -> FetchResponse:
         return self._ask(request, FETCH_VERSION, FetchResponse)
 
+    def _looked_up(self, request: ListOffsetsRequest) -> ListOffsetsResponse:
+        return self._ask(request, LOOK_UP_VERSION, ListOffsetsResponse)
+
     def _shown(self, loss: Loss) -> dict[tuple[str, int], Shown]:
         """Everything that partitions show, by topic and partition; one fetch asks all of them for more."""
         readings = {
@@ -192,6 +201,7 @@ class Auditor:
         if self._transactions is not None:
             logs = {place: reading.log for place, reading in readings.items()}
             audit_committed(self._fetched, self._transactions, logs, loss)
+        audit_look_ups(self._looked_up, {place: reading.timed() for place, reading in readings.items()}, self._chance)
         return {
             place: Shown(
                 reading.start,
@@ -200,6 +210,7 @@ class Auditor:
                 self._epochs.get(place, 0),
                 reading.size_bytes,
                 frozenset(reading.markers),
+                reading.stamps_ms,
             )
             for place, reading in readings.items()
         }
@@ -214,11 +225,16 @@ class Reading:
         self.position = 0
         self.start = self.end = -1
         self.records: dict[int, Stored] = {}
+        self.stamps_ms: dict[int, int] = {}
         self.log = LogContent()
         self.producers = ProducersOfLog()
         self.markers: set[int] = set()
         self.is_over = False
         self.size_bytes = 0
+
+    def timed(self) -> TimedLog:
+        """What it has shown, for look-ups by time."""
+        return TimedLog(self.start, self.end, self.stamps_ms, self.log)
 
     def take(self, answer: FetchResponse.PartitionData) -> None:
         """Go on with what a fetch at `position` has found."""
@@ -246,6 +262,8 @@ class Reading:
         except CorruptBatch as error:
             raise Violation(f"{self._place} at {self.position}: {error}") from error
         self.records |= {offset: record for offset, record in got.items() if self.start <= offset < self.end}
+        stamps = stamps_of(content).items()
+        self.stamps_ms |= {offset: stamp for offset, stamp in stamps if self.start <= offset < self.end}
         following = end_of(content)
         self.log.add(content)
         self.producers.add(content)

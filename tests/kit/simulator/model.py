@@ -10,9 +10,10 @@ because recovery writes and syncs what it keeps. What a broker promises with `ot
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from types import MappingProxyType
 from typing import NamedTuple
 from uuid import UUID
 
@@ -49,6 +50,8 @@ class Shown(NamedTuple):
     size_bytes: int
     markers: frozenset[int] = frozenset()
     """Offsets of the ends of transactions."""
+    stamps_ms: Mapping[int, int] = MappingProxyType({})
+    """The timestamp of each record, and of each of these ends."""
 
 
 @dataclass
@@ -67,7 +70,7 @@ class PartitionModel:
     doubtful: Counter[bytes] = field(default_factory=Counter)
     """How many of those were sent in this life and are not acknowledged: any of them may be stored, or was."""
     stamps_ms: dict[int, int] = field(default_factory=dict)
-    """When records that were acknowledged say that they were made."""
+    """The timestamps of records that were acknowledged, or found after a restart."""
     promised_end: int = 0
     """A high watermark that a client has received, in `sync`."""
     shown_end: int = 0
@@ -126,6 +129,11 @@ class PartitionModel:
         (self.promised if survives_power else self.written)[offset] = record
         if record.value is None and self.doubtful[record.key or b""] > 0:
             self.doubtful[record.key or b""] -= 1
+
+    def note_timestamp(self, offset: int, timestamp_ms: int | None) -> None:
+        """The record at `offset` has this timestamp; None: it is not known."""
+        if timestamp_ms is not None:
+            self.stamps_ms[offset] = timestamp_ms
 
     def may_be_deleted(self, offset: int, key: bytes | None) -> bool:
         """Whether a tombstone of `key` may have been stored behind `offset` that the cleaner has taken, too, by now."""
@@ -360,7 +368,7 @@ class Model:
     def _settle(topic: TopicModel, known: PartitionModel, shown: Shown) -> None:
         """A restart has decided what was in doubt."""
         known.promised = dict(shown.records)
-        known.stamps_ms = {offset: stamp for offset, stamp in known.stamps_ms.items() if offset in shown.records}
+        known.stamps_ms = {offset: stamp for offset, stamp in shown.stamps_ms.items() if offset in shown.records}
         known.written = {}
         known.doubtful.clear()
         if shown.start <= max(known.start, known.start_asked):  # else retention has moved it

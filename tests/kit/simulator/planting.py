@@ -28,6 +28,7 @@ class Bug:
     has_turns: bool
     has_settings: bool
     has_directories: bool
+    has_times: bool
 
 
 _BUGS: dict[str, Bug] = {}
@@ -45,11 +46,14 @@ def bug(
     turns: bool = False,
     settings: bool = False,
     directories: bool = False,
+    times: bool = False,
 ) -> Callable[[Patch], Patch]:
     """Register a bug; one that shows in worlds of one `theme` only is looked for in these."""
 
     def register(patch: Patch) -> Patch:
-        _BUGS[name] = Bug(story, patch, theme, transactions, acls, page_cache, quotas, turns, settings, directories)
+        _BUGS[name] = Bug(
+            story, patch, theme, transactions, acls, page_cache, quotas, turns, settings, directories, times
+        )
         return patch
 
     return register

@@ -41,6 +41,8 @@ class Values:
         self._numbers = count(1)
         self.on_drawn: Callable[[bytes], None] = lambda _: None
         """Called with each value, just before it is sent for the first time."""
+        self.stamp_of: Callable[[int], int] = lambda now_ms: now_ms
+        """The timestamp that a producer gives a record now."""
 
     def records(self, topic: TopicModel, now_ms: int) -> list[Record]:
         """A few records for `topic`, tombstones among them where it is compacted."""
@@ -50,7 +52,9 @@ class Values:
             value = b"%d " % next(self._numbers) * chance.choice((1, 1, 4, 30, 80))
             self.on_drawn(value)
             is_tombstone = topic.is_compacted and chance.random() < 0.15
-            drawn.append(Record(offset, now_ms, chance.choice(KEYS), None if is_tombstone else value, ()))
+            drawn.append(
+                Record(offset, self.stamp_of(now_ms), chance.choice(KEYS), None if is_tombstone else value, ())
+            )
         return drawn
 
 
@@ -66,19 +70,27 @@ def _answer(response: Response) -> ProduceResponse.PartitionProduceResponse:
 
 
 def note_acknowledged(
-    model: Model, topic: str, topic_id: UUID, index: int, base_offset: int, records: list[Record], acks: int
+    model: Model,
+    topic: str,
+    topic_id: UUID,
+    answer: ProduceResponse.PartitionProduceResponse,
+    records: list[Record],
+    acks: int,
 ) -> None:
-    """Remember an acknowledgement. A deleted topic promises nothing, nor does a new one of its name in its place: the
-    answer may come by another connection than that of the deletion, and after it.
+    """Remember the acknowledgement of a batch. A deleted topic promises nothing, nor does a new one of its name in its
+    place: the answer may come by another connection than that of the deletion, and after it.
     """
     known = model.topics.get(topic)
+    base_offset = answer.base_offset
     if known is None or known.id != topic_id or base_offset < 0:
         return
-    partition = known.partitions[index]
+    partition = known.partitions[answer.index]
     for number, record in enumerate(records):
         stored = Stored(record.key, record.value)
         partition.note(base_offset + number, stored, survives_power=acks == -1 and known.syncs)
-        partition.stamps_ms[base_offset + number] = record.timestamp
+        partition.note_timestamp(
+            base_offset + number, known.stored_timestamp(record.timestamp, answer.log_append_time_ms)
+        )
 
 
 def note_sent(topic: TopicModel, index: int, records: list[Record]) -> None:
@@ -120,7 +132,7 @@ class PlainProducer:
         def answered(response: Response) -> None:
             answer = _answer(response)
             if answer.error_code == ErrorCode.NONE:
-                note_acknowledged(self._model, name, topic.id, index, answer.base_offset, records, acks)
+                note_acknowledged(self._model, name, topic.id, answer, records, acks)
 
         request = _request(name, index, encode_batch(records), acks)
         line.send(request, PRODUCE_VERSION, answered if acks else None)
@@ -254,9 +266,7 @@ class IdempotentProducer:
             self._in_flight -= 1
             answer = _answer(response)
             if answer.error_code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-                note_acknowledged(
-                    self._model, self.topic, self._topic_id, self._index, answer.base_offset, batch.records, -1
-                )
+                note_acknowledged(self._model, self.topic, self._topic_id, answer, batch.records, -1)
                 batch.is_acknowledged = True
                 while self._unsettled and self._unsettled[0].is_acknowledged:
                     self._unsettled.popleft()

@@ -18,6 +18,7 @@ from kit.simulator import (  # noqa: F401  # they register what is planted
     acl_bugs,
     bugs,
     directory_bugs,
+    look_up_bugs,
     page_cache_bugs,
     quota_bugs,
     redo_bugs,
@@ -113,6 +114,7 @@ def _world(seed: int, bug: str | None) -> World:
         turns=1 if one.has_turns else 0,
         settings=1 if one.has_settings else 0,
         directories=1 if one.has_directories else 0,
+        times=1 if one.has_times else 0,
     )
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 if TYPE_CHECKING:
     from kit.simulator.model import PartitionModel
+
+TIMESTAMP_TYPE: Final = "message.timestamp.type"
+CREATE_TIME: Final = "CreateTime"
 
 
 @dataclass
@@ -55,6 +58,15 @@ class TopicModel:
     def expires(self) -> bool:
         """Whether retention may take records away, or might have."""
         return any("retention.bytes" in one or "retention.ms" in one for one in self._ever())
+
+    def stored_timestamp(self, timestamp_ms: int, log_append_time_ms: int) -> int | None:
+        """The timestamp of a record: its producer gave it the first, and the answer to its batch has the second.
+        None where it is not known, because the topic has changed whose time records have.
+        """
+        types = {one.get(TIMESTAMP_TYPE, CREATE_TIME) for one in self._ever()}
+        if len(types) > 1:
+            return None
+        return timestamp_ms if types == {CREATE_TIME} else log_append_time_ms
 
     def is_synced_by(self, settings: Mapping[str, str]) -> bool:
         """Whether nothing is answered before it is synced; with `flush.messages=1` also in `page-cache`."""

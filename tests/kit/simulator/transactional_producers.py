@@ -221,7 +221,7 @@ class TransactionalProducer(TransactionalWriter):
             for topic in response.responses:
                 for answer in topic.partition_responses:
                     if answer.error_code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-                        self._stored(topic.name, answer.index, answer.base_offset)
+                        self._stored(topic.name, answer)
             if self._unsettled:
                 wrong = [code for code in codes.values() if code != ErrorCode.NONE]
                 self._refused("Produce", wrong)
@@ -230,8 +230,8 @@ class TransactionalProducer(TransactionalWriter):
 
         self._ask(line, produce_request(self.transactional_id, batches), 12 if self.is_new else 11, answered)
 
-    def _stored(self, name: str, index: int, base_offset: int) -> None:
-        transaction = self._transaction
+    def _stored(self, name: str, answer: ProduceResponse.PartitionProduceResponse) -> None:
+        transaction, index, base_offset = self._transaction, answer.index, answer.base_offset
         assert transaction is not None
         self._known.begun_next(transaction)
         for place in [one for one in self._unsettled if (one[0], one[2]) == (name, index)]:
@@ -244,7 +244,8 @@ class TransactionalProducer(TransactionalWriter):
             for number, record in enumerate(records):
                 offset = base_offset + number
                 partition.note(offset, Stored(record.key, record.value), survives_power=topic.syncs)
-                partition.stamps_ms[offset] = record.timestamp
+                stamp_ms = topic.stored_timestamp(record.timestamp, answer.log_append_time_ms)
+                partition.note_timestamp(offset, stamp_ms)
                 transaction.records.setdefault(place, {})[offset] = record.value or b""
 
     def _go_on(self, line: Line) -> None:

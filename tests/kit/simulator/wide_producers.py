@@ -90,9 +90,7 @@ class WideProducer:
                 if answer.error_code in UNSOUND:
                     raise Violation(f"{place}: a sound batch is answered {ErrorCode.of(answer.error_code).name}")
                 if answer.error_code == ErrorCode.NONE:
-                    note_acknowledged(
-                        self._model, topic.name, topic.id, answer.index, answer.base_offset, records, acks
-                    )
+                    note_acknowledged(self._model, topic.name, topic.id, answer, records, acks)
         if sent:
             raise Violation(f"{sorted(sent)}: no answer, though the others of the request have one")
 

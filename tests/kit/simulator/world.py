@@ -20,7 +20,7 @@ from unittest import mock
 
 from kit.known_ids import known_ids
 from kit.simulated_files import CrashPoint
-from kit.simulator import directory_worlds, page_cache_worlds, quota_worlds, settings_changes, turn_worlds
+from kit.simulator import directory_worlds, page_cache_worlds, quota_worlds, settings_changes, time_worlds, turn_worlds
 from kit.simulator.auditor import Auditor
 from kit.simulator.clients import Line
 from kit.simulator.happenings import Happenings
@@ -37,6 +37,7 @@ from kit.simulator.rights_clients import USERS, RightsClients
 from kit.simulator.rot import read_rot
 from kit.simulator.settings_changes import SettingsChanges
 from kit.simulator.themes import draw_theme, theme_named
+from kit.simulator.time_worlds import TimeWorld, timed_kinds
 from kit.simulator.transactional_clients import NAMES as TRANSACTIONAL_LINES
 from kit.simulator.transactional_clients import READER as COMMITTED_READER
 from kit.simulator.transactional_clients import ZOMBIES, TransactionalClients
@@ -89,6 +90,7 @@ class World:
         turns: float = turn_worlds.WORLDS,
         settings: float = settings_changes.WORLDS,
         directories: float = directory_worlds.WORLDS,
+        times: float = time_worlds.WORLDS,
     ) -> None:
         self.chance = random.Random(seed)
         self.theme = draw_theme(self.chance) if theme is None else theme_named(theme)
@@ -101,6 +103,9 @@ class World:
         clock = self.machine.clock
         self._values = Values(self.chance)
         kinds = kinds_under(self._promise, self.theme.kinds)
+        has_times = random.Random(f"whether time matters to {seed}").random() < times
+        if has_times:
+            kinds = timed_kinds(kinds)
         self._usual = UsualClients(self.model, self._values, self.chance, clock, kinds)
         self._happenings = Happenings(self.machine, self.chance)
         self._bugs = LoggedBugs()
@@ -140,6 +145,16 @@ class World:
         if random.Random(f"whether settings of {seed} change").random() < settings:
             self._settings = SettingsChanges(seed, self.model)
             self._add(self._settings.operations(), weights)
+        self._times: TimeWorld | None = None
+        if has_times:
+            self._times = TimeWorld(
+                seed,
+                self.model,
+                self._values,
+                loses_writes=self.machine.has_bad_disk,
+                has_transactions=self._transactional is not None,
+            )
+            self._add(self._times.operations(), weights)
         self._secured: RightsClients | None = None
         self._operation_count = OPERATIONS
         of_rights = random.Random(f"the rights of {seed}")
@@ -259,6 +274,9 @@ class World:
             self._turns.line = Line(node, self._connections, user)
             self._turns.admin_line = admin_line
             self._turns.load()
+        if self._times is not None:
+            self._times.look_ups.line = Line(node, self._connections, user)
+            self._times.look_ups.reconnect()
         if self._settings is not None:
             self._settings.line, self._settings.node = admin_line, node
             self._settings.settle = self._settle
@@ -271,7 +289,10 @@ class World:
             read_rot(node, random.Random(f"{self.outcome.seed} {self.outcome.operations}"))
             administrators = [one.quotas for one in (self._secured,) if one is not None]
             administrators += [one.administrator for one in (self._quotas,) if one is not None]
-            auditor = Auditor(node, self.model, admin_line, transactions, self._secured, administrators)
+            of_look_ups = random.Random(f"look-ups of {self.outcome.seed} after {self.outcome.operations}")
+            auditor = Auditor(
+                node, self.model, admin_line, transactions, self._secured, administrators, chance=of_look_ups
+            )
             with nullcontext() if self._turns is None else self._turns.limits.lifted():
                 auditor.audit(loss, self._happenings.true_ms)
         self._complain()
@@ -322,6 +343,7 @@ class World:
         others += [] if self._secured is None else self._secured.lines
         others += [] if self._lone is None else self._lone.lines
         others += [] if self._turns is None else [self._turns.line]
+        others += [] if self._times is None else [self._times.look_ups.line]
         for line in others:
             line.deliver()
             if line.written:
