@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
 from kit.simulator.admin import ALTERED_KEY, KINDS
+from kit.simulator.epoch_audit import EPOCH_VERSION, EpochBatch, EpochLog, audit_epochs, epoch_batches
 from kit.simulator.look_up_audit import LOOK_UP_VERSION, TimedLog, audit_look_ups, stamps_of
 from kit.simulator.members import ask_for_offsets
 from kit.simulator.model import Loss, Model, Shown, Stored, Violation
@@ -26,6 +27,7 @@ from ottla.protocol.api.describe_producers import DescribeProducersResponse
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
 from ottla.protocol.api.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from ottla.protocol.api.metadata import MetadataRequest, MetadataResponse
+from ottla.protocol.api.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response
 from ottla.protocol.records.batch import CorruptBatch, iter_batches
@@ -184,6 +186,23 @@ class Auditor:
     def _looked_up(self, request: ListOffsetsRequest) -> ListOffsetsResponse:
         return self._ask(request, LOOK_UP_VERSION, ListOffsetsResponse)
 
+    def _epochs_asked(self, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+        return self._ask(request, EPOCH_VERSION, OffsetForLeaderEpochResponse)
+
+    def _epoch_log(self, place: tuple[str, int], reading: Reading) -> EpochLog:
+        topic = self._model.topics[place[0]]
+        known = topic.partitions[place[1]]
+        if topic.expires or known.start_asked > known.start:
+            known.epochs_from = reading.end
+        return EpochLog(
+            reading.start,
+            reading.end,
+            reading.batches,
+            self._epochs.get(place, 0),
+            topic.is_compacted,
+            known,
+        )
+
     def _shown(self, loss: Loss) -> dict[tuple[str, int], Shown]:
         """Everything that partitions show, by topic and partition; one fetch asks all of them for more."""
         readings = {
@@ -202,6 +221,8 @@ class Auditor:
             logs = {place: reading.log for place, reading in readings.items()}
             audit_committed(self._fetched, self._transactions, logs, loss)
         audit_look_ups(self._looked_up, {place: reading.timed() for place, reading in readings.items()}, self._chance)
+        of_epochs = {place: self._epoch_log(place, reading) for place, reading in readings.items()}
+        audit_epochs(self._epochs_asked, self._fetched, of_epochs, self._chance)
         return {
             place: Shown(
                 reading.start,
@@ -226,6 +247,7 @@ class Reading:
         self.start = self.end = -1
         self.records: dict[int, Stored] = {}
         self.stamps_ms: dict[int, int] = {}
+        self.batches: list[EpochBatch] = []
         self.log = LogContent()
         self.producers = ProducersOfLog()
         self.markers: set[int] = set()
@@ -262,6 +284,7 @@ class Reading:
         except CorruptBatch as error:
             raise Violation(f"{self._place} at {self.position}: {error}") from error
         self.records |= {offset: record for offset, record in got.items() if self.start <= offset < self.end}
+        self.batches += epoch_batches(content)
         stamps = stamps_of(content).items()
         self.stamps_ms |= {offset: stamp for offset, stamp in stamps if self.start <= offset < self.end}
         following = end_of(content)

@@ -83,6 +83,12 @@ class PartitionModel:
     """Where retention had moved the start, as the last restart has shown. It may have been at work: a power cut may
     bring back the names of the last segments that it has removed."""
     leader_epoch: int = 0
+    epoch_ends: dict[int, int] = field(default_factory=dict)
+    """Where leader epochs that are over have ended, as clients were answered."""
+    epochs_from: int = 0
+    """Epochs may be known from here on only: the log may have started here before a crash took that back, and the file
+    of epochs may have been written meanwhile. The same happens to Apache Kafka.
+    """
     was_audited: bool = False
     """Whether `leader_epoch` is what an audit has seen."""
     found: range = range(0)
@@ -113,6 +119,7 @@ class PartitionModel:
         for known in (self.promised, self.written):
             for offset in [offset for offset in known if offset >= first_lost]:
                 del known[offset]
+        self.epoch_ends.clear()
         self.may_have_gap = True
         self.has_lost_end = next_offset > self.latest_start
 

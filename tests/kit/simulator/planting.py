@@ -29,6 +29,7 @@ class Bug:
     has_settings: bool
     has_directories: bool
     has_times: bool
+    has_epochs: bool
 
 
 _BUGS: dict[str, Bug] = {}
@@ -47,12 +48,13 @@ def bug(
     settings: bool = False,
     directories: bool = False,
     times: bool = False,
+    epochs: bool = False,
 ) -> Callable[[Patch], Patch]:
     """Register a bug; one that shows in worlds of one `theme` only is looked for in these."""
 
     def register(patch: Patch) -> Patch:
         _BUGS[name] = Bug(
-            story, patch, theme, transactions, acls, page_cache, quotas, turns, settings, directories, times
+            story, patch, theme, transactions, acls, page_cache, quotas, turns, settings, directories, times, epochs
         )
         return patch
 

@@ -18,6 +18,7 @@ from kit.simulator import (  # noqa: F401  # they register what is planted
     acl_bugs,
     bugs,
     directory_bugs,
+    epoch_bugs,
     look_up_bugs,
     page_cache_bugs,
     quota_bugs,
@@ -115,6 +116,7 @@ def _world(seed: int, bug: str | None) -> World:
         settings=1 if one.has_settings else 0,
         directories=1 if one.has_directories else 0,
         times=1 if one.has_times else 0,
+        epochs=1 if one.has_epochs else 0,
     )
 
 

@@ -20,9 +20,18 @@ from unittest import mock
 
 from kit.known_ids import known_ids
 from kit.simulated_files import CrashPoint
-from kit.simulator import directory_worlds, page_cache_worlds, quota_worlds, settings_changes, time_worlds, turn_worlds
+from kit.simulator import (
+    directory_worlds,
+    epoch_clients,
+    page_cache_worlds,
+    quota_worlds,
+    settings_changes,
+    time_worlds,
+    turn_worlds,
+)
 from kit.simulator.auditor import Auditor
 from kit.simulator.clients import Line
+from kit.simulator.epoch_clients import EpochClient
 from kit.simulator.happenings import Happenings
 from kit.simulator.lone_clients import NAMES as LONE_LINES
 from kit.simulator.lone_clients import LoneClients
@@ -91,6 +100,7 @@ class World:
         settings: float = settings_changes.WORLDS,
         directories: float = directory_worlds.WORLDS,
         times: float = time_worlds.WORLDS,
+        epochs: float = epoch_clients.WORLDS,
     ) -> None:
         self.chance = random.Random(seed)
         self.theme = draw_theme(self.chance) if theme is None else theme_named(theme)
@@ -155,6 +165,10 @@ class World:
                 has_transactions=self._transactional is not None,
             )
             self._add(self._times.operations(), weights)
+        self._epochs: EpochClient | None = None
+        if random.Random(f"whether {seed} knows leader epochs").random() < epochs:
+            self._epochs = EpochClient(seed, self.model)
+            self._add(self._epochs.operations(), weights)
         self._secured: RightsClients | None = None
         self._operation_count = OPERATIONS
         of_rights = random.Random(f"the rights of {seed}")
@@ -277,6 +291,10 @@ class World:
         if self._times is not None:
             self._times.look_ups.line = Line(node, self._connections, user)
             self._times.look_ups.reconnect()
+        if self._epochs is not None:
+            self._epochs.line = Line(node, self._connections, user)
+            self._epochs.settle, self._epochs.end_turn = self._settle, self._happenings.end_turn
+            self._epochs.reconnect()
         if self._settings is not None:
             self._settings.line, self._settings.node = admin_line, node
             self._settings.settle = self._settle
@@ -344,6 +362,7 @@ class World:
         others += [] if self._lone is None else self._lone.lines
         others += [] if self._turns is None else [self._turns.line]
         others += [] if self._times is None else [self._times.look_ups.line]
+        others += [] if self._epochs is None else [self._epochs.line]
         for line in others:
             line.deliver()
             if line.written:
