@@ -249,7 +249,7 @@ class Reading:
         self.stamps_ms: dict[int, int] = {}
         self.batches: list[EpochBatch] = []
         self.log = LogContent()
-        self.producers = ProducersOfLog()
+        self.producers = ProducersOfLog(is_compacted=is_compacted)
         self.markers: set[int] = set()
         self.is_over = False
         self.size_bytes = 0
