@@ -264,7 +264,12 @@ class Node:
         """
         services = self.services
         timeout_ms = services.config.ottla_shutdown_close_timeout_ms
-        services.log_manager.close(clean=True, broker_epoch=services.catalog.node_epoch, timeout_ms=timeout_ms)
+        services.log_manager.close(
+            clean=True,
+            broker_epoch=services.catalog.node_epoch,
+            timeout_ms=timeout_ms,
+            leaves_deletion=services.catalog.leaves_deletion,
+        )
 
     def _on_broker_changed(self) -> None:
         self.chores.configuration_changed()

@@ -116,6 +116,8 @@ class Catalog:
         self.cluster_id = ""
         self.node_id = config.node_id
         self.node_epoch = -1
+        self.leaves_deletion = False
+        """Whether `close` has left a deletion that was written and not synced: what it deletes was not renamed."""
         self.topics_epoch = 0
         """Grows whenever a topic is created, grown or deleted."""
         self.topic_listeners: list[Callable[[Collection[str]], Iterator[None]]] = []
@@ -188,6 +190,7 @@ class Catalog:
         Changes that still wait are dropped unanswered: no client is connected any more.
         """
         self._removal.finish()
+        self.leaves_deletion = self._journal.has_unsynced_deletion
         if self._journal.has_unsynced_change or self._journal.log.error is not None:
             return
         try:

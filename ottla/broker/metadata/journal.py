@@ -213,6 +213,11 @@ class Journal:
         return bool(self._appended)
 
     @property
+    def has_unsynced_deletion(self) -> bool:
+        """Whether that change removes topics."""
+        return any(isinstance(record, RemoveTopicRecord) for record in self._appended)
+
+    @property
     def snapshot_is_due(self) -> bool:
         """By bytes since the last one, or by time when anything changed since."""
         if self._appended or self._records_since_snapshot == 0 or self.image.transaction is not None:

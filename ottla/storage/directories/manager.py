@@ -421,12 +421,20 @@ class LogManager:
 
     # -- closing
 
-    def close(self, clean: bool = True, *, broker_epoch: int = -1, timeout_ms: int = FOR_EVER_MS) -> None:
+    def close(
+        self,
+        clean: bool = True,
+        *,
+        broker_epoch: int = -1,
+        timeout_ms: int = FOR_EVER_MS,
+        leaves_deletion: bool = False,
+    ) -> None:
         """Close every log and give the directories back. The manager is done afterwards. Blocks.
 
         With `clean` everything is flushed, synced and checkpointed, and the mark of the clean stop is written last,
         where nothing failed (Kafka's `.kafka_cleanshutdown`, with `broker_epoch`). Without, files are closed as they
-        are; so are logs that are left after `timeout_ms`, or when `closing` was stopped.
+        are; so are logs that are left after `timeout_ms`, or when `closing` was stopped. With `leaves_deletion` nothing
+        is marked: after a clean stop the next start would take what is left of a deleted topic for something unknown.
         """
         wanted = {}
         for topic_partition, log in self.logs.items():
@@ -454,7 +462,7 @@ class LogManager:
             self.checkpoints.write_last()
         unclean = {self._directory_by_log[topic_partition] for topic_partition in left}
         for directory in self.directories:
-            is_clean = clean and directory.has_taken_all and directory not in unclean
+            is_clean = clean and directory.has_taken_all and directory not in unclean and not leaves_deletion
             try:
                 directory.end(clean=is_clean, broker_epoch=broker_epoch)
             except OSError as error:

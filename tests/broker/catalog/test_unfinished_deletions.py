@@ -294,6 +294,18 @@ def test_a_directory_that_is_put_back_after_a_clean_stop_is_kept(caplog: pytest.
     assert "its topic was deleted, and somebody has put it here since" in caplog.text
 
 
+def test_a_deletion_that_begins_as_the_broker_stops_is_finished_by_the_next_start() -> None:
+    """As the last turn ends, after its syncs: the deletion's record is on disk once the metadata log is closed."""
+    node, files, clock = prepared()
+    node.services.turn.send_at_end(lambda: node.services.catalog.delete_topics(["old"], lambda _: None))
+    node.stop()
+    assert len(names_of(files)) == PARTITIONS
+    node = start(files, clock)
+    assert strays(files) == []
+    assert "old" not in node.services.catalog.topics
+    assert_settled(node, files, clock)
+
+
 def test_a_finished_deletion_is_one_line_and_goes_after_the_usual_delay(caplog: pytest.LogCaptureFixture) -> None:
     node, files, clock = prepared()
     topic_id = node.services.catalog.topics["old"].id
