@@ -116,6 +116,9 @@ def audit_epochs(ask: Ask, fetch: Fetch, logs: Mapping[Place, EpochLog], chance:
         claimed = {place: log.leader_epoch + chance.choice((0, 0, 0, 0, 1, -1)) for place, log in logs.items()}
         _audit(ask, logs, wanted, claimed)
     _audit_divergence(fetch, logs, chance)
+    for log in logs.values():
+        if log.has_gaps or log.known.epochs_from:
+            log.known.epoch_ends.clear()  # those that were not asked about may have moved, too
 
 
 def _audit(ask: Ask, logs: Mapping[Place, EpochLog], wanted: Mapping[Place, int], claimed: Mapping[Place, int]) -> None:
