@@ -14,13 +14,16 @@ was written:
 - the log's recovery point is at or behind the end of the entry, so its own file has it; and the cleaner, which takes
   only what is below recovery points, may have moved it;
 - the segment ends before the entry begins: somebody has shortened it, and the missing part is not in the redo log;
-- another sound batch is there: somebody else has written to the log since, an Apache Kafka say.
+- another sound batch is there: somebody else has written to the log since, an Apache Kafka say; or it is around the
+  place of the entry, or before it and has later offsets. The cleaner has rewritten the segment then, and the recovery
+  point says otherwise, because its file was lost or is an older one.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +33,7 @@ from ottla.protocol.records.checksum import crc32c
 from ottla.storage.files.files import File, Files, write_all
 from ottla.storage.formats.checkpoint import BrokenFile
 from ottla.storage.formats.layout import (
+    LOG_SUFFIX,
     REDO_LOG_FILE,
     DirectoryKind,
     TopicPartition,
@@ -38,6 +42,7 @@ from ottla.storage.formats.layout import (
 )
 from ottla.storage.formats.partition_metadata import read_partition_metadata
 from ottla.storage.formats.redo_format import RedoEntry, records_of
+from ottla.storage.segment.scan import SEQUENTIAL_CHUNK_BYTES, walk
 
 logger = logging.getLogger(__name__)
 
@@ -148,7 +153,8 @@ def _restore_segment(files: Files, path: Path, entries: Sequence[RedoEntry]) -> 
         return False  # retention took the segment
     file = files.open(path, writable=True)
     try:
-        return sum(_write(file, position, data) for position, data in _runs_of(entries)) > 0
+        is_rolled = partial(_is_rolled, files, path)
+        return sum(_write(file, position, data, is_rolled) for position, data in _runs_of(entries)) > 0
     finally:
         file.close()
 
@@ -166,16 +172,38 @@ def _runs_of(entries: Sequence[RedoEntry]) -> Iterator[tuple[int, bytes]]:
     yield first, b"".join(parts)
 
 
-def _write(file: File, position: int, data: bytes) -> bool:
-    """Write the bytes if they are not there; whether they were not. Raises _LeftOut, OSError."""
+def _write(file: File, position: int, data: bytes, is_rolled: Callable[[], bool]) -> bool:
+    """Write the bytes if they are not there; whether they were not. `is_rolled`: whether the segment is not the log's
+    last one, which no cleaner touches. Raises _LeftOut, OSError.
+    """
     if position > file.size():
         raise _LeftOut(f"{file.path.name} ends before {position}")
     found = file.pread(len(data), position)
     if found == data:
         return False
-    if _is_another_batch(file, position, found, data):
+    if _is_another_batch(file, position, found, data) or (is_rolled() and not _leads_to(file, position, data)):
         raise _LeftOut(f"{file.path.name} has another batch from {position} on")
     write_all(file, [data], position)
+    return True
+
+
+def _is_rolled(files: Files, path: Path) -> bool:
+    """Whether a later segment of the log is there."""
+    return any(name.endswith(LOG_SUFFIX) and name > path.name for name in files.list_directory(path.parent))
+
+
+def _leads_to(file: File, position: int, wanted: bytes) -> bool:
+    """Whether the batches of the file continue with what is wanted at `position`, as far as they are sound."""
+    try:
+        for at, header in walk(file.pread, 0, file.size(), SEQUENTIAL_CHUNK_BYTES):
+            if at >= position:
+                break
+            if at + header.size_bytes > position:
+                return not _is_sound(file, at, header)
+            if header.next_offset > parse_header(wanted).base_offset:
+                return False
+    except CorruptBatch:
+        pass  # torn: what is wanted mends it, or the recovery of the log ends it there
     return True
 
 

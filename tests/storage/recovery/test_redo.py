@@ -267,6 +267,34 @@ def test_another_sound_batch_after_the_first_of_an_entry_stays_too(directory: Di
     directory.require_left_out(theirs)
 
 
+@pytest.mark.parametrize(
+    "kept",
+    [
+        pytest.param([0, 2, 3], id="its place is within a batch"),
+        pytest.param([1, 3], id="its place is the end of a batch with later offsets"),
+    ],
+)
+def test_a_segment_that_was_cleaned_stays_though_the_recovery_point_is_lost(
+    directory: Directory, kept: list[int]
+) -> None:
+    """Its batches are elsewhere than when the entry was written. Some are longer, so that places do not match."""
+    directory.batches = [placed(0), placed(1), placed(2, b"longer"), placed(3)]
+    cleaned = b"".join(directory.batches[number] for number in kept)
+    directory.write(LOG, cleaned)
+    directory.write(log_file(ORDERS_0, 4), placed(4))
+    directory.write_redo_log([directory.entry(2, 2)])
+    directory.require_left_out(cleaned)
+
+
+def test_the_torn_end_of_a_segment_that_was_rolled_is_written(directory: Directory) -> None:
+    directory.write(log_file(ORDERS_0, 4), placed(4))
+    directory.write_redo_log([directory.entry(1, 3)])
+    for content in torn_ways(directory.whole, len(directory.batches[0])):
+        directory.write(LOG, content)
+        assert directory.redo() == (content != directory.whole)
+        assert directory.content() == directory.whole
+
+
 def test_a_torn_batch_is_not_taken_for_another_one(directory: Directory) -> None:
     torn = bytearray(placed(1, b"written by a Kafka"))
     torn[-1] ^= 1
