@@ -81,10 +81,23 @@ class SimulatedFile(File):
         self._writable = writable
         self._open = True
         self._reported = inode.write_errors
+        self.was_let_go = False
+        """Whether its descriptor was closed, so that its next use opens the file again."""
+
+    @property
+    def may_be_let_go(self) -> bool:
+        """Whether no write waits for its sync, and none was lost and not reported: else it keeps its descriptor."""
+        return not (self.inode.dirty or self.inode.sizes) and self._reported == self.inode.write_errors
+
+    def _open_again(self) -> None:
+        if self.was_let_go:
+            self._files.need_descriptor(self.path)
+            self.was_let_go = False
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
         if len(buffers) > 1024:
             raise OSError(errno.EINVAL, "more buffers than IOV_MAX", str(self.path))
+        self._open_again()
         data = b"".join(buffers)
         with self._files.call("pwritev", self.path):
             self._check(writable=True)
@@ -98,11 +111,13 @@ class SimulatedFile(File):
             return room
 
     def pread(self, length: int, position: int) -> bytes:
+        self._open_again()
         with self._files.call("pread", self.path):
             self._check()
             return bytes(self.inode.data[position : position + length])
 
     def pread_nowait(self, length: int, position: int) -> bytes | bytearray | None:
+        self._open_again()
         with self._files.call("pread_nowait", self.path):
             self._check()
             if self._files.is_cold(self.path):
@@ -111,6 +126,8 @@ class SimulatedFile(File):
             return data if len(data) == length else None
 
     def map(self, length: int) -> memoryview:
+        self._open_again()
+        self._files.need_descriptor(self.path)
         with self._files.call("map", self.path):
             self._check()
             if length > len(self.inode.data):
@@ -120,19 +137,25 @@ class SimulatedFile(File):
     def resident_view(self, position: int, length: int) -> memoryview | None:
         if self._files.is_cold(self.path) or position + length > len(self.inode.data):
             return None
-        return self.map(position + length)[position:]
+        try:
+            return self.map(position + length)[position:]
+        except NotOpened:
+            return None
 
     def size(self) -> int:
+        self._open_again()
         with self._files.call("size", self.path):
             self._check()
             return len(self.inode.data)
 
     def truncate(self, size: int) -> None:
+        self._open_again()
         with self._files.call("truncate", self.path):
             self._check(writable=True)
             self.inode.truncate(size)
 
     def fdatasync(self) -> None:
+        self._open_again()
         has_lost_pages = self.inode.write_errors > self._reported
         try:
             with self._files.call("fdatasync", self.path):
@@ -272,6 +295,9 @@ class SimulatedFiles(Files):
         self.write_errors: Counter[int] = Counter()
         """Failed writes to each file system, of any file and of other programs' files."""
         self.now_ms = 0
+        self.has_descriptor: Callable[[], bool] = lambda: True
+        """Whether the process gets another descriptor now. Else what needs one is NotOpened: an open, a sync of a
+        directory, a map, a use of a file that was let go."""
         self.cold: list[str] = []
         """Patterns of paths whose pages are not in memory: `pread_nowait` and `resident_view` answer None."""
         self._changes: list[Change] = []
@@ -383,6 +409,11 @@ class SimulatedFiles(Files):
                 raise kind_of_error(failure.error, os.strerror(failure.error), str(path))
             return self._guard
 
+    def need_descriptor(self, path: Path) -> None:
+        """Raises NotOpened."""
+        if not self.has_descriptor():
+            raise NotOpened(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
+
     def cannot_write_back(self, path: Path) -> bool:
         """Whether what was just written to a file does not come to the disk though no call fails."""
         return self._failing("write_back", path) is not None
@@ -429,6 +460,7 @@ class SimulatedFiles(Files):
     # -- Files
 
     def open(self, path: Path, *, create: bool = False, writable: bool = False, derived: bool = False) -> SimulatedFile:
+        self.need_descriptor(path)
         with self.call("open", path):
             parent = self._directory(path.parent)
             node = parent.entries.get(path.name)
@@ -443,6 +475,7 @@ class SimulatedFiles(Files):
             return file
 
     def read_bytes(self, path: Path) -> bytes:
+        self.need_descriptor(path)
         with self.call("read_bytes", path):
             return bytes(self._file(path).data)
 
@@ -524,6 +557,7 @@ class SimulatedFiles(Files):
             self._changes.append(Change([(parent, path.name, None)]))
 
     def list_directory(self, path: Path) -> list[str]:
+        self.need_descriptor(path)
         with self.call("list_directory", path):
             return sorted(self._directory(path).entries)
 
@@ -544,6 +578,7 @@ class SimulatedFiles(Files):
             self._file(path).modified_ms = modified_ms
 
     def sync_directory(self, path: Path) -> None:
+        self.need_descriptor(path)
         with self.call("sync_directory", path):
             directory = self._directory(path)
             waiting = []
@@ -567,6 +602,7 @@ class SimulatedFiles(Files):
         return next((number for top, number in self.mounts.items() if path.is_relative_to(top)), 1)
 
     def open_volume(self, path: Path) -> SimulatedVolume | None:
+        self.need_descriptor(path)
         with self.call("open_volume", path):
             self._file(path)
             return SimulatedVolume(self, path) if self.has_volume_sync else None

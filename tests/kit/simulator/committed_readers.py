@@ -98,7 +98,8 @@ class CommittedReader:
         if topic.syncs:
             if stable < self._stable.get(place, 0):
                 raise Violation(f"{name}: the last stable offset went back from {self._stable[place]} to {stable}")
-            self._stable[place] = stable
+            if stable > answer.log_start_offset:  # else records are deleted, and a crash may take that back
+                self._stable[place] = stable
         if answer.log_start_offset < stable < answer.high_watermark:
             self._known.require_over(topic, index, stable, over_count)
         found = filtered(bytes(answer.records or b""), answer.aborted_transactions or ())

@@ -12,6 +12,7 @@ from ottla.broker.runtime.disk import QueuedSyncer
 
 if TYPE_CHECKING:
     from kit.simulator.machine import Machine
+    from kit.simulator.shortages import Shortages
     from kit.simulator.transactional_clients import TransactionalClients
 
 CHANGES_AFTER_A_LOSS = 12
@@ -34,6 +35,8 @@ class Happenings:
         """By how much the wall clock is wrong."""
         self.transactional: TransactionalClients | None = None
         """They allow for a clock that has jumped, and are silent for a while in `wait_out`."""
+        self.shortages: Shortages | None = None
+        """They end before it is asked whether anything waits for ever."""
         self.takes_turns = False
         """Whether workers are slow, and work is done in steps (`turn_worlds.py`)."""
 
@@ -100,6 +103,8 @@ class Happenings:
             and not self._jump_ms
         ):
             self._syncer.has_threads = True
+            if self.shortages is not None:
+                self.shortages.end_for_good()
             self.transactional.wait_out(machine.node, TURNS_OF_A_SECOND if self.takes_turns else 0)
 
     def _run_background(self) -> None:

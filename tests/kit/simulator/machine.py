@@ -147,6 +147,7 @@ class Machine:
     def _stop(self, take_answers: Callable[[], None]) -> bool:
         """Stop in good order; whether it came to an end."""
         self.files.heal()
+        self.files.has_descriptor = lambda: True
         take_answers()
         try:
             self.node.stop()

@@ -30,6 +30,7 @@ class Bug:
     has_directories: bool
     has_times: bool
     has_epochs: bool
+    has_shortages: bool
 
 
 _BUGS: dict[str, Bug] = {}
@@ -49,12 +50,25 @@ def bug(
     directories: bool = False,
     times: bool = False,
     epochs: bool = False,
+    descriptors: bool = False,
 ) -> Callable[[Patch], Patch]:
     """Register a bug; one that shows in worlds of one `theme` only is looked for in these."""
 
     def register(patch: Patch) -> Patch:
         _BUGS[name] = Bug(
-            story, patch, theme, transactions, acls, page_cache, quotas, turns, settings, directories, times, epochs
+            story,
+            patch,
+            theme,
+            transactions,
+            acls,
+            page_cache,
+            quotas,
+            turns,
+            settings,
+            directories,
+            times,
+            epochs,
+            descriptors,
         )
         return patch
 

@@ -58,7 +58,7 @@ class Values:
         return drawn
 
 
-def _request(topic: str, index: int, records: bytes | bytearray, acks: int) -> ProduceRequest:
+def produce_request(topic: str, index: int, records: bytes | bytearray, acks: int) -> ProduceRequest:
     data = ProduceRequest.PartitionProduceData(index=index, records=records)
     of_topic = ProduceRequest.TopicProduceData(name=topic, partition_data=[data])
     return ProduceRequest(transactional_id=None, acks=acks, timeout_ms=30_000, topic_data=[of_topic])
@@ -134,7 +134,7 @@ class PlainProducer:
             if answer.error_code == ErrorCode.NONE:
                 note_acknowledged(self._model, name, topic.id, answer, records, acks)
 
-        request = _request(name, index, encode_batch(records), acks)
+        request = produce_request(name, index, encode_batch(records), acks)
         line.send(request, PRODUCE_VERSION, answered if acks else None)
 
 
@@ -234,7 +234,7 @@ class IdempotentProducer:
         content = encode_batch(
             batch.records, producer_id=self._producer_id, producer_epoch=0, base_sequence=batch.sequence
         )
-        line.send(_request(self.topic, self._index, content, -1), PRODUCE_VERSION, self._on_answer(batch))
+        line.send(produce_request(self.topic, self._index, content, -1), PRODUCE_VERSION, self._on_answer(batch))
 
     def _refuse_gap(self, batch: Batch) -> None:
         """The broker has not got what came before `batch`, or does not know any more that it has got `batch`.

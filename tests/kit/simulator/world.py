@@ -26,6 +26,7 @@ from kit.simulator import (
     page_cache_worlds,
     quota_worlds,
     settings_changes,
+    shortages,
     time_worlds,
     turn_worlds,
 )
@@ -45,6 +46,7 @@ from kit.simulator.quota_worlds import QuotaWorld
 from kit.simulator.rights_clients import USERS, RightsClients
 from kit.simulator.rot import read_rot
 from kit.simulator.settings_changes import SettingsChanges
+from kit.simulator.shortages import Shortages
 from kit.simulator.themes import draw_theme, theme_named
 from kit.simulator.time_worlds import TimeWorld, timed_kinds
 from kit.simulator.transactional_clients import NAMES as TRANSACTIONAL_LINES
@@ -101,6 +103,7 @@ class World:
         directories: float = directory_worlds.WORLDS,
         times: float = time_worlds.WORLDS,
         epochs: float = epoch_clients.WORLDS,
+        descriptors: float = shortages.WORLDS,
     ) -> None:
         self.chance = random.Random(seed)
         self.theme = draw_theme(self.chance) if theme is None else theme_named(theme)
@@ -169,6 +172,11 @@ class World:
         if random.Random(f"whether {seed} knows leader epochs").random() < epochs:
             self._epochs = EpochClient(seed, self.model)
             self._add(self._epochs.operations(), weights)
+        self._shortages: Shortages | None = None
+        if random.Random(f"whether {seed} lacks descriptors").random() < descriptors:
+            self._shortages = Shortages(seed, self.machine, self.model, self._values)
+            self._happenings.shortages = self._shortages
+            self._add(self._shortages.operations(), weights)
         self._secured: RightsClients | None = None
         self._operation_count = OPERATIONS
         of_rights = random.Random(f"the rights of {seed}")
@@ -295,6 +303,9 @@ class World:
             self._epochs.line = Line(node, self._connections, user)
             self._epochs.settle, self._epochs.end_turn = self._settle, self._happenings.end_turn
             self._epochs.reconnect()
+        if self._shortages is not None:
+            self._shortages.line = Line(node, self._connections, user)
+            self._shortages.reconnect()
         if self._settings is not None:
             self._settings.line, self._settings.node = admin_line, node
             self._settings.settle = self._settle
@@ -363,6 +374,7 @@ class World:
         others += [] if self._turns is None else [self._turns.line]
         others += [] if self._times is None else [self._times.look_ups.line]
         others += [] if self._epochs is None else [self._epochs.line]
+        others += [] if self._shortages is None else [self._shortages.line]
         for line in others:
             line.deliver()
             if line.written:
