@@ -4,6 +4,9 @@
 - `.swap` files are complete and about to replace the segments whose offsets they cover: the replacement is finished,
   unless a `.cleaned` file at the same offset or before says that the set of them was not complete (Kafka's
   LogLoader).
+- An index's `.swap` file without that of its `.log` is of a set of which a power cut has kept some names only. The old
+  index is there: the names had not become durable, and the `.log` is the old one, so it is unlinked. It is not: the
+  swap was nearly done, and is finished.
 - Index files without their `.log` are of no use: unlinked.
 """
 
@@ -85,12 +88,17 @@ def _finish_swaps(files: Files, directory: Path, unfinished: int | None) -> None
         else:
             swaps.setdefault(found.offset, []).append(name)
     for base_offset, names in sorted(swaps.items()):
-        if layout.offset_file_name(base_offset, layout.LOG_SUFFIX + layout.SWAP_SUFFIX) in names:
+        has_log = layout.offset_file_name(base_offset, layout.LOG_SUFFIX + layout.SWAP_SUFFIX) in names
+        if has_log:
             _remove_replaced(files, directory, base_offset)
             # Without it a crash may keep the renames and lose the unlinks: segments that overlap.
             files.sync_directory(directory)
         for name in names:
-            files.rename(directory / name, directory / name.removesuffix(layout.SWAP_SUFFIX))
+            own = directory / name.removesuffix(layout.SWAP_SUFFIX)
+            if not has_log and files.exists(own):
+                files.unlink(directory / name)
+            else:
+                files.rename(directory / name, own)
 
 
 def _remove_replaced(files: Files, directory: Path, base_offset: int) -> None:

@@ -372,6 +372,40 @@ def test_a_swap_beside_unfinished_files_is_dropped() -> None:
     assert stored(open_test_log(files)) == {0: b"a"}
 
 
+@pytest.mark.parametrize("suffix", [layout.INDEX_SUFFIX, layout.TIME_INDEX_SUFFIX])
+def test_an_index_of_a_swap_whose_log_kept_its_old_name_is_dropped(suffix: str) -> None:
+    """A power cut before the names of a swap were synced: the index is that of other positions and offsets."""
+    files = disk()
+    log = open_test_log(files, {"index.interval.bytes": "1"})
+    for value in (b"a", b"b", b"c"):
+        append_values(log, value)
+    log.roll(NOW_MS)
+    log.close()
+    own = layout.offset_file_name(0, suffix)
+    before = content(files, own)
+    assert before
+    swap = files.open(DIRECTORY / (own + layout.SWAP_SUFFIX), create=True)
+    swap.pwritev([before[:-4] + b"\0\0\0\2"], 0)
+    open_test_log(files)
+    assert content(files, own) == before
+    assert not files.exists(DIRECTORY / (own + layout.SWAP_SUFFIX))
+
+
+def test_a_swap_of_which_an_index_is_left_is_finished() -> None:
+    """The old files were renamed before, and the `.log` has its own name already."""
+    files = disk()
+    log = open_test_log(files, {"index.interval.bytes": "1"})
+    for value in (b"a", b"b", b"c"):
+        append_values(log, value)
+    log.roll(NOW_MS)
+    log.close()
+    own = layout.offset_file_name(0, layout.TIME_INDEX_SUFFIX)
+    before = content(files, own)
+    files.rename(DIRECTORY / own, DIRECTORY / (own + layout.SWAP_SUFFIX))
+    open_test_log(files)
+    assert content(files, own) == before
+
+
 # -- producers and epochs across starts
 
 
