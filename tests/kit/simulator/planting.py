@@ -25,6 +25,7 @@ class Bug:
     has_acls: bool
     has_page_cache: bool
     has_quotas: bool
+    has_shared_ids: bool
     has_turns: bool
     has_settings: bool
     has_directories: bool
@@ -45,6 +46,7 @@ def bug(
     acls: bool = False,
     page_cache: bool = False,
     quotas: bool = False,
+    shared_ids: bool = False,
     turns: bool = False,
     settings: bool = False,
     directories: bool = False,
@@ -63,6 +65,7 @@ def bug(
             acls,
             page_cache,
             quotas,
+            shared_ids,
             turns,
             settings,
             directories,

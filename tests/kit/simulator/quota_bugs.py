@@ -7,11 +7,14 @@ from typing import Any
 from unittest import mock
 
 from kit.simulator import planting
-from kit.simulator.planting import nothing, yes
+from kit.simulator.planting import before, nothing, yes
 
 from ottla.broker.fast.charged_produce_templates import ChargedProduceTemplates
 from ottla.broker.fast.charged_transactional_templates import ChargedTransactionalTemplates
 from ottla.broker.net.pipeline import RequestPipeline
+from ottla.broker.security.quotas.accounts import Account
+from ottla.broker.security.quotas.client_quotas import ClientQuotas
+from ottla.broker.security.quotas.limits import Limit
 from ottla.broker.security.quotas.rate import Rate
 from ottla.broker.security.quotas.template_quota import TemplateQuota
 
@@ -55,3 +58,27 @@ def _charged_twice() -> Any:
 @bug("muted for good", "a client that was over a quota once is never read again")
 def _muted_for_good() -> Any:
     return mock.patch.object(RequestPipeline, "_end_throttle", nothing)
+
+
+@bug(
+    "each connection has a quota of its own",
+    "what a client takes on another connection is not counted",
+    shared_ids=True,
+)
+def _quota_of_a_connection() -> Any:
+    numbers: dict[Any, int] = {}
+
+    def replace(request: Any) -> Any:
+        def patched(self: ClientQuotas, peer: Any, *given: Any) -> Any:
+            number = numbers.setdefault(peer, len(numbers))
+
+            def account(kind: str, limit: Limit) -> Account:
+                return of_client(self, kind, limit._replace(client_id=f"{limit.client_id}#{number}"))
+
+            with mock.patch.object(self, "account", account):
+                return request(self, peer, *given)
+
+        return patched
+
+    of_client = ClientQuotas.account
+    return before(ClientQuotas, "request", replace)

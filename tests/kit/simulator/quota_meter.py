@@ -6,6 +6,10 @@ has taken no more than the quota allows for 11 seconds. One that has to wait doe
 worth, at that rate, and not longer. Between the two nothing is said. A request is charged when it starts, which the
 client knows only where its answer comes in the same millisecond; what it does not know counts for neither.
 
+Several connections may be of one client, by its id: they have one account (`QuotaAccount`). Each waits for the throttle
+times of its own answers alone. Which of two requests on different connections was charged first is certain only where
+one was answered before the other was sent; else neither counts for the other.
+
 The time of a request is a number of ticks (`quota_worlds.py`), at least one for each Produce.
 """
 
@@ -13,8 +17,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kit.simulator.model import Violation
 
@@ -50,6 +54,8 @@ class _Request:
     produced: int
     bounds: Bounds
     sent_ms: float
+    charged_before: int
+    """How many charges of the client were certain when it was sent."""
     answered_ms: float = NEVER_MS
     knows_throttle: bool = True
     """Whether it gets an answer."""
@@ -60,47 +66,72 @@ class _Request:
         return self.knows_throttle and self.answered_ms == NEVER_MS
 
 
-@dataclass
-class _Taken:
-    """What certainly was charged of one kind, and when."""
+class _Charge(NamedTuple):
+    """A value that was charged: when, its number among all of the client, and by which connection."""
 
-    entries: deque[tuple[float, float]] = field(default_factory=deque)
+    at_ms: float
+    number: int
+    meter: QuotaMeter
+    value: float
 
-    def add(self, value: float, now_ms: float) -> float:
-        """Add a value; what was charged within the shortest window, with it."""
-        self.entries.append((now_ms, value))
-        while self.entries[0][0] <= now_ms - LEAST_WINDOW_S * 1000:
-            self.entries.popleft()
-        return sum(one for _, one in self.entries)
+
+class QuotaAccount:
+    """What one client has taken, on all of its connections. `possible` says what its quota of a kind may be."""
+
+    def __init__(self, client_id: str, possible: Callable[[str], set[float | None]]) -> None:
+        self.client_id = client_id
+        self.possible = possible
+        self.reconnect()
+
+    def reconnect(self) -> None:
+        """The broker has restarted, and knows nothing of what was taken before."""
+        self.requests: list[_Request] = []
+        self.charge_count = 0
+        self._charges: dict[str, deque[_Charge]] = {kind: deque() for kind in KINDS}
+
+    def charge(self, kind: str, value: float, sent: _Request, meter: QuotaMeter) -> float:
+        """Add what a request was charged now. Return the sum of what had certainly been charged by then, within the
+        shortest window, and of this.
+        """
+        charges = self._charges[kind]
+        charges.append(_Charge(sent.sent_ms, self.charge_count, meter, value))
+        self.charge_count += 1
+        while charges[0].at_ms <= sent.sent_ms - LEAST_WINDOW_S * 1000:
+            charges.popleft()
+        return sum(one.value for one in charges if one.meter is meter or one.number < sent.charged_before)
+
+    def note(self, sent: _Request) -> None:
+        """A request is sent now."""
+        self.requests.append(sent)
+        oldest_ms = min((one.sent_ms for one in self.requests if one.is_waiting), default=sent.sent_ms)
+        self.requests = [one for one in self.requests if one.answered_ms > oldest_ms - KEPT_MS]
 
 
 class QuotaMeter:
-    """One client, which has one connection. `possible` says what its quota of a kind may be."""
+    """One connection of a client."""
 
-    def __init__(self, client_id: str, possible: Callable[[str], set[float | None]], clock: ManualClock) -> None:
-        self.client_id = client_id
-        self._possible = possible
+    def __init__(self, account: QuotaAccount, clock: ManualClock) -> None:
+        self._account = account
+        self.client_id = account.client_id
         self._clock = clock
         self.throttled = 0
         """How many answers have said that it has to wait."""
         self.reconnect()
 
     def reconnect(self) -> None:
-        """The broker has restarted, and knows nothing of what was taken before."""
-        self._requests: list[_Request] = []
-        self._taken = {kind: _Taken() for kind in KINDS}
+        """The broker has restarted."""
+        self._account.reconnect()
         self._muted_until_ms = 0.0
         self._knows_throttle = True
         """Whether each request gets an answer that says for how long the connection is muted: not with acks=0."""
 
     def metered(self, key: int, size_bytes: int, then: Answered | None, *, is_alone: bool) -> Answered | None:
         """`then`, once the throttle time in the answer to a request, which is sent now, is found to be right."""
-        sent = _Request(size_bytes if key == ApiKey.PRODUCE else 0, self._bounds(), self._clock.monotonic_ms())
+        produced, now_ms = size_bytes if key == ApiKey.PRODUCE else 0, self._clock.monotonic_ms()
+        sent = _Request(produced, self._bounds(), now_ms, self._account.charge_count)
         if then is None:
             self._knows_throttle = sent.knows_throttle = False
-        self._requests.append(sent)
-        oldest_ms = min((one.sent_ms for one in self._requests if one.is_waiting), default=sent.sent_ms)
-        self._requests = [one for one in self._requests if one.answered_ms > oldest_ms - KEPT_MS]
+        self._account.note(sent)
         if then is None:
             return None
 
@@ -125,17 +156,17 @@ class QuotaMeter:
                 raise Violation(f"client {self.client_id} is muted {late_ms:.0f} ms longer than its throttle time")
 
     def _bounds(self) -> Bounds:
-        return {kind: self._possible(kind) for kind in KINDS}
+        return {kind: self._account.possible(kind) for kind in KINDS}
 
     def _require_over(self, sent: _Request, throttle_ms: int) -> None:
         """It has to wait: then it may be over a quota. For bytes of Produce requests it is known how long at most."""
-        bounds = {kind: sent.bounds[kind] | self._possible(kind) for kind in KINDS}
+        bounds = {kind: sent.bounds[kind] | self._account.possible(kind) for kind in KINDS}
         low = [kind for kind in KINDS if any(one is not None and one < PLENTY for one in bounds[kind])]
         if not low:
             raise Violation(f"client {self.client_id} has to wait, and is within all of its quotas: {bounds}")
         if sent.produced and low == [PRODUCE]:
             least = min(one for one in bounds[PRODUCE] if one is not None)
-            most = sum(one.produced for one in self._requests)
+            most = sum(one.produced for one in self._account.requests)
             if throttle_ms > (most / least - LEAST_WINDOW_S) * 1000 + 1:
                 raise Violation(
                     f"client {self.client_id} has to wait {throttle_ms} ms for {most} bytes, {PRODUCE} is {least:g}"
@@ -149,14 +180,14 @@ class QuotaMeter:
                 self._charge(REQUEST, TICK, sent, is_throttled=is_throttled)
         elif isinstance(response, FetchResponse):
             size_bytes = sum(len(one.records or b"") for topic in response.responses for one in topic.partitions)
-            is_first = not self._taken[FETCH].add(0, sent.sent_ms)  # it may be larger than the quota
+            is_first = not self._account.charge(FETCH, 0, sent, self)  # it may be larger than the quota
             self._charge(FETCH, size_bytes, sent, is_throttled=is_throttled or is_first)
 
     def _charge(self, kind: str, value: float, sent: _Request, *, is_throttled: bool) -> None:
         (bound, *others) = sent.bounds[kind]
         if bound is None or others:
             return
-        total = self._taken[kind].add(value, sent.sent_ms)
+        total = self._account.charge(kind, value, sent, self)
         if not is_throttled and total > bound * LONGEST_WINDOW_S:
             raise Violation(
                 f"client {self.client_id} has taken {total:g} in 10 seconds and need not wait: {kind} is {bound:g}"

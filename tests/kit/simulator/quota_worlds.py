@@ -2,8 +2,8 @@
 templates charge.
 
 Each connection of producers, readers and transactional clients is a client of its own, with quotas of some kinds, which
-an administrator changes. The time that requests take is counted in ticks, one for each look at the clock: by a real
-clock no world could be replayed.
+an administrator changes. In some of these worlds several connections are one client. The time that requests take is
+counted in ticks, one for each look at the clock: by a real clock no world could be replayed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from unittest import mock
 
 from kit.simulator.quota_administrator import Entity, QuotaAdministrator, Values
-from kit.simulator.quota_meter import KINDS, PLENTY, TICK_NS, QuotaMeter
+from kit.simulator.quota_meter import KINDS, PLENTY, TICK_NS, QuotaAccount, QuotaMeter
 
 from ottla.broker.security.quotas.client_quotas import ClientQuotas
 from ottla.broker.security.quotas.limits import FETCH, PRODUCE, REQUEST
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 WORLDS: Final = 0.2
 """How many worlds have quotas."""
+SHARED: Final = 0.5
+"""In how many of them connections share a client id."""
+MOST_SHARING: Final = 4
 CHANGES: Final = 2
 """How often they change, beside the weights of other operations."""
 FREE: Final = 0.25
@@ -36,15 +39,20 @@ _LOW: Final = {PRODUCE: (150.0, 600.0, 3_000.0), FETCH: (150.0, 600.0, 3_000.0),
 
 
 class QuotaWorld:
-    """See the module. `clients`: their ids."""
+    """See the module. `clients`: their ids, where none is shared; `shared`: in how many worlds some are."""
 
-    def __init__(self, seed: int, clients: list[str], clock: ManualClock) -> None:
+    def __init__(self, seed: int, clients: list[str], clock: ManualClock, shared: float) -> None:
         chance = random.Random(f"what the quotas of {seed} are")
-        self._clock = clock
         self._kinds = {name: [kind for kind in KINDS if chance.random() >= FREE] for name in clients}
         entities: list[Entity] = [("client-id", name) for name in (*clients, KEEPER)]
         self.administrator = QuotaAdministrator(chance, entities, self._draw)
-        self._meters = {name: self._made(name) for name in clients}
+        accounts = {name: self._made(name) for name in clients}
+        # Of its own: worlds in which none is shared are what they were.
+        of_shared = random.Random(f"which clients of {seed} are one")
+        if of_shared.random() < shared:
+            one, *others = of_shared.sample(clients, of_shared.randint(2, MOST_SHARING))
+            accounts |= dict.fromkeys(others, accounts[one])
+        self._meters = {name: QuotaMeter(accounts[name], clock) for name in clients}
         self._ticks = 0
         self.admin_line: Line
 
@@ -78,9 +86,9 @@ class QuotaWorld:
         self._ticks += 1
         return self._ticks * TICK_NS
 
-    def _made(self, name: str) -> QuotaMeter:
+    def _made(self, name: str) -> QuotaAccount:
         entity = "client-id", name
-        return QuotaMeter(name, lambda kind: self.administrator.possible(entity, kind), self._clock)
+        return QuotaAccount(name, lambda kind: self.administrator.possible(entity, kind))
 
     def _draw(self, chance: random.Random, name: str) -> Values:
         if name == KEEPER:

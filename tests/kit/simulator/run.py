@@ -113,6 +113,7 @@ def _world(seed: int, bug: str | None) -> World:
         acls=1 if one.has_acls else 0,
         page_cache=1 if one.has_page_cache else 0,
         quotas=1 if one.has_quotas else 0,
+        shared_ids=1 if one.has_shared_ids else 0,
         turns=1 if one.has_turns else 0,
         settings=1 if one.has_settings else 0,
         directories=1 if one.has_directories else 0,

@@ -98,6 +98,7 @@ class World:
         acls: float = ACLS,
         page_cache: float = page_cache_worlds.WORLDS,
         quotas: float = quota_worlds.WORLDS,
+        shared_ids: float = quota_worlds.SHARED,
         turns: float = turn_worlds.WORLDS,
         settings: float = settings_changes.WORLDS,
         directories: float = directory_worlds.WORLDS,
@@ -140,7 +141,7 @@ class World:
         self._lone: LoneClients | None = None
         self._quotas: QuotaWorld | None = None
         if random.Random(f"the quotas of {seed}").random() < quotas:
-            self._quotas = QuotaWorld(seed, UNDER_QUOTAS, clock)
+            self._quotas = QuotaWorld(seed, UNDER_QUOTAS, clock, shared_ids)
             self.model.may_wait = True
             self._add(self._quotas.operations(), weights)
         if self._quotas is not None or self._promise != SYNC:
