@@ -271,13 +271,15 @@ class Transactions:
     def note_power_cut(self) -> None:
         """The coordinator has lost the end of its own log, too, where the broker's promise is `page-cache`
         (`page_cache_worlds.py`): of the transactions of before nothing is known beyond what partitions that sync show
-        of those whose end was acknowledged, and epochs may be given out again. Offsets are the model's.
+        of those whose end was acknowledged with its markers, and epochs may be given out again. Offsets are for the
+        model.
         """
         self.has_lost_its_end = True
         topics = {topic.id: topic for topic in self.model.topics.values()}
         for one in self._all:
             for _, topic_id, index in one.places:
-                if not one.is_over or topic_id not in topics or not topics[topic_id].always_syncs:
+                is_known = one.is_over and not one.may_lack_markers
+                if not is_known or topic_id not in topics or not topics[topic_id].always_syncs:
                     self.exempt.add((one, topic_id, index))
             for offset, known in one.offsets.values():
                 known.sent = max(known.sent, offset)
