@@ -15,6 +15,7 @@ from ottla.storage.directories.log_directory import LogDirectory
 from ottla.storage.directories.redo_log import RedoLog
 from ottla.storage.log.log import Log
 from ottla.storage.log.sync import UnsyncedState
+from ottla.storage.recovery import redo
 from ottla.storage.recovery.redo import RedoContents
 
 THEME = "redo log"
@@ -120,7 +121,10 @@ def _topic_ids_not_looked_at() -> Any:
 
 
 @bug("redo: recovery points not looked at", "what the cleaner has moved is written over", theme="compaction")
-def _recovery_points_not_looked_at() -> Any:
+@contextmanager
+def _recovery_points_not_looked_at() -> Iterator[None]:
+    """Nor where the batches before an entry lead to, by which it would be found."""
+
     def replace(restore: Any) -> Any:
         def patched(self: RedoContents, files: Any, directory: Any, topic_id: bytes, _: int) -> int:
             written: int = restore(self, files, directory, topic_id, -1)
@@ -128,7 +132,8 @@ def _recovery_points_not_looked_at() -> Any:
 
         return patched
 
-    return before(RedoContents, "restore", replace)
+    with before(RedoContents, "restore", replace), mock.patch.object(redo, "_leads_to", yes):
+        yield
 
 
 @bug("redo: a gap between two rounds", "what is appended while a round is synced counts as its own", theme=THEME)
