@@ -222,7 +222,11 @@ class _Opening:
         self._index_cache = index_cache
 
     def segment(self, base_offset: int, *, sealed: bool, is_scanned: bool) -> Segment:
-        """Open a segment. Indexes that are missing are made again, unless it `is_scanned`, which does so."""
+        """Open a segment. Indexes that are missing are made again, unless it `is_scanned`, which does so.
+
+        Those of a sealed one are synced: the next start believes what it finds below the recovery point, and a power
+        cut may leave zeros of a file that was written and not synced.
+        """
         segment, index_lost = Segment.open(
             self.files,
             self.directory,
@@ -241,6 +245,9 @@ class _Opening:
                 segment.rebuild_indexes(seal=sealed)
             except CorruptBatch as error:
                 logger.warning("%s: %s: its indexes are rebuilt up to there", segment.path, error)
+            if sealed:
+                segment.offset_index.sync()
+                segment.time_index.sync()
         return segment
 
     def create(self, base_offset: int) -> Segment:

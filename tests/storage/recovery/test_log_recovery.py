@@ -207,6 +207,23 @@ def test_missing_and_damaged_indexes_are_rebuilt_byte_for_byte(name: str, how: s
     assert content(files, name) == original
 
 
+@pytest.mark.parametrize("name", ["00000000000000000000.index", "00000000000000000000.timeindex"])
+def test_an_index_that_a_start_makes_again_survives_a_power_cut(name: str) -> None:
+    """The next start believes what it finds below the recovery point; a file that was not synced may be zeros."""
+    files = disk()
+    overrides = {"index.interval.bytes": "100"}
+    log = open_test_log(files, overrides)
+    for number in range(20):
+        append(log, batch(b"v" * 60, stamps=[NOW_MS + number]))
+    log.roll(NOW_MS)
+    append_values(log, b"tail")
+    log.close()
+    original = content(files, name)
+    files.unlink(DIRECTORY / name)
+    open_test_log(files, overrides, was_clean=False, recovery_point=21)
+    assert files.synced_state()[str(DIRECTORY / name)] == original
+
+
 # -- unclean stops
 
 
