@@ -220,7 +220,9 @@ def test_an_index_that_a_start_makes_again_survives_a_power_cut(name: str) -> No
     log.close()
     original = content(files, name)
     files.unlink(DIRECTORY / name)
+    files.sync_directory(DIRECTORY)
     open_test_log(files, overrides, was_clean=False, recovery_point=21)
+    files.sync_directory(DIRECTORY)  # the name may come to the disk at any time
     assert files.synced_state()[str(DIRECTORY / name)] == original
 
 
