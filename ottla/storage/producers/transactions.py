@@ -258,6 +258,7 @@ def load_transactions(
     bases: Sequence[int],
     indexes: Sequence[int],
     *,
+    lost: Sequence[Path] = (),
     log_end_offset: int,
     replayed: TransactionReplay,
     scan: Callable[[], TransactionReplay],
@@ -267,6 +268,7 @@ def load_transactions(
 
     Args:
         bases: base offsets of the segments, `indexes`: those with a `.txnindex`; both ascending.
+        lost: what is left of `.txnindex` files that segments should have.
         replayed: of the batches after the newest snapshot, with what that says is open.
         scan: of all batches of the log.
         unwritten: called for a segment for whose `.txnindex` there is no room, with its entries.
@@ -276,6 +278,9 @@ def load_transactions(
     stored: dict[int, bytes] = {}
     aborted: dict[tuple[int, int], AbortedTransaction] = {}
     try:
+        if lost:
+            path = lost[0]
+            raise CorruptTransactionIndex("its segment is there")
         for base_offset, end_offset in _with_ends(bases, log_end_offset):
             if base_offset in indexes:
                 path = layout.txn_index_file(directory, base_offset)

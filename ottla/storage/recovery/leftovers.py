@@ -1,6 +1,9 @@
 """What a stop in the middle of something leaves in a partition's directory, and its tidying before a log is opened.
 
 - `.deleted` files were on their way out, `.cleaned` ones and `.tmp` ones were never finished: unlinked.
+- A `.txnindex.deleted` file whose `.log` has its own name, and no other one on its way out: retention had renamed both,
+  and a power cut has kept that of the index alone. It stays until the batches have been searched for aborted
+  transactions: readers of committed records would get theirs.
 - `.swap` files are complete and about to replace the segments whose offsets they cover: the replacement is finished,
   unless a `.cleaned` file at the same offset or before says that the set of them was not complete (Kafka's
   LogLoader).
@@ -31,12 +34,15 @@ class Contents(Plain):
     """What is in a partition's directory: base offsets of its segments and of those with a `.txnindex`, offsets of
     its snapshots, ascending.
 
-    `has_changed`: names were changed by the tidying and are not durable yet.
+    `has_changed`: names were changed by the tidying and are not durable yet. `lost_transaction_indexes`: `.txnindex`
+    files that have not their own names any more, and whose segments are there; they are unlinked when the indexes are
+    written again.
     """
 
     bases: list[int] = field(factory=list)
     snapshots: list[int] = field(factory=list)
     transaction_indexes: list[int] = field(factory=list)
+    lost_transaction_indexes: list[Path] = field(factory=list)
     has_changed: bool = False
 
 
@@ -46,7 +52,9 @@ def tidy(files: Files, directory: Path) -> Contents:
     contents = Contents()
     if any(name.endswith(_UNDER_WAY) for name in names):
         contents.has_changed = True
-        unfinished = _unlink_unfinished(files, directory, names)
+        lost = [name for name in names if _has_lost_its_name(name, names)]
+        contents.lost_transaction_indexes = [directory / name for name in lost]
+        unfinished = _unlink_unfinished(files, directory, [name for name in names if name not in lost])
         _finish_swaps(files, directory, unfinished)
         names = files.list_directory(directory)
     parsed = [(name, found) for name in names if (found := layout.parse_offset_file(name)) is not None]
@@ -62,6 +70,14 @@ def tidy(files: Files, directory: Path) -> Contents:
             contents.transaction_indexes.append(found.offset)
     contents.transaction_indexes.sort()
     return contents
+
+
+def _has_lost_its_name(name: str, names: list[str]) -> bool:
+    """Whether it is the `.txnindex.deleted` of a segment that is there."""
+    if not name.endswith(layout.TXN_INDEX_SUFFIX + layout.DELETED_SUFFIX):
+        return False
+    log = name.removesuffix(layout.TXN_INDEX_SUFFIX + layout.DELETED_SUFFIX) + layout.LOG_SUFFIX
+    return log in names and log + layout.DELETED_SUFFIX not in names
 
 
 def _unlink_unfinished(files: Files, directory: Path, names: list[str]) -> int | None:

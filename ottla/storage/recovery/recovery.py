@@ -406,11 +406,15 @@ def _load_transactions(
         opening.directory,
         bases,
         indexes,
+        lost=contents.lost_transaction_indexes,
         log_end_offset=end_offset,
         replayed=replayed,
         scan=partial(scan_transactions, segments),
         unwritten=opening.report.unwritten_indexes.__setitem__,
     )
+    if not opening.report.unwritten_indexes:
+        for path in contents.lost_transaction_indexes:
+            opening.files.unlink(path)
     # A snapshot that is written in this life relies on what these files say, and no page of theirs may be on disk.
     unsure = set(indexes).intersection(scanned)
     contents.has_changed |= sync_transaction_indexes(opening.files, opening.directory, unsure)

@@ -108,6 +108,32 @@ def test_an_index_that_cannot_be_read_is_rebuilt_from_all_batches(
     assert "00000000000000000000.txnindex: " in caplog.text
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_an_index_that_alone_has_kept_the_name_of_a_deletion_is_written_again(kafka: Kafka, seed: int) -> None:
+    """Retention had renamed all files of the segment, and a power cut has kept that of the index alone."""
+    kafka.open().close()
+    index = layout.txn_index_file(DIRECTORY, 0)
+    kafka.files.rename(index, index.with_name(index.name + layout.DELETED_SUFFIX))
+    kafka.files.sync_directory(DIRECTORY)
+    files = kafka.files.kill()
+    first = open_test_log(files, was_clean=False, recovery_point=6)
+    assert first.transactions.between(0, 6) == [(ONE, 0)]
+    files = files.crash(random.Random(seed))
+    again = open_test_log(files, was_clean=False, recovery_point=6)
+    assert again.transactions.between(0, 6) == [(ONE, 0)]
+    assert [name for name in files.list_directory(DIRECTORY) if name.endswith(layout.DELETED_SUFFIX)] == []
+
+
+def test_an_index_of_a_segment_that_was_replaced_goes_with_it(kafka: Kafka) -> None:
+    kafka.open().close()
+    for suffix in (layout.LOG_SUFFIX, layout.TXN_INDEX_SUFFIX):
+        kafka.put(suffix + layout.DELETED_SUFFIX, 0, encode_transaction_index([ABORTED]))
+    kafka.put(layout.TXN_INDEX_SUFFIX, 0, b"")
+    log = open_test_log(kafka.files)
+    assert log.transactions.between(0, 6) == []
+    assert [name for name in kafka.files.list_directory(DIRECTORY) if name.endswith(layout.DELETED_SUFFIX)] == []
+
+
 def test_an_open_transaction_is_remembered_over_clean_and_unclean_stops(
     kafka: Kafka, caplog: pytest.LogCaptureFixture
 ) -> None:
