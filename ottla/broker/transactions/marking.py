@@ -36,10 +36,10 @@ _REFUSED_FOR_GOOD = frozenset(
         ErrorCode.INVALID_PRODUCER_EPOCH,
         ErrorCode.PRODUCER_FENCED,
         ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.UNKNOWN_TOPIC_ID,
     }
 )
+_GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+"""The topic was deleted while the transaction was open, as happens every day."""
 
 
 class Marking:
@@ -111,9 +111,10 @@ class Marking:
         self._under_way -= 1
         if error is None:
             self._missing.discard(where)
-        elif isinstance(error, KafkaError) and error.code in _REFUSED_FOR_GOOD:
+        elif isinstance(error, KafkaError) and error.code in _REFUSED_FOR_GOOD | _GONE:
             self._missing.discard(where)
-            logger.warning(
+            logger.log(
+                logging.INFO if error.code in _GONE else logging.WARNING,
                 "transactional id %r: %s-%d does not take the marker of producer %d, epoch %d: %s",
                 self.ended.transactional_id,
                 *where,
