@@ -4,12 +4,15 @@
 the calls. An answer that matches no request, that cannot be decoded, or that does not come in time ends the connection,
 and with it every request on it (`ConnectionLost`), because what follows cannot be trusted.
 
+So does an exception that nothing expects, wherever the loop calls: the requests end in `ClientFailed` then.
+
 Where the broker gives a session an end (KIP-368), the connection logs in again before that; requests wait meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import os
 import random
@@ -17,11 +20,18 @@ import re
 import socket
 import ssl
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, cast
 
 from ottla.address import host_and_port
 from ottla.client.awaited import Awaited, AwaitedFuture, fail
-from ottla.client.errors import AuthenticationFailed, ClientTimeout, ConnectionLost, KafkaError, UnsupportedByBroker
+from ottla.client.errors import (
+    AuthenticationFailed,
+    ClientFailed,
+    ClientTimeout,
+    ConnectionLost,
+    KafkaError,
+    UnsupportedByBroker,
+)
 from ottla.client.metrics import ConnectionMetrics
 from ottla.client.secured import Secured, handshake_of, next_handshake_of
 from ottla.client_core.exchange import Exchange, InFlight
@@ -48,6 +58,24 @@ _ERRNO = re.compile(r"\[Errno (\d+)\]")
 logger = logging.getLogger(__name__)
 
 R = TypeVar("R", bound=Response)
+
+
+P = ParamSpec("P")
+
+
+def _ends_if_it_fails(
+    callback: Callable[Concatenate[Connection, P], None],
+) -> Callable[Concatenate[Connection, P], None]:
+    """Return a callback of the loop that ends its connection with an exception that nothing expects."""
+
+    @functools.wraps(callback)
+    def guarded(self: Connection, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            callback(self, *args, **kwargs)
+        except Exception as bug:
+            self._end_failed(bug)
+
+    return guarded
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -198,6 +226,7 @@ class Connection(asyncio.BufferedProtocol):
         self._deadline_at = deadline
         self._deadline_timer = self._loop.call_at(deadline, self._on_deadline)
 
+    @_ends_if_it_fails
     def _on_deadline(self) -> None:
         self._deadline_timer = None
         overdue = self._exchange.overdue(self._loop.time() + _TIMER_SLACK_S)
@@ -220,6 +249,7 @@ class Connection(asyncio.BufferedProtocol):
 
     # The life of the socket -------------------------------------------------------------------------------------
 
+    @_ends_if_it_fails
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by asyncio."""
         self._transport = cast(asyncio.Transport, transport)
@@ -240,6 +270,7 @@ class Connection(asyncio.BufferedProtocol):
             if size_bytes >= 0 and peer is not None:
                 peer.setsockopt(socket.SOL_SOCKET, which, size_bytes)
 
+    @_ends_if_it_fails
     def _watch_idleness(self) -> None:
         """Close the connection when no request used it for `connections_max_idle_ms`; look again if one did."""
         limit_s = self._options.connections_max_idle_ms / 1000
@@ -256,6 +287,7 @@ class Connection(asyncio.BufferedProtocol):
         """Called by asyncio: the broker reads more slowly than we write."""
         self.is_writable = False
 
+    @_ends_if_it_fails
     def resume_writing(self) -> None:
         """Called by asyncio."""
         self.is_writable = True
@@ -268,12 +300,17 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by asyncio."""
-        problem = final_problem(exc)
-        if problem:
-            fail(self.ready, AuthenticationFailed(f"{self.address}: {problem}"))
-        self.close(problem or (str(exc) if exc and not isinstance(exc, ConnectionResetError) else self._why_closed()))
-        if not self.closed.done():
-            self.closed.set_result(None)
+        try:
+            problem = final_problem(exc)
+            if problem:
+                fail(self.ready, AuthenticationFailed(f"{self.address}: {problem}"))
+            reason = str(exc) if exc and not isinstance(exc, ConnectionResetError) else self._why_closed()
+            self.close(problem or reason)
+        except Exception as bug:
+            self._end_failed(bug)
+        finally:
+            if not self.closed.done():
+                self.closed.set_result(None)
 
     def _why_closed(self) -> str:
         """What may be behind the end of a connection that never served: a listener that wants another protocol."""
@@ -300,15 +337,30 @@ class Connection(asyncio.BufferedProtocol):
 
     def close(self, reason: str = "the client closed the connection") -> None:
         """End the connection now; every request in flight ends in ConnectionLost with the reason."""
+        self._end(ConnectionLost(f"{self.address}: {reason}"))
+
+    def _end(self, error: KafkaError) -> None:
         if self.is_open:
             self._end_use()
         if self._transport is not None:
             self._transport.abort()
         self._call_writer()
+        self._fail_requests(error)
+
+    def _fail_requests(self, error: KafkaError) -> None:
         for request in self._exchange.end():
             if request.context is not None:
-                request.context.fail(ConnectionLost(f"{self.address}: {reason}"))
-        fail(self.ready, ConnectionLost(f"{self.address}: {reason}"))
+                request.context.fail(error)
+        fail(self.ready, error)
+
+    def _end_failed(self, bug: Exception) -> None:
+        """End the connection because of an exception that nothing expects."""
+        logger.error("%s: the client failed", self.address, exc_info=bug)
+        failure = ClientFailed(bug)
+        try:
+            self._end(failure)
+        finally:  # whatever else fails: nothing waits for ever
+            self._fail_requests(failure)
 
     def _end_use(self) -> None:
         self.is_open = False
@@ -341,6 +393,9 @@ class Connection(asyncio.BufferedProtocol):
                         reason = f"{self.address}: the broker's answer makes no sense: {malformed}"
                         awaited.fail(ConnectionLost(reason))
                         raise
+                    except Exception as bug:
+                        awaited.fail(ClientFailed(bug))
+                        raise
             if self._is_settling:
                 self._continue_handshake()
         except SpeaksTls as tls:
@@ -354,6 +409,8 @@ class Connection(asyncio.BufferedProtocol):
             )
         except HandshakeRefused as refused:
             self._end_refused(KafkaError(refused.code, f"{self.address} refused {refused.step}: {refused.reason}"))
+        except Exception as bug:
+            self._end_failed(bug)
 
     def _end_refused(self, refusal: KafkaError) -> None:
         if self.ready.done():
@@ -376,6 +433,7 @@ class Connection(asyncio.BufferedProtocol):
         if not self.ready.done():
             self.ready.set_result(None)
 
+    @_ends_if_it_fails
     def _log_in_again(self) -> None:
         """Before the session ends: get what the login needs, then the handshake, before which nothing has to wait."""
         self._login_task = self._loop.create_task(self._prolong_session(), name=f"ottla-login-{self.address}")
@@ -383,14 +441,15 @@ class Connection(asyncio.BufferedProtocol):
     async def _prolong_session(self) -> None:
         try:
             login = await self._secured.login()
+            if self.is_open and login is not None:
+                self._is_settling = True
+                self._exchange.begin_again(next_handshake_of(self._exchange.settled, login), self._loop.time())
+                self._continue_handshake()
         except KafkaError as failed:
             # The broker ends the connection at the session's end; the next one says what is wrong.
             logger.warning("%s: no login for another session: %s", self.address, failed.message)
-            return
-        if self.is_open and login is not None:
-            self._is_settling = True
-            self._exchange.begin_again(next_handshake_of(self._exchange.settled, login), self._loop.time())
-            self._continue_handshake()
+        except Exception as bug:
+            self._end_failed(bug)
 
 
 async def connect(

@@ -18,6 +18,7 @@ __all__ = [
     "AuthenticationFailed",
     "BufferExhausted",
     "ClientClosed",
+    "ClientFailed",
     "ClientTimeout",
     "CommitFailed",
     "ConnectionLost",
@@ -86,6 +87,17 @@ class ClientClosed(KafkaError):
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.INVALID_REQUEST, message)
+
+
+class ClientFailed(KafkaError):
+    """A fault of the client itself ended what was asked for: an exception, the `__cause__`, that nothing expects.
+
+    A producer that `send` raises this for sends nothing more. Close it, and make another one.
+    """
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, f"the client failed: {type(cause).__name__}: {cause}")
+        self.__cause__ = cause
 
 
 class RecordTooLarge(KafkaError):

@@ -3,7 +3,8 @@
 `pump` never waits: it writes a Fetch to every leader that has none under way and leads a partition with room in its
 buffer. Answers put batches into the partitions and wake their reader. What goes wrong with a partition is either
 mended (another leader, an offset out of range with a reset policy) or left in its `failure` for the reader to raise.
-Where a partition that has no position begins, `position_resets.py` looks up.
+Where a partition that has no position begins, `position_resets.py` looks up. An exception that nothing expects is the
+failure of the partitions that were worked on: their reader raises it, and they are asked for again after that.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
@@ -21,6 +22,7 @@ from ottla.client.connection import Connection
 from ottla.client.consumer_options import ISOLATION_LEVELS, RESETS, ConsumerOptions
 from ottla.client.errors import (
     AuthenticationFailed,
+    ClientFailed,
     CorruptRecords,
     KafkaError,
     LogTruncated,
@@ -128,6 +130,12 @@ class Fetcher:
         self._is_scheduled = False
         if self._is_closed:
             return
+        try:
+            self._ask()
+        except Exception as bug:
+            self._on_bug(self._partitions.values(), bug)
+
+    def _ask(self) -> None:
         now = self.loop.time()
         unresolved = [
             assigned
@@ -184,14 +192,19 @@ class Fetcher:
         except KafkaError as failed:
             logger.warning("broker %d: %s", leader_id, failed.message)
             if isinstance(failed, AuthenticationFailed):  # which the program has to hear of
-                for assigned in self._partitions.values():
-                    if assigned.failure is None and self._cluster.leader_of(*assigned.partition) == leader_id:
+                for assigned in self._led_by(leader_id):
+                    if assigned.failure is None:
                         self._fail(assigned, failed)
             self._cluster.mark_stale()
             await asyncio.sleep(self._cluster.options.reconnect_pause_s(1))
+        except Exception as bug:
+            self._on_bug(self._led_by(leader_id), bug)
         finally:
             del self._connecting[leader_id, lane]
         self.wake()
+
+    def _led_by(self, leader_id: int) -> list[AssignedPartition]:
+        return [one for one in self._partitions.values() if self._cluster.leader_of(*one.partition) == leader_id]
 
     def _fetch(
         self, place: tuple[int, int], connection: Connection, wanted: list[AssignedPartition], *, is_impatient: bool
@@ -267,9 +280,15 @@ class Fetcher:
 
     def on_answer(self, sent: SentFetch, answer: FetchResponse) -> None:
         """Take the answer to a Fetch."""
+        try:
+            self._on_answer(sent, answer)
+        except Exception as bug:
+            self._on_bug_in(sent, bug)
+
+    def _on_answer(self, sent: SentFetch, answer: FetchResponse) -> None:
         if answer.error_code:
             code = ErrorCode.of(answer.error_code)
-            self.on_lost(sent, KafkaError(code, f"fetch: {code.message}"))
+            self._on_lost(sent, KafkaError(code, f"fetch: {code.message}"))
             return
         asked = self._end_of(sent)
         if self._is_closed:
@@ -292,24 +311,33 @@ class Fetcher:
 
     def on_fetched(self, sent: SentFetch, fetched: Fetched) -> None:
         """Take the usual answer to a Fetch of one partition."""
-        asked = self._end_of(sent)
-        if self._is_closed:
-            return
-        now = self.loop.time()
-        self._metrics.fetches.add(now, len(fetched.records), (now - sent.asked_at) * 1000, 0)
-        for assigned in asked.values():
-            assigned.failures = 0
-            assigned.high_watermark, assigned.last_stable_offset, assigned.log_start_offset, records = fetched
-            if records:
-                self._add(assigned, records, [])
-            else:
-                self._note_none(assigned)
-            if assigned.has_data or assigned.empty_before >= 0:
-                self._on_data()
-        self.wake()
+        try:
+            asked = self._end_of(sent)
+            if self._is_closed:
+                return
+            now = self.loop.time()
+            self._metrics.fetches.add(now, len(fetched.records), (now - sent.asked_at) * 1000, 0)
+            for assigned in asked.values():
+                assigned.failures = 0
+                assigned.high_watermark, assigned.last_stable_offset, assigned.log_start_offset, records = fetched
+                if records:
+                    self._add(assigned, records, [])
+                else:
+                    self._note_none(assigned)
+                if assigned.has_data or assigned.empty_before >= 0:
+                    self._on_data()
+            self.wake()
+        except Exception as bug:
+            self._on_bug_in(sent, bug)
 
     def on_lost(self, sent: SentFetch, error: KafkaError) -> None:
         """Take note that a Fetch was refused, or gets no answer."""
+        try:
+            self._on_lost(sent, error)
+        except Exception as bug:
+            self._on_bug_in(sent, bug)
+
+    def _on_lost(self, sent: SentFetch, error: KafkaError) -> None:
         asked = self._end_of(sent)
         if self._is_closed:
             return
@@ -423,6 +451,7 @@ class Fetcher:
             ErrorCode.UNKNOWN_SERVER_ERROR,
             ErrorCode.BROKER_NOT_AVAILABLE,
         )
+        may_heal = may_heal and not isinstance(error, ClientFailed)
         now = self.loop.time()
         for assigned in partitions:
             if not may_heal:
@@ -436,4 +465,19 @@ class Fetcher:
 
     def _fail(self, assigned: AssignedPartition, error: KafkaError) -> None:
         assigned.failure = error
+        self._on_data()
+
+    def _on_bug_in(self, sent: SentFetch, bug: Exception) -> None:
+        self._busy.discard(sent.place)
+        asked = [assigned for assigned, generation in sent.asked.values() if assigned.generation == generation]
+        for assigned in asked:
+            assigned.is_fetching = False
+        self._on_bug(asked, bug)
+
+    def _on_bug(self, partitions: Iterable[AssignedPartition], bug: Exception) -> None:
+        """Have the reader of partitions raise an exception that nothing expects."""
+        logger.error("the consumer failed", exc_info=bug)
+        failure = ClientFailed(bug)
+        for assigned in partitions:
+            assigned.failure = assigned.failure or failure
         self._on_data()

@@ -45,8 +45,11 @@ class IdentityKeeper:
         while not self._is_closed:
             try:
                 renewed = await self._cluster.retry(self._ask, self._cluster.options.request_timeout_ms)
-            except KafkaError as failed:
-                logger.warning("no new producer id: %s", failed)
+            except Exception as failed:
+                if isinstance(failed, KafkaError):
+                    logger.warning("no new producer id: %s", failed)
+                else:
+                    logger.exception("no new producer id: the client failed")
                 await asyncio.sleep(self._cluster.options.retry_backoff_max_ms / 1000)
                 continue
             self._renewing = None

@@ -45,8 +45,11 @@ class LeaderConnections:
     async def _dial(self, leader_id: int) -> None:
         try:
             await self._cluster.connection(leader_id)
-        except KafkaError as failed:
-            logger.warning("broker %d: %s", leader_id, failed.message)
+        except Exception as failed:
+            if isinstance(failed, KafkaError):
+                logger.warning("broker %d: %s", leader_id, failed.message)
+            else:
+                logger.exception("broker %d: the client failed", leader_id)
             self._cluster.mark_stale()
             await asyncio.sleep(self._cluster.options.reconnect_pause_s(1))
         finally:

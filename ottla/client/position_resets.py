@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from ottla.client.assigned import AssignedPartition
 from ottla.client.cluster import Cluster
 from ottla.client.consumer_options import ISOLATION_LEVELS, ConsumerOptions
-from ottla.client.errors import ClientTimeout, KafkaError
+from ottla.client.errors import ClientFailed, ClientTimeout, KafkaError
 from ottla.client.offsets import OffsetAndTimestamp, list_offsets
 from ottla.client.structs import TopicPartition
 
@@ -75,10 +75,11 @@ class PositionResets:
                 timeout_ms=self._timeout_ms,
                 on_found=on_found,
             )
-        except KafkaError as failed:
-            for assigned, generation in waiting.values():
+        except Exception as failed:
+            failure = failed if isinstance(failed, KafkaError) else ClientFailed(failed)
+            for assigned, generation in asked if isinstance(failure, ClientFailed) else waiting.values():
                 if assigned.generation == generation:
-                    self._fail(assigned, failed)
+                    self._fail(assigned, failure)
 
     def _fail(self, assigned: AssignedPartition, error: KafkaError) -> None:
         assigned.is_resolving = False

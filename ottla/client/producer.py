@@ -18,7 +18,7 @@ from typing import NoReturn, Self, Unpack
 from ottla.client.accumulator import Batch, Delivery
 from ottla.client.cluster import Cluster
 from ottla.client.column_inputs import Column
-from ottla.client.errors import ClientClosed, KafkaError, RecordTooLarge
+from ottla.client.errors import ClientClosed, ClientFailed, KafkaError, RecordTooLarge
 from ottla.client.filling import BatchFiller
 from ottla.client.interceptors import close_all
 from ottla.client.metrics import ProducerMetrics
@@ -83,6 +83,8 @@ class Producer(TransactionMethods):
         self._metrics = ProducerMetrics(0)
         self._takes_records = False
         """Whether it was started, is not closed, and is inside of a transaction if it has a `transactional_id`."""
+        self._failure: Exception | None = None
+        """What ended it, so that it can only be closed."""
         self._is_closed = False
 
     async def start(self) -> None:
@@ -104,6 +106,7 @@ class Producer(TransactionMethods):
             on_closed=self._on_closed,
             on_finished=self._batches.finish,
             on_split=self._batches.split,
+            on_failure=self._on_failure,
         )
         self._batches.sender = sender
         if self._options.transactional_id is not None:
@@ -197,10 +200,10 @@ class Producer(TransactionMethods):
         """Put a record on its way and return its delivery.
 
         Key and value are bytes, or what the serializers take. `timestamp_ms` is since 1970 (None: now); `partition`
-        None leaves the choice to the partitioner. Raises RecordTooLarge, BufferExhausted, ClientClosed, KafkaError when
-        the topic cannot be had within `max_block_ms`, ValueError for a partition that the topic does not have,
-        TypeError for keys and values that are not bytes, for headers that are no pairs and a time that is no whole
-        number, and what a serializer raises.
+        None leaves the choice to the partitioner. Raises RecordTooLarge, BufferExhausted, ClientClosed, ClientFailed,
+        KafkaError when the topic cannot be had within `max_block_ms`, ValueError for a partition that the topic does
+        not have, TypeError for keys and values that are not bytes, for headers that are no pairs and a time that is no
+        whole number, and what a serializer raises.
         """
         if self._is_plain:
             now_ms = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
@@ -452,7 +455,18 @@ class Producer(TransactionMethods):
 
     def _on_change(self) -> None:
         is_open = self._transactions is None or self._transactions.state.takes_records
-        self._takes_records = is_open and self._sender is not None and not self._is_closed
+        is_usable = self._failure is None and not self._is_closed
+        self._takes_records = is_open and self._sender is not None and is_usable
+
+    def _on_failure(self, bug: Exception) -> None:
+        """Take no more records, and end every wait with what is the matter."""
+        self._failure = bug
+        failure = ClientFailed(bug)
+        if self._transactions is not None:
+            self._transactions.fail(failure)
+        self._on_change()
+        self._room.close()
+        self._batches.give_up(failure)
 
     def _refuse_if_closed(self) -> None:
         if self._is_closed:
@@ -460,6 +474,8 @@ class Producer(TransactionMethods):
 
     def _refuse_records(self) -> NoReturn:
         self._refuse_if_closed()
+        if self._failure is not None:
+            raise ClientFailed(self._failure)
         if self._transactions is None or self._sender is None:
             raise ClientClosed("the producer was not started")
         self._transactions.state.refuse_records()

@@ -3,6 +3,9 @@
 `_pump` writes as many requests as leaders may have in flight. It runs when a batch is full, when one has lingered, when
 an answer came, when a leader became reachable; it never waits. What the answers mean is decided in the core; here
 deliveries are completed, figures counted and timers set.
+
+An exception that nothing expects ends the batches of its request where that was being made, and the producer anywhere
+else (`fail`): nobody knows then what the queues would send next.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from uuid import UUID
 from ottla.client.accumulator import Batch
 from ottla.client.cluster import Cluster
 from ottla.client.connection import Connection
-from ottla.client.errors import ClientTimeout, ConnectionLost, KafkaError
+from ottla.client.errors import ClientFailed, ClientTimeout, ConnectionLost, KafkaError
 from ottla.client.identity import IdentityKeeper
 from ottla.client.leader_connections import LeaderConnections
 from ottla.client.metrics import ProducerMetrics
@@ -42,8 +45,8 @@ logger = logging.getLogger(__name__)
 
 class Sender:
     """See the module. The producer fills queues and calls `activate` and `wake`. `on_closed` is called with a batch
-    that takes no more records, `on_finished` with one whose memory is free, `on_split` with one that has parts instead.
-    `transactions` is set before the start where the producer has any.
+    that takes no more records, `on_finished` with one whose memory is free, `on_split` with one that has parts instead;
+    `on_failure` once, with what ends the producer. `transactions` is set before the start where the producer has any.
     """
 
     transactions: TransactionDriver | None = None
@@ -57,6 +60,7 @@ class Sender:
         on_closed: Callable[[Batch], None],
         on_finished: Callable[[Batch], None],
         on_split: Callable[[Batch], None],
+        on_failure: Callable[[Exception], None],
     ) -> None:
         self._cluster = cluster
         self._metrics = metrics
@@ -72,6 +76,7 @@ class Sender:
         self._on_closed = on_closed
         self._on_finished = on_finished
         self._on_split = on_split
+        self._on_failure = on_failure
         self.loop = asyncio.get_running_loop()
         self._identity = IdentityKeeper(cluster, on_renewed=self.identify)
         self._routes = Routes(cluster, options)
@@ -118,6 +123,13 @@ class Sender:
         tasks += self.transactions.stop() if self.transactions is not None else self._identity.stop()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    def fail(self, bug: Exception) -> None:
+        """End the producer because of an exception that nothing expects."""
+        if not self._is_closed:
+            logger.error("the producer failed", exc_info=bug)
+            self.stop()
+            self._on_failure(bug)
+
     def activate(self, queue: PartitionQueue[Batch]) -> None:
         """Look after a queue that has a batch now, and come back when the batch has lingered."""
         self._queues.activate(queue)
@@ -161,6 +173,8 @@ class Sender:
             self._queues.not_sent(route.leader_id)
             self._take(self._queues.refused([batch], failed, now))
             self.wake()
+        except Exception as bug:
+            self.fail(bug)
         return True
 
     def close_batch(self, batch: Batch) -> None:
@@ -222,19 +236,22 @@ class Sender:
         self._is_scheduled = False
         if self._is_closed:
             return
-        now = self.loop.time()
-        while requests := self._queues.gather(now):
-            for leader_id, batches in requests.items():
-                self._send(leader_id, batches)
-            if not self._queues.may_have_more:
-                break
-        if self._queues.wake_at < math.inf:
-            self._wake_at(self._queues.wake_at)
-        if self._queues.needs_metadata:
-            self._queues.needs_metadata = False
-            self._cluster.mark_stale()
-        if self._queues.wants_identity:
-            self._identity.renew()
+        try:
+            now = self.loop.time()
+            while requests := self._queues.gather(now):
+                for leader_id, batches in requests.items():
+                    self._send(leader_id, batches)
+                if not self._queues.may_have_more:
+                    break
+            if self._queues.wake_at < math.inf:
+                self._wake_at(self._queues.wake_at)
+            if self._queues.needs_metadata:
+                self._queues.needs_metadata = False
+                self._cluster.mark_stale()
+            if self._queues.wants_identity:
+                self._identity.renew()
+        except Exception as bug:
+            self.fail(bug)
 
     def _may_go(self, topic: str, partition: int) -> bool:
         return self.transactions is not None and self.transactions.state.may_write(topic, partition)
@@ -257,9 +274,9 @@ class Sender:
 
     def _send(self, leader_id: int, batches: list[Batch]) -> None:
         first_tries = [batch for batch in batches if not batch.attempts]
-        for batch in first_tries:
-            self.close_batch(batch)
         try:
+            for batch in first_tries:
+                self.close_batch(batch)
             route = self._routes.find(batches[0].queue, leader_id) if len(batches) == 1 else None
             if route is not None:
                 self._send_by_template(batches[0], route, self.loop.time())
@@ -268,6 +285,9 @@ class Sender:
                 self._send_together(leader_id, self._cluster.open_connection(leader_id), batches, first_tries)
         except KafkaError as failed:
             self._take(self._queues.refused(batches, failed, self.loop.time()))
+        except Exception as bug:
+            logger.error("a Produce request failed", exc_info=bug)
+            self._take(self._queues.refused(batches, ClientFailed(bug), self.loop.time(), is_unknown=True))
 
     def _send_by_template(self, batch: Batch, route: Route, now: float) -> None:
         batch.attempts += 1
@@ -347,29 +367,38 @@ class Sender:
 
     def on_appended(self, leader_id: int, batch: Batch, base_offset: int, log_append_time_ms: int) -> None:
         """Take the usual answer to a request with one batch: the broker has it."""
-        has_more = self._queues.appended(leader_id, batch)
-        if not batch.is_finished:
-            batch.base_offset = base_offset
-            batch.log_append_time_ms = log_append_time_ms
-            batch.is_finished = True
-            self._on_finished(batch)
-        if has_more:
-            self.wake()
+        try:
+            has_more = self._queues.appended(leader_id, batch)
+            if not batch.is_finished:
+                batch.base_offset = base_offset
+                batch.log_append_time_ms = log_append_time_ms
+                batch.is_finished = True
+                self._on_finished(batch)
+            if has_more:
+                self.wake()
+        except Exception as bug:
+            self.fail(bug)
 
     def on_answer(
         self, leader_id: int, batches: list[Batch], names_by_id: dict[UUID, str] | None, response: ProduceResponse
     ) -> None:
         """Take the answer to a request; `names_by_id` where it has no names of topics."""
-        now = self.loop.time()
-        if response.throttle_time_ms > 0:
-            self._metrics.throttle_ms.add(response.throttle_time_ms, now)
-        self._take(self._queues.answered(leader_id, batches, response, now, names_by_id))
-        self.wake()
+        try:
+            now = self.loop.time()
+            if response.throttle_time_ms > 0:
+                self._metrics.throttle_ms.add(response.throttle_time_ms, now)
+            self._take(self._queues.answered(leader_id, batches, response, now, names_by_id))
+            self.wake()
+        except Exception as bug:
+            self.fail(bug)
 
     def on_lost(self, leader_id: int, batches: list[Batch], error: KafkaError) -> None:
         """Take note that a request gets no answer."""
-        self._take(self._queues.lost(leader_id, batches, error, self.loop.time()))
-        self.wake()
+        try:
+            self._take(self._queues.lost(leader_id, batches, error, self.loop.time()))
+            self.wake()
+        except Exception as bug:
+            self.fail(bug)
 
     def _finish(self, batch: Batch, base_offset: int, log_append_time_ms: int) -> None:
         if not batch.is_finished:

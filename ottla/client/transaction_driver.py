@@ -16,7 +16,7 @@ from typing import Protocol
 
 from ottla.client.cluster import Cluster
 from ottla.client.coordinator import OFFSETS_LANE, Coordinator, KeyType
-from ottla.client.errors import ClientClosed, ClientTimeout, KafkaError
+from ottla.client.errors import ClientClosed, ClientFailed, ClientTimeout, KafkaError
 from ottla.client.producer_options import ProducerOptions
 from ottla.client_core.partition_queue import ProducerIdentity
 from ottla.client_core.transaction_questions import Offsets, Question
@@ -44,6 +44,9 @@ class Batches(Protocol):
 
     def identify(self, identity: ProducerIdentity) -> None:
         """Send what follows under this identity."""
+
+    def fail(self, bug: Exception) -> None:
+        """End the producer because of an exception that nothing expects."""
 
     def give_up_all(self, error: KafkaError) -> bool:
         """Give up all of them; return whether the broker may have some that have not been acknowledged."""
@@ -191,8 +194,19 @@ class TransactionDriver:
             self._is_change_due = True
             self._loop.call_soon(self.changed)
 
+    def fail(self, failure: ClientFailed) -> None:
+        """Note that the client itself failed, and end every wait."""
+        self.state.end(failure)
+        self._wake_waiters()
+
     def changed(self) -> None:
         """Act on what may have changed."""
+        try:
+            self._act()
+        except Exception as bug:
+            self._batches.fail(bug)
+
+    def _act(self) -> None:
         self._is_change_due = False
         state = self.state
         if state.phase in (Phase.FAILED, Phase.ENDED) and not self._batches.are_delivered:
@@ -203,11 +217,14 @@ class TransactionDriver:
             state.is_drained = not self._batches.requests_in_flight
         self._batches.identify(state.identity)
         self._on_change()
+        self._wake_waiters()
+        if state.has_questions:
+            self._wake()
+
+    def _wake_waiters(self) -> None:
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
-        if state.has_questions:
-            self._wake()
 
     def _discard(self, error: KafkaError) -> None:
         if self._batches.give_up_all(error):
@@ -236,7 +253,13 @@ class TransactionDriver:
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(None)
         if (self._asking is None or self._asking.done()) and not self._is_closed:
-            self._asking = self._loop.create_task(self._ask_all(), name="ottla-transactions")
+            self._asking = self._loop.create_task(self._answer_all(), name="ottla-transactions")
+
+    async def _answer_all(self) -> None:
+        try:
+            await self._ask_all()
+        except Exception as bug:
+            self._batches.fail(bug)
 
     async def _ask_all(self) -> None:
         while self._is_wanted and not self._is_closed:

@@ -61,12 +61,16 @@ class UnfinishedBatches:
     def _on_deadline(self) -> None:
         """Give up the batches whose time is over, and come back for the next one."""
         loop = self.sender.loop
-        now = loop.time() + _TIMER_SLACK_S
-        for batch in list(self._batches):
-            if batch.deadline <= now and not batch.is_finished:
-                self.sender.expire(batch)
-        deadlines = [batch.deadline for batch in self._batches]
-        self._expiry = loop.call_at(min(deadlines), self._on_deadline) if deadlines else None
+        self._expiry = None
+        try:
+            now = loop.time() + _TIMER_SLACK_S
+            for batch in list(self._batches):
+                if batch.deadline <= now and not batch.is_finished:
+                    self.sender.expire(batch)
+            deadlines = [batch.deadline for batch in self._batches]
+            self._expiry = loop.call_at(min(deadlines), self._on_deadline) if deadlines else None
+        except Exception as bug:
+            self.sender.fail(bug)
 
     def finish(self, batch: Batch) -> None:
         """Give back the memory of a batch, let senders in that wait for it, and complete its deliveries."""
@@ -108,6 +112,10 @@ class UnfinishedBatches:
     def identify(self, identity: ProducerIdentity) -> None:
         """Send what follows under this identity."""
         self.sender.identify(identity)
+
+    def fail(self, bug: Exception) -> None:
+        """End the producer because of an exception that nothing expects."""
+        self.sender.fail(bug)
 
     def give_up_all(self, error: KafkaError) -> bool:
         """End all of them because their transaction is aborted; return whether the broker may have some."""

@@ -310,10 +310,12 @@ class SendQueues(Generic[B, N]):
         self._answer_came(leader)
         return [self._failed(batch, error, now, True) for batch in batches]
 
-    def refused(self, batches: Sequence[B], error: KafkaError, now: float) -> list[SendResult[B]]:
-        """Return the results of batches that could not be sent: the broker does not have them."""
+    def refused(
+        self, batches: Sequence[B], error: KafkaError, now: float, *, is_unknown: bool = False
+    ) -> list[SendResult[B]]:
+        """Return the results of batches that could not be sent: the broker does not have them, unless `is_unknown`."""
         self.may_have_more = True
-        return [self._failed(batch, error, now, False) for batch in batches]
+        return [self._failed(batch, error, now, is_unknown) for batch in batches]
 
     def expire(self, batch: B) -> None:
         """Take a batch whose time is over out of its queue; one in flight is waited for, but not retried."""

@@ -193,6 +193,10 @@ class Transactions:
         """End the transaction for a reason of the driver's; it can only be aborted."""
         self._fail(Verdict.ABORTABLE, error)
 
+    def end(self, error: KafkaError) -> None:
+        """End the producer for a reason of the driver's."""
+        self._fail(Verdict.FATAL, error)
+
     # Questions --------------------------------------------------------------------------------------------------
 
     @property

@@ -26,7 +26,7 @@ from ottla.client.blocking.thread_waiter import LOOK_S, ThreadWaiter
 from ottla.client.blocking.transaction import Transaction
 from ottla.client.blocking.twins import ProducerMethods
 from ottla.client.column_inputs import Column
-from ottla.client.errors import BufferExhausted, ClientClosed, ClientTimeout, KafkaError, RecordTooLarge
+from ottla.client.errors import BufferExhausted, ClientClosed, ClientFailed, ClientTimeout, KafkaError, RecordTooLarge
 from ottla.client.options import Servers
 from ottla.client.producer import Producer as AsyncProducer
 from ottla.client.producer_options import ProducerKeywords
@@ -410,6 +410,11 @@ class Producer(ProducerMethods):
             taken = self._take_inbox()
         try:
             await self._put(taken)
+        except Exception as bug:
+            logger.exception("the producer failed")
+            for delivery in taken:
+                if delivery.batch is None:
+                    self._refuse(delivery, ClientFailed(bug))
         finally:
             self._on_drained(taken)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from ottla.client.assigned import AssignedPartition
 from ottla.client.cluster import Cluster
 from ottla.client.coordinator import Coordinator
-from ottla.client.errors import KafkaError
+from ottla.client.errors import ClientFailed, KafkaError
 from ottla.client.groups.commits import MemberIdentity, fetch_committed
 
 
@@ -69,8 +69,8 @@ class StartPositions:
                 [assigned.partition for assigned, _ in asked],
                 self._timeout_ms,
             )
-        except KafkaError as failed:
-            failure, found = failed, {}
+        except Exception as failed:
+            failure, found = failed if isinstance(failed, KafkaError) else ClientFailed(failed), {}
         for assigned, generation in asked:
             if assigned.generation != generation:
                 continue
