@@ -18,12 +18,19 @@ from ottla.cli.parameters import Number, Option
 from ottla.cli.tables import table_lines
 from ottla.shown import counted
 from ottla.storage.formats.kafka_uuid import uuid_to_text
+from ottla.storage.formats.layout import OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTIONS_TOPIC
 
 if TYPE_CHECKING:
     from ottla.client import Admin, ConfigEntry, OffsetAndTimestamp, TopicDescription, TopicPartition
 
 _T = TypeVar("_T")
 
+_KEPT_IN = {
+    OFFSETS_TOPIC: "the committed offsets of all groups",
+    TRANSACTIONS_TOPIC: "all transactional ids and the state of their transactions",
+    SHARE_GROUP_STATE_TOPIC: "the state of all share groups",
+}
+"""What is lost with an internal topic."""
 NOT_DONE = " (not done, only checked)"
 """Behind each line of a command with --dry-run."""
 
@@ -234,9 +241,16 @@ def alter(names: tuple[str, ...], servers: str, partitions: int, dry_run: bool) 
 @click.command()
 @click.argument("names", nargs=-1, required=True, metavar="TOPIC...", shell_complete=suggestions.topics)
 @bootstrap_server
+@click.option("--force", is_flag=True, help="Internal topics too.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
-def delete(names: tuple[str, ...], servers: str, dry_run: bool) -> None:
-    """Delete topics with all their records. This cannot be undone."""
+def delete(names: tuple[str, ...], servers: str, force: bool, dry_run: bool) -> None:
+    """Delete topics with all their records. This cannot be undone.
+
+    Internal topics, such as __consumer_offsets, are refused without --force.
+    """
+    internal = [f"{name} has {_KEPT_IN[name]}" for name in dict.fromkeys(names) if name in _KEPT_IN]
+    if internal and not force:
+        raise Failure(f"nothing is deleted: {'; '.join(internal)}; --force deletes internal topics")
 
     async def delete_all(admin: Admin) -> list[str]:
         if not dry_run:

@@ -167,6 +167,18 @@ def test_a_topics_life(broker: BrokerProcess, topic: str) -> None:
     assert topic not in ottla(broker, "topics", "list").stdout.decode().split()
 
 
+def test_internal_topics_are_deleted_only_by_force(broker: BrokerProcess, topic: str) -> None:
+    ottla(broker, "topics", "create", topic)
+    ottla(broker, "consume", topic, "--group", f"group-of-{topic}", "--exit-at-end")
+    refused = line_of(ottla(broker, "topics", "delete", topic, "__consumer_offsets", status=1))
+    assert refused.startswith("ottla: nothing is deleted: __consumer_offsets has the committed offsets of all groups;")
+    assert "--force" in refused
+    assert topic in ottla(broker, "topics", "list").stdout.decode().split()
+    assert "--force" in line_of(ottla(broker, "topics", "delete", "__transaction_state", "--dry-run", status=1))
+    forced = ottla(broker, "topics", "delete", "__consumer_offsets", "--force", "--dry-run").stdout.decode()
+    assert forced.startswith("__consumer_offsets can be deleted: ")
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -68,7 +68,8 @@ OFFSETS_TOPIC = "__consumer_offsets"
 """Where groups and committed offsets are kept (Kafka's `Topic.GROUP_METADATA_TOPIC_NAME`)."""
 TRANSACTIONS_TOPIC = "__transaction_state"
 """Where transactional ids are kept (Kafka's `Topic.TRANSACTION_STATE_TOPIC_NAME`)."""
-INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, "__share_group_state"})
+SHARE_GROUP_STATE_TOPIC = "__share_group_state"
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, SHARE_GROUP_STATE_TOPIC})
 """Topics that coordinators write and clients do not."""
 
 MAX_TOPIC_NAME_CHARACTERS = 249
