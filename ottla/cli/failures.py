@@ -89,4 +89,5 @@ def client_errors() -> Iterator[None]:
         hint = f". {IS_IT_RUNNING}" if "cannot connect to " in error.message else ""  # else something is there
         raise Failure(f"no broker answers: {error.message}{hint}") from None
     except KafkaError as error:
-        raise Failure(f"{error.message} ({error.code.name})") from None
+        notes = "".join(f". {note}" for note in getattr(error, "__notes__", ()))
+        raise Failure(f"{error.message} ({error.code.name}){notes}") from None

@@ -28,6 +28,8 @@ SPEAKS_AFTER_S: Final = 5.0
 SPEAKS_AGAIN_AFTER_S: Final = 10.0
 _LOGGER: Final = "ottla.client"
 T = TypeVar("T")
+_SAID_BY_THE_ERROR: Final = ("ottla.client.sender", "ottla.client.transactional")
+"""Loggers whose warnings the KafkaError that ends the command repeats: they are printed only if none does."""
 _AGAIN: Final = ("; asking again", "; joining again", "; will be sent again", "; will be asked again")
 
 
@@ -44,6 +46,7 @@ class Waiting(logging.Handler):
         self._verb = verb
         self.is_resting = False
         self._ended = threading.Event()
+        self._held_back: list[str] = []
         self._had_level = logging.NOTSET
         self.on(what)
 
@@ -85,8 +88,13 @@ class Waiting(logging.Handler):
         for end in _AGAIN:
             said = said.removesuffix(end)
         self._reason = said
-        if record.levelno >= logging.WARNING:
-            click.echo(one_line(record.getMessage()), err=True)
+        if record.levelno < logging.WARNING:
+            return
+        line = one_line(record.getMessage())
+        if record.name in _SAID_BY_THE_ERROR:
+            self._held_back.append(line)
+        else:
+            click.echo(line, err=True)
 
     def __enter__(self) -> Self:
         logger = logging.getLogger(_LOGGER)
@@ -106,6 +114,12 @@ class Waiting(logging.Handler):
         logger = logging.getLogger(_LOGGER)
         logger.removeHandler(self)
         logger.setLevel(self._had_level)
+        if self._held_back:
+            from ottla.protocol.errors import KafkaError
+
+            if not isinstance(error, KafkaError):
+                for line in self._held_back:
+                    click.echo(line, err=True)
 
     def _watch(self) -> None:
         while not self._ended.wait(max(0.05, self.due_s - time.monotonic())):

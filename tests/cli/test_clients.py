@@ -167,6 +167,31 @@ def test_a_topics_life(broker: BrokerProcess, topic: str) -> None:
     assert topic not in ottla(broker, "topics", "list").stdout.decode().split()
 
 
+def test_a_record_that_the_broker_refuses_is_one_line(broker: BrokerProcess, topic: str) -> None:
+    ottla(broker, "topics", "create", topic, "-c", "max.message.bytes=100")
+    line = line_of(ottla(broker, "produce", topic, stdin=b"x" * 200 + b"\n", status=1))
+    assert line.startswith(f"ottla: {topic}-0: ")
+    assert line.endswith("(MESSAGE_TOO_LARGE)")
+
+
+def test_a_fenced_transaction_is_one_line(broker: BrokerProcess, topic: str) -> None:
+    ottla(broker, "topics", "create", topic)
+    command = [sys.executable, "-m", "ottla", "produce", topic, "-b", broker.bootstrap]
+    with subprocess.Popen(
+        [*command, "--producer-property", f"transactional.id={topic}"], stdin=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"first\n")
+        process.stdin.flush()
+        while b"first" not in consumed(broker, topic):
+            assert process.poll() is None
+        ottla(broker, "produce", topic, "--producer-property", f"transactional.id={topic}", stdin=b"second\n")
+        _, stderr = process.communicate(b"third\n", timeout=TIMEOUT_S)
+    (line,) = stderr.decode().splitlines()
+    assert line.startswith("ottla: ")
+    assert "The transaction was not aborted" in line
+
+
 def test_internal_topics_are_deleted_only_by_force(broker: BrokerProcess, topic: str) -> None:
     ottla(broker, "topics", "create", topic)
     ottla(broker, "consume", topic, "--group", f"group-of-{topic}", "--exit-at-end")
