@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ottla.cli.failures import Failure
+from ottla.cli.failures import Failure, WrongOption
 
 if TYPE_CHECKING:
     from ottla.client.options import ClientOptions
@@ -92,10 +92,9 @@ def options_of(
     chosen: Mapping[str, object] | None = None,
 ) -> dict[str, Any]:
     """The keyword arguments of a client of this kind. `option` is the one that gave `properties`, for messages; what is
-    None in `chosen` was not chosen. Raises Failure.
+    None in `chosen` was not chosen. Raises WrongOption for what the command line says, Failure for what the file or the
+    environment says.
     """
-    from ottla.client.options import read_options
-
     merged: dict[str, Any] = dict(defaults)
     context = click.get_current_context(silent=True)
     file: Mapping[str, str] = {} if context is None else context.meta.get(FILE_KEY, {})
@@ -104,6 +103,7 @@ def options_of(
         if not _problem(name, (kind,)) and name != SERVERS:
             merged[_canonical(name)] = value
             spelled[_canonical(name)] = name
+    without_command_line = dict(merged)
     for name, value in (properties or {}).items():
         problem = _problem(name, (kind,))
         if _canonical(name) == "bootstrap_servers":
@@ -111,7 +111,7 @@ def options_of(
         elif problem and not _problem(name, _kinds()):
             problem = f"{name} is an option of other clients, not of this one"
         if problem:
-            raise Failure(f"{option}: {problem}")
+            raise WrongOption(f"{option}: {problem}")
         merged[_canonical(name)] = value
         spelled[_canonical(name)] = name
     protocol = None if context is None else context.meta.get(PROTOCOL_KEY)
@@ -119,16 +119,26 @@ def options_of(
         if chosen_value is not None:
             merged[name] = chosen_value
             spelled.pop(name, None)
-    try:
-        read_options(kind, servers, merged)
-    except ValueError as error:
+    message = _refusal(kind, servers, merged)
+    if message is not None:
         from dataclasses import fields
 
-        message = str(error)
+        is_of_command_line = message != _refusal(kind, servers, without_command_line)
         for name in sorted((one.name for one in fields(kind)), key=len, reverse=True):
             message = message.replace(name, spelled.get(name, name.replace("_", ".")))
-        raise Failure(message) from None
+        raise (WrongOption if is_of_command_line else Failure)(message)
     return merged
+
+
+def _refusal(kind: type[ClientOptions], servers: str, options: dict[str, Any]) -> str | None:
+    """What the client says against these options."""
+    from ottla.client.options import read_options
+
+    try:
+        read_options(kind, servers, options)
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def _kinds() -> tuple[type[ClientOptions], ...]:

@@ -22,6 +22,12 @@ class Failure(click.ClickException):
         click.echo(f"ottla: {one_line(self.format_message())}", file=file, err=file is None)
 
 
+class WrongOption(Failure):
+    """What is wrong with the command line, in a line for people; exit status 2."""
+
+    exit_code = 2
+
+
 def require_posix(what: str) -> None:
     """Refuse what lives in data directories where the system lacks what they rest on, as Windows does: one line."""
     try:

@@ -150,9 +150,19 @@ def test_what_a_client_does_not_have_is_one_line_before_anything_is_dialled(
 ) -> None:
     kind = "--producer-property" if command == "produce" else "--consumer-property"
     said = run(command, "t", kind, given, "-b", NOWHERE)
-    assert said.status == 1
+    assert said.status == 2
     assert words in said.line
     assert "geheim" not in said.line
+
+
+def test_what_is_wrong_in_a_file_is_no_wrong_command_line(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    produce = ["produce", "t", "-b", NOWHERE, "--command-config", str(file)]
+    for text in ("linger.mss=1", "linger.ms=x"):
+        file.write_text(text)
+        assert run(*produce).status == 1
+        assert run(*produce, "--producer-property", "retries=1").status == 1
+    assert run(*produce, "--producer-property", "linger.ms=y").status == 2
 
 
 def test_a_property_without_a_value_is_a_wrong_command_line() -> None:
