@@ -98,6 +98,9 @@ def produce(
 ) -> None:
     """Write each line of standard input to TOPIC as a record, until the end of the input.
 
+    A line ends with a line feed. On Windows a carriage return before it belongs to the line end; elsewhere it is part
+    of the record.
+
     The topic is created if the broker creates topics automatically. Exit status 0 means that every record was
     acknowledged.
 

@@ -19,6 +19,8 @@ from typing import Final
 CHUNK_BYTES: Final = 256 * 1024
 MAX_LINE_BYTES: Final = 64 * 1024 * 1024
 """A line longer than this is refused; nothing of it has been sent then."""
+ENDS_WITH_CRLF: Final = sys.platform == "win32"
+"""Whether a carriage return before the line feed belongs to the line end; elsewhere it is part of the record."""
 
 
 class LineTooLong(ValueError):
@@ -47,7 +49,7 @@ async def stdin_lines() -> AsyncIterator[list[bytes]]:
         if len(rest) > MAX_LINE_BYTES:
             raise LineTooLong(f"a line of more than {MAX_LINE_BYTES:,} bytes")
         if lines:
-            yield lines
+            yield [line.removesuffix(b"\r") for line in lines] if ENDS_WITH_CRLF else lines
 
 
 def _reader() -> Callable[[], bytes]:

@@ -6,6 +6,7 @@ does not.
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 from kit.broker import BrokerProcess
 
 import ottla
+from ottla.cli import stdin_lines
 
 ROOT = Path(__file__).parents[2]
 
@@ -150,6 +152,16 @@ def test_on_windows_the_commands_that_ask_a_broker_work(windows: dict[str, str],
     assert "retention.ms" in said("configs", "describe", "--topic", "t")
     said("topics", "delete", "t")
     assert "log.dirs" in python(windows, "config", "--effective")[1]
+
+
+@pytest.mark.parametrize(("is_windows", "end"), [(True, b""), (False, b"\r")])
+async def test_a_carriage_return_belongs_to_the_line_end_on_windows_only(
+    is_windows: bool, end: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stdin_lines, "ENDS_WITH_CRLF", is_windows)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a\r\nb\n\r\r\nlast")))
+    lines = [line async for lines in stdin_lines.stdin_lines() for line in lines]
+    assert lines == [b"a" + end, b"b", b"\r" + end, b"last"]
 
 
 def test_on_windows_the_blocking_client_works(windows: dict[str, str], own_broker: BrokerProcess) -> None:
