@@ -12,9 +12,10 @@ from ottla.cli import suggestions
 from ottla.cli.client_options import bootstrap_server
 from ottla.cli.client_properties import options_of
 from ottla.cli.entry import EXIT_INTERRUPTED, EXIT_TERMINATED
+from ottla.cli.escapes import IN_WORDS
 from ottla.cli.failures import Failure, client_errors, closed_pipe_ends_quietly, reader_is_gone
 from ottla.cli.notices import notice
-from ottla.cli.parameters import Number, split_pairs
+from ottla.cli.parameters import Number, split_pairs, unescaped
 from ottla.cli.record_lines import Fields, json_line, plain_line
 from ottla.cli.show import parse_time, show_time
 from ottla.cli.waiting import Waiting
@@ -99,7 +100,9 @@ class _Offset(Number):
 @click.option("--timestamps", is_flag=True, help="Print timestamps.")
 @click.option("--offsets", is_flag=True, help="Print partition:offset.")
 @click.option("-v", "--verbose", is_flag=True, help="Print all four.")
-@click.option("-s", "--separator", default="\t", show_default="a tab", help="The text between the fields.")
+@click.option(
+    "-s", "--separator", default="\t", show_default="a tab", help=rf"The text between the fields; {IN_WORDS}."
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 @click.option(
     "-f",
@@ -169,7 +172,13 @@ def consume(
     start = _Start(from_beginning, offset, parse_time(timestamp) if timestamp is not None else None)
     if start.timestamp is not None and start.timestamp < 0:
         raise click.BadParameter("must not lie before 1970", param_hint="--timestamp")
-    fields = Fields(timestamps or verbose, offsets or verbose, keys or verbose, headers or verbose, separator.encode())
+    fields = Fields(
+        timestamps or verbose,
+        offsets or verbose,
+        keys or verbose,
+        headers or verbose,
+        unescaped("--separator", separator),
+    )
     if template is not None and (as_json or any(fields[:4])):
         raise click.UsageError(
             "--format cannot be used with --json, --keys, --headers, --timestamps, --offsets and --verbose"

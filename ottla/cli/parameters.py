@@ -69,6 +69,16 @@ class Option(click.Option):
             self.opts = every
 
 
+def unescaped(option: str, text: str) -> bytes:
+    """The bytes of an option's text with escapes. Raises click.BadParameter."""
+    from ottla.cli.escapes import unescape
+
+    try:
+        return unescape(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint=option) from None
+
+
 def split_pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
     """`KEY=VALUE` of each text; the last one of a key counts. Raises click.BadParameter."""
     pairs: dict[str, str] = {}

@@ -11,9 +11,10 @@ import click
 from ottla.cli import suggestions
 from ottla.cli.client_options import bootstrap_server, split_header
 from ottla.cli.client_properties import options_of
+from ottla.cli.escapes import IN_WORDS
 from ottla.cli.failures import Failure, client_errors, file_errors
 from ottla.cli.notices import notice
-from ottla.cli.parameters import Number, Option, split_pairs
+from ottla.cli.parameters import Number, Option, split_pairs, unescaped
 from ottla.cli.waiting import Waiting
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ PARTITIONERS = ("murmur2", "murmur2_random", "consistent", "consistent_random", 
 @click.command(short_help="Write lines from standard input to a topic.")
 @click.argument("topic", shell_complete=suggestions.topics)
 @bootstrap_server
-@click.option("-k", "--key-separator", metavar="TEXT", help="A line is key, TEXT, value.")
+@click.option("-k", "--key-separator", metavar="TEXT", help=rf"A line is key, TEXT, value; {IN_WORDS} in TEXT.")
 @click.option("--null-marker", metavar="TEXT", help="A key or a value that is TEXT is null, such as a tombstone's.")
 @click.option(
     "-H",
@@ -120,6 +121,7 @@ def produce(
     for option, text in (("--key-separator", key_separator), ("--null-marker", null_marker)):
         if text == "":
             raise click.BadParameter("must not be empty", param_hint=option)
+    separator = None if key_separator is None else unescaped("--key-separator", key_separator)
     if partition is not None and partitioner is not None:
         raise click.UsageError("give one of --partition and --partitioner")
     options = options_of(
@@ -133,7 +135,7 @@ def produce(
 
     async def send_all(progress: Progress) -> None:
         async with Producer(servers, **options) as producer:
-            sending = _Sending(producer, topic, partition, headers, key_separator, null_marker, progress, waiting)
+            sending = _Sending(producer, topic, partition, headers, separator, null_marker, progress, waiting)
             if sys.stdin.isatty() and not quiet:
                 shape = "" if key_separator is None else f" as KEY{key_separator}VALUE"
                 line = f"waiting for records for {topic}: type them{shape}, one a line; Ctrl-D ends"
@@ -163,7 +165,7 @@ class _Sending:
         topic: str,
         partition: int | None,
         headers: list[tuple[str, bytes]],
-        key_separator: str | None,
+        separator: bytes | None,
         null_marker: str | None,
         progress: Progress,
         waiting: Waiting,
@@ -174,7 +176,7 @@ class _Sending:
         self._topic = topic
         self._partition = partition
         self._headers = headers
-        self._separator = key_separator.encode() if key_separator is not None else None
+        self._separator = separator
         self._null_marker = null_marker.encode() if null_marker is not None else None
         self._progress = progress
         self._waiting = waiting
@@ -221,7 +223,8 @@ class _Sending:
         if self._separator is not None:
             key, found, value = line.partition(self._separator)
             if not found:
-                raise Failure(f"line {self._line} has no separator {self._separator.decode()!r}; it was not sent")
+                shown = self._separator.decode("utf-8", "backslashreplace")
+                raise Failure(f"line {self._line} has no separator {shown!r}; it was not sent")
         if self._null_marker is not None:
             key, value = (None if one == self._null_marker else one for one in (key, value))
         try:

@@ -18,6 +18,7 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from ottla.cli.escapes import byte_of
 from ottla.cli.show import printable, show_time
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ Piece = Callable[["ConsumerRecord"], bytes]
 """Writes one part of a record."""
 
 _TOKEN: Final = re.compile(r"%(?P<field>.?)|\\(?P<escape>x[0-9A-Fa-f]{2}|.?)|[^%\\]+", re.DOTALL)
-_ESCAPES: Final = {"n": b"\n", "r": b"\r", "t": b"\t", "\\": b"\\"}
 _LENGTH: Final = struct.Struct(">i")
 
 
@@ -54,11 +54,7 @@ def _piece(match: re.Match[str], show: Callable[[bytes | None], bytes]) -> Piece
         return fields[field]
     if escape is None:
         return _constant(match[0].encode("utf-8", "surrogateescape"))
-    if escape[:1] == "x" and len(escape) == 3:
-        return _constant(bytes([int(escape[1:], 16)]))
-    if escape not in _ESCAPES:
-        raise ValueError(rf"there is no escape \{escape}; there are \n \r \t \\ \xHH")
-    return _constant(_ESCAPES[escape])
+    return _constant(byte_of(escape))
 
 
 def _constant(data: bytes) -> Piece:

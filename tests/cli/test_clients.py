@@ -86,6 +86,16 @@ def test_keys_and_headers_with_each_compression(broker: BrokerProcess, topic: st
     assert fields == b"0:0|ada|source=test,n=1|1815"
 
 
+def test_separators_know_the_escapes_of_a_format(broker: BrokerProcess, topic: str) -> None:
+    ottla(broker, "produce", topic, "-k", r"\t", stdin=b"key\tvalue\n")
+    ottla(broker, "produce", topic, "-k", r"\x3a\\", stdin=b"key:\\value\n")
+    assert consumed(broker, topic, "--keys", "-s", r"\t|\\") == [b"key\t|\\value"] * 2
+    ottla(broker, "produce", topic, "-k", r"\xff", stdin=b"no separator\n", status=1)
+    for command in (["produce", topic, "-k"], ["consume", topic, "-s"]):
+        refused = ottla(broker, *command, r"\q", status=2).stderr.decode()
+        assert r"there is no escape \q; there are \n \r \t \\ \xHH" in " ".join(refused.split())
+
+
 def test_a_line_without_the_separator_stops_and_keeps_what_was_sent(broker: BrokerProcess, topic: str) -> None:
     done = ottla(broker, "produce", topic, "-k", ":", stdin=b"a:1\nbroken\nb:2\n", status=1)
     assert line_of(done) == "ottla: line 2 has no separator ':'; it was not sent"
