@@ -75,8 +75,14 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click's; a mistyped name is answered with the names there are."""
+        """As click's; `help COMMAND` is `COMMAND --help`, and a mistyped name is answered with the names there are."""
         is_completing = ctx.resilient_parsing
+        if args and args[0] == "help" and not is_completing:
+            named = [word for word in args[1:] if not word.startswith("-")]
+            if not named:
+                click.echo(ctx.get_help(), color=ctx.color)
+                ctx.exit()
+            args = [*named, "--help"]
         if args and args[0] not in self._by_name and not args[0].startswith("-") and not is_completing:
             ctx.fail(self._no_such_command(args[0]))
         return super().resolve_command(ctx, args)

@@ -14,15 +14,26 @@ from ottla.cli.lazy import LazyGroup
 from ottla.version import __version__
 
 
-def _print_version(context: click.Context, _: click.Parameter, is_asked: bool) -> None:
+def _print_version(context: click.Context, _: click.Parameter | None, is_asked: bool) -> None:
     if not is_asked or context.resilient_parsing:
         return
     click.echo(f"Ottla {__version__}")
     context.exit()
 
 
+class _Root(LazyGroup):
+    """All commands; `version` is --version."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """See LazyGroup."""
+        _print_version(ctx, None, args[:1] == ["version"])
+        return super().resolve_command(ctx, args)
+
+
 @click.group(
-    cls=LazyGroup,
+    cls=_Root,
     commands_by_name={
         "serve": ("ottla.cli.serve:serve", "Run the broker."),
         "topics": ("ottla.cli.topics:topics", "Create, list, describe, alter and delete topics."),

@@ -60,6 +60,30 @@ def test_the_version_is_one_line() -> None:
     assert result.output.startswith("Ottla 0.")
 
 
+@pytest.mark.parametrize(
+    ("words", "same"),
+    [
+        (["version"], ["--version"]),
+        (["help"], ["--help"]),
+        (["help", "--help"], ["--help"]),
+        (["help", "topics"], ["topics", "--help"]),
+        (["help", "topics", "create"], ["topics", "create", "--help"]),
+        (["topics", "help", "create"], ["topics", "create", "--help"]),
+        (["help", "produce"], ["produce", "--help"]),
+    ],
+)
+def test_help_and_version_are_understood_as_commands(words: list[str], same: list[str]) -> None:
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 0
+    assert result.output == CliRunner().invoke(main, same).output
+
+
+def test_help_of_a_mistyped_command_is_answered_with_the_one_that_was_meant() -> None:
+    result = CliRunner().invoke(main, ["help", "sreve"])
+    assert result.exit_code == 2
+    assert "did you mean serve?" in " ".join(result.output.split())
+
+
 def test_help_imports_nothing_that_only_commands_need() -> None:
     program = (
         "import sys\n"
