@@ -18,6 +18,7 @@ from ottla.cli.admin import with_admin
 from ottla.cli.client_options import bootstrap_server
 from ottla.cli.failures import closed_pipe_ends_quietly
 from ottla.cli.lazy import LazyGroup
+from ottla.cli.parameters import NAME
 from ottla.cli.show import one_line
 from ottla.cli.tables import table_lines
 from ottla.protocol.acls import (
@@ -76,6 +77,7 @@ def _resource_options(command: _F) -> _F:
             "topics",
             multiple=True,
             metavar="TOPIC",
+            type=NAME,
             shell_complete=suggestions.topics,
             help="A topic.",
         ),
@@ -85,6 +87,7 @@ def _resource_options(command: _F) -> _F:
             "groups",
             multiple=True,
             metavar="GROUP",
+            type=NAME,
             shell_complete=suggestions.groups,
             help="A group.",
         ),

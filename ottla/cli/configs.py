@@ -13,6 +13,7 @@ from ottla.cli.admin import with_admin
 from ottla.cli.client_options import bootstrap_server
 from ottla.cli.failures import closed_pipe_ends_quietly
 from ottla.cli.lazy import LazyGroup
+from ottla.cli.parameters import NAME
 from ottla.cli.tables import table_lines
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ topic_option = click.option(
     "topics",
     multiple=True,
     metavar="TOPIC",
+    type=NAME,
     shell_complete=suggestions.topics,
     help="This topic. May be repeated.",
 )
@@ -35,6 +37,7 @@ group_option = click.option(
     "groups",
     multiple=True,
     metavar="GROUP",
+    type=NAME,
     shell_complete=suggestions.groups,
     help="This consumer group. May be repeated.",
 )

@@ -15,7 +15,7 @@ from ottla.cli.entry import EXIT_INTERRUPTED, EXIT_TERMINATED
 from ottla.cli.escapes import IN_WORDS
 from ottla.cli.failures import Failure, client_errors, closed_pipe_ends_quietly, reader_is_gone
 from ottla.cli.notices import notice
-from ottla.cli.parameters import Number, split_pairs, unescaped
+from ottla.cli.parameters import NAME, Number, split_pairs, unescaped
 from ottla.cli.record_lines import Fields, json_line, plain_line
 from ottla.cli.show import parse_time, show_time
 from ottla.cli.waiting import Waiting
@@ -45,7 +45,7 @@ class _Offset(Number):
 
 
 @click.command(short_help="Write a topic's records to standard output.")
-@click.argument("topic", shell_complete=suggestions.topics)
+@click.argument("topic", type=NAME, shell_complete=suggestions.topics)
 @bootstrap_server
 @click.option(
     "-B",
@@ -80,6 +80,7 @@ class _Offset(Number):
     "--group",
     "group_id",
     metavar="GROUP",
+    type=NAME,
     shell_complete=suggestions.groups,
     help="Share the topic with this consumer group: start where it has committed, commit what is printed.",
 )

@@ -14,7 +14,7 @@ from ottla.cli.admin import TIMEOUT_MS, with_admin
 from ottla.cli.client_options import bootstrap_server
 from ottla.cli.failures import Failure, closed_pipe_ends_quietly
 from ottla.cli.lazy import LazyGroup
-from ottla.cli.parameters import Option
+from ottla.cli.parameters import NAME, Option
 from ottla.cli.partitions import choose_partitions
 from ottla.cli.show import one_line
 from ottla.cli.tables import NONE, table_lines
@@ -137,7 +137,7 @@ _DESCRIBED_TYPES = frozenset({"", "classic", "consumer"})
 
 
 @click.command()
-@click.argument("group_ids", nargs=-1, metavar="[GROUP]...", shell_complete=suggestions.groups)
+@click.argument("group_ids", nargs=-1, metavar="[GROUP]...", type=NAME, shell_complete=suggestions.groups)
 @bootstrap_server
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 def describe(group_ids: tuple[str, ...], servers: str, as_json: bool) -> None:
@@ -252,7 +252,7 @@ def _view_to_json(group_id: str, view: GroupView) -> dict[str, object]:
 
 
 @click.command()
-@click.argument("group_id", metavar="GROUP", shell_complete=suggestions.groups)
+@click.argument("group_id", metavar="GROUP", type=NAME, shell_complete=suggestions.groups)
 @bootstrap_server
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 def why(group_id: str, servers: str, as_json: bool) -> None:
@@ -306,7 +306,7 @@ class MembersCommand(click.Command):
 
 
 @click.command(cls=MembersCommand)
-@click.argument("group_id", metavar="GROUP", shell_complete=suggestions.groups)
+@click.argument("group_id", metavar="GROUP", type=NAME, shell_complete=suggestions.groups)
 @click.argument("members", nargs=-1, metavar="[MEMBER]...")
 @bootstrap_server
 @click.option("--all", "kicks_all", is_flag=True, help="Every member.")
@@ -338,6 +338,7 @@ def kick(group_id: str, members: tuple[str, ...], servers: str, kicks_all: bool)
     "topics",
     multiple=True,
     metavar="TOPIC[:P,P]",
+    type=NAME,
     shell_complete=suggestions.topics,
     help="Only the committed offsets for it. May be repeated.",
 )

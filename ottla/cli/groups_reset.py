@@ -11,7 +11,7 @@ from ottla.cli.client_options import bootstrap_server
 from ottla.cli.failures import Failure
 from ottla.cli.groups import work_on_groups
 from ottla.cli.offset_reset import Reset, ResetTo, plan_reset
-from ottla.cli.parameters import Number
+from ottla.cli.parameters import NAME, Number
 from ottla.cli.partitions import choose_partitions
 from ottla.cli.show import parse_time
 from ottla.cli.tables import table_lines
@@ -24,7 +24,7 @@ _Plan = dict["TopicPartition", Reset]
 
 
 @click.command()
-@click.argument("group_id", metavar="GROUP", shell_complete=suggestions.groups)
+@click.argument("group_id", metavar="GROUP", type=NAME, shell_complete=suggestions.groups)
 @bootstrap_server
 @click.option(
     "-t",
@@ -32,6 +32,7 @@ _Plan = dict["TopicPartition", Reset]
     "topics",
     multiple=True,
     metavar="TOPIC[:P,P]",
+    type=NAME,
     shell_complete=suggestions.topics,
     help="A topic, or some of its partitions. May be repeated.",
 )

@@ -10,6 +10,7 @@ import click
 
 from ottla.cli.failures import Failure, closed_pipe_ends_quietly
 from ottla.cli.log_operations import http_option, post
+from ottla.cli.parameters import NAME
 from ottla.cli.partitions import require_partition
 from ottla.cli.show import show_time
 from ottla.cli.waiting import Waiting
@@ -20,7 +21,7 @@ _UNFINISHED = ("waiting", "running")
 
 
 @click.command(short_help="Compact a topic now, on a running broker.")
-@click.argument("topic", metavar="TOPIC")
+@click.argument("topic", metavar="TOPIC", type=NAME)
 @http_option
 @click.option("--no-wait", is_flag=True, help="Start it and return at once.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per partition.")

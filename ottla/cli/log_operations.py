@@ -10,6 +10,7 @@ import click
 
 from ottla.cli import probe
 from ottla.cli.failures import Failure, closed_pipe_ends_quietly
+from ottla.cli.parameters import NAME
 from ottla.cli.partitions import require_partition
 from ottla.cli.waiting import Waiting
 from ottla.shown import counted, shown_bytes
@@ -54,7 +55,7 @@ def roll(partition: str, address: str, as_json: bool) -> None:
 
 
 @click.command(short_help="Apply retention now, on a running broker.")
-@click.argument("topic", required=False, metavar="[TOPIC]")
+@click.argument("topic", required=False, metavar="[TOPIC]", type=NAME)
 @http_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per partition.")
 def retain(topic: str | None, address: str, as_json: bool) -> None:

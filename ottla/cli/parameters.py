@@ -42,6 +42,19 @@ class Number(click.IntRange):
         return f"at least {low}" if high is None else f"{low} to {high}"
 
 
+class Name(click.types.StringParamType):
+    """The name of something there is, such as a topic: never empty, as of a variable of a shell that is not set."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The name."""
+        if value == "":
+            self.fail("must not be empty", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+NAME = Name()
+
+
 class Option(click.Option):
     """An option with `old` spellings, which work and are not shown."""
 

@@ -14,7 +14,7 @@ from ottla.cli.client_properties import options_of
 from ottla.cli.escapes import IN_WORDS
 from ottla.cli.failures import Failure, client_errors, file_errors
 from ottla.cli.notices import notice
-from ottla.cli.parameters import Number, Option, split_pairs, unescaped
+from ottla.cli.parameters import NAME, Number, Option, split_pairs, unescaped
 from ottla.cli.waiting import Waiting
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ PARTITIONERS = ("murmur2", "murmur2_random", "consistent", "consistent_random", 
 
 
 @click.command(short_help="Write lines from standard input to a topic.")
-@click.argument("topic", shell_complete=suggestions.topics)
+@click.argument("topic", type=NAME, shell_complete=suggestions.topics)
 @bootstrap_server
 @click.option("-k", "--key-separator", metavar="TEXT", help=rf"A line is key, TEXT, value; {IN_WORDS} in TEXT.")
 @click.option("--null-marker", metavar="TEXT", help="A key or a value that is TEXT is null, such as a tombstone's.")

@@ -13,6 +13,7 @@ from ottla.cli.admin import with_admin
 from ottla.cli.client_options import bootstrap_server
 from ottla.cli.failures import Failure, closed_pipe_ends_quietly
 from ottla.cli.lazy import LazyGroup
+from ottla.cli.parameters import NAME
 from ottla.cli.tables import table_lines
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def create(servers: str, owner: str | None, renewers: tuple[str, ...], lifetime_
 
 
 @click.command()
-@click.argument("token_id", metavar="TOKEN")
+@click.argument("token_id", metavar="TOKEN", type=NAME)
 @bootstrap_server
 @click.option("--period-ms", type=int, default=-1, help="From now; the broker's default without it.")
 def renew(token_id: str, servers: str, period_ms: int) -> None:
@@ -119,7 +120,7 @@ def renew(token_id: str, servers: str, period_ms: int) -> None:
 
 
 @click.command()
-@click.argument("token_id", metavar="TOKEN")
+@click.argument("token_id", metavar="TOKEN", type=NAME)
 @bootstrap_server
 @click.option("--period-ms", type=int, default=-1, help="From now; at once without it.")
 def expire(token_id: str, servers: str, period_ms: int) -> None:

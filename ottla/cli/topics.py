@@ -14,7 +14,7 @@ from ottla.cli.admin import with_admin
 from ottla.cli.client_options import bootstrap_server
 from ottla.cli.failures import Failure, closed_pipe_ends_quietly
 from ottla.cli.lazy import LazyGroup
-from ottla.cli.parameters import Number, Option
+from ottla.cli.parameters import NAME, Number, Option
 from ottla.cli.tables import table_lines
 from ottla.shown import counted
 from ottla.storage.formats.kafka_uuid import uuid_to_text
@@ -62,7 +62,7 @@ def split_config(_: click.Context, __: click.Parameter, values: tuple[str, ...])
 
 
 @click.command()
-@click.argument("names", nargs=-1, required=True, metavar="TOPIC...")
+@click.argument("names", nargs=-1, required=True, metavar="TOPIC...", type=NAME)
 @bootstrap_server
 @click.option(
     "--partitions",
@@ -152,7 +152,7 @@ def list_topics(servers: str, with_internal: bool, is_long: bool, as_json: bool)
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="[TOPIC]...", shell_complete=suggestions.topics)
+@click.argument("names", nargs=-1, metavar="[TOPIC]...", type=NAME, shell_complete=suggestions.topics)
 @bootstrap_server
 @click.option(
     "-a",
@@ -195,7 +195,7 @@ def describe(names: tuple[str, ...], servers: str, with_defaults: bool, as_json:
 
 
 @click.command()
-@click.argument("names", nargs=-1, required=True, metavar="TOPIC...", shell_complete=suggestions.topics)
+@click.argument("names", nargs=-1, required=True, metavar="TOPIC...", type=NAME, shell_complete=suggestions.topics)
 @bootstrap_server
 @click.option(
     "--partitions",
@@ -239,7 +239,7 @@ def alter(names: tuple[str, ...], servers: str, partitions: int, dry_run: bool) 
 
 
 @click.command()
-@click.argument("names", nargs=-1, required=True, metavar="TOPIC...", shell_complete=suggestions.topics)
+@click.argument("names", nargs=-1, required=True, metavar="TOPIC...", type=NAME, shell_complete=suggestions.topics)
 @bootstrap_server
 @click.option("--force", is_flag=True, help="Internal topics too.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")

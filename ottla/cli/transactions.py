@@ -14,7 +14,7 @@ from ottla.cli.admin import with_admin
 from ottla.cli.client_options import bootstrap_server
 from ottla.cli.failures import Failure, closed_pipe_ends_quietly
 from ottla.cli.lazy import LazyGroup
-from ottla.cli.parameters import Number
+from ottla.cli.parameters import NAME, Number
 from ottla.cli.show import one_line, show_time
 from ottla.cli.tables import NONE, table_lines
 
@@ -109,7 +109,12 @@ def _keys(names: tuple[str, ...]) -> list[str]:
 
 @click.command()
 @click.argument(
-    "transactional_ids", nargs=-1, required=True, metavar="ID...", shell_complete=suggestions.transactional_ids
+    "transactional_ids",
+    nargs=-1,
+    required=True,
+    metavar="ID...",
+    type=NAME,
+    shell_complete=suggestions.transactional_ids,
 )
 @bootstrap_server
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
@@ -184,12 +189,15 @@ def _to_json(one: TransactionDescription) -> dict[str, object]:
 
 
 @click.command()
-@click.argument("transactional_ids", nargs=-1, metavar="[ID]...", shell_complete=suggestions.transactional_ids)
+@click.argument(
+    "transactional_ids", nargs=-1, metavar="[ID]...", type=NAME, shell_complete=suggestions.transactional_ids
+)
 @bootstrap_server
 @click.option(
     "-t",
     "--topic",
     metavar="TOPIC",
+    type=NAME,
     shell_complete=suggestions.topics,
     help="With --partition in place of ids: end the hanging transactions of a partition.",
 )
@@ -261,6 +269,7 @@ def _abort_hanging(servers: str, topic: str, partition: int, producer_id: int | 
     "topics",
     multiple=True,
     metavar="TOPIC",
+    type=NAME,
     shell_complete=suggestions.topics,
     help="Only in this topic. May be repeated.",
 )

@@ -14,7 +14,7 @@ from ottla.cli.admin import with_admin
 from ottla.cli.client_options import bootstrap_server
 from ottla.cli.failures import Failure, closed_pipe_ends_quietly
 from ottla.cli.lazy import LazyGroup
-from ottla.cli.parameters import Number
+from ottla.cli.parameters import NAME, Number
 from ottla.cli.show import one_line
 from ottla.cli.tables import table_lines
 from ottla.scram import LEAST_ITERATIONS, MOST_ITERATIONS, NUMBERS
@@ -66,7 +66,7 @@ def list_users(servers: str, quiet: bool, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("user", metavar="NAME")
+@click.argument("user", metavar="NAME", type=NAME)
 @bootstrap_server
 @click.option(
     "--mechanism",
@@ -117,7 +117,7 @@ def add(user: str, servers: str, mechanisms: tuple[str, ...], iterations: int, p
 
 
 @click.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", type=NAME)
 @bootstrap_server
 @click.option(
     "--mechanism",

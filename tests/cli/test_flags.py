@@ -148,3 +148,26 @@ def test_spellings_of_before_are_taken_and_not_shown(old: list[str]) -> None:
     assert said.line.startswith("ottla: no broker answers: ")
     shown = run(*old[: 1 if old[0] == "produce" else 2], "--help").out
     assert not {one for one in old if one.startswith("-")} & set(shown.replace(",", " ").split())
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["topics", "create", ""],
+        ["topics", "describe", "t", ""],
+        ["topics", "delete", ""],
+        ["groups", "describe", ""],
+        ["groups", "why", ""],
+        ["groups", "reset", "", "--to-latest", "--all-topics"],
+        ["groups", "delete", "g", "--topic", ""],
+        ["configs", "describe", "--topic", ""],
+        ["transactions", "describe", ""],
+        ["consume", ""],
+        ["produce", ""],
+        ["log", "clean", ""],
+    ],
+)
+def test_an_empty_name_is_a_wrong_command_line(command: list[str]) -> None:
+    said = run(*command)
+    assert said.status == 2
+    assert "must not be empty" in " ".join(said.err.split())
