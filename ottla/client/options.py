@@ -87,7 +87,7 @@ class ClientOptions(SecurityOptions):
 
     client_id: str = wire_text("ottla")
     """What the broker's log calls this client."""
-    request_timeout_ms: int = integer(30_000)
+    request_timeout_ms: int = integer(30_000, 1)
     """How long one request may take before its connection is given up."""
     metadata_max_age_ms: int = integer(300_000)
     """After this time metadata is asked for again, even without a reason."""

@@ -216,6 +216,7 @@ def test_options_of_groups_have_kafkas_dotted_names_too():
         (Consumer, {"group.id": "x" * 2**15}, "group.id must be text of at most 32767 bytes"),
         (Producer, {"linger.ms": 2**31}, "linger.ms must be a number, 0 to 2147483647, not 2147483648"),
         (Producer, {"linger.ms": -1}, "linger.ms must be a number, 0 or more, not -1"),
+        (Producer, {"request.timeout.ms": 0}, "request.timeout.ms must be a number, 1 or more, not 0"),
         (Consumer, {"max.partition.fetch.bytes": 0}, "max.partition.fetch.bytes must be a number, 1 or more, not 0"),
     ],
 )
