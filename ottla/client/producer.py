@@ -29,6 +29,7 @@ from ottla.client.producer_options import ProducerKeywords, ProducerOptions
 from ottla.client.record_preparation import (
     LARGEST_TIMESTAMP_MS,
     RecordPreparation,
+    check_every_headers,
     check_headers,
     to_bytes,
     to_milliseconds,
@@ -379,7 +380,11 @@ class Producer(TransactionMethods):
                 delivery = await self._put_prepared(preparation.prepare(record))
                 runs.append(Run(delivery._batch, delivery._place, [index]))
         else:
-            await self._filler.fill(topic, records, runs)
+            try:
+                await self._filler.fill(topic, records, runs)
+            except (AttributeError, TypeError, ValueError):
+                check_every_headers(records.headers or ())
+                raise
         return Deliveries(topic, len(records.values), runs, records.timestamps_ms)
 
     async def send_and_wait(

@@ -135,6 +135,15 @@ def check_headers(headers: object) -> None:
     raise TypeError(f"headers must be pairs of a str and bytes or None, not {headers!r}")
 
 
+def check_every_headers(every: Iterable[object]) -> None:
+    """Raise TypeError, which names the record by its index, for headers of records that are not such pairs."""
+    for place, headers in enumerate(every):
+        try:
+            check_headers(headers)
+        except TypeError as wrong:
+            raise TypeError(f"record {place}: {wrong}") from None
+
+
 def to_bytes(data: object, name: str) -> bytes | None:
     """Return a key or a value, as `name` says, as bytes. Raises TypeError for what is none."""
     if data is None or type(data) is bytes:

@@ -125,6 +125,30 @@ def test_what_is_wrong_with_a_record_its_delivery_tells(cluster):
         assert unknown.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+@pytest.mark.parametrize("headers", [[("a", 1)], [("a", "text")], [(b"a", b"")], {"a": b""}, 5])
+def test_headers_that_are_no_pairs_are_refused_by_the_call(cluster, headers):
+    (partition,) = cluster.add_topic("t")
+    heard = []
+
+    class Hearing(ProducerInterceptor):
+        def on_acknowledgement(self, metadata, error):
+            heard.append(type(error))
+
+    with Producer(cluster.bootstrap) as producer:
+        for call in (producer.send, producer.send_and_wait):
+            with pytest.raises(TypeError, match="headers must be pairs of a str and bytes or None"):
+                call("t", b"refused", headers=headers)
+        with pytest.raises(TypeError, match="record 1: headers must be pairs of a str and bytes or None"):
+            producer.send_many("t", [b"0", b"1"], headers=[None, headers])
+        producer.flush()
+    with Producer(cluster.bootstrap, interceptors=[Hearing()]) as producer:
+        with pytest.raises(TypeError, match="headers must be pairs of a str and bytes or None"):
+            producer.send("t", b"refused", headers=headers)
+        producer.send("t", b"sent", headers=[("a", b""), ("b", None)])
+    assert heard == [TypeError, type(None)]
+    assert partition.values == [b"sent"]
+
+
 def test_flush_and_close_raise_what_nobody_asked(cluster):
     (partition,) = cluster.add_topic("t")
     producer = Producer(cluster.bootstrap, max_request_size=1000)

@@ -160,7 +160,12 @@ async def test_serializers_and_interceptors_see_every_record(cluster):
         ({"values": [b"x"], "timestamps_ms": 2**63}, (ValueError, "timestamps_ms must be 0")),
         ({"values": [b"x", bytes(2000)]}, (RecordTooLarge, "record 1 takes up to")),
         ({"values": [b"x"], "partition": -1}, (ValueError, "not -1")),
-        ({"values": [b"x"], "headers": [[(b"no text", b"")]]}, (AttributeError, "encode")),
+        ({"values": [b"x"], "headers": [[(b"no text", b"")]]}, (TypeError, "record 0: headers must be pairs of a str")),
+        ({"values": [b"x"] * 2, "headers": [[], {"a": b"b"}]}, (TypeError, "record 1: headers must be pairs of a str")),
+        (
+            {"values": [b"x"] * 2, "headers": [None, [("a", 1)]]},
+            (TypeError, "record 1: headers must be pairs of a str"),
+        ),
     ],
 )
 async def test_what_is_refused_sends_nothing(cluster, arguments, refusal):

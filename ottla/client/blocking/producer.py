@@ -30,7 +30,7 @@ from ottla.client.errors import BufferExhausted, ClientClosed, ClientFailed, Cli
 from ottla.client.options import Servers
 from ottla.client.producer import Producer as AsyncProducer
 from ottla.client.producer_options import ProducerKeywords
-from ottla.client.record_preparation import to_bytes
+from ottla.client.record_preparation import check_headers, to_bytes
 from ottla.client.sent_records import Deliveries as AsyncDeliveries
 from ottla.client.sent_records import Run
 from ottla.client.structs import ProducerRecord, RecordMetadata
@@ -91,7 +91,8 @@ class Producer(ProducerMethods):
         Key and value are bytes, or what the serializers take. `timestamp_ms` is since 1970 (None: now); `partition`
         None leaves the choice to the partitioner. Raises ClientClosed, KafkaError when the topic cannot be had within
         `max_block_ms`, BufferExhausted when there is no room for so long, TypeError for keys and values that are not
-        bytes, and what a serializer raises. Its delivery raises everything else that is wrong with a record.
+        bytes and for headers that are no pairs, and what a serializer raises. Its delivery raises everything else that
+        is wrong with a record.
         """
         return self._hand_over(topic, value, key, headers, timestamp_ms, partition)
 
@@ -126,6 +127,8 @@ class Producer(ProducerMethods):
             if type(key) is not bytes:
                 key = to_bytes(key, "key")
             weight += len(key)  # type: ignore[arg-type]  # bytes, since the line before
+        if headers:
+            self._check_headers(ProducerRecord(topic, value, key, headers, timestamp_ms, partition))
         if topic not in self._known:
             self.partitions_for(topic)
             self._known.add(topic)
@@ -346,6 +349,14 @@ class Producer(ProducerMethods):
             self._awaiting_room -= 1
         if not has_room:
             raise BufferExhausted(f"buffer_memory stayed full for {self._max_block_ms} ms")
+
+    def _check_headers(self, record: ProducerRecord) -> None:
+        """Raise TypeError for headers that are no pairs; the interceptors have heard of it then."""
+        try:
+            check_headers(record.headers)
+        except TypeError as wrong:
+            self._inner._preparation.report_refused(record, wrong)
+            raise
 
     def _raise_refused(self) -> None:
         refused = self._refused.take()
