@@ -14,6 +14,7 @@ from kit.broker import BrokerProcess
 from kit.old_segments import mixed_segment
 from kit.seed_examples import SEED_EXAMPLES, TIMESTAMP_MS, SeedExample, make_seed_example
 
+from ottla import Producer
 from ottla.cli.main import main
 from ottla.protocol.records.batch import Record, encode_batch
 from ottla.protocol.stored.metadata import TopicRecord, encode_metadata_record
@@ -431,3 +432,15 @@ def test_messages_of_before_0_11_are_looked_into(tmp_path: Path) -> None:
     assert status == 1
     (problem,) = [one["problem"] for one in reported if one["type"] == "finding" and one["file"] == str(path)]
     assert problem.startswith("the checksum does not match")
+
+
+def test_an_aborted_transaction_is_no_finding_beside_a_running_broker(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        with Producer(broker.bootstrap, transactional_id="id") as producer:
+            producer.begin_transaction()
+            producer.send_and_wait("t", b"aborted")
+            producer.abort_transaction()
+        beside = ottla("log", "verify", tmp_path / "data")
+        assert "note    t-0/00000000000000000000.txnindex: 1 aborted transaction of the active segment" in beside.output
+        assert beside.exit_code == 0
+    assert ottla("log", "verify", tmp_path / "data").exit_code == 0

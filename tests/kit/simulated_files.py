@@ -303,6 +303,8 @@ class SimulatedFiles(Files):
         self._changes: list[Change] = []
         self._failures: list[Failure] = []
         self._held: set[Path] = set()
+        self.locked_elsewhere: set[Path] = set()
+        """What another process has locked, which is only said."""
         self._guard = threading.RLock()
         self._open_files: list[SimulatedFile] = []
 
@@ -609,6 +611,9 @@ class SimulatedFiles(Files):
 
     def lives_in_memory(self, path: Path) -> bool:
         return self.is_in_memory
+
+    def is_locked_elsewhere(self, path: Path) -> bool:
+        return path in self.locked_elsewhere
 
     def lock(self, path: Path) -> SimulatedLock:
         with self.call("lock", path):

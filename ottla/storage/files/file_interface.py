@@ -248,6 +248,10 @@ class Files(ABC):
         """Whether the file system of `path` has no disk (tmpfs): a sync costs nothing there. Raises OSError."""
 
     @abstractmethod
+    def is_locked_elsewhere(self, path: Path) -> bool:
+        """Whether another process holds such a lock on a file, as far as the system says it; takes none."""
+
+    @abstractmethod
     def lock(self, path: Path) -> Lock:
         """Take an exclusive lock on a file (made when missing). BlockingIOError when somebody holds it, in this process
         or another.

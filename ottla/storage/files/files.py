@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from ottla.storage.files.descriptor_shortage import DescriptorShortage
 from ottla.storage.files.device import Device, lives_in_memory
-from ottla.storage.files.directory_lock import lock_file
+from ottla.storage.files.directory_lock import is_locked_elsewhere, lock_file
 from ottla.storage.files.file_interface import (
     IOV_MAX,
     TEMPORARY_SUFFIX,
@@ -211,6 +211,9 @@ class OsFiles(Files):
 
     def lives_in_memory(self, path: Path) -> bool:
         return lives_in_memory(os.stat(path).st_dev)
+
+    def is_locked_elsewhere(self, path: Path) -> bool:
+        return is_locked_elsewhere(path)
 
     def lock(self, path: Path) -> Lock:
         return lock_file(path)

@@ -128,6 +128,9 @@ class Redone(Files):
     def sync_directory(self, path: Path) -> None:
         _refuse(path)
 
+    def is_locked_elsewhere(self, path: Path) -> bool:
+        return self._files.is_locked_elsewhere(path)
+
     def lock(self, path: Path) -> Lock:
         _refuse(path)
 

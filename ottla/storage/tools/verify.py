@@ -150,6 +150,7 @@ class Verification:
             if broken and name == layout.CLEANER_OFFSET_CHECKPOINT_FILE:
                 has_lost_cleaned = True
         was_clean = read_clean_shutdown(self._files, self._directory) is not None
+        is_served = not was_clean and self._files.is_locked_elsewhere(self._directory / layout.LOCK_FILE)
         yield from self._redo_log(was_clean=was_clean)
         if self._is_whole:
             yield from self._small_files()
@@ -168,6 +169,7 @@ class Verification:
                     None if reported is None else reported.compacted,
                     progress,
                     was_clean=was_clean,
+                    is_served=is_served,
                     has_lost_cleaned=has_lost_cleaned,
                 )
             except FileNotFoundError:
@@ -202,6 +204,7 @@ class Verification:
         progress: Progress,
         *,
         was_clean: bool,
+        is_served: bool,
         has_lost_cleaned: bool,
     ) -> Iterator[Finding]:
         is_ours = self._files.exists(self._directory / layout.FORMAT_FILE)
@@ -222,6 +225,7 @@ class Verification:
                 recovery_point=recovery_point,
                 keeps_order=is_ours and not was_clean,
             ),
+            is_ours and is_served,
         )
         going = PartitionVerification(self._files, directory, promises, self.counts, progress)
         self.gaps_before[topic_partition] = promises.gaps_before

@@ -59,6 +59,8 @@ class Promises(NamedTuple):
     """Whether offsets may be missing because the log is, or was, compacted; None: nobody knows."""
     gaps_before: int = ANYWHERE
     """Below which offset, if so (`missing_offsets.py`)."""
+    is_served: bool = False
+    """Whether a running Ottla has the directory: what it writes some time after the records may lack the last ones."""
 
     def severity_at(self, offset: int) -> Severity:
         """DAMAGE below the recovery point, UNSURE where the next start looks anyway."""

@@ -436,6 +436,24 @@ def test_another_process_keeps_the_lock_from_us_and_its_death_gives_it_back(tmp_
     OsFiles().lock(tmp_path / ".lock").release()
 
 
+def test_a_lock_of_another_process_is_seen_without_taking_it(tmp_path: Path) -> None:
+    path = tmp_path / ".lock"
+    files = OsFiles()
+    assert not files.is_locked_elsewhere(path)
+    own = files.lock(path)
+    assert not files.is_locked_elsewhere(path)
+    own.release()
+    assert not files.is_locked_elsewhere(path)
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert files.is_locked_elsewhere(path)
+        process.kill()
+    assert not files.is_locked_elsewhere(path)
+
+
 def test_we_keep_the_lock_from_another_process(tmp_path: Path) -> None:
     lock = OsFiles().lock(tmp_path / ".lock")
     command = [sys.executable, "-c", HOLDER, str(tmp_path / ".lock")]

@@ -7,7 +7,7 @@ from kit.kafka_segments import ONE, TWO, Kafka, aborted_and_committed
 from kit.logs import DIRECTORY, NOW_MS, open_test_log
 
 from ottla.storage.formats import layout
-from ottla.storage.formats.directory_format import write_clean_shutdown
+from ottla.storage.formats.directory_format import write_clean_shutdown, write_format
 from ottla.storage.producers.transaction_index import AbortedTransaction, encode_transaction_index
 from ottla.storage.tools.repair import Repair
 from ottla.storage.tools.verify import Finding, Severity, Verification
@@ -77,6 +77,28 @@ def test_what_a_crash_kept_from_an_index_is_for_the_next_start(kafka: Kafka) -> 
     kafka.files.unlink(ROOT / layout.CLEAN_SHUTDOWN_FILE)
     kafka.index(7)
     assert [one.severity for one in found(kafka)] == [Severity.UNSURE]
+
+
+def test_what_a_running_broker_will_add_to_an_index_is_a_note(kafka: Kafka) -> None:
+    kafka.files.unlink(ROOT / layout.CLEAN_SHUTDOWN_FILE)
+    kafka.index(7)
+    write_format(kafka.files, ROOT)
+    kafka.files.locked_elsewhere.add(ROOT / layout.LOCK_FILE)
+    path = layout.txn_index_file(DIRECTORY, 7)
+
+    def of(base_offset: int) -> list[tuple[Severity, str]]:
+        where = layout.txn_index_file(DIRECTORY, base_offset)
+        return [(one.severity, one.problem) for one in Verification(kafka.files, ROOT).run() if one.path == where]
+
+    words = "1 aborted transaction of the active segment will be added by the running broker"
+    ((severity, problem),) = of(7)
+    assert (severity, problem[: len(words)]) == (Severity.NOTE, words)
+    kafka.files.unlink(path)
+    assert [severity for severity, _ in of(7)] == [Severity.NOTE]
+    kafka.index(7, SECOND._replace(first_offset=7))
+    assert [severity for severity, _ in of(7)] == [Severity.UNSURE]
+    kafka.index(0)
+    assert Severity.NOTE not in [severity for severity, _ in of(0)], "its segment is closed"
 
 
 def test_where_batches_cannot_be_read_no_index_is_accused(kafka: Kafka) -> None:
