@@ -78,11 +78,13 @@ def note_acknowledged(
     acks: int,
 ) -> None:
     """Remember the acknowledgement of a batch. A deleted topic promises nothing, nor does a new one of its name in its
-    place: the answer may come by another connection than that of the deletion, and after it.
+    place: the answer may come by another connection than that of the deletion, and after it. While a topic is replaced,
+    the answer may be of either.
     """
     known = model.topics.get(topic)
     base_offset = answer.base_offset
-    if known is None or known.id != topic_id or base_offset < 0:
+    is_replaced = topic in model.deleting and topic in model.creating
+    if known is None or known.id != topic_id or is_replaced or base_offset < 0:
         return
     partition = known.partitions[answer.index]
     for number, record in enumerate(records):
