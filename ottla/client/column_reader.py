@@ -50,6 +50,7 @@ class ColumnReader(PartitionReader[K, V], Generic[K, V]):
     async def _next_columns(self, reading: ArrowReading) -> Taken:
         """Return the next record batch, as `getone` does the next record."""
         self._started()
+        self._require_source()
         self._before_poll()
         with self._gate.polling():
             while True:

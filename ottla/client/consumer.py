@@ -238,10 +238,12 @@ class Consumer(ColumnReader[K, V], Generic[K, V]):
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the consumer has no group_id")
         return self._participation
 
-    def _before_poll(self) -> None:
+    def _require_source(self) -> None:
         participation = self._participation
         if not self._partitions and (participation is None or participation.subscription is None):
             raise RuntimeError("there is nothing to read: call subscribe, assign or assign_topics first")
+
+    def _before_poll(self) -> None:
         if self._participation is not None:
             self._participation.wake()
             self._look_up_positions()

@@ -248,6 +248,7 @@ class PartitionReader(Generic[K, V]):
         """
         for record in self._records:
             return record
+        self._require_source()
         self._before_poll()
         with self._gate.polling():
             while True:
@@ -286,8 +287,7 @@ class PartitionReader(Generic[K, V]):
 
         A `ConsumerRecord` is made when it is taken from its sequence; `list(...)` of a sequence is one to be changed.
         Only of `partitions` when some are named. At most `max_records` (None: `max_poll_records`). An empty dict when
-        nothing came. Raises RuntimeError where nothing is assigned and nothing subscribed to, and what is the matter
-        with a partition once there is nothing else to return.
+        nothing came. Raises what is the matter with a partition once there is nothing else to return.
         """
         self._started()
         self._before_poll()
@@ -340,6 +340,9 @@ class PartitionReader(Generic[K, V]):
 
     def _before_poll(self) -> None:
         """Called as a poll begins."""
+
+    def _require_source(self) -> None:
+        """Called as a wait begins that has no end. Raises RuntimeError where nothing could end it."""
 
     def _group_metrics(self) -> dict[str, float]:
         """Called for what a group adds to the metrics."""

@@ -65,17 +65,18 @@ async def test_partitions_of_several_leaders_are_read_together(cluster):
     assert all(offsets == list(range(50)) for offsets in found.values())
 
 
-async def test_a_read_without_partitions_and_subscription_is_refused_and_does_not_wait(cluster):
+async def test_a_wait_without_end_needs_partitions_or_a_subscription(cluster):
     cluster.add_topic("t", 0)
     async with consumer_of(cluster) as consumer:
-        for read in (consumer.getone, consumer.getmany, lambda: anext(consumer)):
+        for read in (consumer.getone, lambda: anext(consumer), lambda: anext(consumer.arrow())):
             with pytest.raises(RuntimeError, match="call subscribe, assign or assign_topics first"):
                 await read()
+        assert await consumer.getmany(timeout_ms=10) == {}, "another task may subscribe meanwhile"
         await consumer.assign_topics("t")
         assert await consumer.getmany(timeout_ms=10) == {}
         await consumer.unsubscribe()
         with pytest.raises(RuntimeError, match="nothing to read"):
-            await consumer.getmany(timeout_ms=10)
+            await consumer.getone()
 
 
 async def test_a_record_is_a_plain_tuple_of_its_facts(cluster):
