@@ -10,6 +10,7 @@ import asyncio
 import pytest
 from kit.fake_broker import SILENCE, FakeCluster
 from kit.fake_transactions import FakeTransactions
+from kit.inside_clients import cluster_view
 from kit.threaded_cluster import threaded
 
 import ottla
@@ -19,6 +20,7 @@ from ottla.client.cluster import Cluster
 from ottla.client.connection import Connection, connect
 from ottla.client.fetcher import Fetcher
 from ottla.client.options import ClientOptions
+from ottla.client.routes import Routes
 from ottla.client.sender import Sender
 from ottla.client_core.exchange import Exchange
 from ottla.client_core.send_queues import SendQueues
@@ -108,8 +110,8 @@ async def test_a_request_that_cannot_be_made_ends_its_batches_and_the_producer_s
     async with Producer(cluster.bootstrap) as producer:
         await producer.send_and_wait("t", b"before")
         with monkeypatch.context() as broken:
-            broken.setattr(producer._sender, "send_alone", lambda batch: False)
-            broken.setattr(producer._sender._routes, "find", raising)
+            broken.setattr(Sender, "send_alone", lambda *_: False)
+            broken.setattr(Routes, "find", raising)
             await ends_with_it(await producer.send("t", b"0"))
         await producer.send_and_wait("t", b"after")
     assert partition.values == [b"before", b"after"]
@@ -122,7 +124,7 @@ async def test_a_leader_that_cannot_be_connected_to_is_tried_again(cluster, monk
             broken.setattr(Cluster, "connection", lambda *_: attempts.set() or raising())
             await producer.partitions_for("t")
             cluster.drop_connections()
-            while producer._cluster.open_connection(0):
+            while cluster_view(producer).open_connection(0):
                 await asyncio.sleep(0)
             delivery = await producer.send("t", b"0")
             await attempts.wait()
@@ -218,7 +220,7 @@ async def test_a_connection_whose_end_fails_ends_its_requests_all_the_same(clust
 
 async def test_an_idle_connection_that_cannot_be_looked_at_ends(cluster, monkeypatch):
     connection = await connect("127.0.0.1", cluster.ports[0], ClientOptions(connections_max_idle_ms=20))
-    monkeypatch.setattr(connection._exchange, "in_flight", None)
+    monkeypatch.setattr(ClientOptions, "connections_max_idle_ms", property(raising))
     await asyncio.wait_for(connection.closed, LIMIT_S)
     assert not connection.is_open
 

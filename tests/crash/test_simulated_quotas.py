@@ -8,7 +8,7 @@ import pytest
 from kit.clock import ManualClock
 from kit.simulator.clients import Line
 from kit.simulator.model import Violation
-from kit.simulator.quota_meter import PLENTY, TICK, QuotaMeter
+from kit.simulator.quota_meter import PLENTY, TICK, QuotaAccount, QuotaMeter
 
 from ottla.broker.security.quotas.limits import PRODUCE, REQUEST
 from ottla.protocol.api.produce import ProduceResponse
@@ -22,7 +22,8 @@ class Client:
     def __init__(self, kind: str = PRODUCE, rate: float = RATE) -> None:
         self.clock = ManualClock()
         self.bounds: dict[str, set[float | None]] = {kind: {rate}}
-        self.meter = QuotaMeter("client", lambda one: self.bounds.get(one, {None}), self.clock)
+        account = QuotaAccount("client", lambda one: self.bounds.get(one, {None}))
+        self.meter = QuotaMeter(account, self.clock)
 
     def produce(self, size_bytes: int, throttle_ms: int = 0, *, after_ms: int = 0) -> None:
         answered = self.meter.metered(0, size_bytes, lambda _: None, is_alone=True)
