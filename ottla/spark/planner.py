@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
     from uuid import UUID
 
-    from ottla.spark.options import ReadOptions, TopicPartition
+    from ottla.spark.options import ReadOptions, SubscribePattern, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -130,6 +130,15 @@ def select_topics(options: ReadOptions, cluster: ClusterView, *, must_exist: boo
     if not matching and must_exist:
         logger.warning("subscribePattern: no topic matches %s; the result is empty", selection.pattern.pattern)
     return matching
+
+
+def is_selected(selection: Subscribe | SubscribePattern | Assign, topic: str, partition: int) -> bool:
+    """Say whether the options choose this partition, where it exists."""
+    if isinstance(selection, Subscribe):
+        return topic in selection.topics
+    if isinstance(selection, Assign):
+        return partition in selection.partitions.get(topic, ())
+    return selection.pattern.search(topic) is not None
 
 
 def _existing(names: Sequence[str], cluster: ClusterView, must_exist: bool) -> dict[str, TopicInfo]:

@@ -18,6 +18,7 @@ from ottla.spark.planner import (
     check_coverage,
     first_offsets,
     from_latest,
+    is_selected,
     last_offsets,
     matches,
     present_part,
@@ -132,10 +133,10 @@ class StreamPlanner:
 
     def _begins(self, start: StreamOffsets, ends: StreamOffsets, cluster: ClusterView) -> dict[TopicPartition, int]:
         """Return where each partition goes on, those that are gone left out."""
-        for topic, partition in sorted(start.positions.keys() - ends.positions.keys()):
-            self._lose(
-                f"{topic}-{partition} does not exist any more; the stream stood at {_at(start, topic, partition)}"
-            )
+        for place in sorted(start.positions.keys() - ends.positions.keys()):
+            selected = is_selected(self._options.selection, *place)
+            change = "does not exist any more" if selected else "is not selected by the options any more"
+            self._lose(f"{place[0]}-{place[1]} {change}; the stream stood at {_at(start, *place)}")
         begins = {}
         appeared = []
         for place, last in ends.positions.items():

@@ -234,6 +234,18 @@ def test_a_partition_that_is_gone_is_data_loss_or_left_out(
     assert end(planner(failOnDataLoss="false"), at(90, 50), cluster) == []
 
 
+@pytest.mark.parametrize("selection", [{"assign": '{"t":[0]}'}, {"subscribe": "u"}, {"subscribePattern": "^u$"}])
+def test_a_partition_that_the_options_do_not_select_any_more_is_not_said_to_be_gone(
+    selection: dict[str, str], cluster: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.logs["u", 0] = (0, 5)
+    with pytest.raises(DataLoss, match=r"t-\d is not selected by the options any more; the stream stood at offset"):
+        end(planner(**selection), at(100, 50), cluster)
+    end(planner(**selection, failOnDataLoss="false"), at(100, 50), cluster)
+    assert "t-1 is not selected by the options any more; the stream stood at offset 50" in caplog.text
+    assert "exist" not in caplog.text
+
+
 def test_a_log_that_ends_before_the_streams_position_is_data_loss(cluster: FakeCluster) -> None:
     with pytest.raises(DataLoss, match="t-0: the stream stood at offset 101, the log ends at 100"):
         end(planner(), at(101, 60), cluster)
