@@ -199,6 +199,26 @@ def test_a_session_whose_timestamps_have_no_zone_reads_the_column_all_the_same(
     assert first[0] == START_MS
 
 
+def test_a_dataframe_and_a_view_show_later_records_after_another_load(
+    spark: SparkSession, broker: BrokerProcess, topic: str
+) -> None:
+    """Should a Spark plan each action again, *Reading later records* of the page and its difference can go."""
+    view = (
+        f"CREATE OR REPLACE TEMPORARY VIEW later USING ottla "
+        f"OPTIONS (`kafka.bootstrap.servers` '{broker.bootstrap}', subscribe '{topic}')"
+    )
+    produce(broker, topic, "none", 3)
+    table = load(spark, broker, subscribe=topic)
+    spark.sql(view)
+    assert (table.count(), spark.table("later").count()) == (3, 3)
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer.produce(topic, b"later")
+    assert producer.flush(60) == 0
+    assert (table.count(), spark.table("later").count()) == (3, 3)
+    spark.sql(view)
+    assert (load(spark, broker, subscribe=topic).count(), spark.table("later").count()) == (4, 4)
+
+
 def test_a_query_that_stops_early_gets_its_rows(spark: SparkSession, broker: BrokerProcess, numbers: str) -> None:
     assert len(load(spark, broker, subscribe=numbers).limit(5).collect()) == 5
 
