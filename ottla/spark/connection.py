@@ -83,6 +83,8 @@ class Connection:
         self._early: deque[Answer[bool]] = deque()
         """What was answered while the session was renewed."""
         self._has_answered = False
+        self._has_received = False
+        """Whether the broker has sent a byte, which one with TLS need not do before it hangs up."""
         self._socket = self._connected()
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -235,6 +237,7 @@ class Connection:
             count = 0
         if not count:
             raise BrokerUnavailable(f"{self._address} closed the connection{self._hint()}")
+        self._has_received = True
         try:
             # At most one: no byte of the next frame is read before this one is whole.
             answers = list(self._exchange.receive(count, time.monotonic()))
@@ -254,8 +257,10 @@ class Connection:
     def _hint(self) -> str:
         """What may be behind the end of a connection that never served."""
         security = self._settings.security
-        if self._has_answered or security.login is not None:
+        if self._has_answered:
             return ""
+        if security.login is not None and (security.tls is not None or self._has_received):
+            return ""  # the login has failed, or the broker went away
         wanted = "SASL" if self._exchange.is_ready or security.tls is not None else "TLS"
         return f" before it answered; does its listener want {wanted}? kafka.security.protocol is {security.protocol}"
 

@@ -138,6 +138,15 @@ def test_a_source_that_does_not_log_in_is_sent_to_security_protocol(secured_brok
         Cluster(settings_of(secured_broker.bootstrap)).describe(["t"])
 
 
+def test_a_source_that_logs_in_without_tls_at_a_listener_with_it_is_sent_to_security_protocol(
+    secured_broker: BrokerProcess,
+) -> None:
+    address = f"127.0.0.1:{secured_broker.port_of('SSL')}"
+    given = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "sasl_jaas_config": LOGIN}
+    with pytest.raises(BrokerUnavailable, match=r"want TLS\? kafka\.security\.protocol is SASL_PLAINTEXT"):
+        Cluster(settings_of(address, **given)).describe(["t"])
+
+
 @contextmanager
 def tls_listener(name: str = "server") -> Iterator[str]:
     """The address of a listener that does the TLS handshake and hangs up after the first bytes."""
