@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
+_NO_OPTIONS = (
+    "no options: a sink needs kafka.bootstrap.servers and a topic. A table of the catalog cannot be written to: Spark "
+    'keeps its options from a data source in Python; write.format("ottla").options(...).save() takes them'
+)
+
 _LONGEST_TOPIC = 249
 _TOPIC_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
@@ -51,6 +56,8 @@ class WriteOptions:
 
 def write_options(raw: Mapping[str, str], schema: StructType) -> WriteOptions:
     """Read the options of a sink for rows of this schema. Raises OptionError or SchemaError."""
+    if not raw:  # what Spark hands over for a table of the catalog
+        raise OptionError(_NO_OPTIONS)
     topic = None
     include_timestamp = False
     kafka = {}

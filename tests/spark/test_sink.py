@@ -389,6 +389,21 @@ def test_what_is_wrong_with_options_and_columns_is_reported_on_the_driver(
     assert says in str(raised.value)
 
 
+def test_a_table_of_the_catalog_is_not_written_to_and_the_error_says_what_is(
+    spark: SparkSession, broker: BrokerProcess
+) -> None:
+    """Spark would take it, and hand none of its options to the writer."""
+    spark.sql("CREATE TABLE values_table (value string) USING ottla")
+    try:
+        with pytest.raises(Exception, match=r"OptionError: no options: .* A table of the catalog cannot be written to"):
+            spark.sql("INSERT INTO values_table VALUES ('v')")
+    finally:
+        spark.sql("DROP TABLE values_table")
+    given = f"OPTIONS (`kafka.bootstrap.servers` '{broker.bootstrap}', topic 't')"
+    with pytest.raises(Exception, match=r"OptionError: no options: .* A table of the catalog cannot be written to"):
+        spark.sql(f"CREATE TABLE values_table USING ottla {given} AS SELECT 'v' AS value")
+
+
 def test_a_topic_is_not_overwritten(spark: SparkSession, broker: BrokerProcess, target: str) -> None:
     with pytest.raises(Exception, match="a topic is not overwritten, records are appended to it"):
         save(spark.range(1).selectExpr("'v' AS value"), broker, mode="overwrite", topic=target)
