@@ -99,7 +99,7 @@ def plan(options: ReadOptions, cluster: ClusterView) -> list[OffsetRange]:
         whole = OffsetRange(topic, info.topic_id, partition, starts[place], ends[place])
         if whole.end < whole.start and not isinstance(options.ending, Latest):
             raise OptionError(f"{topic}-{partition}: the ending offset {whole.end} lies before the start {whole.start}")
-        present = present_part(whole, firsts[place], lasts[place], options.fail_on_data_loss)
+        present = present_part(whole, firsts[place], lasts[place], options)
         if present.start < present.end:
             ranges.append(present)
     return split(ranges, options.min_partitions, options.max_records_per_partition)
@@ -252,21 +252,29 @@ def _known(offsets: Mapping[TopicPartition, int | None]) -> dict[TopicPartition,
     return {place: 0 if offset is None else offset for place, offset in offsets.items()}
 
 
-def present_part(wanted: OffsetRange, first: int, last: int, fail_on_data_loss: bool) -> OffsetRange:
+def present_part(wanted: OffsetRange, first: int, last: int, options: ReadOptions) -> OffsetRange:
     """Return what of a range is in the log from `first` to before `last`."""
     where = f"{wanted.topic}-{wanted.partition}"
     problem = ""
     if wanted.start < first:
         problem = f"{where}: offset {wanted.start} is gone, the log starts at {first}"
-    elif max(wanted.start, wanted.end) > last:
-        problem = f"{where}: offset {max(wanted.start, wanted.end)} does not exist, the log ends at {last}"
+    elif (beyond := max(wanted.start, wanted.end)) > last:
+        state = "cannot be read" if options.client.read_committed else "does not exist"
+        problem = f"{where}: offset {beyond} {state}, {end_of_log(last, options)}"
     if not problem:
         return wanted
-    if fail_on_data_loss:
+    if options.fail_on_data_loss:
         raise DataLoss(f"{problem}; failOnDataLoss=false would read what is there")
     logger.warning("%s; reading what is there", problem)
     start = min(max(wanted.start, first), last)
     return replace(wanted, start=start, end=max(start, min(wanted.end, last)))
+
+
+def end_of_log(last: int, options: ReadOptions) -> str:
+    """Say where reading ends: with read_committed an open transaction holds back what the log has after it."""
+    if options.client.read_committed:
+        return f"the last stable offset is {last} (kafka.isolation.level=read_committed)"
+    return f"the log ends at {last}"
 
 
 def split(ranges: Sequence[OffsetRange], min_partitions: int | None, max_records: int | None) -> list[OffsetRange]:

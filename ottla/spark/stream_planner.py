@@ -16,6 +16,7 @@ from ottla.spark.errors import DataLoss
 from ottla.spark.planner import (
     OffsetRange,
     check_coverage,
+    end_of_log,
     first_offsets,
     from_latest,
     is_selected,
@@ -67,7 +68,7 @@ class StreamPlanner:
         for place in partitions:
             # An empty range is checked like any other: a start outside of the log is reported before anything is read.
             wanted = OffsetRange(place[0], topics[place[0]].topic_id, place[1], starts[place], starts[place])
-            positions[place] = present_part(wanted, firsts[place], lasts[place], options.fail_on_data_loss).start
+            positions[place] = present_part(wanted, firsts[place], lasts[place], options).start
         self._held = {place: positions[place] for place in from_latest(options, found, partitions)}
         return StreamOffsets(positions, _ids(topics))
 
@@ -122,7 +123,7 @@ class StreamPlanner:
         places = [(part.topic, part.partition) for part in existing]
         firsts, lasts = first_offsets(cluster, places), last_offsets(cluster, places)
         for part, place in zip(existing, places, strict=True):
-            left = present_part(part, firsts[place], lasts[place], self._options.fail_on_data_loss)
+            left = present_part(part, firsts[place], lasts[place], self._options)
             if left.start < left.end:
                 present.append(left)
         return split(present, self._options.min_partitions, self._options.max_records_per_partition)
@@ -147,7 +148,8 @@ class StreamPlanner:
                 self._lose(f"topic {topic} was deleted and rebuilt; the stream stood at {_at(start, *place)}")
                 appeared.append(place)
             elif last < start.positions[place]:
-                self._lose(f"{topic}-{partition}: the stream stood at {_at(start, *place)}, the log ends at {last}")
+                stood = f"the stream stood at {_at(start, *place)}"
+                self._lose(f"{topic}-{partition}: {stood}, {end_of_log(last, self._options)}")
                 begins[place] = last
             else:
                 begins[place] = start.positions[place]

@@ -147,6 +147,12 @@ def test_offsets_that_are_not_there_are_data_loss(
     assert says in caplog.text
 
 
+def test_an_end_after_the_last_stable_offset_is_not_said_to_be_missing() -> None:
+    given = {"endingOffsets": '{"t":{"0":-1,"1":61}}', "kafka.isolation.level": "read_committed"}
+    with pytest.raises(DataLoss, match="t-1: offset 61 cannot be read, the last stable offset is 60 "):
+        planned(**given)
+
+
 def ranges(*sizes: int) -> list[OffsetRange]:
     return [OffsetRange("t", ID, index, 10, 10 + size) for index, size in enumerate(sizes)]
 

@@ -252,6 +252,13 @@ def test_a_log_that_ends_before_the_streams_position_is_data_loss(cluster: FakeC
     assert end(planner(failOnDataLoss="false"), at(101, 50), cluster) == [100, 60]
 
 
+def test_a_position_after_the_last_stable_offset_is_not_said_to_be_after_the_log(cluster: FakeCluster) -> None:
+    """The records are there; an open transaction hides them from a query that is read_committed since its restart."""
+    says = r"t-0: the stream stood at offset 101, the last stable offset is 100 \(kafka\.isolation"
+    with pytest.raises(DataLoss, match=says):
+        end(planner(**{"kafka.isolation.level": "read_committed"}), at(101, 60), cluster)
+
+
 def test_a_topic_created_again_is_data_loss_or_read_from_its_beginning(cluster: FakeCluster) -> None:
     cluster.logs = {("t", 0): (0, 200), ("t", 1): (0, 5)}
     cluster.ids["t"] = OTHER_ID
