@@ -227,12 +227,15 @@ class Connection:
 
     def _read_answer(self) -> Answer[bool] | None:
         """Read once, and return the answer that is whole with it, if one is."""
+        late = f"no answer within {self._settings.request_timeout_ms} ms"
         left = (self._exchange.next_deadline() or 0.0) - time.monotonic()
         if left <= 0:
-            raise TimeoutError(f"no answer within {self._settings.request_timeout_ms} ms")
+            raise TimeoutError(late)
         self._socket.settimeout(left)
         try:
             count = self._socket.recv_into(self._exchange.buffer())
+        except TimeoutError:  # the socket's own says "timed out", as when there is no connection
+            raise TimeoutError(late) from None
         except ConnectionResetError:
             count = 0
         if not count:

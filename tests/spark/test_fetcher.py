@@ -461,7 +461,7 @@ def test_the_second_bootstrap_server_serves_when_the_first_is_not_there(broker: 
 def test_a_broker_that_does_not_answer_in_time_is_given_up(broker: ScriptedBroker) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        with pytest.raises(BrokerUnavailable, match=f"cannot reach {address}: no answer within 50 ms|timed out"):
+        with pytest.raises(BrokerUnavailable, match=f"cannot reach {address}: no answer within 50 ms$"):
             read(
                 broker,
                 kafka__bootstrap__servers=address,
