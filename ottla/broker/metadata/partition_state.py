@@ -8,10 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 from uuid import UUID
 
-from ottla.protocol.stored.metadata import PartitionChangeRecord, PartitionRecord
-
-NO_LEADER_CHANGE = -2
-"""PartitionChangeRecord.leader when the leader stays and the leader epoch with it."""
+from ottla.protocol.stored.metadata import NO_LEADER_CHANGE, PartitionChangeRecord, PartitionRecord
 
 
 class PartitionState(NamedTuple):

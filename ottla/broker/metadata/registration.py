@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from ottla.broker.metadata.features import SUPPORTED_FEATURES
-from ottla.broker.metadata.partition_state import NO_LEADER_CHANGE, PartitionState
+from ottla.broker.metadata.partition_state import PartitionState
 from ottla.protocol.stored.metadata import (
+    NO_LEADER_CHANGE,
     BrokerRegistrationChangeRecord,
     MetadataRecord,
     PartitionChangeRecord,

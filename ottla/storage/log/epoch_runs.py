@@ -1,8 +1,8 @@
 """The leader epochs in the batches, without those that a flipped bit made: no checksum covers that field.
 
 Epochs never decrease from batch to batch. Where they do, one side is damaged: the one with fewer batches in a row,
-because a flipped bit changes one batch. A wrong epoch in the very last batch looks like a new one, unless a readable
-checkpoint lists the epochs: an epoch is in it before any batch of the epoch is acknowledged.
+because a flipped bit changes one batch. A wrong epoch in the very last batch looks like a new one, unless the epochs
+are known: the checkpoint has an epoch before any batch of it is acknowledged, and the metadata has the current one.
 
     1 1 1 9 1 1 3 3    ->    epoch 1 from the first batch on, epoch 3 from the seventh; 9 is damage
 """
@@ -37,8 +37,8 @@ class EpochRuns:
             self._runs.append(_Run(epoch, header.base_offset))
 
     def entries(self, known: Collection[int] = ()) -> list[EpochEntry]:
-        """The first offset of each epoch. `known`: the epochs of a checkpoint that can be read; empty when there is
-        none.
+        """The first offset of each epoch. `known`: all epochs that the partition had, as far as a checkpoint that can
+        be read has them; empty without one.
         """
         kept: list[_Run] = []
         for run in self._runs:

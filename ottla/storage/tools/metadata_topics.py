@@ -1,10 +1,11 @@
-"""What a directory's metadata log says of topics, for tools that have no broker to ask: ids, partitions, compaction.
+"""Reads the topics of a directory's metadata log, for tools that have no broker to ask.
 
 The verification of a log needs them: only compaction lets offsets be missing inside of a log, an id in a
-`partition.metadata` can only be held against the metadata's, and a folder that is not there against a partition that
-should be. What is read are the TopicRecords and PartitionRecords, and the ConfigRecord
-`cleanup.policy` of each topic, in the newest snapshot and the log after it; a policy that a broker's configuration
-sets for all topics is not in there, but the cleaner's checkpoint has a row for each log that it cleaned.
+`partition.metadata` can only be held against the metadata's, a folder that is not there against a partition that
+should be, and the epoch of a last batch against the partition's leader epoch. What is read are the TopicRecords,
+PartitionRecords and PartitionChangeRecords, and the ConfigRecord `cleanup.policy` of each topic, in the newest snapshot
+and the log after it. A policy that a broker's configuration sets for all topics is not in there, but the cleaner's
+checkpoint has a row for each log that it cleaned.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from uuid import UUID
 from ottla.protocol.errors import MalformedMessage
 from ottla.protocol.records.batch import CorruptBatch, decode_batch
 from ottla.protocol.stored.metadata import (
+    NO_LEADER_CHANGE,
     ConfigRecord,
     PartitionChangeRecord,
     PartitionRecord,
@@ -35,10 +37,13 @@ _BOOTSTRAP: Final = "bootstrap"
 
 
 class PartitionPlace(NamedTuple):
-    """Which nodes have a replica of a partition, and in which directory, by node, as far as that is said."""
+    """The nodes that have a replica of a partition, the directory of each, where the record names one, and the leader
+    epoch.
+    """
 
     replicas: tuple[int, ...]
     directories: dict[int, UUID]
+    leader_epoch: int
 
 
 @dataclass(slots=True)
@@ -51,6 +56,12 @@ class MetadataTopics:
     partitions: dict[UUID, dict[int, PartitionPlace]] = field(default_factory=dict)
     compacted: set[str] = field(default_factory=set)
     removed: set[UUID] = field(default_factory=set)
+
+    def leader_epoch(self, one: layout.TopicPartition) -> int | None:
+        """The leader epoch of a partition; None for one that the metadata does not know."""
+        topic_id = self.ids.get(one.topic)
+        place = None if topic_id is None else self.partitions.get(topic_id, {}).get(one.partition)
+        return None if place is None else place.leader_epoch
 
 
 def metadata_topics(files: Files, log_directory: Path) -> MetadataTopics | None:
@@ -93,17 +104,26 @@ def _note(found: MetadataTopics, reported: object) -> None:
         found.removed.add(reported.topic_id)
     elif isinstance(reported, PartitionRecord):
         place = PartitionPlace(
-            tuple(reported.replicas), dict(zip(reported.replicas, reported.directories, strict=False))
+            tuple(reported.replicas),
+            dict(zip(reported.replicas, reported.directories, strict=False)),
+            reported.leader_epoch,
         )
         found.partitions.setdefault(reported.topic_id, {})[reported.partition_id] = place
     elif isinstance(reported, PartitionChangeRecord):
         before = found.partitions.get(reported.topic_id, {}).get(reported.partition_id)
-        if before is not None and (reported.replicas is not None or reported.directories is not None):
-            replicas = before.replicas if reported.replicas is None else tuple(reported.replicas)
-            directories = dict(zip(replicas, reported.directories or (), strict=False))
-            found.partitions[reported.topic_id][reported.partition_id] = PartitionPlace(replicas, directories)
+        if before is not None:
+            found.partitions[reported.topic_id][reported.partition_id] = _changed(before, reported)
     elif isinstance(reported, ConfigRecord) and reported.resource_type == _TOPIC and reported.name == "cleanup.policy":
         if "compact" in (reported.value or ""):
             found.compacted.add(reported.resource_name)
         else:
             found.compacted.discard(reported.resource_name)
+
+
+def _changed(before: PartitionPlace, change: PartitionChangeRecord) -> PartitionPlace:
+    replicas, directories = before.replicas, before.directories
+    if change.replicas is not None or change.directories is not None:
+        replicas = replicas if change.replicas is None else tuple(change.replicas)
+        directories = dict(zip(replicas, change.directories or (), strict=False))
+    begins_epoch = change.leader != NO_LEADER_CHANGE
+    return PartitionPlace(replicas, directories, before.leader_epoch + begins_epoch)

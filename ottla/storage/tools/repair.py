@@ -347,7 +347,9 @@ class Repair:
         if found.has_wrong_epochs:
             file = path / layout.LEADER_EPOCH_CHECKPOINT_FILE
             plan = "rewritten from the batches"
-            yield Mend(file, plan, partial(mend_leader_epochs, self._files, path))
+            metadata = self.verification.metadata
+            current = None if metadata is None else metadata.leader_epoch(one)
+            yield Mend(file, plan, partial(mend_leader_epochs, self._files, path, current))
         if found.has_wrong_transactions:
             plan = "the .txnindex files are rewritten from the batches"
             yield Mend(path, plan, partial(mend_transactions, self._files, path))

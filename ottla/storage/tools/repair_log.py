@@ -90,10 +90,11 @@ def mend_log(files: Files, mending: LogMending, checkpoints: CheckpointMending, 
     return lines
 
 
-def mend_leader_epochs(files: Files, path: Path) -> list[str]:
+def mend_leader_epochs(files: Files, path: Path, current: int | None) -> list[str]:
     """Write the checkpoint from the batches, and in the batches what contradicts the others around them.
 
-    An epoch of the checkpoint that wrote nothing yet stays. Raises OSError.
+    `current`: the partition's leader epoch in the metadata, None where that is not known. A kill can leave batches of
+    it that the checkpoint does not list yet. An epoch of the checkpoint that wrote nothing yet stays. Raises OSError.
     """
     try:
         known = read_leader_epochs(files, path)
@@ -105,7 +106,10 @@ def mend_leader_epochs(files: Files, path: Path) -> list[str]:
         end_offset = header.next_offset
         if first_offset is None and header.partition_leader_epoch >= 0:
             first_offset = header.base_offset
-    entries = runs.entries({entry.epoch for entry in known})
+    listed = {entry.epoch for entry in known}
+    if listed and current is not None:
+        listed.add(current)
+    entries = runs.entries(listed)
     if first_offset is not None:
         entries = _from_the_first_on(entries, first_offset, known)
     lines = _mend_epochs_of_batches(files, path, entries)

@@ -96,6 +96,8 @@ class Verification:
         """Below which offset missing ones are no damage (`missing_offsets.py`)."""
         self.node_id: int | None = None
         """Whose the directory is, where `meta.properties` says it with a flipped bit."""
+        self.metadata: MetadataTopics | None = None
+        """The topics of the metadata log, after `run`; None while it cannot be read."""
         self.begin_late: set[TopicPartition] = set()
         """Logs that lack their first segments, and that nobody deleted."""
         self._with_gaps: set[TopicPartition] = set()
@@ -154,7 +156,7 @@ class Verification:
         yield from self._redo_log(was_clean=was_clean)
         if self._is_whole:
             yield from self._small_files()
-        reported = metadata_topics(self._files, self._directory)
+        self.metadata = reported = metadata_topics(self._files, self._directory)
         if self._is_whole and reported is not None:
             yield from self._owner(reported)
         metadata = self._directory / METADATA_DIRECTORY

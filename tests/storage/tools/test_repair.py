@@ -19,7 +19,7 @@ from kit.directory_damages import (
     unreadable_recovery_points,
 )
 from kit.left_behind import ALL, BATCHES, KEYS, METADATA, ORDERS, PLACE, flip, left_behind, logs_of
-from kit.logs import NOW_MS, stored
+from kit.logs import NOW_MS, batch, stored
 from kit.nodes import DATA, start_node
 from kit.simulated_files import CrashPoint, SimulatedFiles
 
@@ -33,7 +33,9 @@ from ottla.storage.errors import StorageError
 from ottla.storage.formats import layout
 from ottla.storage.formats.checkpoint import read_offsets, write_offsets
 from ottla.storage.formats.layout import TopicPartition
+from ottla.storage.formats.leader_epoch_checkpoint import EpochEntry, read_leader_epochs, write_leader_epochs
 from ottla.storage.formats.partition_metadata import write_partition_metadata
+from ottla.storage.log.append import AppendEntry
 from ottla.storage.segment.scan import walk
 from ottla.storage.tools.repair import DirectoryInUse, Repair
 from ottla.storage.tools.verify import Severity, Verification
@@ -102,6 +104,22 @@ def test_a_log_whose_first_segment_was_taken_away_begins_with_the_next_one_from_
     assert findings(files) == []
     assert repair(files) == []
     assert served(started(files)) == {offset: value for offset, value in ALL.items() if offset >= base}
+
+
+@pytest.mark.parametrize("is_readable", [True, False], ids=["metadata", "no metadata"])
+def test_the_only_batch_of_the_current_leader_epoch_keeps_it_where_the_metadata_has_that(is_readable: bool) -> None:
+    files = left_behind(clean=False)
+    node = started(files)  # an unclean start begins epoch 1
+    log = node.services.log_manager.get("orders", 0)
+    assert log is not None
+    before, end_offset = read_leader_epochs(files, PLACE), log.log_end_offset
+    log.append([AppendEntry(memoryview(batch(b"the first of epoch 1")), 1)], NOW_MS)
+    files = files.kill()
+    write_leader_epochs(files, PLACE, before)  # the kill came before the checkpoint was written
+    if not is_readable:
+        metadata_without_a_byte(files)
+    repair(files)
+    assert read_leader_epochs(files, PLACE) == [*before, *([EpochEntry(1, end_offset)] if is_readable else [])]
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["clean stop", "crash"])

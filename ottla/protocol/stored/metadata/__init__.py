@@ -52,6 +52,7 @@ from ottla.protocol.stored.metadata.security import (
     UserScramCredentialRecord,
 )
 from ottla.protocol.stored.metadata.topics import (
+    NO_LEADER_CHANGE,
     ClearElrRecord,
     PartitionChangeRecord,
     PartitionRecord,
@@ -98,6 +99,7 @@ METADATA_RECORDS: dict[int, type[MetadataRecord]] = {
 __all__ = [
     "FRAME_VERSION",
     "METADATA_RECORDS",
+    "NO_LEADER_CHANGE",
     "AbortTransactionRecord",
     "AccessControlEntryRecord",
     "BeginTransactionRecord",

@@ -11,6 +11,9 @@ from ottla.protocol.message import since, tagged
 from ottla.protocol.stored.metadata.record import MetadataRecord
 from ottla.protocol.types import Int8, Int32, String, Uuid
 
+NO_LEADER_CHANGE = -2
+"""PartitionChangeRecord.leader when the leader stays and the leader epoch with it."""
+
 
 class TopicRecord(MetadataRecord, key=2, versions="0", flexible="0+"):
     """A topic comes to be."""
@@ -42,7 +45,7 @@ class PartitionRecord(MetadataRecord, key=3, versions="0-2", flexible="0+"):
 
 
 class PartitionChangeRecord(MetadataRecord, key=5, versions="0-2", flexible="0+"):
-    """What changed in a partition; every other field is null, or -2 (`leader`), or -1 (`leader_recovery_state`).
+    """What changed in a partition; other fields are null, NO_LEADER_CHANGE (`leader`) or -1 (`leader_recovery_state`).
 
     A `leader` of -1 means that there is none now. Each record adds one to the partition epoch, and one that names a
     leader, the same or another, adds one to the leader epoch too. Versions as in PartitionRecord.
@@ -51,7 +54,7 @@ class PartitionChangeRecord(MetadataRecord, key=5, versions="0-2", flexible="0+"
     partition_id: Int32 = -1
     topic_id: Uuid
     isr: list[Int32] | None = tagged(0, "0+", default=None)
-    leader: Int32 = tagged(1, "0+", default=-2)
+    leader: Int32 = tagged(1, "0+", default=NO_LEADER_CHANGE)
     replicas: list[Int32] | None = tagged(2, "0+", default=None)
     removing_replicas: list[Int32] | None = tagged(3, "0+", default=None)
     adding_replicas: list[Int32] | None = tagged(4, "0+", default=None)
