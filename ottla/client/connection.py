@@ -103,6 +103,8 @@ class Connection(asyncio.BufferedProtocol):
         self._secured = secured
         self._is_settling = True
         """Whether a handshake goes on: the first, or a log-in before the session ends."""
+        self._has_received = False
+        """Whether the broker has sent anything in the first handshake."""
         self._has_answered = False
         self._login_timer: asyncio.TimerHandle | None = None
         self._login_task: asyncio.Task[None] | None = None
@@ -313,13 +315,18 @@ class Connection(asyncio.BufferedProtocol):
                 self.closed.set_result(None)
 
     def _why_closed(self) -> str:
-        """What may be behind the end of a connection that never served: a listener that wants another protocol."""
+        """The reason of a close, with what a listener may want that ended a connection before it served."""
         closed = "the broker closed the connection"
-        if self._has_answered or self._secured.has_sasl:
+        if self._has_answered:
             return closed
-        wanted = "SASL" if self._exchange.is_ready else "TLS"
-        if self._secured.has_tls:
+        if self._secured.has_sasl:
+            if self._secured.has_tls or self._has_received:
+                return closed  # the login failed, or the broker went away
+            wanted = "TLS"
+        elif self._secured.has_tls:
             wanted = "SASL, or a client's certificate (ssl.keystore.location)"
+        else:
+            wanted = "SASL" if self._exchange.is_ready else "TLS"
         protocol = self._options.security_protocol
         return f"{closed} before it answered; does its listener want {wanted}? security.protocol is {protocol}"
 
@@ -397,6 +404,7 @@ class Connection(asyncio.BufferedProtocol):
                         awaited.fail(ClientFailed(bug))
                         raise
             if self._is_settling:
+                self._has_received = True
                 self._continue_handshake()
         except SpeaksTls as tls:
             fail(self.ready, AuthenticationFailed(f"{self.address}: {tls} (it is {self._options.security_protocol})"))

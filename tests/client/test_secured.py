@@ -17,6 +17,7 @@ from ottla.client import Admin, Consumer, Producer
 from ottla.client.errors import AuthenticationFailed, ConnectionLost, NoBrokersAvailable
 from ottla.client_core.security import TlsSettings
 from ottla.client_tls import context_of
+from ottla.protocol.api.api_versions import ApiVersionsRequest
 from ottla.protocol.api.metadata import MetadataRequest
 from ottla.protocol.api.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from ottla.protocol.api.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
@@ -190,6 +191,21 @@ async def test_a_client_whose_certificate_is_refused_says_so(files, version):
 async def test_a_client_without_tls_is_sent_to_security_protocol(tls_cluster):
     with pytest.raises((AuthenticationFailed, NoBrokersAvailable), match=r"TLS.*security\.protocol"):
         await use(tls_cluster)
+
+
+async def test_a_client_that_logs_in_without_tls_is_sent_to_security_protocol(tls_cluster):
+    with pytest.raises((AuthenticationFailed, NoBrokersAvailable), match=r"TLS.*security\.protocol"):
+        await use(tls_cluster, **PLAIN, sasl_password="s3cret")
+
+
+@pytest.mark.parametrize("answers_first", [False, True], ids=["before an answer", "after one"])
+async def test_a_listener_that_closes_may_want_tls_if_it_never_answered(cluster, answers_first):
+    """As a broker whose TLS handshake fails: it closes the connection without an alert."""
+    closing = SaslHandshakeRequest if answers_first else ApiVersionsRequest
+    cluster.handlers[closing] = lambda request, version: HANG_UP
+    with pytest.raises(NoBrokersAvailable) as raised:
+        await use(cluster, **PLAIN, sasl_password="s3cret")
+    assert ("does its listener want TLS? security.protocol is SASL_PLAINTEXT" in str(raised.value)) != answers_first
 
 
 async def test_a_client_with_tls_at_a_listener_without_it_is_sent_to_security_protocol(cluster):
