@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ottla.broker.security.authorizer import Authorizer
     from ottla.broker.security.quotas.request_quota import RequestQuota
     from ottla.broker.security.tokens.delegation_tokens import DelegationTokens
+    from ottla.broker.share.coordinator import ShareCoordinator
     from ottla.broker.transactions.coordinator import TransactionCoordinator
     from ottla.protocol.acls import AclOperation, ResourceType
     from ottla.protocol.message import Response
@@ -42,6 +43,7 @@ class ApiServices(Services, eq=False, frozen=True):
         parked_fetches: requests of consumers that wait, and are answered from templates.
         groups: the group coordinator, made when first asked for: its code is a fifth of what a start would import.
         transactions: the transaction coordinator, made when first asked for, too.
+        share_groups: the share coordinator, made when first asked for, too.
         tokens: the delegation tokens, made when first asked for.
         authorizer: knows the rights of clients; None where everybody may do everything.
         profile: whose versions of the APIs are shown to clients.
@@ -52,6 +54,7 @@ class ApiServices(Services, eq=False, frozen=True):
     parked_fetches: ParkedFetches
     groups: OnDemand[GroupCoordinator]
     transactions: OnDemand[TransactionCoordinator]
+    share_groups: OnDemand[ShareCoordinator]
     tokens: OnDemand[DelegationTokens]
     authorizer: Authorizer | None
     profile: Profile

@@ -33,3 +33,13 @@ TRANSACTION_COORDINATOR: Final = (
     "ottla.broker.transactions.shard",
     "ottla.broker.transactions.coordinator",
 )
+SHARE_COORDINATOR: Final = (
+    "ottla.broker.coordination.records",
+    "ottla.broker.coordination.shard_log",
+    "ottla.broker.coordination.definition",
+    "ottla.broker.coordination.runtime",
+    "ottla.protocol.stored.share_state",
+    "ottla.broker.share.share_partition",
+    "ottla.broker.share.share_fetch",
+    "ottla.broker.share.coordinator",
+)

@@ -15,7 +15,7 @@ from ottla.broker.catalog.producer_ids import ProducerIds
 from ottla.broker.chores.chores import Chores
 from ottla.broker.chores.log_cleaner import LogCleaner
 from ottla.broker.context import ApiServices
-from ottla.broker.coordinator_modules import GROUP_COORDINATOR, TRANSACTION_COORDINATOR
+from ottla.broker.coordinator_modules import GROUP_COORDINATOR, SHARE_COORDINATOR, TRANSACTION_COORDINATOR
 from ottla.broker.fetch.fetch_sessions import FetchSessions
 from ottla.broker.fetch.parked_fetches import ParkedFetches
 from ottla.broker.partitions.appending import PartitionServices
@@ -41,7 +41,7 @@ from ottla.broker.security.tls.listeners import TlsListeners
 from ottla.storage.directories.manager import LogManager
 from ottla.storage.files.clock import SystemClock
 from ottla.storage.files.clock_trust import ClockLimits, ClockTrust
-from ottla.storage.formats.layout import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from ottla.storage.formats.layout import OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTIONS_TOPIC
 
 if TYPE_CHECKING:
     from ottla.broker.groups.coordinator import GroupCoordinator
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from ottla.broker.security.acls.standard_authorizer import StandardAuthorizer
     from ottla.broker.security.audit import Audit
     from ottla.broker.security.tokens.delegation_tokens import DelegationTokens
+    from ottla.broker.share.coordinator import ShareCoordinator
     from ottla.broker.transactions.coordinator import TransactionCoordinator
     from ottla.config.broker import BrokerConfig
     from ottla.storage.files.clock import Clock
@@ -146,6 +147,7 @@ class Node:
             # Without threads it is a simulation, in which the same happens whatever the process has imported before.
             groups=OnDemand(self._make_groups, () if post is None else GROUP_COORDINATOR),
             transactions=OnDemand(self._make_transactions, () if post is None else TRANSACTION_COORDINATOR),
+            share_groups=OnDemand(self._make_share_groups, () if post is None else SHARE_COORDINATOR),
             tokens=OnDemand(self._make_tokens),
             authorizer=self._authorizer,
             profile=profile,
@@ -233,6 +235,8 @@ class Node:
             self.services.groups.get().open()
         if TRANSACTIONS_TOPIC in topics:
             self.services.transactions.get().open()
+        if SHARE_GROUP_STATE_TOPIC in topics:
+            self.services.share_groups.get().open()
         for door in self.doors.values():
             door.begin()
         self.chores.start()
@@ -246,7 +250,7 @@ class Node:
         """Append what is gathered, and end everything that works on logs. Blocks."""
         services = self.services
         self.chores.stop()
-        for coordinator in (services.groups.if_made, services.transactions.if_made):
+        for coordinator in (services.groups.if_made, services.transactions.if_made, services.share_groups.if_made):
             if coordinator is not None:
                 coordinator.close()
         if services.audit is not None:
@@ -288,6 +292,13 @@ class Node:
         transactions = TransactionCoordinator(self.services, self.services.groups.get)
         self.services.catalog.topic_listeners.append(transactions.on_topics_changed)
         return transactions
+
+    def _make_share_groups(self) -> ShareCoordinator:
+        from ottla.broker.share.coordinator import ShareCoordinator
+
+        share_groups = ShareCoordinator(self.services)
+        self.services.catalog.topic_listeners.append(share_groups.on_topics_changed)
+        return share_groups
 
     def _make_tokens(self) -> DelegationTokens:
         from ottla.broker.security.tokens.delegation_tokens import DelegationTokens

@@ -6,7 +6,7 @@ it (`ReceivedBytes`), so that this file knows nothing of `net`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ottla.broker.principal import ANONYMOUS, Principal
@@ -140,6 +140,7 @@ class Endpoint(Plain, frozen=True):
 
 
 _ANY = Endpoint()
+_NO_ENDINGS: Mapping[object, Callable[[], None]] = {}
 
 
 class Peer(Plain, eq=False):
@@ -149,8 +150,8 @@ class Peer(Plain, eq=False):
     (KIP-511), empty until it has. `principal` is who it is: ANONYMOUS until it has authenticated; `is_by_token`
     says that it has by a delegation token. `authentication`
     is what it has yet to complete, or to repeat some time, None where nothing is. `hot_path` holds its request
-    templates, None before the first is learnt. `owner` is the connection, None where there is none. `on_end` is the
-    group coordinator's: called once when the connection has ended, None where no member came by it.
+    templates, None before the first is learnt. `owner` is the connection, None where there is none. `endings` are
+    called once when the connection has ended, each by the coordinator that wants to know.
     """
 
     endpoint: Endpoint = _ANY
@@ -162,7 +163,7 @@ class Peer(Plain, eq=False):
     authentication: Authentication | None = None
     hot_path: FastPath | None = None
     owner: Owner | None = None
-    on_end: Callable[[], None] | None = None
+    endings: Mapping[object, Callable[[], None]] = _NO_ENDINGS
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -186,6 +187,11 @@ class Peer(Plain, eq=False):
         if self.owner is not None:
             self.owner.admit(is_watched=is_watched)
 
+    def when_ended(self, owner: object, ended: Callable[[], None]) -> None:
+        """Call `ended` when the connection has ended, once for each owner."""
+        if owner not in self.endings:
+            self.endings = {**self.endings, owner: ended}
+
     def end(self) -> None:
         """The connection has ended: say so, and hold on to nothing, neither to logs nor in a circle to itself."""
         self.hot_path = None
@@ -193,6 +199,6 @@ class Peer(Plain, eq=False):
         authentication, self.authentication = self.authentication, None
         if authentication is not None:
             authentication.end()
-        on_end, self.on_end = self.on_end, None
-        if on_end is not None:
-            on_end()
+        endings, self.endings = self.endings, _NO_ENDINGS
+        for ended in endings.values():
+            ended()

@@ -24,7 +24,7 @@ _REMOTE = "there is no remote storage"
 _JAVA = "it names a Java class"
 _LOGINS = "it is for clients that fetch tokens; no broker logs in to another"
 _JAVA_TLS = "it is about the TLS of Java"
-_SHARE = "share groups and streams groups are not served"
+_STREAMS = "streams groups are not served"
 
 PER_BROKER_KEYS = frozenset(
     {
@@ -258,25 +258,7 @@ _BROKER_KEYS: dict[str, dict[str, tuple[ConfigType, str]]] = {
         "ssl.secure.random.implementation": (_STRING, ""),
         "ssl.trustmanager.algorithm": (_STRING, "PKIX"),
     },
-    _SHARE: {
-        "group.share.enable": (_BOOLEAN, "false"),
-        "group.share.delivery.count.limit": (_INT, "5"),
-        "group.share.record.lock.duration.ms": (_INT, "30000"),
-        "group.share.min.record.lock.duration.ms": (_INT, "15000"),
-        "group.share.max.record.lock.duration.ms": (_INT, "60000"),
-        "group.share.partition.max.record.locks": (_INT, "2000"),
-        "group.share.session.timeout.ms": (_INT, "45000"),
-        "group.share.min.session.timeout.ms": (_INT, "45000"),
-        "group.share.max.session.timeout.ms": (_INT, "60000"),
-        "group.share.heartbeat.interval.ms": (_INT, "5000"),
-        "group.share.min.heartbeat.interval.ms": (_INT, "5000"),
-        "group.share.max.heartbeat.interval.ms": (_INT, "15000"),
-        "group.share.max.size": (_INT, "200"),
-        "share.coordinator.state.topic.num.partitions": (_INT, "50"),
-        "share.coordinator.state.topic.replication.factor": (_SHORT, "3"),
-        "share.coordinator.state.topic.min.isr": (_SHORT, "2"),
-        "group.share.assignors": (_LIST, "simple"),
-        "group.share.max.share.sessions": (_INT, "2000"),
+    _STREAMS: {
         "group.streams.heartbeat.interval.ms": (_INT, "5000"),
         "group.streams.max.heartbeat.interval.ms": (_INT, "15000"),
         "group.streams.max.session.timeout.ms": (_INT, "60000"),
@@ -286,14 +268,6 @@ _BROKER_KEYS: dict[str, dict[str, tuple[ConfigType, str]]] = {
         "group.streams.min.session.timeout.ms": (_INT, "45000"),
         "group.streams.num.standby.replicas": (_INT, "0"),
         "group.streams.session.timeout.ms": (_INT, "45000"),
-        "share.coordinator.append.linger.ms": (_INT, "5"),
-        "share.coordinator.load.buffer.size": (_INT, "5242880"),
-        "share.coordinator.snapshot.update.records.per.snapshot": (_INT, "500"),
-        "share.coordinator.state.topic.compression.codec": (_INT, "0"),
-        "share.coordinator.state.topic.segment.bytes": (_INT, "104857600"),
-        "share.coordinator.threads": (_INT, "1"),
-        "share.coordinator.write.timeout.ms": (_INT, "5000"),
-        "share.fetch.purgatory.purge.interval.requests": (_INT, "1000"),
     },
 }
 

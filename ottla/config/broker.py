@@ -43,6 +43,7 @@ from ottla.config.options import (
 )
 from ottla.config.ours import Limits, Promises, WallClock
 from ottla.config.sasl import Sasl
+from ottla.config.share_groups import ShareGroups, ShareState
 from ottla.config.sources import read_environment, read_overrides, read_properties
 from ottla.config.tls import DYNAMIC_TLS_KEYS, Tls
 from ottla.config.tokens import Tokens
@@ -68,6 +69,8 @@ class BrokerConfig(
     Groups,
     Offsets,
     Transactions,
+    ShareGroups,
+    ShareState,
     Sasl,
     Tls,
     Access,

@@ -14,13 +14,14 @@ from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
 from ottla.config.broker import ALL_BROKER_KEYS, BrokerConfig
-from ottla.config.declare import INT_MAX, choice, inherited, int32, words
+from ottla.config.declare import INT_MAX, boolean, choice, inherited, int32, string, words
 from ottla.config.describe import merged, own_entry, select
 from ottla.config.errors import ConfigError
 from ottla.config.options import ConfigEntry, ConfigSource, Given, Option, Options, Origin, OriginKind
+from ottla.config.share_groups import offset_reset
 
 _SET = Origin(OriginKind.TOPIC, "")
-_SHARE = "share groups and streams groups are not served"
+_STREAMS = "streams groups are not served"
 _TELEMETRY = "clients are not asked for their metrics"
 
 
@@ -29,24 +30,31 @@ class GroupConfig(Options):
 
     consumer_session_timeout_ms = inherited(BrokerConfig.group_consumer_session_timeout_ms)
     consumer_heartbeat_interval_ms = inherited(BrokerConfig.group_consumer_heartbeat_interval_ms)
-    share_session_timeout_ms = int32(45000, at_least=1, inert=_SHARE, doc="Session timeout of a share group.")
-    share_heartbeat_interval_ms = int32(5000, at_least=1, inert=_SHARE, doc="Heartbeat interval of a share group.")
-    share_record_lock_duration_ms = int32(
-        30000, at_least=1000, inert=_SHARE, doc="How long a share group's consumer may hold a record."
-    )
-    share_auto_offset_reset = choice(
-        "latest", "latest", "earliest", inert=_SHARE, doc="Where a share group begins; by_duration is not accepted."
+    share_session_timeout_ms = inherited(BrokerConfig.group_share_session_timeout_ms)
+    share_heartbeat_interval_ms = inherited(BrokerConfig.group_share_heartbeat_interval_ms)
+    share_record_lock_duration_ms = inherited(BrokerConfig.group_share_record_lock_duration_ms)
+    share_delivery_count_limit = inherited(BrokerConfig.group_share_delivery_count_limit)
+    share_partition_max_record_locks = inherited(BrokerConfig.group_share_partition_max_record_locks)
+    share_auto_offset_reset = string(
+        "latest",
+        check=offset_reset,
+        allowed="latest, earliest or by_duration:PnDTnHnMn.nS",
+        doc="Where a share group begins in a partition that it has not read yet.",
     )
     share_isolation_level = choice(
         "read_uncommitted",
         "read_uncommitted",
         "read_committed",
-        inert=_SHARE,
-        doc="Whether a share group sees records of open transactions.",
+        doc="Whether a share group gets only records of transactions that were committed.",
     )
-    streams_session_timeout_ms = int32(45000, at_least=1, inert=_SHARE, doc="Session timeout of a streams group.")
-    streams_heartbeat_interval_ms = int32(5000, at_least=1, inert=_SHARE, doc="Heartbeat interval of a streams group.")
-    streams_num_standby_replicas = int32(0, inert=_SHARE, doc="Standby replicas of a streams group's tasks.")
+    share_renew_acknowledge_enable = boolean(
+        True, doc="Whether a share group's members may ask for more time with a record (KIP-1222)."
+    )
+    streams_session_timeout_ms = int32(45000, at_least=1, inert=_STREAMS, doc="Session timeout of a streams group.")
+    streams_heartbeat_interval_ms = int32(
+        5000, at_least=1, inert=_STREAMS, doc="Heartbeat interval of a streams group."
+    )
+    streams_num_standby_replicas = int32(0, inert=_STREAMS, doc="Standby replicas of a streams group's tasks.")
 
     @classmethod
     def validate(cls, texts: Mapping[str, str], broker: BrokerConfig) -> None:
@@ -66,11 +74,18 @@ class GroupConfig(Options):
                 raise ConfigError(name, None, f"must be less than or equal to {high}")
 
     @classmethod
+    def readable(cls, texts: Mapping[str, str]) -> dict[str, object]:
+        """The values of the keys that a group sets, without those that cannot be read: the metadata may come from
+        another Kafka.
+        """
+        return _readable(cls.by_key, texts)
+
+    @classmethod
     def describe(
         cls, texts: Mapping[str, str], broker: BrokerConfig, names: Iterable[str] | None = None
     ) -> list[ConfigEntry]:
         """What DescribeConfigs answers for a group that sets `texts`."""
-        own = _readable(cls.by_key, texts)
+        own = cls.readable(texts)
         return [
             own_entry(
                 option,

@@ -6,10 +6,13 @@ answered once.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.broker.declarations import Chunks, Need
+from ottla.broker.share.administration import forget_groups
 from ottla.protocol.acls import AclOperation, ResourceType
+from ottla.storage.formats.layout import SHARE_GROUP_STATE_TOPIC
 
 if TYPE_CHECKING:
     from ottla.broker.context import Context
@@ -21,5 +24,10 @@ CHUNKS = (Chunks(("groups_names",), ("results",)),)
 
 
 def handle(request: DeleteGroupsRequest, context: Context) -> Pending[DeleteGroupsResponse]:
-    """Remove each group for itself."""
-    return context.services.groups.get().delete_groups(request, context)
+    """Remove each group for itself; the offsets of share groups first."""
+    services = context.services
+    groups = services.groups.get()
+    remove = partial(groups.delete_groups, request, context)
+    if SHARE_GROUP_STATE_TOPIC not in services.catalog.topics:
+        return remove()
+    return forget_groups(request.groups_names, groups, services.share_groups.get(), remove)

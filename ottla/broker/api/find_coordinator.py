@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from ottla.broker.catalog.descriptions import describe_broker
 from ottla.broker.declarations import Chunks, Need
 from ottla.broker.runtime.pending import Pending
+from ottla.broker.share.stored_state import is_share_partition
 from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -78,6 +79,8 @@ def handle(request: FindCoordinatorRequest, context: Context) -> Pending[FindCoo
             prepared(refusal)
         elif request.key_type == GROUP:
             context.services.groups.get().prepare(key, prepared)
+        elif request.key_type == SHARE:
+            context.services.share_groups.get().prepare(key, prepared)
         else:
             context.services.transactions.get().prepare(key, prepared)
 
@@ -113,6 +116,10 @@ def _refusal(key: str, key_type: int, context: Context) -> KafkaError | None:
         and not context.may(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
     ):
         return KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    if key_type == SHARE and context.api_version >= FIRST_VERSION_WITH_SHARE:
+        return (
+            None if is_share_partition(key) else KafkaError(ErrorCode.INVALID_REQUEST, f"{key!r} is no share partition")
+        )
     if key_type not in (GROUP, TRANSACTION):
         return KafkaError(ErrorCode.INVALID_REQUEST, f"coordinators of key type {key_type} are not served")
     if key_type == TRANSACTION and not key:

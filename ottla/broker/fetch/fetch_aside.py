@@ -9,21 +9,24 @@ since they may have changed, or be hot by now. Called by `fetch_read.py`, on the
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from ottla.broker.peer import Peer
     from ottla.broker.runtime.answer_memory import Reservation
     from ottla.broker.runtime.pending import Pending
     from ottla.broker.services import Services
-    from ottla.protocol.api.fetch import FetchResponse
 
 AGAIN_MOST: Final = 200
 """Partitions that are read again for an answer that has waited for room; the others' records come with the next one."""
 
 
-class Aside(Protocol):
-    """The reading of one Fetch, as its worker's part sees it (`fetch_read.FetchRead`)."""
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Aside(Protocol[R_co]):
+    """The reading of one Fetch, as its worker's part sees it (`fetch_read.FetchRead`, `ShareFetchRead`)."""
 
     def shorten(self, most_bytes: int) -> int:
         """Let what a worker reads, and what is copied already, take that much, but for the first batch; how much."""
@@ -43,14 +46,14 @@ class Aside(Protocol):
     def size_bytes(self) -> int:
         """Bytes of memory in what has been read."""
 
-    def response(self) -> FetchResponse:
+    def response(self) -> R_co:
         """The response of what has been read."""
 
 
-class AsideRead:
+class AsideRead(Generic[R]):
     """See the module's text. `weight`: bytes of memory for each byte that is read."""
 
-    def __init__(self, read: Aside, services: Services, peer: Peer, reply: Pending[FetchResponse], weight: int) -> None:
+    def __init__(self, read: Aside[R], services: Services, peer: Peer, reply: Pending[R], weight: int) -> None:
         self._read = read
         self._memory = services.answer_memory
         self._peer = peer

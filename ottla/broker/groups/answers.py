@@ -19,6 +19,11 @@ from ottla.protocol.api.consumer_group_describe import ConsumerGroupDescribeRequ
 from ottla.protocol.api.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from ottla.protocol.api.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from ottla.protocol.api.list_groups import ListGroupsRequest, ListGroupsResponse
+from ottla.protocol.api.share_group_describe import (
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
+    undescribed,
+)
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -145,6 +150,31 @@ def describe_consumer_groups(
                 assignor_name="",
                 members=[],
             )
+        response.groups.append(described)
+        if pace.is_up(1 + len(described.members)):
+            yield
+    answer.seal()
+    return pending
+
+
+def describe_share_groups(
+    shards: ShardMap[GroupShard], request: ShareGroupDescribeRequest
+) -> Steps[Pending[ShareGroupDescribeResponse]]:
+    """Share groups; any other is GROUP_ID_NOT_FOUND."""
+    response = ShareGroupDescribeResponse(groups=[])
+    pending: Pending[ShareGroupDescribeResponse] = Pending()
+    answer = JointAnswer(pending, response)
+    pace = Pace(MEMBERS_PER_STEP)
+    for group_id in request.group_ids:
+        try:
+            if not group_id:
+                raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+            shard = shards.ready(group_id)
+            described = shard.share_group(group_id).describe()
+            described.authorized_operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+            answer.rest_on(shard, group_id)
+        except KafkaError as refusal:
+            described = undescribed(group_id, refusal.code, refusal.message)
         response.groups.append(described)
         if pace.is_up(1 + len(described.members)):
             yield

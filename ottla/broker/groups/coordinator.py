@@ -10,7 +10,7 @@ All calls on the broker's one thread.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 from uuid import uuid4
@@ -23,6 +23,7 @@ from ottla.broker.groups.fetched_offsets import fetch_offsets
 from ottla.broker.groups.group import Caller, sees_all
 from ottla.broker.groups.offsets_topic import groups_definition
 from ottla.broker.groups.settings import GroupServices, GroupSettings
+from ottla.broker.groups.share_group import check_share_heartbeat
 from ottla.broker.groups.topics import CatalogTopics
 from ottla.broker.groups.transactional_commits import answer_when_both
 from ottla.broker.runtime.pending import Pending, follow
@@ -31,7 +32,12 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage.formats.layout import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
+    from ottla.broker.coordination.writes import JointAnswer
     from ottla.broker.groups.shard import GroupShard
+    from ottla.broker.groups.share_group import ShareGroup
+    from ottla.broker.groups.share_state import SharedTopic
     from ottla.broker.groups.transactional_commits import Admission
     from ottla.broker.partitions.visibility import VisibleCallback
     from ottla.broker.peer import Peer, RequestContext
@@ -54,6 +60,8 @@ if TYPE_CHECKING:
     from ottla.protocol.api.offset_commit import OffsetCommitRequest, OffsetCommitResponse
     from ottla.protocol.api.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
     from ottla.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+    from ottla.protocol.api.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
+    from ottla.protocol.api.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
     from ottla.protocol.api.sync_group import SyncGroupRequest, SyncGroupResponse
     from ottla.protocol.api.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 
@@ -150,6 +158,20 @@ class GroupCoordinator:
             pending,
             context,
             lambda shard, caller: shard.consumer_heartbeat(request, version, caller._replace(may_see=may_see), pending),
+        )
+
+    def share_heartbeat(
+        self, request: ShareGroupHeartbeatRequest, context: RequestContext
+    ) -> Pending[ShareGroupHeartbeatResponse]:
+        """A member of a share group joins, is alive, or leaves."""
+        pending: Pending[ShareGroupHeartbeatResponse] = Pending()
+        try:
+            check_share_heartbeat(request)
+        except KafkaError as refusal:
+            pending.fail(refusal)
+            return pending
+        return self._run_member(
+            request.group_id, pending, context, lambda shard, caller: shard.share_heartbeat(request, caller, pending)
         )
 
     # --- committed offsets -------------------------------------------------------------------------------------------
@@ -251,6 +273,31 @@ class GroupCoordinator:
             lambda pending: follow(pending, context.in_steps(answers.describe_consumer_groups(self.shards, request)))
         )
 
+    def describe_share_groups(
+        self, request: ShareGroupDescribeRequest, context: RequestContext
+    ) -> Pending[ShareGroupDescribeResponse]:
+        """Share groups with their members."""
+        return self._runtime.when_made(
+            lambda pending: follow(pending, context.in_steps(answers.describe_share_groups(self.shards, request)))
+        )
+
+    def share_group(self, group_id: str) -> ShareGroup:
+        """A share group, as it is now. Raises KafkaError GROUP_ID_NOT_FOUND, and as `ShardMap.ready`."""
+        if not self.shards.is_adopted:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+        return self.shards.ready(group_id).share_group(group_id)
+
+    def set_share_topics(
+        self, group_id: str, added: Mapping[UUID, SharedTopic], removed: Iterable[UUID], answer: JointAnswer[P]
+    ) -> None:
+        """Note of which topics an empty share group has a state; the answer rests on it.
+
+        Raises KafkaError GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, and as `ShardMap.ready`.
+        """
+        shard = self.shards.ready(group_id)
+        shard.set_share_topics(group_id, added, removed)
+        answer.rest_on(shard, group_id)
+
     def delete_groups(self, request: DeleteGroupsRequest, context: RequestContext) -> Pending[DeleteGroupsResponse]:
         """Remove groups without members, and their offsets."""
         return self._runtime.when_made(lambda pending: answers.delete_groups(self.shards, request, pending))
@@ -308,7 +355,7 @@ class GroupCoordinator:
         groups = self._groups_of.get(peer)
         if groups is None:
             groups = self._groups_of[peer] = set()
-            peer.on_end = partial(self.on_disconnect, peer)
+            peer.when_ended(self, partial(self.on_disconnect, peer))
         if group_id in groups:
             return
         groups.add(group_id)

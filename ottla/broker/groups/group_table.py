@@ -14,8 +14,14 @@ from ottla.broker.groups import conversion
 from ottla.broker.groups.classic import ClassicGroup
 from ottla.broker.groups.consumer import ConsumerGroup
 from ottla.broker.groups.group import Group, GroupType
+from ottla.broker.groups.share_group import ShareGroup
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.stored.group import ConsumerGroupMetadataKey, GroupMetadataKey
+from ottla.protocol.stored.group import (
+    SHARE_GROUP_KEYS,
+    ConsumerGroupMetadataKey,
+    GroupMetadataKey,
+    ShareGroupMetadataKey,
+)
 
 if TYPE_CHECKING:
     from ottla.broker.groups.settings import GroupServices
@@ -50,7 +56,8 @@ class GroupTable:
             self._replay(key.group, GroupType.CLASSIC, key, value)
         else:
             group_id: str = getattr(key, "group_id")  # noqa: B009  (Struct declares none; these keys have it)
-            self._replay(group_id, GroupType.CONSUMER, key, value)
+            kind = GroupType.SHARE if isinstance(key, SHARE_GROUP_KEYS) else GroupType.CONSUMER
+            self._replay(group_id, kind, key, value)
 
     def replay_owner(self, group_id: str) -> None:
         """There is a committed offset of this group, so there is the group: a classic one, if nothing else is known."""
@@ -62,11 +69,11 @@ class GroupTable:
         if value is None:
             if group is None or group.type is not kind:
                 return
-            if isinstance(key, (GroupMetadataKey, ConsumerGroupMetadataKey)):
+            if isinstance(key, (GroupMetadataKey, ConsumerGroupMetadataKey, ShareGroupMetadataKey)):
                 del self.by_id[group_id]
                 return
         elif group is None or group.type is not kind:
-            group = self.new_classic(group_id) if kind is GroupType.CLASSIC else self._new_consumer(group_id)
+            group = self._new(group_id, kind)
             self.by_id[group_id] = group
         group.replay(key, value)
 
@@ -79,6 +86,8 @@ class GroupTable:
         group = self.by_id.get(request.group_id)
         if isinstance(group, ClassicGroup) or (isinstance(group, ConsumerGroup) and not group.is_empty):
             return group, Effects()
+        if isinstance(group, ShareGroup):
+            raise _is_not(group, "classic")
         if request.member_id and group is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         return self.new_classic(request.group_id), Effects(records=[] if group is None else group.tombstones())
@@ -96,9 +105,27 @@ class GroupTable:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} not found.")
         if group is None:
             return self._new_consumer(request.group_id), Effects()
-        assert isinstance(group, ClassicGroup)
+        if not isinstance(group, ClassicGroup):
+            raise _is_not(group, "consumer")
         services = self._services
         return conversion.upgrade(group, services.settings, services.topics, now, new_id=services.new_id)
+
+    def for_share_heartbeat(self, group_id: str, *, joins: bool) -> ShareGroup:
+        """The group that a ShareGroupHeartbeat goes to.
+
+        Raises KafkaError GROUP_ID_NOT_FOUND where there is none and the member does not join, or one of another type.
+        """
+        group = self.by_id.get(group_id)
+        if group is None and joins:
+            return ShareGroup(group_id, self._services.settings, self._services.topics)
+        return self.share_group(group_id)
+
+    def share_group(self, group_id: str) -> ShareGroup:
+        """A share group that is there. Raises KafkaError GROUP_ID_NOT_FOUND."""
+        group = self.find(group_id)
+        if not isinstance(group, ShareGroup):
+            raise _is_not(group, "share")
+        return group
 
     def for_member(self, group_id: str) -> ClassicGroup | ConsumerGroup:
         """The group of a request that only members send; one that is not there answers as an empty one."""
@@ -119,6 +146,17 @@ class GroupTable:
         """A group without members, which is not in the table yet."""
         return ClassicGroup(group_id, self._services.settings, new_id=self._services.new_id)
 
+    def _new(self, group_id: str, kind: GroupType) -> Group:
+        if kind is GroupType.CLASSIC:
+            return self.new_classic(group_id)
+        if kind is GroupType.SHARE:
+            return ShareGroup(group_id, self._services.settings, self._services.topics)
+        return self._new_consumer(group_id)
+
     def _new_consumer(self, group_id: str) -> ConsumerGroup:
         services = self._services
         return ConsumerGroup(group_id, services.settings, services.topics, new_id=services.new_id)
+
+
+def _is_not(group: Group, kind: str) -> KafkaError:
+    return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group.group_id} is not a {kind} group.")

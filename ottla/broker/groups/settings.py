@@ -21,6 +21,8 @@ MS_PER_MINUTE = 60_000
 NEVER_EVICT = -1
 GROUP_SESSION_TIMEOUT = "consumer.session.timeout.ms"
 GROUP_HEARTBEAT_INTERVAL = "consumer.heartbeat.interval.ms"
+SHARE_SESSION_TIMEOUT = "share.session.timeout.ms"
+SHARE_HEARTBEAT_INTERVAL = "share.heartbeat.interval.ms"
 
 GroupConfigs = Callable[[str], Mapping[str, str]]
 """A group's own settings by key; empty for a group that has none."""
@@ -49,6 +51,13 @@ class GroupSettings:
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
     consumer_migration_policy: str = "bidirectional"
     consumer_regex_refresh_interval_ms: int = 600_000
+    share_session_timeout_ms: int = 45_000
+    share_min_session_timeout_ms: int = 100
+    share_max_session_timeout_ms: int = 60_000
+    share_heartbeat_interval_ms: int = 5_000
+    share_min_heartbeat_interval_ms: int = 10
+    share_max_heartbeat_interval_ms: int = 15_000
+    share_max_size: int = 200
     offset_metadata_max_bytes: int = 4096
     offsets_retention_ms: int = 7 * 24 * 60 * MS_PER_MINUTE
     evict_on_disconnect_ms: int = NEVER_EVICT
@@ -76,6 +85,13 @@ class GroupSettings:
             consumer_assignors=tuple(config.group_consumer_assignors),
             consumer_migration_policy=config.group_consumer_migration_policy,
             consumer_regex_refresh_interval_ms=config.group_consumer_regex_refresh_interval_ms,
+            share_session_timeout_ms=config.group_share_session_timeout_ms,
+            share_min_session_timeout_ms=config.group_share_min_session_timeout_ms,
+            share_max_session_timeout_ms=config.group_share_max_session_timeout_ms,
+            share_heartbeat_interval_ms=config.group_share_heartbeat_interval_ms,
+            share_min_heartbeat_interval_ms=config.group_share_min_heartbeat_interval_ms,
+            share_max_heartbeat_interval_ms=config.group_share_max_heartbeat_interval_ms,
+            share_max_size=config.group_share_max_size,
             offset_metadata_max_bytes=config.offset_metadata_max_bytes,
             offsets_retention_ms=config.offsets_retention_minutes * MS_PER_MINUTE,
             evict_on_disconnect_ms=config.ottla_group_evict_on_disconnect_ms,
@@ -98,6 +114,24 @@ class GroupSettings:
             self.consumer_heartbeat_interval_ms,
             self.consumer_min_heartbeat_interval_ms,
             self.consumer_max_heartbeat_interval_ms,
+        )
+
+    def share_session_timeout_ms_of(self, group_id: str) -> int:
+        """The session timeout of this share group's members."""
+        return _bounded(
+            self.group_configs(group_id).get(SHARE_SESSION_TIMEOUT),
+            self.share_session_timeout_ms,
+            self.share_min_session_timeout_ms,
+            self.share_max_session_timeout_ms,
+        )
+
+    def share_heartbeat_interval_ms_of(self, group_id: str) -> int:
+        """The heartbeat interval of this share group's members."""
+        return _bounded(
+            self.group_configs(group_id).get(SHARE_HEARTBEAT_INTERVAL),
+            self.share_heartbeat_interval_ms,
+            self.share_min_heartbeat_interval_ms,
+            self.share_max_heartbeat_interval_ms,
         )
 
 

@@ -8,9 +8,10 @@ turns into after a step: `group_table.py`. What concerns committed offsets: `off
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from ottla.broker.coordination.effects import Effects
 from ottla.broker.coordination.writes import release
 from ottla.broker.groups.classic import ClassicGroup
 from ottla.broker.groups.offset_shard import OffsetShard
@@ -19,14 +20,19 @@ from ottla.protocol.stored.group import OffsetCommitKey, OffsetCommitValue
 from ottla.shown import counted
 
 if TYPE_CHECKING:
-    from ottla.broker.coordination.effects import Effects, Now, Reply, Waiter
+    from uuid import UUID
+
+    from ottla.broker.coordination.effects import Now, Reply, Waiter
     from ottla.broker.coordination.shard import ShardContext
     from ottla.broker.groups.group import Caller, Group
     from ottla.broker.groups.settings import GroupServices
+    from ottla.broker.groups.share_group import ShareGroup
+    from ottla.broker.groups.share_state import SharedTopic
     from ottla.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
     from ottla.protocol.api.heartbeat import HeartbeatRequest
     from ottla.protocol.api.join_group import JoinGroupRequest
     from ottla.protocol.api.leave_group import LeaveGroupRequest
+    from ottla.protocol.api.share_group_heartbeat import ShareGroupHeartbeatRequest
     from ottla.protocol.api.sync_group import SyncGroupRequest
     from ottla.protocol.message import Struct
 
@@ -109,6 +115,25 @@ class GroupShard(OffsetShard):
         group, effects = self._table.for_consumer_heartbeat(request, now)
         step = group.consumer_heartbeat(request, version, caller, waiter, now)
         self._run(group, effects, step, now)
+
+    def share_heartbeat(self, request: ShareGroupHeartbeatRequest, caller: Caller, waiter: Waiter) -> None:
+        """ShareGroupHeartbeat. Raises KafkaError."""
+        self._check_name(request.group_id)
+        now = self._begin_step()
+        group = self._table.for_share_heartbeat(request.group_id, joins=request.member_epoch == 0)
+        self._run(group, Effects(), group.heartbeat(request, caller, waiter, now), now)
+
+    def share_group(self, group_id: str) -> ShareGroup:
+        """A share group that is there. Raises KafkaError GROUP_ID_NOT_FOUND."""
+        return self._table.share_group(group_id)
+
+    def set_share_topics(self, group_id: str, added: Mapping[UUID, SharedTopic], removed: Iterable[UUID]) -> None:
+        """Note that an empty share group has a state of some topics, or has none any more.
+
+        Raises KafkaError GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
+        """
+        group = self.share_group(group_id)
+        self._finish(group, group.with_topics(added, removed), self.now())
 
     def _run(self, group: Group, before: Effects, step: Effects, now: Now) -> None:
         """Put a group that a request made in its place, unless the machine refused and wants nothing kept.

@@ -3,7 +3,7 @@
 `metadata.version` is the format of the metadata log. `group.version` 1 is the consumer protocol (KIP-848); clients
 check that it is finalized before they use it. `transaction.version` is how producers and the coordinator speak: 0 as
 Kafka always did, 1 with records of `__transaction_state` that can grow, 2 with an epoch for each transaction and
-partitions that a Produce adds (KIP-890).
+partitions that a Produce adds (KIP-890). `share.version` 1 are share groups (KIP-932).
 
 A level is finalized by a FeatureLevelRecord; a directory that lacks one, because an earlier Ottla did not have the
 feature, gets it at its next start. A feature that was removed stays removed, and a directory with the metadata.version
@@ -23,11 +23,15 @@ CONSUMER_PROTOCOL_LEVEL = 1
 TRANSACTION_VERSION_FEATURE = "transaction.version"
 NEWEST_TRANSACTION_VERSION = 2
 """The level from which on each transaction has an epoch of its own (KIP-890 part 2)."""
+SHARE_VERSION_FEATURE = "share.version"
+SHARE_GROUP_LEVEL = 1
+"""The level of `share.version` from which on there may be share groups; 2 are those of Kafka 4.4 with dead letters."""
 
 SUPPORTED_FEATURES: dict[str, tuple[int, int]] = {
     METADATA_VERSION_FEATURE: (METADATA_VERSION_MIN, METADATA_VERSION),
     GROUP_VERSION_FEATURE: (0, CONSUMER_PROTOCOL_LEVEL),
     TRANSACTION_VERSION_FEATURE: (0, NEWEST_TRANSACTION_VERSION),
+    SHARE_VERSION_FEATURE: (0, SHARE_GROUP_LEVEL),
 }
 """The least and the highest level, by feature."""
 

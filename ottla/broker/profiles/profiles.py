@@ -1,7 +1,7 @@
 """Which broker this one is to its clients: the versions and features of a release of Apache Kafka, cut to what exists.
 
 `ottla.profile` names it. `default` is Kafka 4.1 and, beyond it, every older version that has a handler, so that clients
-of all ages are served. `kafka-4.1`, `kafka-4.0`, `kafka-3.9` and `kafka-2.8` show what that release shows, no more: for
+of all ages are served, and share groups as in Kafka 4.2. `kafka-4.1`, `kafka-4.0`, `kafka-3.9` and `kafka-2.8` show what that release shows, no more: for
 testing clients against it. What is outside is treated as that release does: the connection is closed, but ApiVersions
 gets UNSUPPORTED_VERSION. An API that gains a handler appears by itself, by the table in `releases.py`.
 
@@ -10,6 +10,7 @@ Only what is spoken differs. Behaviour, error codes and defaults are those of th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.broker.profiles.releases import FEATURES, REFUSED_PRODUCE_BELOW, RELEASES
@@ -17,12 +18,16 @@ from ottla.config.ours import PROFILE_NAMES
 from ottla.protocol.api import ApiKey
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from ottla.broker.profiles.releases import Range
     from ottla.protocol.api import Api
 
 BASE_RELEASE: Final = "4.1"
+NEWER: Final[Mapping[int, int]] = {
+    ApiKey.SHARE_FETCH: 2,
+    ApiKey.SHARE_ACKNOWLEDGE: 2,
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: 1,
+}
+"""The newest versions of APIs that `default` has from a release after its base: share groups as Kafka 4.2 has them."""
 DEFAULT_NAME: Final = "default"
 
 
@@ -53,6 +58,8 @@ class Profile(NamedTuple):
         if of_release is None:
             return None
         first, last = of_release
+        if self.serves_older:
+            last = NEWER.get(int(api.key), last)
         first = api.min_version if self.serves_older else max(first, api.min_version)
         if api.key == ApiKey.PRODUCE and self._refuses_old_produce:
             first = max(first, REFUSED_PRODUCE_BELOW)

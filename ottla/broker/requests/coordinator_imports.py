@@ -33,6 +33,11 @@ GROUP_APIS: Final = frozenset(
         ApiKey.CONSUMER_GROUP_DESCRIBE,
         ApiKey.ADD_OFFSETS_TO_TXN,
         ApiKey.TXN_OFFSET_COMMIT,
+        ApiKey.SHARE_GROUP_HEARTBEAT,
+        ApiKey.SHARE_GROUP_DESCRIBE,
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+        ApiKey.DELETE_SHARE_GROUP_OFFSETS,
     }
 )
 """Whose requests the group coordinator answers, as a rule."""
@@ -48,8 +53,18 @@ TRANSACTION_APIS: Final = frozenset(
     }
 )
 """Whose requests the transaction coordinator answers."""
-COORDINATED: Final = GROUP_APIS | TRANSACTION_APIS | {ApiKey.FIND_COORDINATOR, ApiKey.INIT_PRODUCER_ID}
-GROUP, TRANSACTION = 0, 1
+SHARE_APIS: Final = frozenset(
+    {
+        ApiKey.SHARE_FETCH,
+        ApiKey.SHARE_ACKNOWLEDGE,
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+        ApiKey.DELETE_SHARE_GROUP_OFFSETS,
+    }
+)
+"""Whose requests the share coordinator answers."""
+COORDINATED: Final = GROUP_APIS | TRANSACTION_APIS | SHARE_APIS | {ApiKey.FIND_COORDINATOR, ApiKey.INIT_PRODUCER_ID}
+GROUP, TRANSACTION, SHARE = 0, 1, 2
 """FindCoordinator's types of keys."""
 
 
@@ -66,6 +81,8 @@ def not_imported(services: ApiServices, request: Request) -> list[OnDemand[Any]]
         or (api_key == ApiKey.INIT_PRODUCER_ID and getattr(request, "transactional_id", None) is not None)
     ):
         needed.append(services.transactions)
+    if api_key in SHARE_APIS or key_type == SHARE:
+        needed.append(services.share_groups)
     return [one for one in needed if not one.is_imported]
 
 

@@ -204,6 +204,36 @@ class TransactionCounters:
         self.aborts[reason] += 1
 
 
+class ShareGroupCounters:
+    """Counts of the share coordinator: records by what became of them, and what loading brought."""
+
+    __slots__ = (
+        "acknowledged_records",
+        "acquired_records",
+        "archived_records",
+        "load_us",
+        "loaded_records",
+        "loads",
+        "released_records",
+        "skipped_records",
+        "timed_out_records",
+    )
+
+    def __init__(self) -> None:
+        self.acquired_records = 0
+        self.acknowledged_records = 0
+        self.released_records = 0
+        """Available again because their member said so."""
+        self.archived_records = 0
+        """Rejected, or delivered as often as is allowed."""
+        self.timed_out_records = 0
+        """Available again, or archived, because their member had them for too long."""
+        self.loads = 0
+        self.load_us = 0
+        self.loaded_records = 0
+        self.skipped_records = 0
+
+
 class LoginCounters:
     """Counts of the logins by one mechanism on one listener, as Kafka's `socket-server-metrics` have them."""
 
@@ -274,6 +304,7 @@ class Metrics:
         self.chores: dict[str, ChoreCounters] = {}
         self.groups = GroupCounters()
         self.transactions = TransactionCounters()
+        self.share_groups = ShareGroupCounters()
         self.logins: dict[tuple[str, str], LoginCounters] = {}
         """By listener and mechanism (`security/logins.py`)."""
 

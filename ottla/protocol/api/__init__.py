@@ -89,6 +89,13 @@ class ApiKey(IntEnum):
     CONSUMER_GROUP_DESCRIBE = 69
     LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
+    SHARE_GROUP_HEARTBEAT = 76
+    SHARE_GROUP_DESCRIBE = 77
+    SHARE_FETCH = 78
+    SHARE_ACKNOWLEDGE = 79
+    DESCRIBE_SHARE_GROUP_OFFSETS = 90
+    ALTER_SHARE_GROUP_OFFSETS = 91
+    DELETE_SHARE_GROUP_OFFSETS = 92
 
 
 VERSIONS: dict[ApiKey, tuple[str, str]] = {
@@ -150,6 +157,13 @@ VERSIONS: dict[ApiKey, tuple[str, str]] = {
     ApiKey.CONSUMER_GROUP_DESCRIBE: ("0-1", "0+"),
     ApiKey.LIST_CONFIG_RESOURCES: ("0-1", "0+"),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: ("0", "0+"),
+    ApiKey.SHARE_GROUP_HEARTBEAT: ("1", "0+"),
+    ApiKey.SHARE_GROUP_DESCRIBE: ("1", "0+"),
+    ApiKey.SHARE_FETCH: ("1-2", "0+"),
+    ApiKey.SHARE_ACKNOWLEDGE: ("1-2", "0+"),
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: ("0-1", "0+"),
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: ("0", "0+"),
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: ("0", "0+"),
 }
 """The versions of each API, and those with compact lengths, as both of its messages declare them."""
 

@@ -7,9 +7,9 @@ of group ``g`` in partition 0 of topic ``t``, committed at time 1 without metada
     00 03  00 00 00 00 00 00 00 2a  ff ff ff ff  00 00  00 00 00 00 00 00 00 01  version 3: 42, -1, "", 1
 
 A record without a value (a tombstone) forgets what its key names. Bytes after a message are ignored, as in Kafka.
-Types 9 to 15 belong to share groups and 17 to 23 to streams groups; they are read as `UnknownRecord`, so that
-a broker that opens a directory of Kafka can keep them. Source: Kafka's ``CoordinatorRecordSerde``,
-``GroupCoordinatorRecordHelpers`` and the schemas of release 4.1.
+Types 10 to 15 belong to share groups. Type 9 (of an early share group) and 17 to 23 (of streams groups) are read as
+`UnknownRecord`, so that a broker that opens a directory of Kafka can keep them. Source: Kafka's
+``CoordinatorRecordSerde``, ``GroupCoordinatorRecordHelpers``, and the schemas of release 4.1, for share groups 4.4.
 """
 
 from __future__ import annotations
@@ -38,6 +38,20 @@ from ottla.protocol.stored.group.consumer import (
 )
 from ottla.protocol.stored.group.offsets import OffsetCommitKey, OffsetCommitValue
 from ottla.protocol.stored.group.record import GroupKey, GroupValue
+from ottla.protocol.stored.group.share import (
+    ShareGroupCurrentMemberAssignmentKey,
+    ShareGroupCurrentMemberAssignmentValue,
+    ShareGroupMemberMetadataKey,
+    ShareGroupMemberMetadataValue,
+    ShareGroupMetadataKey,
+    ShareGroupMetadataValue,
+    ShareGroupStatePartitionMetadataKey,
+    ShareGroupStatePartitionMetadataValue,
+    ShareGroupTargetAssignmentMemberKey,
+    ShareGroupTargetAssignmentMemberValue,
+    ShareGroupTargetAssignmentMetadataKey,
+    ShareGroupTargetAssignmentMetadataValue,
+)
 from ottla.protocol.stored.unknown import UnknownRecord
 from ottla.protocol.types import Buffer
 
@@ -53,9 +67,25 @@ GROUP_RECORDS: dict[int, tuple[type[GroupKey], type[GroupValue]]] = {
         (ConsumerGroupTargetAssignmentMemberKey, ConsumerGroupTargetAssignmentMemberValue),
         (ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue),
         (ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue),
+        (ShareGroupMemberMetadataKey, ShareGroupMemberMetadataValue),
+        (ShareGroupMetadataKey, ShareGroupMetadataValue),
+        (ShareGroupTargetAssignmentMetadataKey, ShareGroupTargetAssignmentMetadataValue),
+        (ShareGroupTargetAssignmentMemberKey, ShareGroupTargetAssignmentMemberValue),
+        (ShareGroupCurrentMemberAssignmentKey, ShareGroupCurrentMemberAssignmentValue),
+        (ShareGroupStatePartitionMetadataKey, ShareGroupStatePartitionMetadataValue),
     )
 }
 """The key and value classes by their record type."""
+
+SHARE_GROUP_KEYS = (
+    ShareGroupMemberMetadataKey,
+    ShareGroupMetadataKey,
+    ShareGroupTargetAssignmentMetadataKey,
+    ShareGroupTargetAssignmentMemberKey,
+    ShareGroupCurrentMemberAssignmentKey,
+    ShareGroupStatePartitionMetadataKey,
+)
+"""The keys of records about share groups."""
 
 LEGACY_OFFSET_COMMIT_TYPE = 0
 """The type that the first versions of Kafka gave to committed offsets; its fields are those of type 1."""
@@ -65,6 +95,7 @@ _PARTITION = struct.Struct(">i")
 
 __all__ = [
     "GROUP_RECORDS",
+    "SHARE_GROUP_KEYS",
     "ConsumerGroupCurrentMemberAssignmentKey",
     "ConsumerGroupCurrentMemberAssignmentValue",
     "ConsumerGroupMemberMetadataKey",
@@ -85,6 +116,18 @@ __all__ = [
     "GroupValue",
     "OffsetCommitKey",
     "OffsetCommitValue",
+    "ShareGroupCurrentMemberAssignmentKey",
+    "ShareGroupCurrentMemberAssignmentValue",
+    "ShareGroupMemberMetadataKey",
+    "ShareGroupMemberMetadataValue",
+    "ShareGroupMetadataKey",
+    "ShareGroupMetadataValue",
+    "ShareGroupStatePartitionMetadataKey",
+    "ShareGroupStatePartitionMetadataValue",
+    "ShareGroupTargetAssignmentMemberKey",
+    "ShareGroupTargetAssignmentMemberValue",
+    "ShareGroupTargetAssignmentMetadataKey",
+    "ShareGroupTargetAssignmentMetadataValue",
     "UnknownRecord",
     "decode_group_record",
     "encode_group_key",

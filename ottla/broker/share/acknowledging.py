@@ -1,0 +1,58 @@
+"""Acknowledgements in a request, checked: of a ShareAcknowledge, and of a ShareFetch that has some beside it.
+
+Offsets must go up from batch to batch, and each batch has one type, or one for each offset. What is wrong with one
+partition leaves the others as they are. Source: Kafka's `KafkaApis.getAcknowledgeBatchesFromShareFetchRequest` and
+`validateAcknowledgementBatches`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol
+
+from ottla.broker.share.in_flight import Acknowledgement
+from ottla.protocol.api.share_fetch import AcknowledgeType
+from ottla.protocol.errors import ErrorCode, KafkaError
+
+_TYPES: Final = frozenset(int(kind) for kind in AcknowledgeType)
+
+
+class AcknowledgementBatch(Protocol):
+    """A batch as ShareFetch and ShareAcknowledge have it."""
+
+    first_offset: int
+    last_offset: int
+    acknowledge_types: list[int]
+
+
+def acknowledgements_of(batches: Iterable[AcknowledgementBatch], *, may_renew: bool) -> list[Acknowledgement]:
+    """The acknowledgements of one partition. Raises KafkaError INVALID_REQUEST.
+
+    `may_renew`: the request says that some renew, and the group allows it.
+    """
+    found: list[Acknowledgement] = []
+    end_offset = -1
+    for batch in batches:
+        if batch.first_offset > batch.last_offset:
+            raise _invalid(f"offsets {batch.first_offset} to {batch.last_offset} go down")
+        if batch.first_offset < end_offset or batch.first_offset < 0:
+            raise _invalid(f"offset {batch.first_offset} is not after those before it")
+        _check_types(batch.acknowledge_types, batch.last_offset - batch.first_offset + 1, may_renew=may_renew)
+        found.append(Acknowledgement(batch.first_offset, batch.last_offset, batch.acknowledge_types))
+        end_offset = batch.last_offset + 1
+    return found
+
+
+def _check_types(types: Sequence[int], count: int, *, may_renew: bool) -> None:
+    if not types:
+        raise _invalid("a batch has no acknowledge type")
+    if len(types) not in (1, count):
+        raise _invalid(f"a batch of {count} offsets has {len(types)} acknowledge types, not 1 or {count}")
+    if not _TYPES.issuperset(types):
+        raise _invalid(f"{next(kind for kind in types if kind not in _TYPES)} is no acknowledge type")
+    if not may_renew and AcknowledgeType.RENEW in types:
+        raise _invalid("records may not be renewed by this request or in this group")
+
+
+def _invalid(reason: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, reason)

@@ -1,0 +1,247 @@
+"""What administrators ask of share groups: where they are, to continue elsewhere, to forget topics, to be removed.
+
+The group coordinator knows the groups, their members and topics, the share coordinator their offsets; an answer rests
+on both. What is taken away, is taken from the offsets first: offsets without their group would count for a new group of
+that name. Source: `describeShareGroupOffsets`, `alterShareGroupOffsets` and `deleteShareGroupOffsets` of Kafka's
+`GroupCoordinatorService`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from typing import TYPE_CHECKING, TypeVar
+
+from ottla.broker.coordination.writes import JointAnswer
+from ottla.broker.groups.share_state import SharedTopic
+from ottla.broker.runtime.pending import Pending, follow
+from ottla.broker.share.stored_state import SharePartitionKey
+from ottla.protocol.api.alter_share_group_offsets import AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse
+from ottla.protocol.api.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsResponse,
+)
+from ottla.protocol.api.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsResponse,
+)
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.types import ZERO_UUID
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from ottla.broker.catalog.catalog import Catalog
+    from ottla.broker.catalog.topic import Topic
+    from ottla.broker.groups.coordinator import GroupCoordinator
+    from ottla.broker.share.coordinator import ShareCoordinator
+
+R = TypeVar("R")
+MayUse = Callable[[str], bool]
+"""Whether the client has the right to a topic, by its name."""
+
+DescribedTopic = DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseTopic
+DescribedPartition = DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponsePartition
+AlteredTopic = AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponseTopic
+AlteredPartition = AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponsePartition
+DeletedTopic = DeleteShareGroupOffsetsResponse.DeleteShareGroupOffsetsResponseTopic
+
+
+def describe_offsets(
+    request: DescribeShareGroupOffsetsRequest,
+    groups: GroupCoordinator,
+    coordinator: ShareCoordinator,
+    catalog: Catalog,
+    may_describe: MayUse,
+) -> Pending[DescribeShareGroupOffsetsResponse]:
+    """The start offset and the lag of each partition; of all topics those that the client may describe."""
+    pending: Pending[DescribeShareGroupOffsetsResponse] = Pending()
+    described = DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseGroup
+
+    def answer() -> None:
+        response = DescribeShareGroupOffsetsResponse(groups=[])
+        for asked in request.groups:
+            one = described(group_id=asked.group_id, topics=[])
+            response.groups.append(one)
+            try:
+                group = groups.share_group(asked.group_id)
+                if asked.topics is not None:
+                    wanted = [(topic.topic_name, topic.partitions) for topic in asked.topics]
+                else:
+                    topics = group.durable.topics.values()
+                    wanted = [(topic.name, sorted(topic.partitions)) for topic in topics if may_describe(topic.name)]
+                one.topics = [
+                    _described(asked.group_id, name, partitions, coordinator, catalog, may_describe)
+                    for name, partitions in sorted(wanted)
+                ]
+            except KafkaError as refusal:
+                one.error_code, one.error_message = refusal.code, refusal.message
+        pending.complete(response)
+
+    return coordinator.when_made(pending, answer)
+
+
+def _described(
+    group_id: str,
+    name: str,
+    partitions: Iterable[int],
+    coordinator: ShareCoordinator,
+    catalog: Catalog,
+    may_describe: MayUse,
+) -> DescribedTopic:
+    topic = catalog.topics.get(name)
+    if not may_describe(name):
+        refusal: KafkaError | None = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    elif topic is None:
+        refusal = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
+    else:
+        refusal = None
+    found = DescribedTopic(topic_name=name, topic_id=_id(topic), partitions=[])
+    for index in partitions:
+        one = DescribedPartition(partition_index=index, start_offset=-1, leader_epoch=0)
+        found.partitions.append(one)
+        try:
+            if refusal is not None:
+                raise refusal
+            assert topic is not None
+            one.leader_epoch = _leader_epoch(topic, index)
+            one.start_offset, one.lag = coordinator.offsets_of(SharePartitionKey(group_id, topic.id, index))
+        except KafkaError as error:
+            one.error_code, one.error_message = error.code, error.message
+    return found
+
+
+def alter_offsets(
+    request: AlterShareGroupOffsetsRequest,
+    groups: GroupCoordinator,
+    coordinator: ShareCoordinator,
+    catalog: Catalog,
+    may_read: MayUse,
+) -> Pending[AlterShareGroupOffsetsResponse]:
+    """Let the partitions of an empty group begin at other offsets."""
+    pending: Pending[AlterShareGroupOffsetsResponse] = Pending()
+
+    def step() -> None:
+        groups.share_group(request.group_id).check_delete()
+        response = AlterShareGroupOffsetsResponse(responses=[])
+        answer = JointAnswer(pending, response)
+        added: dict[UUID, SharedTopic] = {}
+        for asked in request.topics:
+            name, topic = asked.topic_name, catalog.topics.get(asked.topic_name)
+            altered = AlteredTopic(topic_name=name, topic_id=_id(topic), partitions=[])
+            response.responses.append(altered)
+            done: set[int] = set()
+            for one in asked.partitions:
+                result = AlteredPartition(partition_index=one.partition_index)
+                altered.partitions.append(result)
+                try:
+                    found = _usable(name, topic, may_read)
+                    _leader_epoch(found, one.partition_index)
+                    if one.start_offset < 0:
+                        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{one.start_offset} is no offset")
+                    key = SharePartitionKey(request.group_id, found.id, one.partition_index)
+                    coordinator.set_offset(key, one.start_offset, answer)
+                    done.add(one.partition_index)
+                except KafkaError as error:
+                    result.error_code, result.error_message = error.code, error.message
+            if done and topic is not None:
+                added[topic.id] = SharedTopic(name, frozenset(done))
+        groups.set_share_topics(request.group_id, added, (), answer)
+        answer.seal()
+
+    return coordinator.when_made(pending, step)
+
+
+def delete_offsets(
+    request: DeleteShareGroupOffsetsRequest,
+    groups: GroupCoordinator,
+    coordinator: ShareCoordinator,
+    catalog: Catalog,
+    may_read: MayUse,
+) -> Pending[DeleteShareGroupOffsetsResponse]:
+    """Let an empty group forget topics: their offsets first, then that it has them."""
+    pending: Pending[DeleteShareGroupOffsetsResponse] = Pending()
+    response = DeleteShareGroupOffsetsResponse(responses=[])
+
+    def step() -> None:
+        group = groups.share_group(request.group_id)
+        group.check_delete()
+        removed: set[UUID] = set()
+        for asked in request.topics:
+            name, topic = asked.topic_name, catalog.topics.get(asked.topic_name)
+            result = DeletedTopic(topic_name=name, topic_id=_id(topic))
+            response.responses.append(result)
+            try:
+                found = _usable(name, topic, may_read)
+                if found.id not in group.durable.topics:
+                    reason = "There is no offset information to delete."
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason)
+                removed.add(found.id)
+            except KafkaError as error:
+                result.error_code, result.error_message = error.code, error.message
+        forgotten: Pending[None] = Pending()
+        answer: JointAnswer[None] = JointAnswer(forgotten, None)
+        keys = [key for key in coordinator.keys_of(request.group_id) if key.topic_id in removed]
+        coordinator.forget(keys, answer)
+        answer.seal()
+        forgotten.then(lambda done: note(done, removed))
+
+    def note(forgotten: Pending[None], removed: Collection[UUID]) -> None:
+        if forgotten.error is not None:
+            pending.fail(forgotten.error)
+            return
+        answer = JointAnswer(pending, response)
+        try:
+            groups.set_share_topics(request.group_id, {}, removed, answer)
+        except KafkaError as refusal:
+            pending.fail(refusal)
+        else:
+            answer.seal()
+
+    return coordinator.when_made(pending, step)
+
+
+def forget_groups(
+    group_ids: Collection[str], groups: GroupCoordinator, coordinator: ShareCoordinator, then: Callable[[], Pending[R]]
+) -> Pending[R]:
+    """Remove the offsets of those that are share groups without members, then do what comes next: their removal."""
+    pending: Pending[R] = Pending()
+
+    def step() -> None:
+        forgotten: Pending[None] = Pending()
+        answer: JointAnswer[None] = JointAnswer(forgotten, None)
+        for group_id in dict.fromkeys(group_ids):
+            try:
+                groups.share_group(group_id).check_delete()
+            except KafkaError:
+                continue  # the removal itself says so
+            coordinator.forget(coordinator.keys_of(group_id), answer)
+        answer.seal()
+        forgotten.then(removed)
+
+    def removed(forgotten: Pending[None]) -> None:
+        if forgotten.error is not None:
+            pending.fail(forgotten.error)
+        else:
+            follow(pending, then())
+
+    return coordinator.when_made(pending, step)
+
+
+def _usable(name: str, topic: Topic | None, may_read: MayUse) -> Topic:
+    if not may_read(name):
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
+    return topic
+
+
+def _leader_epoch(topic: Topic, index: int) -> int:
+    """The leader epoch of a partition. Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION."""
+    if not 0 <= index < len(topic.partitions):
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic.name}-{index} does not exist")
+    partition = topic.partitions[index]
+    return 0 if partition is None else partition.leader_epoch
+
+
+def _id(topic: Topic | None) -> UUID:
+    return ZERO_UUID if topic is None else topic.id

@@ -1,0 +1,414 @@
+"""The records of a share partition between its start offset and its end offset: who has which, and how often.
+
+Pure: no clock, no log, no disk. Every offset in between is in one *run*, of neighbours in the same state:
+
+    available --acquire--> acquired --accept--> acknowledged
+        ^                     |  `---reject, gap--> archived
+        `--release, time out--'        (and so does a release after the last delivery that is allowed)
+
+    offsets      5  6  7 | 8  9 | 10 .. 14 | 15 ...
+    state        acquired| avail| archived | not in flight: never acquired
+
+The start offset moves over acknowledged and archived records, the end offset over records that are acquired for the
+first time. An offset without a record (compacted, a marker) is acquired like any other, and acknowledged as a gap;
+offsets that are missing between two batches are archived.
+
+Acquisitions are soft: after a restart these records are available again. All else is written: each method returns the
+changes that the caller writes (`state_record.py`). Source: Kafka's `SharePartition`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from enum import IntEnum
+from operator import attrgetter
+from typing import NamedTuple
+
+from ottla.protocol.api.share_fetch import AcknowledgeType
+from ottla.protocol.errors import ErrorCode, KafkaError
+
+NEVER_MS = float("inf")
+
+
+class RecordState(IntEnum):
+    """The state of a record in flight, by Kafka's numbers."""
+
+    AVAILABLE = 0
+    ACQUIRED = 1
+    ACKNOWLEDGED = 2
+    ARCHIVED = 4
+
+
+class StateBatch(NamedTuple):
+    """Offsets, both inclusive, their state, and how often they were delivered."""
+
+    first_offset: int
+    last_offset: int
+    state: RecordState
+    delivery_count: int
+
+
+class Acquired(NamedTuple):
+    """Offsets, both inclusive, that a member has acquired together; `delivery_count` includes this delivery."""
+
+    first_offset: int
+    last_offset: int
+    delivery_count: int
+
+
+class Span(NamedTuple):
+    """The offsets of a record batch in the log, both inclusive; `is_skipped`: it is not to be delivered."""
+
+    first_offset: int
+    last_offset: int
+    is_skipped: bool = False
+
+
+class Acknowledgement(NamedTuple):
+    """What a member says of offsets, both inclusive: one type for all of them, or one for each."""
+
+    first_offset: int
+    last_offset: int
+    types: Sequence[int]
+
+
+class Wanted(NamedTuple):
+    """What a member may acquire: so many records at most, and, unless `is_strict`, the rest of the batch of the last.
+
+    `batch_size`: the records that one entry of acquired records should have. `most_in_flight`: no record is acquired
+    for the first time while there are so many between the start and the end.
+    """
+
+    member_id: str
+    most_records: int
+    batch_size: int
+    most_in_flight: int
+    deadline_ms: float
+    is_strict: bool = False
+
+
+class _Run:
+    """Neighbouring offsets in the same state. `member_id` and `deadline_ms` are those of an acquisition."""
+
+    __slots__ = ("deadline_ms", "delivery_count", "first_offset", "last_offset", "member_id", "state")
+
+    def __init__(
+        self,
+        first_offset: int,
+        last_offset: int,
+        state: RecordState,
+        delivery_count: int,
+        member_id: str = "",
+        deadline_ms: float = NEVER_MS,
+    ) -> None:
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+        self.state = state
+        self.delivery_count = delivery_count
+        self.member_id = member_id
+        self.deadline_ms = deadline_ms
+
+    def is_like(self, other: _Run) -> bool:
+        """Whether the two differ in their offsets only."""
+        return (
+            self.state is other.state
+            and self.delivery_count == other.delivery_count
+            and self.member_id == other.member_id
+            and self.deadline_ms == other.deadline_ms
+        )
+
+
+_first_offset = attrgetter("first_offset")
+_DONE = (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
+_RESULT = {
+    AcknowledgeType.GAP: RecordState.ARCHIVED,
+    AcknowledgeType.ACCEPT: RecordState.ACKNOWLEDGED,
+    AcknowledgeType.RELEASE: RecordState.AVAILABLE,
+    AcknowledgeType.REJECT: RecordState.ARCHIVED,
+}
+
+
+class InFlightRecords:
+    """See the module's text. `batches` are those of the stored state, in their order; what is between them was never
+    delivered.
+    """
+
+    def __init__(self, start_offset: int, batches: Iterable[StateBatch] = ()) -> None:
+        self.start_offset = start_offset
+        """The first offset that may be delivered (Kafka's share-partition start offset)."""
+        self.end_offset = start_offset
+        """The first offset that was never in flight."""
+        self._runs: list[_Run] = []
+        for batch in batches:
+            if batch.last_offset < self.end_offset:
+                continue
+            first_offset = max(batch.first_offset, self.end_offset)
+            self._extend(first_offset - 1, RecordState.AVAILABLE, 0)
+            self._extend(batch.last_offset, batch.state, batch.delivery_count)
+        self._advance()
+
+    # --- figures ---------------------------------------------------------------------------------------------------
+
+    @property
+    def next_deadline_ms(self) -> float:
+        """When the first acquisition times out; `NEVER_MS` without any."""
+        return min((run.deadline_ms for run in self._runs), default=NEVER_MS)
+
+    @property
+    def has_acquired(self) -> bool:
+        """Whether any record is acquired."""
+        return any(run.state is RecordState.ACQUIRED for run in self._runs)
+
+    @property
+    def complete_count(self) -> int:
+        """Offsets from the start offset on that need no delivery any more (KIP-1226)."""
+        return sum(run.last_offset - run.first_offset + 1 for run in self._runs if run.state in _DONE)
+
+    def next_available(self, most_in_flight: int) -> int | None:
+        """The first offset that may be acquired, in flight or new; None where too many are in flight for a new one."""
+        for run in self._runs:
+            if run.state is RecordState.AVAILABLE:
+                return run.first_offset
+        if self._runs and self.end_offset - self.start_offset >= most_in_flight:
+            return None
+        return self.end_offset
+
+    def batches(self) -> list[StateBatch]:
+        """The runs, for tests and descriptions."""
+        return [StateBatch(run.first_offset, run.last_offset, run.state, run.delivery_count) for run in self._runs]
+
+    # --- steps -----------------------------------------------------------------------------------------------------
+
+    def acquire(self, read_offset: int, spans: Iterable[Span], wanted: Wanted) -> list[Acquired]:
+        """Give available records to a member: those of `spans`, the batches that were read from `read_offset` on."""
+        acquired: list[Acquired] = []
+        missing_records = wanted.most_records
+        position = max(read_offset, self.start_offset)
+        for span in spans:
+            if missing_records <= 0:
+                break
+            if span.last_offset < position:
+                continue
+            self._archive_unread(position, span.last_offset if span.is_skipped else span.first_offset - 1)
+            position = max(position, span.first_offset)
+            for first_offset, last_offset in self._available_in(position, span.last_offset, wanted.most_in_flight):
+                last = last_offset
+                if wanted.is_strict:
+                    last = min(last, first_offset + missing_records - 1)
+                missing_records -= last - first_offset + 1
+                self._take(first_offset, last, wanted, acquired)
+                if wanted.is_strict and missing_records <= 0:
+                    break
+            position = span.last_offset + 1
+        self._advance()
+        return acquired
+
+    def archive(self, first_offset: int, last_offset: int) -> None:
+        """Let available records never be delivered: they are of an aborted transaction, or not in the log any more.
+
+        Nothing has to be written of it: a restart finds the same.
+        """
+        last_offset = min(last_offset, self.end_offset - 1)
+        for run in self._split(max(first_offset, self.start_offset), last_offset):
+            if run.state is RecordState.AVAILABLE:
+                run.state = RecordState.ARCHIVED
+        self._advance()
+
+    def begin_at(self, log_start_offset: int) -> None:
+        """The log begins at a later offset now: archive what was available before it."""
+        if log_start_offset <= self.start_offset:
+            return
+        if log_start_offset >= self.end_offset and not self.has_acquired:
+            self.start_offset = self.end_offset = log_start_offset
+            self._runs.clear()
+            return
+        self._extend(log_start_offset - 1, RecordState.ARCHIVED, 0)
+        self.archive(self.start_offset, log_start_offset - 1)
+
+    def acknowledge(
+        self,
+        member_id: str,
+        acknowledgements: Sequence[Acknowledgement],
+        *,
+        most_deliveries: int,
+        renewed_until_ms: float,
+    ) -> list[StateBatch]:
+        """Apply what a member says of the records that it has; the changes. All of it or, with an error, nothing.
+
+        Raises KafkaError INVALID_RECORD_STATE for records that the member does not have, INVALID_REQUEST for offsets
+        that were never in flight.
+        """
+        for each in acknowledgements:
+            self._check(member_id, each)
+        changes: list[StateBatch] = []
+        for each in acknowledgements:
+            for first_offset, last_offset, kind in _by_type(each, self.start_offset):
+                for run in self._split(first_offset, last_offset):
+                    if kind is AcknowledgeType.RENEW:
+                        run.deadline_ms = renewed_until_ms
+                    else:
+                        self._end(run, _RESULT[kind], most_deliveries)
+                        _add(changes, run)
+        self._advance()
+        return changes
+
+    def time_out(self, now_ms: float, most_deliveries: int) -> list[StateBatch]:
+        """End the acquisitions whose time is over; the changes."""
+        changes: list[StateBatch] = []
+        for run in self._runs:
+            if run.deadline_ms <= now_ms:
+                self._end(run, RecordState.AVAILABLE, most_deliveries)
+                _add(changes, run)
+        self._advance()
+        return changes
+
+    def release(self, member_id: str) -> bool:
+        """The member's session has ended: what it has is available again, as if it had not been delivered, so nothing
+        has to be written. Whether there was any.
+        """
+        has_changed = False
+        for run in self._runs:
+            if run.state is RecordState.ACQUIRED and run.member_id == member_id:
+                has_changed = True
+                run.state, run.member_id, run.deadline_ms = RecordState.AVAILABLE, "", NEVER_MS
+                run.delivery_count -= 1
+        self._advance()
+        return has_changed
+
+    # --- below -----------------------------------------------------------------------------------------------------
+
+    def _check(self, member_id: str, said: Acknowledgement) -> None:
+        if said.last_offset < self.start_offset:
+            return  # of records that need no acknowledgement any more
+        first_offset = max(said.first_offset, self.start_offset)
+        if first_offset >= self.end_offset:
+            raise KafkaError(ErrorCode.INVALID_RECORD_STATE, f"offset {first_offset} is not acquired")
+        if said.last_offset >= self.end_offset:
+            reason = f"offset {said.last_offset} was never acquired, the last that was is {self.end_offset - 1}"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
+        for run in self._covering(first_offset, said.last_offset):
+            if run.state is not RecordState.ACQUIRED:
+                reason = f"offset {max(run.first_offset, first_offset)} is {run.state.name.lower()}, not acquired"
+                raise KafkaError(ErrorCode.INVALID_RECORD_STATE, reason)
+            if run.member_id != member_id:
+                reason = f"offset {max(run.first_offset, first_offset)} is acquired by another member"
+                raise KafkaError(ErrorCode.INVALID_RECORD_STATE, reason)
+
+    def _end(self, run: _Run, state: RecordState, most_deliveries: int) -> None:
+        if state is RecordState.AVAILABLE and run.delivery_count >= most_deliveries:
+            state = RecordState.ARCHIVED
+        run.state, run.member_id, run.deadline_ms = state, "", NEVER_MS
+
+    def _take(self, first_offset: int, last_offset: int, wanted: Wanted, acquired: list[Acquired]) -> None:
+        self._extend(last_offset, RecordState.AVAILABLE, 0)
+        for run in self._split(first_offset, last_offset):
+            run.state, run.member_id, run.deadline_ms = RecordState.ACQUIRED, wanted.member_id, wanted.deadline_ms
+            run.delivery_count += 1
+            new = Acquired(run.first_offset, run.last_offset, run.delivery_count)
+            before = acquired[-1] if acquired else None
+            if (
+                before is not None
+                and before.last_offset + 1 == new.first_offset
+                and before.delivery_count == new.delivery_count
+                and before.last_offset - before.first_offset + 1 < wanted.batch_size
+            ):
+                acquired[-1] = before._replace(last_offset=new.last_offset)
+            else:
+                acquired.append(new)
+
+    def _available_in(self, first_offset: int, last_offset: int, most_in_flight: int) -> list[tuple[int, int]]:
+        """The offsets that may be acquired, as pairs of the first and the last."""
+        found = [
+            (max(run.first_offset, first_offset), min(run.last_offset, last_offset))
+            for run in self._covering(first_offset, min(last_offset, self.end_offset - 1))
+            if run.state is RecordState.AVAILABLE
+        ]
+        has_room = not self._runs or self.end_offset - self.start_offset < most_in_flight
+        if last_offset >= self.end_offset and has_room:
+            found.append((max(first_offset, self.end_offset), last_offset))
+        return found
+
+    def _archive_unread(self, first_offset: int, last_offset: int) -> None:
+        """The log has no record at these offsets, or none that may be delivered."""
+        if last_offset < first_offset:
+            return
+        if self.end_offset <= last_offset:
+            self._extend(last_offset, RecordState.ARCHIVED, 0)
+        for run in self._split(first_offset, last_offset):
+            if run.state is RecordState.AVAILABLE:
+                run.state = RecordState.ARCHIVED
+
+    def _extend(self, last_offset: int, state: RecordState, delivery_count: int) -> None:
+        """Put the offsets up to `last_offset` in flight, those that are not."""
+        if last_offset >= self.end_offset:
+            self._runs.append(_Run(self.end_offset, last_offset, state, delivery_count))
+            self.end_offset = last_offset + 1
+
+    def _covering(self, first_offset: int, last_offset: int) -> Iterator[_Run]:
+        """The runs that have any of these offsets, in order."""
+        index = max(bisect_right(self._runs, first_offset, key=_first_offset) - 1, 0)
+        while index < len(self._runs) and self._runs[index].first_offset <= last_offset:
+            yield self._runs[index]
+            index += 1
+
+    def _split(self, first_offset: int, last_offset: int) -> list[_Run]:
+        """The runs of exactly these offsets; those at the edges are divided."""
+        if last_offset < first_offset:
+            return []
+        self._divide_before(first_offset)
+        self._divide_before(last_offset + 1)
+        return list(self._covering(first_offset, last_offset))
+
+    def _divide_before(self, offset: int) -> None:
+        index = bisect_right(self._runs, offset, key=_first_offset) - 1
+        if index < 0:
+            return
+        run = self._runs[index]
+        if run.first_offset < offset <= run.last_offset:
+            after = _Run(offset, run.last_offset, run.state, run.delivery_count, run.member_id, run.deadline_ms)
+            run.last_offset = offset - 1
+            self._runs.insert(index + 1, after)
+
+    def _advance(self) -> None:
+        """Join neighbours that are alike, and move the start offset over what needs no delivery any more."""
+        runs: list[_Run] = []
+        for run in self._runs:
+            if not runs and run.state in _DONE:
+                self.start_offset = run.last_offset + 1
+            elif runs and runs[-1].is_like(run):
+                runs[-1].last_offset = run.last_offset
+            else:
+                runs.append(run)
+        self._runs = runs
+        self.end_offset = max(self.end_offset, self.start_offset)
+
+
+def _by_type(said: Acknowledgement, start_offset: int) -> Iterator[tuple[int, int, AcknowledgeType]]:
+    """(first offset, last offset, type) of neighbours with the same type, without those before the start offset."""
+    first_offset = max(said.first_offset, start_offset)
+    if first_offset > said.last_offset:
+        return
+    if len(said.types) == 1:
+        yield first_offset, said.last_offset, AcknowledgeType(said.types[0])
+        return
+    begin = first_offset
+    for offset in range(first_offset + 1, said.last_offset + 1):
+        if said.types[offset - said.first_offset] != said.types[begin - said.first_offset]:
+            yield begin, offset - 1, AcknowledgeType(said.types[begin - said.first_offset])
+            begin = offset
+    yield begin, said.last_offset, AcknowledgeType(said.types[begin - said.first_offset])
+
+
+def _add(changes: list[StateBatch], run: _Run) -> None:
+    """Note the state of a run, with that of its neighbour if they are alike."""
+    new = StateBatch(run.first_offset, run.last_offset, run.state, run.delivery_count)
+    before = changes[-1] if changes else None
+    if (
+        before is not None
+        and before.last_offset + 1 == new.first_offset
+        and (before.state, before.delivery_count) == (new.state, new.delivery_count)
+    ):
+        changes[-1] = before._replace(last_offset=new.last_offset)
+    else:
+        changes.append(new)

@@ -1,0 +1,258 @@
+"""A share partition while members use it: the log that it reads, its records in flight, its state, and who waits.
+
+    acquire, acknowledge, time out -> records in flight -> change -> shard -> durable
+
+One timer ends the acquisitions that took too long. Members wait in the order in which they came: what becomes available
+wakes the first of them, and the next one only while something is left, so that a record does not wake a thousand.
+
+Made when a member fetches from it first, and forgotten when no session has it and no record is acquired: all else is in
+the shard's state. Source: Kafka's `SharePartition` and `SharePartitionManager`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import TYPE_CHECKING, Protocol
+
+from ottla.broker.share.in_flight import (
+    NEVER_MS,
+    Acknowledgement,
+    Acquired,
+    InFlightRecords,
+    Span,
+    StateBatch,
+    Wanted,
+)
+from ottla.broker.share.stored_state import Change, SharePartitionKey
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.records.batch import CorruptBatch
+from ottla.protocol.records.formats import iter_any
+
+if TYPE_CHECKING:
+    from ottla.broker.partitions.partition import Partition
+    from ottla.broker.runtime.timers import Timer
+    from ottla.broker.services import Services
+    from ottla.broker.share.settings import ShareSettings
+    from ottla.broker.share.shard import ShareStateShard
+    from ottla.protocol.records.batch import BatchHeader
+    from ottla.protocol.types import Buffer
+
+_first_offset = itemgetter(1)
+
+
+class Waiting(Protocol):
+    """A ShareFetch that waits for records."""
+
+    def try_again(self) -> None:
+        """Something may be available."""
+
+
+class SharePartition:
+    """See the module's text. All calls on the broker's thread."""
+
+    def __init__(
+        self,
+        key: SharePartitionKey,
+        partition: Partition,
+        shard: ShareStateShard,
+        services: Services,
+        settings: ShareSettings,
+    ) -> None:
+        state = shard.states[key]
+        self.key = key
+        self.partition = partition
+        self.shard = shard
+        self.records = InFlightRecords(state.start_offset, state.batches)
+        self.sessions: set[object] = set()
+        """The share sessions that have it."""
+        self.is_being_read = False
+        """Whether a worker reads records for a member, which no other needs to do at the same time."""
+        self.is_closed = False
+        self._services = services
+        self.settings = settings
+        self._waiting: dict[Waiting, None] = {}
+        self._is_watching = False
+        self._is_planned = False
+        self._timer: Timer | None = None
+        self.records.begin_at(partition.log_start_offset)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing would be lost if it were forgotten."""
+        return not self.sessions and not self._waiting and not self.is_being_read and not self.records.has_acquired
+
+    # --- what is there ---------------------------------------------------------------------------------------------
+
+    def readable_from(self) -> int | None:
+        """The offset from which a member may read, None where nothing is available. Raises KafkaError, as `check`."""
+        self.check()
+        self.records.begin_at(self.partition.log_start_offset)
+        offset = self.records.next_available(self.settings.most_in_flight)
+        return offset if offset is not None and offset < self.end_offset else None
+
+    def check(self) -> None:
+        """Raises KafkaError NOT_LEADER_OR_FOLLOWER where it must be found again, KAFKA_STORAGE_ERROR."""
+        if self.partition.is_closed:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the partition is closed")
+        if self.is_closed or self.shard.is_dead:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the state of the share partition is loaded again")
+
+    @property
+    def committed_only(self) -> bool:
+        """Whether records of open and aborted transactions are not delivered."""
+        return self.settings.committed_only
+
+    @property
+    def end_offset(self) -> int:
+        """The first offset that may not be delivered yet."""
+        partition = self.partition
+        partition.settle()
+        return partition.last_stable_offset if self.committed_only else partition.high_watermark
+
+    @property
+    def lag(self) -> int:
+        """Records that need a delivery still."""
+        return lag_of(self.records.start_offset, self.records.complete_count, self.partition.high_watermark)
+
+    # --- steps -----------------------------------------------------------------------------------------------------
+
+    def acquire(self, read_offset: int, data: Buffer, wanted: Wanted) -> tuple[Buffer, list[Acquired]]:
+        """Let a member have records of `data`, whole batches that were read from `read_offset` on: the bytes that it
+        needs, and what it has.
+
+        Raises KafkaError CORRUPT_MESSAGE where no batch is at the beginning of `data`.
+        """
+        places = self._places(read_offset, data)
+        acquired = self.records.acquire(read_offset, (span for span, _, _ in places), wanted)
+        self._plan_time_out()
+        if not acquired:
+            return b"", []
+        needed = [
+            (begin, end)
+            for span, begin, end in places
+            if span.last_offset >= acquired[0].first_offset and span.first_offset <= acquired[-1].last_offset
+        ]
+        return memoryview(data)[needed[0][0] : needed[-1][1]], acquired
+
+    def acknowledge(self, member_id: str, acknowledgements: Sequence[Acknowledgement], renewed_until_ms: float) -> None:
+        """Write what a member says of its records. Raises KafkaError: nothing of it counts then."""
+        self.check()
+        changes = self.records.acknowledge(
+            member_id,
+            acknowledgements,
+            most_deliveries=self.settings.most_deliveries,
+            renewed_until_ms=renewed_until_ms,
+        )
+        self._changed(changes)
+
+    def release(self, member_id: str) -> None:
+        """The member's session has ended."""
+        if self.records.release(member_id):
+            self._plan_time_out()
+            self.wake()
+
+    def close(self) -> None:
+        """Its state is not the shard's any more: those who wait look for it again."""
+        self.is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self.wake()
+
+    def _changed(self, changes: Sequence[StateBatch]) -> None:
+        if changes:
+            records = self.records
+            self.shard.change(
+                self.key, Change(records.start_offset, records.complete_count, changes, self.partition.leader_epoch)
+            )
+        self._plan_time_out()
+        if changes:  # some are available again, or there is room for others
+            self.wake()
+
+    def _time_out(self) -> None:
+        self._timer = None
+        if not self.is_closed and not self.shard.is_dead:
+            now_ms = self._services.clock.monotonic_ms()
+            self._changed(self.records.time_out(now_ms, self.settings.most_deliveries))
+
+    def _plan_time_out(self) -> None:
+        deadline_ms, timer = self.records.next_deadline_ms, self._timer
+        if timer is not None:
+            if timer.deadline_ms == deadline_ms:
+                return
+            timer.cancel()
+            self._timer = None
+        if deadline_ms < NEVER_MS:
+            self._timer = self._services.timers.at(deadline_ms, self._time_out)
+
+    # --- members that wait -----------------------------------------------------------------------------------------
+
+    def wait(self, waiting: Waiting) -> None:
+        """Have `waiting.try_again` called when something may be available."""
+        self._waiting[waiting] = None
+        if not self._is_watching:
+            self._is_watching = True
+            self.partition.watch(self)
+
+    def stop_waiting(self, waiting: Waiting) -> None:
+        """Take `wait` back; fine where it does not wait."""
+        self._waiting.pop(waiting, None)
+        if not self._waiting and self._is_watching:
+            self._is_watching = False
+            self.partition.unwatch(self)
+
+    def wake(self) -> None:
+        """Something may be available, or is wrong: after this turn's appends the first who waits tries."""
+        if self._waiting and not self._is_planned:
+            self._is_planned = True
+            self._services.turn.after_append(self._serve)
+
+    def _serve(self) -> None:
+        self._is_planned = False
+        for waiting in list(self._waiting):
+            try:
+                if self.readable_from() is None or self.is_being_read:
+                    return
+            except KafkaError:
+                pass  # each of them is told
+            if waiting in self._waiting:
+                waiting.try_again()
+
+    # --- below -----------------------------------------------------------------------------------------------------
+
+    def _places(self, read_offset: int, data: Buffer) -> list[tuple[Span, int, int]]:
+        """The batches of `data`: offsets, and where they begin and end. Those of aborted transactions are marked where
+        the group reads committed records only (Kafka's `filterAbortedTransactionalAcquiredRecords`).
+        """
+        is_aborted = self._aborted_batches(read_offset, data)
+        places: list[tuple[Span, int, int]] = []
+        try:
+            for position, header in iter_any(data, allow_partial_tail=True):
+                span = Span(header.base_offset, header.next_offset - 1, is_aborted(header))
+                places.append((span, position, position + header.size_bytes))
+        except CorruptBatch as error:
+            if not places:
+                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+        return places
+
+    def _aborted_batches(self, read_offset: int, data: Buffer) -> Callable[[BatchHeader], bool]:
+        """Whether each batch is of an aborted transaction; to be called with them in their order."""
+        if not self.committed_only or not self.partition.must_list_aborted(read_offset):
+            return lambda header: False
+        begins = sorted(self.partition.aborted_transactions(read_offset, data), key=_first_offset, reverse=True)
+        producers: set[int] = set()
+
+        def is_aborted(header: BatchHeader) -> bool:
+            while begins and begins[-1][1] < header.next_offset:
+                producers.add(begins.pop()[0])
+            if header.is_control:
+                producers.discard(header.producer_id)
+            return header.is_transactional and header.producer_id in producers
+
+        return is_aborted
+
+
+def lag_of(start_offset: int, complete_count: int, end_offset: int) -> int:
+    """Records that a share partition needs to deliver still (KIP-1226); -1 where that is not known."""
+    return max(end_offset - start_offset - complete_count, 0) if complete_count >= 0 else -1
