@@ -117,9 +117,8 @@ def _refusal(key: str, key_type: int, context: Context) -> KafkaError | None:
     ):
         return KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if key_type == SHARE and context.api_version >= FIRST_VERSION_WITH_SHARE:
-        return (
-            None if is_share_partition(key) else KafkaError(ErrorCode.INVALID_REQUEST, f"{key!r} is no share partition")
-        )
+        is_known = is_share_partition(key)
+        return None if is_known else KafkaError(ErrorCode.INVALID_REQUEST, f"{key!r} names no share partition")
     if key_type not in (GROUP, TRANSACTION):
         return KafkaError(ErrorCode.INVALID_REQUEST, f"coordinators of key type {key_type} are not served")
     if key_type == TRANSACTION and not key:

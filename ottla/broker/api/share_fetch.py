@@ -1,4 +1,4 @@
-"""ShareFetch (key 78), versions 1-2: let a member of a share group have records, and take its acknowledgements (KIP-932).
+"""ShareFetch (key 78), versions 1-2: give records to a share group's member, and take its acknowledgements (KIP-932).
 
 What comes of it: `share/share_fetch.py` and `share/share_partition.py`. UNSUPPORTED_VERSION where share groups are not
 served.

@@ -1,9 +1,10 @@
 """Which broker this one is to its clients: the versions and features of a release of Apache Kafka, cut to what exists.
 
-`ottla.profile` names it. `default` is Kafka 4.1 and, beyond it, every older version that has a handler, so that clients
-of all ages are served, and share groups as in Kafka 4.2. `kafka-4.1`, `kafka-4.0`, `kafka-3.9` and `kafka-2.8` show what that release shows, no more: for
-testing clients against it. What is outside is treated as that release does: the connection is closed, but ApiVersions
-gets UNSUPPORTED_VERSION. An API that gains a handler appears by itself, by the table in `releases.py`.
+`ottla.profile` names it. `default` is Kafka 4.1 and, beyond it, every older version that has a handler, so that
+clients of all ages are served, and share groups as in Kafka 4.2. `kafka-4.1`, `kafka-4.0`, `kafka-3.9` and
+`kafka-2.8` show what that release shows, no more: for testing clients against it. What is outside is treated as that
+release does: the connection is closed, but ApiVersions gets UNSUPPORTED_VERSION. An API that gains a handler appears
+by itself, by the table in `releases.py`.
 
 Only what is spoken differs. Behaviour, error codes and defaults are those of the base release.
 """

@@ -238,7 +238,7 @@ class ShareCoordinator:
             self._leave(session, place)
 
     def _leave(self, session: ShareSession, place: Place) -> None:
-        """A session has a partition no more. What its member has acquired there stays its own while the session lasts."""
+        """A session has a partition no more. What its member has acquired stays its own while the session lasts."""
         share_partition = self._share_partitions.get(SharePartitionKey(session.group_id, *place))
         if share_partition is None:
             return
