@@ -263,18 +263,15 @@ class InFlightRecords:
         self._advance()
         return changes
 
-    def release(self, member_id: str) -> bool:
-        """The member's session has ended: what it has is available again, as if it had not been delivered, so nothing
-        has to be written. Whether there was any.
-        """
-        has_changed = False
+    def release(self, member_id: str, most_deliveries: int) -> list[StateBatch]:
+        """The member's session has ended: release what it has; the changes."""
+        changes: list[StateBatch] = []
         for run in self._runs:
             if run.state is RecordState.ACQUIRED and run.member_id == member_id:
-                has_changed = True
-                run.state, run.member_id, run.deadline_ms = RecordState.AVAILABLE, "", NEVER_MS
-                run.delivery_count -= 1
+                self._end(run, RecordState.AVAILABLE, most_deliveries)
+                _add(changes, run)
         self._advance()
-        return has_changed
+        return changes
 
     # --- below -----------------------------------------------------------------------------------------------------
 

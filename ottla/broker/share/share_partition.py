@@ -148,9 +148,8 @@ class SharePartition:
 
     def release(self, member_id: str) -> None:
         """The member's session has ended."""
-        if self.records.release(member_id):
-            self._plan_time_out()
-            self.wake()
+        if not self.is_closed and not self.shard.is_dead:
+            self._changed(self.records.release(member_id, self.settings.most_deliveries))
 
     def close(self) -> None:
         """Its state is not the shard's any more: those who wait look for it again."""
