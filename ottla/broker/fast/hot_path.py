@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 ACKS_ALL = -1
 FIRST_VERSION_WITH_LOG_START = 5
-"""The first version of Produce with a fast path; only clients from before 2017 use earlier ones."""
+"""The first version of Produce with a fast path: that of Kafka 1.0 (2017)."""
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 
 
