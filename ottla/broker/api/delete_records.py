@@ -37,7 +37,7 @@ CHUNKS = (Chunks(("topics", "partitions"), ("topics", "partitions")),)
 
 
 def handle(request: DeleteRecordsRequest, context: Context) -> DeleteRecordsResponse | Pending[DeleteRecordsResponse]:
-    """Move every partition's start once its records are visible, then have the checkpoints written, each once."""
+    """Move every partition's start once its records are visible, then have each checkpoint written once."""
     deletion = _Deletion(context, context.services.clock.monotonic_ms() + max(request.timeout_ms, 0))
     for topic_request in request.topics:
         results: list[Result] = []
@@ -66,7 +66,7 @@ class _Deletion:
         self.pending: Pending[DeleteRecordsResponse] = Pending()
         self._services = context.services
         self._deadline_ms = deadline_ms
-        self._waiting = 1  # `all_asked` takes it away
+        self._waiting = 1  # `all_asked` removes it
         self._moved: list[tuple[Partition, Result]] = []
 
     def delete(self, partition: Partition, offset: int, result: Result) -> None:
@@ -95,7 +95,7 @@ class _Deletion:
         partition.when_visible(before_offset, visible, self._deadline_ms)
 
     def all_asked(self) -> None:
-        """Nothing more comes: continue once nobody waits."""
+        """All partitions have been asked: continue once none of them waits."""
         self._one_done()
 
     def _one_done(self) -> None:

@@ -51,7 +51,7 @@ def handle(request: DescribeTopicPartitionsRequest, context: Context) -> Describ
     if cursor is not None and cursor.partition_index < 0:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"the cursor names partition {cursor.partition_index}")
     if cursor is not None and asked and cursor.topic_name not in asked:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "the cursor names a topic that was not asked for")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "the cursor names a topic that the request does not name")
     room = max(1, min(request.response_partition_limit, MAX_PARTITIONS_PER_PAGE))
     topics = context.services.catalog.topics
     names = sorted(asked or topics)

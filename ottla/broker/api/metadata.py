@@ -115,7 +115,7 @@ def _targets(request: MetadataRequest, context: Context) -> list[str | UUID]:
     for topic in request.topics or ():
         if context.api_version < FIRST_VERSION_WITH_IDS and (topic.name is None or topic.topic_id != ZERO_ID):
             raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"a topic can be asked for by id from version {FIRST_VERSION_WITH_IDS} on"
+                ErrorCode.INVALID_REQUEST, f"a topic can be requested by id from version {FIRST_VERSION_WITH_IDS} on"
             )
         targets[topic.topic_id if topic.name is None or topic.topic_id != ZERO_ID else topic.name] = None
     return list(targets)

@@ -61,7 +61,7 @@ class _Candidate(Plain):
                 self.state = self.state._replace(clean_offset=None)
                 self.found = assess(self.state, now_ms)
         except NotOpened:
-            pass  # for want of a descriptor: the next look may find one
+            pass  # no descriptor was free: the next check may find one
         except (OSError, ValueError) as error:  # ValueError: CorruptBatch, or an index that was closed
             self.error = str(error)
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class SyncedDecisions:
-    """See the module. All calls on the broker's thread."""
+    """See the module. All calls are made on the broker's thread."""
 
     def __init__(self, syncer: Syncer, look_again: Callable[[], None]) -> None:
         self._syncer = syncer

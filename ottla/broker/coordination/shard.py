@@ -150,7 +150,7 @@ class CoordinatorShard(ABC):
 
         partition = self._context.services.catalog.partition(topic, index)
         if partition is None:
-            ended(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{index} is not there, or offline"))
+            ended(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{index} does not exist or is offline"))
         else:
             append_elsewhere(partition, batch, ended)
 

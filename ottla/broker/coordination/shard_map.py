@@ -178,7 +178,7 @@ class ShardMap(Generic[S]):
             return
         self._shards[index] = shard
         for _ in shard.on_topics_changed(self._deleted_meanwhile.pop(index, ())):
-            pass  # immediately: topics of these names may be created again, whose records must not be forgotten
+            pass  # not in later turns: by then such a topic may exist again, with offsets that must stay
 
     def _died(self, shard: CoordinatorShard) -> None:
         self._deleted_meanwhile.setdefault(shard.partition.index, set()).update(shard.deleted_topics)

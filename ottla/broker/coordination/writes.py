@@ -187,7 +187,7 @@ class JointAnswer(Generic[R]):
         self._missing = 1
 
     def rest_on(self, shard: WaitsForKeys, key: str | None) -> None:
-        """Wait for what was written of a key, or of all keys of the shard where it is None."""
+        """Wait for what was written of a key, or (None) of all keys of the shard."""
         self._missing += 1
         shard.when_durable(key, self._settled)
 

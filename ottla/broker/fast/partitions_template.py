@@ -330,7 +330,7 @@ class PartitionsTemplate:
 
 
 def limits_of(request: FetchRequest, context: Context) -> tuple[object, ...]:
-    """What a request says about itself, and a session does not remember."""
+    """The fields of a whole request that a session does not remember."""
     return context.api_version, context.client_id, *_LIMITS(request)
 
 

@@ -109,7 +109,7 @@ class TransactionalTemplates(ProduceTemplates):
 
 
 class TransactionalRun(ProduceRun):
-    """A run whose answers leave when the coordinator's record is durable, too."""
+    """A run whose answers are sent only when the coordinator's record is durable, too."""
 
     __slots__ = ("_held", "_missing_records", "_refusal")
 

@@ -28,7 +28,7 @@ CONVERTED_WEIGHT: Final = 3
 records while it is converted. The decompressed content of one compressed batch at a time is added to that."""
 
 NOTHING_HERE: Final = -1
-"""As the most that is copied on the broker's thread: a worker reads all of it."""
+"""A limit for copies on the broker's thread that allows none: a worker reads everything."""
 
 _Outcome = Converted | KafkaError | OSError
 _NOTHING: Final = Converted(bytearray(), -1)

@@ -50,7 +50,7 @@ def from_record(structs: Sequence[TopicPartitionsWithEpochs], member_epoch: int)
         listed = struct.assignment_epochs
         if listed is not None and len(listed) != len(struct.partitions):
             LOG.error(
-                "a member's record has %d epochs for %d partitions of topic %s: epoch %d is taken for all of them",
+                "a member's record has %d epochs for %d partitions of topic %s: epoch %d is used for all of them",
                 len(listed),
                 len(struct.partitions),
                 struct.topic_id,

@@ -203,7 +203,7 @@ class ClassicGroup(RebalancingGroup):
         member = roster.members[old_id]
         more_bytes = len(member_id) + sum(len(protocol.metadata) for protocol in joining.protocols)
         if self._state is ClassicState.STABLE and not self._fits(self._assignments(), more_bytes):
-            LOG.error("group %r: its record with a new run of %r is larger than the log takes", self.group_id, old_id)
+            LOG.error("group %r: its record with a new run of %r is larger than the log accepts", self.group_id, old_id)
             self._refuse(step, joining, NO_MEMBER_ID, ErrorCode.UNKNOWN_SERVER_ERROR)
             return
         leader_before = roster.leader
@@ -285,7 +285,7 @@ class ClassicGroup(RebalancingGroup):
         If the log cannot take it, all get UNKNOWN_SERVER_ERROR, and another rebalance begins (as in Kafka).
         """
         if not self._fits(assignments):
-            LOG.error("group %r: its record with this assignment is larger than the log takes", self.group_id)
+            LOG.error("group %r: its record with this assignment is larger than the log accepts", self.group_id)
             for member in self.roster.members.values():
                 if self._refuse_sync(step.effects, member, ErrorCode.UNKNOWN_SERVER_ERROR):
                     self._await_life(member, step.now)

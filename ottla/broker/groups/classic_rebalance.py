@@ -277,7 +277,7 @@ class RebalancingGroup(StoredClassicGroup):
         if member is None:
             self._remove_pending_join(step, member_id)
         elif not member.needs_no_heartbeat:
-            self._remove_and_rebalance(step, member, "nothing was heard of it within its session timeout")
+            self._remove_and_rebalance(step, member, "it sent no request within its session timeout")
 
     def _remove_pending_join(self, step: Step, member_id: str) -> None:
         """Remove the id of a client that was asked to join again with it and has not."""

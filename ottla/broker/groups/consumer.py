@@ -201,7 +201,7 @@ class ConsumerGroup(Group):
         )
 
     def note_commit(self, member_id: str, now: Now) -> None:
-        """Nothing: in this protocol only heartbeats count."""
+        """Do nothing: in this protocol only heartbeats count."""
 
     def check_fetch_offsets(self, member_id: str | None, member_epoch: int) -> None:
         """Raise UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH or ILLEGAL_GENERATION; never where no member is named."""

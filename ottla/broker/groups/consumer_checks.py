@@ -39,7 +39,7 @@ NO_EPOCHS: Mapping[int, int] = {}
 
 
 def check_consumer_protocol(settings: GroupSettings, catalog: Catalog) -> None:
-    """Raise UNSUPPORTED_VERSION unless it is configured, and finalized as a feature."""
+    """Raise UNSUPPORTED_VERSION unless the consumer protocol is configured, and finalized as a feature."""
     is_configured = CONSUMER_PROTOCOL_TYPE in settings.rebalance_protocols
     _, levels = catalog.finalized_features()
     if not is_configured or levels.get(GROUP_VERSION_FEATURE, 0) < CONSUMER_PROTOCOL_LEVEL:

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 P = TypeVar("P")
 GROUPS_BEFORE_A_LOOK = 1_000
-"""Each time a connection has got so many more groups, those that no longer exist are forgotten."""
+"""After so many new groups of a connection, those that no longer exist are forgotten."""
 
 
 class GroupCoordinator:
@@ -201,7 +201,7 @@ class GroupCoordinator:
         TRANSACTION_COORDINATOR_FENCED are those of `Partition.end_transaction`.
         """
         if not 0 <= index < self.shards.count:
-            done(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{OFFSETS_TOPIC}-{index} is not there"))
+            done(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{OFFSETS_TOPIC}-{index} does not exist"))
             return
         end = TransactionMarker(producer_id, producer_epoch, is_commit, coordinator_epoch)
         try:

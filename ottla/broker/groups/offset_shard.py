@@ -50,7 +50,7 @@ MOST_NAMED = 5
 FORGOTTEN_PER_STEP = 200
 """The number of groups of which one step forgets the offsets of deleted topics, 10 us each."""
 KEYS_PER_GROUP = 16
-"""So many further offsets of a group count as another group."""
+"""The number of further offsets of a group that count as one more group."""
 SMALLEST_RECORD_BYTES = 64
 """The size of a group's record without its names: the key's version, numbers, empty lists."""
 
@@ -216,7 +216,7 @@ class OffsetShard(CoordinatorShard):
         if others:
             topics = sorted({key.topic for key, _ in others if isinstance(key, OffsetCommitKey)})
             logger.warning(
-                "group %r: what it has committed of %s is forgotten: its topic id is not that of the topic now",
+                "group %r: its offsets of %s are removed: they were committed for a topic with another id",
                 group_id,
                 counted(len(topics), "topic") if len(topics) > MOST_NAMED else ", ".join(topics),
             )

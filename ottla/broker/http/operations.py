@@ -142,7 +142,7 @@ class _Retaining:
             if is_waiting:
                 self._later()
 
-        retain_partition(self._services, partition, "retention, asked for by an operator,", through)
+        retain_partition(self._services, partition, "retention, requested by an operator,", through)
         is_waiting = not is_through
         return is_through
 

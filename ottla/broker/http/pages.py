@@ -91,7 +91,7 @@ def _readyz(services: ApiServices, accepts_requests: Callable[[], bool]) -> Page
 
 def _status(services: ApiServices, accepts_requests: Callable[[], bool]) -> tuple[bool, str]:
     """Whether the broker is ready for clients, and its status in words."""
-    # Below the reserve records are refused; clients that read, commit or make room must be served all the same.
+    # Below the reserve records are refused; clients that read, commit or delete must still be served.
     takes_writes = any(directory.has_taken_all for directory in services.log_manager.directories)
     if not accepts_requests():
         return False, "not accepting requests"

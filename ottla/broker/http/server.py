@@ -202,7 +202,7 @@ class HttpServer:
             if page is None or head.method not in ("GET", "HEAD"):
                 return plain(HTTPStatus.METHOD_NOT_ALLOWED, "GET and HEAD only", allow="GET, HEAD")
             return await _page_of(page())
-        except Exception:  # a bug in a page must not end the server; it is loud in the log
+        except Exception:  # a bug in a page must not end the server; it is logged with its traceback
             logger.exception("the HTTP page %s failed", head.path)
             return plain(HTTPStatus.INTERNAL_SERVER_ERROR, "see the log")
 
