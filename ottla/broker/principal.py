@@ -9,7 +9,7 @@ USER = "User"
 
 
 class Principal(NamedTuple):
-    """A type and a name. `str(principal)` is `User:alice`, as ACLs, super.users and log lines have it."""
+    """A type and a name. `str(principal)` is `User:alice`, as in ACLs, super.users and log lines."""
 
     type: str
     name: str

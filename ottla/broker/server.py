@@ -58,7 +58,7 @@ def _nothing() -> None:
 
 
 class Server:
-    """One broker on the running loop. `addresses` maps each listener's name to the (host, port) it is bound to."""
+    """One broker on the running loop. `addresses`: the (host, port) of each listener's socket, by listener name."""
 
     def __init__(self, config: BrokerConfig, *, clock: Clock | None = None, files: Files | None = None) -> None:
         self.config = config

@@ -1,7 +1,7 @@
 """Plans that create and delete ACLs.
 
-Pure functions of the image. Rules and messages follow Kafka 4.1 (`AclControlManager`, `AclApis`). To create an existing
-ACL succeeds, without a record.
+Pure functions of the image. Rules and messages follow Kafka 4.1 (`AclControlManager`, `AclApis`). The creation of an
+existing ACL succeeds, without a record.
 
 Differences: the number of ACLs is bounded (`ottla.acls.max`), and so are the lengths of their texts and the deletions
 of one request. An unknown number gets INVALID_REQUEST, where Kafka closes the connection for 0.

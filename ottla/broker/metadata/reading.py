@@ -1,7 +1,7 @@
 """The metadata on the disk, read before anything is written: the newest snapshot, and the log after it.
 
 A start reads first and opens the directories later, so that a refused directory stays unchanged. In particular it keeps
-the mark of a clean stop: without it, the next attempt would take damage at the end of the log for a torn write.
+the mark of a clean stop: without it, the next attempt would treat damage at the end of the log as a torn write.
 """
 
 from __future__ import annotations

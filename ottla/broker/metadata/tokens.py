@@ -12,7 +12,7 @@ from ottla.protocol.stored.metadata import DelegationTokenRecord
 
 
 class DelegationToken(NamedTuple):
-    """A token: a client with its secret is `owner`. Times in ms since 1970.
+    """A token: a client with its secret acts as `owner`. Times in ms since 1970.
 
     `requester` has created it; `owner` and `renewers` may change its expiry, up to `max_ms`.
     """

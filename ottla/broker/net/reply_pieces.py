@@ -26,7 +26,7 @@ def _is_mapped(reply: Buffer) -> bool:
 
 
 def joined(replies: Sequence[Buffer]) -> list[Buffer]:
-    """The replies, with small neighbours joined: each would be its own TLS record."""
+    """The replies, with small neighbours joined: else each would be its own TLS record."""
     pieces: list[Buffer] = []
     small: list[Buffer] = []
     for reply in replies:

@@ -1,8 +1,8 @@
 """The charges for the time of an append that requests of several clients share (one append per turn).
 
 The cost of an append depends on its batches and their bytes: each batch counts as `BATCH_BYTES` more than it has, since
-a batch of a few bytes takes as long as to copy and check so many. A client without a time quota is charged nothing, and
-no other client is charged its share.
+a batch of a few bytes takes as long as the copy and the check of so many. A client without a time quota is charged
+nothing, and no other client is charged its share.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ class PartitionAppend:
         self._waits = VisibilityWaits(services.clock, services.timers)
         self._watchers: dict[Watcher, None] = {}
         self.tail: Watcher | None = None
-        """The fetches that wait at its end, once there has been one: `fetch/parked_fetches.py` keeps them here."""
+        """The fetches that wait at its end; None before the first. `fetch/parked_fetches.py` keeps them here."""
         self.holds_acknowledgements = False
         """Whether a sync for `flush.messages` is due, for which acks=1 waits, too (Kafka syncs inside the append)."""
         self.is_closed = False

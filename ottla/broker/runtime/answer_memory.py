@@ -56,7 +56,7 @@ class Reservation:
         self.size_bytes = size_bytes
 
     def resize(self, size_bytes: int) -> None:
-        """Set the real size. It may be more than was asked for: those bytes are in memory already."""
+        """Set the real size. It may be more than was reserved: those bytes are in memory already."""
         self._memory.note_resized(self, size_bytes)
 
     def release(self) -> None:
@@ -100,7 +100,7 @@ class AnswerMemory:
 
     @property
     def share_bytes(self) -> int:
-        """How much one answer should ask for now."""
+        """The most bytes that one answer should reserve now."""
         return max(self.max_bytes // (SHARES_IN_LINE if self._line else SHARES), LEAST_SHARE_BYTES)
 
     @property
@@ -173,15 +173,15 @@ class AnswerMemory:
 
     def note_unsent(self, holder: Holder, size_bytes: int) -> None:
         """`holder` keeps so many more bytes for a client that does not take them. If all connections keep too many,
-        the one that has kept some for the longest time is closed. The only one is not: a single answer may be larger
-        than the bound.
+        the one that has kept some for the longest time is closed. While no bytes are reserved the last one stays: a
+        single answer may be larger than the bound.
         """
         self._unsent[holder] = self._unsent.get(holder, 0) + size_bytes
         self.unsent_bytes += size_bytes
         self._close_oldest()
 
     def note_taken(self, holder: Holder) -> None:
-        """The client took what `holder` kept, or the connection has ended."""
+        """Note that the client has taken all bytes that `holder` kept, or that the connection has ended."""
         size_bytes = self._unsent.pop(holder, 0)
         if size_bytes:
             self.unsent_bytes -= size_bytes

@@ -26,7 +26,7 @@ LOG = logging.getLogger("ottla.server")
 
 LEAST_DESCRIPTORS: Final = 64
 FEW_CONNECTIONS: Final = 256
-"""A start with room for fewer logs a warning."""
+"""With room for fewer connections, a start logs a warning."""
 MOST_OTHERS: Final = 64
 """Descriptors besides connections and segments: locks, listeners, the loop's, checkpoints that are being written."""
 LEAST_OTHERS: Final = 24

@@ -83,7 +83,7 @@ class RequestMeter:
 
 
 MeterOf: TypeAlias = Callable[[int], RequestMeter]
-"""Gives the meter of the requests of one API and version, by the error code of their answers."""
+"""Returns the meter of the requests of one API and version, by the error code of their answers."""
 
 
 class TopicCounters:
@@ -205,7 +205,7 @@ class TransactionCounters:
 
 
 class LoginCounters:
-    """Counts of the logins by one mechanism on one listener, as Kafka's `socket-server-metrics` have them."""
+    """Counts of the logins by one mechanism on one listener, as in Kafka's `socket-server-metrics`."""
 
     __slots__ = (
         "expired_connections_killed",

@@ -1,8 +1,8 @@
 """Deadlines without a loop: a heap of (monotonic time, callback).
 
-The real broker drives it through one `loop.call_at` for the earliest deadline (`on_earlier` is called when that becomes
-earlier); a simulation moves its clock and calls `run_due`. A cancelled timer stays in the heap until it would have been
-due, or until more than half of the heap is cancelled: long polls that are answered early must not pile up.
+The real broker drives it through one `loop.call_later` for the earliest deadline (`on_earlier` is called when that
+becomes earlier); a simulation moves its clock and calls `run_due`. A cancelled timer stays in the heap until it would
+have been due, or until more than half of the heap is cancelled: long polls that are answered early must not pile up.
 
 A callback that raises is a bug, and `run_due` raises its error; the other timers stay, and are due in the next call.
 """

@@ -10,9 +10,9 @@ once every ready socket was read (by `loop.call_soon` in the real broker; a simu
 
 In three cases the turn ends earlier or later than the loop would end it:
 - Clients have several requests in flight: the rest of them arrives while the first are read. So the turn polls the
-  sockets once more before it ends, which makes one append and one send of two.
+  sockets once more before it ends: then one append and one send are enough, where two would be needed.
 - One connection has been the only one to send for a while: it has no other to wait for. It ends its turn itself, within
-  the read (`has_work`), which nearly always brought all there was. Its requests that can be answered immediately take
+  the read (`has_work`), which nearly always has brought everything. Its requests that can be answered immediately take
   no turn at all.
 - A large frame is enough for its own append: it is not gathered with others, but appended within the read that
   completed it, and answered there if the connection has nothing else to send in the turn.

@@ -92,6 +92,6 @@ def _canonical(address: str | None) -> str | None:
 
     try:
         parsed = ipaddress.ip_address(address)
-    except ValueError:  # a host name, from a directory that Kafka has written: Kafka looks it up
+    except ValueError:  # a host name: Kafka resolved it, before Ottla took the directory over
         return address
     return str(getattr(parsed, "ipv4_mapped", None) or parsed)

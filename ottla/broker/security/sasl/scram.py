@@ -70,7 +70,7 @@ class MadeUp:
         self._secret = os.urandom(32)
 
     def credential(self, mechanism: str, name: str) -> ScramCredential:
-        """The same salt for the same name; it takes the same time for users that exist."""
+        """The same salt for the same name. Called for users that exist, too, so that the time does not show them."""
         seed = digest_of(mechanism, self._secret, f"{mechanism} {name}".encode(errors="surrogatepass"))
         return ScramCredential(as_salt(seed), os.urandom(len(seed)), os.urandom(len(seed)), LEAST_ITERATIONS, "")
 

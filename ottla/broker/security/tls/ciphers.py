@@ -3,7 +3,7 @@
 TLS 1.2: each suite by its name. TLS 1.3 has its own suites, which Python's `ssl` can only switch on and off together
 (`SSLContext.set_ciphersuites` comes with Python 3.15): if none of them is named, TLS 1.3 is off, as in Java; if some
 are named, all are on, and a warning is logged. Suites without forward secrecy are not among OpenSSL's defaults but may
-be configured. DHE needs parameters that Kafka has no keys for, and is not offered.
+be configured. DHE is not offered: it needs parameters that no administrator configures.
 """
 
 from __future__ import annotations
