@@ -5,7 +5,7 @@
     CHUNKS  the lists at which a long request is split, () for none
 
 A handler may raise KafkaError; the gate turns it into the API's own error response. Handlers never import each other.
-Registration is one line in `_HANDLED`; an API that is not there is not advertised.
+An API is registered by one line in `_HANDLED`; without it the API is not advertised.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Handler(NamedTuple):
-    """What the module of an API has. Request and response types differ per API; each module is typed strictly."""
+    """The contents of an API's module. Request and response types differ per API; each module is typed strictly."""
 
     handle: Callable[[Any, Context], Any]
     needs: tuple[Need, ...]
@@ -31,7 +31,7 @@ class Handler(NamedTuple):
 
 
 LoadHandler: TypeAlias = Callable[[], Handler]
-"""Gives the handler of an API; imports its module if that was not done before."""
+"""Returns the handler of an API; imports its module if necessary."""
 
 _HANDLED = (
     ApiKey.PRODUCE,
@@ -103,7 +103,7 @@ _HANDLED = (
 """The handler of each is the module of its name, in lower case."""
 
 _AT_START = (ApiKey.PRODUCE, ApiKey.METADATA, ApiKey.API_VERSIONS)
-"""What a producer begins with; the others are imported by their first request, so that a start need not wait."""
+"""The first requests of a producer. The other modules are imported by their first request, to keep a start short."""
 
 
 def _load(key: ApiKey) -> Handler:

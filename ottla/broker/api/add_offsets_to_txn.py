@@ -28,7 +28,7 @@ CHUNKS = ()
 
 
 def handle(request: AddOffsetsToTxnRequest, context: Context) -> Pending[AddOffsetsToTxnResponse]:
-    """Add the partition; the answer says that a crash does not take it back."""
+    """Add the partition; the answer is sent when the change survives a crash."""
     pending: Pending[AddOffsetsToTxnResponse] = Pending()
     services = context.services
 
@@ -50,5 +50,5 @@ def handle(request: AddOffsetsToTxnRequest, context: Context) -> Pending[AddOffs
         else:
             pending.complete(AddOffsetsToTxnResponse())
 
-    services.groups.get().prepare(request.group_id, prepared)  # `__consumer_offsets` has to be there to be added
+    services.groups.get().prepare(request.group_id, prepared)  # `__consumer_offsets` must exist before it can be added
     return with_codes(pending, FENCED_BEFORE if context.api_version < FIRST_VERSION_WITH_FENCED else {})

@@ -1,9 +1,9 @@
 """AddPartitionsToTxn (key 24), versions 0-5: partitions that a transaction is going to write to.
 
-All of a transaction's partitions are added or none: where one of them does not exist the others are
-OPERATION_NOT_ATTEMPTED. Versions 4 and 5 are for other brokers of a Kafka cluster, for several transactions, and may
-only ask (`verify_only`): they are served as Kafka serves them. Clients of `transaction.version` 2 send none: Produce
-adds partitions then.
+All of a transaction's partitions are added, or none: if one of them does not exist, the result of the other ones is
+OPERATION_NOT_ATTEMPTED. Versions 4 and 5 are for other brokers of a Kafka cluster: they name several transactions, and
+may only check (`verify_only`). They are served as in Kafka. Clients of `transaction.version` 2 send none of these
+requests: Produce adds partitions then.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ CHUNKS = ()
 
 
 def handle(request: AddPartitionsToTxnRequest, context: Context) -> Pending[AddPartitionsToTxnResponse]:
-    """Add each transaction's partitions; the answer says that a crash does not take them back."""
+    """Add each transaction's partitions; the answer is sent when they survive a crash."""
     version = context.api_version
     if version >= FIRST_VERSION_FOR_BROKERS:
         if not context.may(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
@@ -76,7 +76,7 @@ def handle(request: AddPartitionsToTxnRequest, context: Context) -> Pending[AddP
 
 
 class _Additions:
-    """One request under way: the answer is complete when all transactions have theirs."""
+    """One request under way: the answer is complete when every transaction has its result."""
 
     def __init__(self, transactions: list[Asked], context: Context) -> None:
         self.pending: Pending[AddPartitionsToTxnResponse] = Pending()
@@ -110,7 +110,7 @@ class _Additions:
         admission.when_durable(settled)
 
     def _impossible(self, partitions: list[Where]) -> dict[Where, ErrorCode]:
-        """The partitions that no transaction may write to, with the reason."""
+        """The partitions to which no transaction may write, with the error code."""
         context = self._context
         topics = context.services.catalog.topics
         is_clients = context.api_version < FIRST_VERSION_FOR_BROKERS

@@ -1,6 +1,6 @@
 """AlterClientQuotas (key 49), versions 0-1: set and remove quotas of users, clients and addresses.
 
-Each entity succeeds or fails for itself; the answer comes when the changes are synced and count.
+Each entity succeeds or fails independently; the answer is sent when the changes are synced and in effect.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""AlterConfigs (key 33), versions 0-2: replace all that topics, this broker, groups and client metrics set themselves.
+"""AlterConfigs (key 33), versions 0-2: replace all settings of topics, this broker, groups and client metrics.
 
-What a resource set and the request does not name goes back to its default. Everything else is as in
-IncrementalAlterConfigs: each resource succeeds or fails for itself, the answer comes when the change is synced and in
-effect.
+A setting of a resource that the request does not name returns to its default. Everything else is as in
+IncrementalAlterConfigs: each resource succeeds or fails independently, and the answer is sent when the change is synced
+and in effect.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CHUNKS = (Chunks(("resources",), ("responses",)),)
 
 
 def handle(request: AlterConfigsRequest, context: Context) -> Pending[AlterConfigsResponse]:
-    """Answer once what was changed is in effect."""
+    """Answer once the change is in effect."""
     pending: Pending[AlterConfigsResponse] = Pending()
     asked = [
         ConfigRequest(
@@ -59,7 +59,7 @@ def handle(request: AlterConfigsRequest, context: Context) -> Pending[AlterConfi
 
 
 def _refusal(asked: ConfigRequest, context: Context) -> ConfigResult | None:
-    """Loggers cannot be altered by this API, which says more than that the client may not."""
+    """Loggers are not refused here: that this API cannot alter them is a more useful answer than missing rights."""
     if asked.resource_type == BROKER_LOGGER:
         return None
     error = config_refusal(context.may, AclOperation.ALTER_CONFIGS, asked.resource_type, asked.name)

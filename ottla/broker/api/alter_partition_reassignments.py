@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments (key 45), versions 0-1: have partitions live on other brokers. There is one broker.
+"""AlterPartitionReassignments (key 45), versions 0-1: move partitions to other brokers. There is only one broker.
 
 Reassigning a partition to this broker alone succeeds and changes nothing; to any other set of brokers it is
 INVALID_REPLICA_ASSIGNMENT. Cancelling is NO_REASSIGNMENT_IN_PROGRESS. Codes and messages are those of Kafka 4.1 with
@@ -30,7 +30,7 @@ CHUNKS = (Chunks(("topics", "partitions"), ("responses", "partitions")),)
 
 
 def handle(request: AlterPartitionReassignmentsRequest, context: Context) -> AlterPartitionReassignmentsResponse:
-    """Answer at once."""
+    """Answer immediately."""
     topics, node_id = context.services.catalog.topics, context.services.catalog.node_id
     return AlterPartitionReassignmentsResponse(
         responses=[
@@ -55,7 +55,7 @@ def _answer(
 def _reassign(
     name: str, topic: Topic | None, index: int, replicas: Sequence[int] | None, node_id: int
 ) -> tuple[ErrorCode, str | None]:
-    """Code and message of one partition."""
+    """The code and message of one partition."""
     if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {name}."
     if not 0 <= index < len(topic.partitions):

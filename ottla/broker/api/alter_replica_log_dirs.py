@@ -1,8 +1,8 @@
-"""AlterReplicaLogDirs (key 34), versions 1-2: have partitions live in another log directory.
+"""AlterReplicaLogDirs (key 34), versions 1-2: move partitions to another log directory.
 
-A partition that is to be where it is succeeds, as in Kafka. Moving one between directories is not served: it is
-INVALID_REPLICA_ASSIGNMENT, so that nobody waits for it (a difference; `docs/deviations.md`). A path that is not one of
-`log.dirs`, to the letter, is LOG_DIR_NOT_FOUND.
+A partition that is already in the directory succeeds, as in Kafka. Moving one is not supported: it is
+INVALID_REPLICA_ASSIGNMENT, so that no client waits for it (a difference; `docs/deviations.md`). A path that does not
+match one of `log.dirs` exactly is LOG_DIR_NOT_FOUND.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CHUNKS = ()
 
 
 def handle(request: AlterReplicaLogDirsRequest, context: Context) -> AlterReplicaLogDirsResponse:
-    """Answer at once; a partition that is named for several directories has its last one, as in Kafka."""
+    """Answer immediately. If a partition is named for several directories, the last one counts, as in Kafka."""
     codes: dict[str, dict[int, ErrorCode]] = {}
     for directory in request.dirs:
         for topic in directory.topics:

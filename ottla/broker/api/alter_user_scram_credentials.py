@@ -1,10 +1,11 @@
 """AlterUserScramCredentials, version 0: set and remove SCRAM credentials of users (KIP-554).
 
-Each user succeeds or fails for itself; the answer comes when the changes are synced. `metadata/scram_plans.py` has the
-rules. Sessions that have begun go on, as in Kafka.
+Each user succeeds or fails independently; the answer is sent when the changes are synced. `metadata/scram_plans.py` has
+the rules. Sessions that have begun continue, as in Kafka.
 
-A request of many users is several changes of the metadata, one after the other, for a credential takes 10 us: the keys,
-the record, its replay. Where one of them cannot be written, that is the result of its users; the others have theirs.
+A request with many users becomes several changes of the metadata, one after the other, since a credential takes 10 us:
+the keys, the record, its replay. If one change cannot be written, its users get that error; the other users are not
+affected.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 NEEDS = (Need(AclOperation.ALTER, ResourceType.CLUSTER),)
 CHUNKS = ()
 USERS_PER_CHANGE: Final = 300
-"""3 ms, and a batch of the metadata log."""
+"""Users of one change of the metadata: 3 ms, and one batch of the metadata log."""
 
 
 def handle(request: AlterUserScramCredentialsRequest, context: Context) -> Pending[AlterUserScramCredentialsResponse]:
@@ -49,7 +50,7 @@ def handle(request: AlterUserScramCredentialsRequest, context: Context) -> Pendi
 
 
 class _Alteration:
-    """A request under way. It is carried out as a whole, also where its client has gone."""
+    """A request under way. It is carried out completely, even if its client has disconnected."""
 
     def __init__(self, users: Sequence[UserChange], context: Context) -> None:
         self.answer: Pending[AlterUserScramCredentialsResponse] = Pending(parks=len(users) > USERS_PER_CHANGE)
@@ -83,7 +84,7 @@ class _Alteration:
         self._context.begin_step()
         try:
             self.change_some()
-        except Exception as error:  # a bug, which the gate reports: the client must not wait for ever
+        except Exception as error:  # a bug, which the gate reports; the client must not wait for ever
             self.answer.fail(error)
         finally:
             self._context.end_step()

@@ -1,7 +1,8 @@
-"""ApiVersions, versions 0-4: what this broker speaks, and its features.
+"""ApiVersions, versions 0-4: the APIs and versions of this broker, and its features.
 
-The list is derived from the handlers and the profile (`gate.advertised_apis`, `profiles.py`). A version above ours
-never comes here: the gate answers it in version 0. Client names are checked from version 3 on, as KIP-511 asks.
+The list is derived from the handlers and the profile (`gate.advertised_apis`, `profiles.py`). A request of a later
+version never reaches this handler: the gate answers it in version 0. Client names are checked from version 3 on, as
+KIP-511 requires.
 
 Features: those of `metadata/features.py`. In a version 3 response features that begin at level 0 are
 left out, because clients of that version refuse a minimum of 0 (KAFKA-17011).
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 LONGEST_SHOWN = 60
-"""Characters of a client's name, and of its version, in log lines."""
+"""The number of characters of a client's name, and of its version, in log lines."""
 
 NEEDS = ()
 """None: it comes before authentication."""
@@ -31,12 +32,12 @@ CHUNKS = ()
 
 
 def handle(request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse:
-    """List everything."""
+    """List all APIs and features."""
     if context.api_version >= 3:
         names = (request.client_software_name, request.client_software_version)
         if not all(SOFTWARE_NAME.fullmatch(name) for name in names):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
-        # Interned as the host is: thousands of connections of the same program share one string.
+        # Interned like the host: thousands of connections of the same program share one string.
         context.connection.software = sys.intern(" ".join(name[:LONGEST_SHOWN] for name in names))
     services = context.services
     supported = services.profile.supported_features(SUPPORTED_FEATURES)

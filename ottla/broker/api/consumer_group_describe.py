@@ -1,7 +1,8 @@
 """ConsumerGroupDescribe (key 69), versions 0-1: groups of the consumer protocol with their members (KIP-848).
 
-A group of another protocol, or that does not exist, is GROUP_ID_NOT_FOUND; an empty id is INVALID_GROUP_ID. Without an
-authorizer everybody may do everything with a group. UNSUPPORTED_VERSION where the consumer protocol is not served.
+A group of another protocol, or one that does not exist, is GROUP_ID_NOT_FOUND; an empty id is INVALID_GROUP_ID. Without
+an authorizer the authorized operations are all operations on a group. UNSUPPORTED_VERSION where the consumer protocol
+is not enabled.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""ConsumerGroupHeartbeat (key 68), versions 0-1: the one request of members of the consumer protocol (KIP-848).
+"""ConsumerGroupHeartbeat (key 68), versions 0-1: the only request of members of the consumer protocol (KIP-848).
 
 UNSUPPORTED_VERSION unless `group.coordinator.rebalance.protocols` has `consumer` and the feature `group.version` is at
-level 1, as in Kafka. What else is refused, and where we differ: `groups/consumer.py`.
+level 1, as in Kafka. Other refusals, and differences from Kafka: `groups/consumer.py`.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ NEEDS = (
         AclOperation.DESCRIBE,
         ResourceType.TOPIC,
         when="topics are subscribed to",
-        lacking="the request is refused; what an expression matches is left out",
+        lacking="the request is refused; topics that an expression matches are left out",
     ),
 )
 CHUNKS = ()
 
 
 def handle(request: ConsumerGroupHeartbeatRequest, context: Context) -> Pending[ConsumerGroupHeartbeatResponse]:
-    """Join, stay, or leave; answered when what the answer rests on is durable."""
+    """Join, stay, or leave; answered when all that the answer reports is durable."""
     groups = context.services.groups.get()
     check_consumer_protocol(groups.settings, context.services.catalog)
     if context.services.authorizer is None:

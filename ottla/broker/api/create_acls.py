@@ -1,7 +1,7 @@
-"""CreateAcls (key 30), versions 0-3: adds access control entries.
+"""CreateAcls (key 30), versions 0-3: add access control entries.
 
-Each entry succeeds or fails for itself; the answer comes when they are synced and count for every request. An entry
-that exists already is no error. Without an authorizer the answer is Kafka's: SECURITY_DISABLED.
+Each entry succeeds or fails independently; the answer is sent when they are synced and in effect for all requests. An
+entry that exists already is no error. Without an authorizer the answer is Kafka's: SECURITY_DISABLED.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""CreateDelegationToken (key 38), versions 1-3: a token for oneself, or for another with the right to that.
+"""CreateDelegationToken (key 38), versions 1-3: create a token for oneself, or for another user with the right to it.
 
-Refused to clients that have not authenticated, or have by a token. Rules: `broker/security/tokens`.
+Refused to clients that have not authenticated, or have authenticated by a token. Rules: `broker/security/tokens`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NEEDS = (
     Need(
         AclOperation.CREATE_TOKENS,
         ResourceType.USER,
-        when="the token is for somebody else",
+        when="the token is for another user",
         lacking="DELEGATION_TOKEN_AUTHORIZATION_FAILED",
     ),
 )
@@ -50,7 +50,7 @@ def handle(
         refusal = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
     elif owner != requester and not context.may(AclOperation.CREATE_TOKENS, ResourceType.USER, str(owner)):
         refusal = ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED
-    elif any(one.type != USER for one in (owner, *renewers)):  # the owner's: a login by a token is always a user's
+    elif any(one.type != USER for one in (owner, *renewers)):  # also the owner: a login by a token is always a user's
         refusal = ErrorCode.INVALID_PRINCIPAL_TYPE
     if refusal:
         return answer.replace(error_code=refusal, issue_timestamp_ms=-1, expiry_timestamp_ms=-1, max_timestamp_ms=-1)

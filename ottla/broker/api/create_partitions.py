@@ -1,8 +1,8 @@
-"""CreatePartitions (key 37), versions 0-3: grow topics, each for itself; the answer says that the new partitions
-accept requests.
+"""CreatePartitions (key 37), versions 0-3: add partitions to topics, each independently; the answer is sent when the
+new partitions accept requests.
 
-`count` is the new total: not more than before is INVALID_PARTITIONS. Assignments, where given, are one per new
-partition and may name this broker only. `validate_only` runs every check and changes nothing.
+`count` is the new total: a value that is not larger than before is INVALID_PARTITIONS. Assignments, if given, are one
+per new partition and may name only this broker. `validate_only` runs every check and changes nothing.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""CreateTopics (key 19), versions 0-7: create topics, each for itself; the answer says that they accept requests.
+"""CreateTopics (key 19), versions 0-7: create topics, each independently; the answer is sent when they accept requests.
 
 `validate_only` runs every check and creates nothing. From version 5 on the response has the number of partitions, the
 replication factor and the whole configuration. A replication factor above 1 is INVALID_REPLICATION_FACTOR (or counts
-as 1, see `ottla.replication.factor.lenient`); a manual assignment may name this broker only.
+as 1, see `ottla.replication.factor.lenient`); a manual assignment may name only this broker.
 
-Difference from Kafka: there a topic may not be usable yet when the answer comes; and `timeout_ms` bounds that wait,
-while here nothing but the disk is waited for.
+Difference from Kafka: there a topic may not be usable yet when the answer arrives, and `timeout_ms` limits the wait for
+it. Here the answer waits only for the disk.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def handle(request: CreateTopicsRequest, context: Context) -> Pending[CreateTopi
 
 
 def _may_create(name: str, context: Context) -> bool:
-    """The topic of the metadata can be created by nobody, which says more than that the client may not."""
+    """Whether the client may create the topic. True for the metadata topic, which a clearer error refuses later."""
     return (
         name == CLUSTER_METADATA_TOPIC
         or context.has(AclOperation.CREATE, ResourceType.CLUSTER)
@@ -91,7 +91,7 @@ def _may_create(name: str, context: Context) -> bool:
 
 
 class _Described:
-    """The answers' configurations: topics that share theirs share its description, which takes 0.3 ms."""
+    """The configurations in an answer: topics with the same one share its description, which takes 0.3 ms."""
 
     def __init__(self) -> None:
         self._entries: dict[int, list[CreateTopicsResponse.CreatableTopicConfigs]] = {}

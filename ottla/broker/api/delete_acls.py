@@ -1,7 +1,7 @@
-"""DeleteAcls (key 31), versions 0-3: removes access control entries that filters match.
+"""DeleteAcls (key 31), versions 0-3: remove access control entries that filters match.
 
-All filters see the entries as they were before the request. The answer comes when the entries are gone for every
-request, and synced; it has what each filter found. Without an authorizer the answer is Kafka's: SECURITY_DISABLED.
+All filters see the entries as they were before the request. The answer is sent when the removal is synced and in effect
+for all requests; it has the matches of each filter. Without an authorizer the answer is Kafka's: SECURITY_DISABLED.
 """
 
 from __future__ import annotations

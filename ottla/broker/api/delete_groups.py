@@ -1,7 +1,7 @@
-"""DeleteGroups (key 42), versions 0-2: remove groups and their offsets; the answer says that they stay removed.
+"""DeleteGroups (key 42), versions 0-2: remove groups and their offsets; the answer is sent when that survives a crash.
 
-NON_EMPTY_GROUP while there are members, GROUP_ID_NOT_FOUND for one that does not exist. A group that is named twice is
-answered once.
+NON_EMPTY_GROUP while there are members, GROUP_ID_NOT_FOUND for a group that does not exist. A group that is named twice
+is answered once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CHUNKS = (Chunks(("groups_names",), ("results",)),)
 
 
 def handle(request: DeleteGroupsRequest, context: Context) -> Pending[DeleteGroupsResponse]:
-    """Remove each group for itself; the offsets of share groups first."""
+    """Remove each group independently; the offsets of share groups first."""
     services = context.services
     groups = services.groups.get()
     remove = partial(groups.delete_groups, request, context)

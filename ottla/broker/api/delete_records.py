@@ -1,14 +1,13 @@
 """DeleteRecords, versions 0-2: move the start of partitions forward.
 
-Offset -1 stands for the high watermark; an offset beyond it is OFFSET_OUT_OF_RANGE; one below the log start changes
-nothing, and the log start is the answer. `cleanup.policy` must contain `delete` (POLICY_VIOLATION), as in Kafka.
+Offset -1 means the high watermark. An offset beyond it is OFFSET_OUT_OF_RANGE. An offset below the log start changes
+nothing, and the log start is returned. `cleanup.policy` must contain `delete` (POLICY_VIOLATION), as in Kafka.
 
 With one replica Kafka's high watermark is the log end, and a producer with acks=1 may delete what it has just sent. In
-`ottla.acks.all=sync` the high watermark is one group sync behind, so the deletion waits for the sync that covers the
-records it is about (as in ListOffsets), at most `timeout_ms`: then REQUEST_TIMED_OUT.
+`ottla.acks.all=sync` the high watermark is one group sync behind the log end. So the deletion waits for the sync that
+covers its records (as in ListOffsets), at most `timeout_ms`: then REQUEST_TIMED_OUT.
 
-What is answered counts: the new log start is in `log-start-offset-checkpoint`, synced, before the
-answer leaves.
+The answer is durable: before it is sent, the new log start is in `log-start-offset-checkpoint`, synced.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ CHUNKS = (Chunks(("topics", "partitions"), ("topics", "partitions")),)
 
 
 def handle(request: DeleteRecordsRequest, context: Context) -> DeleteRecordsResponse | Pending[DeleteRecordsResponse]:
-    """Move every partition's start once its records are visible, then have the checkpoints written, each once."""
+    """Move every partition's start once its records are visible, then have each checkpoint written once."""
     deletion = _Deletion(context, context.services.clock.monotonic_ms() + max(request.timeout_ms, 0))
     for topic_request in request.topics:
         results: list[Result] = []
@@ -67,7 +66,7 @@ class _Deletion:
         self.pending: Pending[DeleteRecordsResponse] = Pending()
         self._services = context.services
         self._deadline_ms = deadline_ms
-        self._waiting = 1  # `all_asked` takes it away
+        self._waiting = 1  # `all_asked` removes it
         self._moved: list[tuple[Partition, Result]] = []
 
     def delete(self, partition: Partition, offset: int, result: Result) -> None:
@@ -96,7 +95,7 @@ class _Deletion:
         partition.when_visible(before_offset, visible, self._deadline_ms)
 
     def all_asked(self) -> None:
-        """Nothing more comes: continue once nobody waits."""
+        """All partitions have been asked: continue once none of them waits."""
         self._one_done()
 
     def _one_done(self) -> None:

@@ -1,8 +1,9 @@
 """DeleteTopics (key 20), versions 0-6: delete topics by name, from version 6 on also by id.
 
-The answer says that the deletion survives a crash; the files are renamed by then and unlinked after
-`file.delete.delay.ms`. A topic that is named twice is INVALID_REQUEST each time, and so is an entry with both a name
-and an id, or with neither. `delete.topic.enable=false` is TOPIC_DELETION_DISABLED, before version 3 INVALID_REQUEST.
+The answer is sent when the deletion survives a crash; the files are renamed by then and unlinked after
+`file.delete.delay.ms`. Each mention of a topic that is named twice is INVALID_REQUEST, and so is an entry with both a
+name and an id, or with neither. `delete.topic.enable=false` is TOPIC_DELETION_DISABLED, before version 3
+INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def handle(request: DeleteTopicsRequest, context: Context) -> Pending[DeleteTopi
 
 
 def _refusal(target: str | UUID, context: Context) -> TopicResult | None:
-    """What a client is answered that may not delete the topic; an id must not show it the name."""
+    """The answer to a client that may not delete the topic; asking by id must not reveal the name."""
     topic = context.services.catalog.find_topic(target)
     name = target if isinstance(target, str) else None if topic is None else topic.name
     if name is None or context.has(AclOperation.DELETE, ResourceType.CLUSTER):
@@ -86,7 +87,7 @@ def _refusal(target: str | UUID, context: Context) -> TopicResult | None:
     may_see = context.may(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
     may_delete = topic is None or context.may(AclOperation.DELETE, ResourceType.TOPIC, name)
     if topic is None and may_see and not context.has(AclOperation.DELETE, ResourceType.TOPIC, name):
-        # Not handed on: there may be one by the time that the deletion has its turn.
+        # Not passed on: the topic may exist by the time of the deletion.
         return TopicResult(name, error_code=UNKNOWN, error_message=UNKNOWN.message)
     if may_delete and (may_see or isinstance(target, UUID)):
         return None

@@ -1,7 +1,7 @@
 """DescribeAcls (key 29), versions 0-3: the access control entries that a filter matches, by resource.
 
 Without an authorizer the answer is Kafka's: SECURITY_DISABLED. A filter with the number 0 (UNKNOWN) gets
-INVALID_REQUEST, where Kafka closes the connection; one with a number of a later Kafka matches nothing, as there.
+INVALID_REQUEST, where Kafka closes the connection; a filter with a number of a later Kafka matches nothing, as there.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Resource = DescribeAclsResponse.DescribeAclsResource
 
 
 def handle(request: DescribeAclsRequest, context: Context) -> DescribeAclsResponse | Pending[DescribeAclsResponse]:
-    """Answer at once where there are few. Raises KafkaError SECURITY_DISABLED, INVALID_REQUEST."""
+    """Answer immediately if there are few ACLs. Raises KafkaError SECURITY_DISABLED, INVALID_REQUEST."""
     if context.services.authorizer is None:
         raise KafkaError(
             ErrorCode.SECURITY_DISABLED, "no authorizer is configured (authorizer.class.name): there are no ACLs"
@@ -47,7 +47,7 @@ def handle(request: DescribeAclsRequest, context: Context) -> DescribeAclsRespon
 
 
 def _describe(wanted: AclFilter, acls: list[Acl]) -> Steps[DescribeAclsResponse]:
-    """Of the ACLs as they were when they were asked for; one that two clients have created at once is there once."""
+    """Describe the ACLs at the time of the request. One that two clients created at the same time is listed once."""
     resources: dict[tuple[int, str, int], dict[Acl, Description]] = {}
     pace = Pace()
     for acl in acls:

@@ -1,6 +1,6 @@
 """DescribeClientQuotas (key 48), versions 0-1: the quotas that were set for users, clients and addresses.
 
-`metadata/quota_plans.py` says what a filter matches. A filter that makes no sense is refused as a whole.
+`metadata/quota_plans.py` defines what a filter matches. An invalid filter is refused as a whole.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Response = DescribeClientQuotasResponse
 def handle(
     request: DescribeClientQuotasRequest, context: Context
 ) -> DescribeClientQuotasResponse | Pending[DescribeClientQuotasResponse]:
-    """Answer at once where there are few."""
+    """Answer immediately if there are few quotas."""
     components = [(one.entity_type, one.match_type, one.match) for one in request.components]
     try:
         matches = quota_filter(components, is_strict=request.strict)

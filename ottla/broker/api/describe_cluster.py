@@ -32,7 +32,7 @@ CHUNKS = ()
 
 
 def handle(request: DescribeClusterRequest, context: Context) -> DescribeClusterResponse:
-    """Answer at once."""
+    """Answer immediately."""
     if request.endpoint_type != BROKERS:
         return _refuse(request.endpoint_type)
     services = context.services

@@ -1,11 +1,11 @@
-"""DescribeConfigs (key 32), versions 0-4: the configuration of topics and of this broker, with where each value comes
-from.
+"""DescribeConfigs (key 32), versions 0-4: the configuration of topics and of this broker, with the source of each
+value.
 
-Null keys, and as in Kafka an empty list, ask for all of a resource's keys; keys that it does not have are left out.
-Every key comes with type, source and default flag; synonyms and documentation only when asked for. A broker is named
-by its id; the empty name asks for what was set for all brokers. Broker loggers (type 8) have levels, groups (32) and
-client metrics (16) what was set for them and the defaults. One of another type makes the whole request
-INVALID_REQUEST, as in Kafka.
+Null keys, and as in Kafka an empty list, ask for all of a resource's keys; unknown keys are left out. Every key has its
+type, source and default flag; synonyms and documentation are returned only if requested. A broker is named by its id;
+the empty name asks for the settings of all brokers. Broker loggers (type 8) have levels; groups (32) and client metrics
+(16) have what was set for them, and the defaults. A resource of another type makes the whole request INVALID_REQUEST,
+as in Kafka.
 """
 
 from __future__ import annotations
@@ -53,10 +53,9 @@ CHUNKS = (Chunks(("resources",), ("results",)),)
 def handle(
     request: DescribeConfigsRequest, context: Context
 ) -> DescribeConfigsResponse | Pending[DescribeConfigsResponse]:
-    """Answer, each resource for itself: at once where there are few. Raises KafkaError INVALID_REQUEST.
+    """Answer, each resource independently; immediately if there are few. Raises KafkaError INVALID_REQUEST.
 
-    One that is named more than once is returned once, for its last keys: a name is much shorter than what is returned
-    for it.
+    A resource that is named more than once is returned once, for its last keys: a name is much shorter than its answer.
     """
     unknown = next((one.resource_type for one in request.resources if one.resource_type not in TYPES), None)
     if unknown is not None:

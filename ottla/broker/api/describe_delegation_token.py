@@ -1,7 +1,8 @@
 """DescribeDelegationToken (key 41), versions 1-3: the tokens that the client may see, with their secrets.
 
-Those that it owns or may renew; of others those for which it has DESCRIBE of the token, or DESCRIBE_TOKENS of the
-owner. Refused to clients that have not authenticated, or have by a token.
+The client may see tokens that it owns or may renew. Of other tokens it may see those for which it has DESCRIBE of the
+token, or DESCRIBE_TOKENS of the owner. Refused to clients that have not authenticated, or have authenticated by a
+token.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ NEEDS = (
     Need(
         AclOperation.DESCRIBE,
         ResourceType.DELEGATION_TOKEN,
-        when="the token is of somebody else",
+        when="the token belongs to another user",
         unless=(AclOperation.DESCRIBE_TOKENS, ResourceType.USER),
         lacking="the token is left out",
     ),
@@ -38,7 +39,7 @@ NEEDS = (
 CHUNKS = ()
 
 TOKENS_PER_STEP: Final = 100
-"""Their secrets are computed."""
+"""The secrets of the tokens are computed."""
 _Described = DescribeDelegationTokenResponse.DescribedDelegationToken
 _Renewer = DescribeDelegationTokenResponse.DescribedDelegationTokenRenewer
 
@@ -46,7 +47,7 @@ _Renewer = DescribeDelegationTokenResponse.DescribedDelegationTokenRenewer
 def handle(
     request: DescribeDelegationTokenRequest, context: Context
 ) -> DescribeDelegationTokenResponse | Pending[DescribeDelegationTokenResponse]:
-    """Answer at once where there are few.
+    """Answer immediately if there are few tokens.
 
     Raises KafkaError DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, DELEGATION_TOKEN_AUTH_DISABLED.
     """

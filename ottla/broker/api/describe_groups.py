@@ -1,7 +1,7 @@
 """DescribeGroups (key 15), versions 0-6: groups of the classic protocol with their members.
 
-A group that does not exist, or that speaks another protocol, is Dead and no error; from version 6 on it is
-GROUP_ID_NOT_FOUND, as KIP-1043 has it. Without an authorizer everybody may do everything with a group.
+A group that does not exist, or that uses another protocol, is Dead without an error; from version 6 on it is
+GROUP_ID_NOT_FOUND (KIP-1043). Without an authorizer the authorized operations are all operations on a group.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""DescribeLogDirs (key 35), versions 0-4: the log directories, the logs in them, and how much room is left.
+"""DescribeLogDirs (key 35), versions 0-4: the log directories, the logs in them, and the free space.
 
-Null topics ask for all; partitions that do not be in a directory are left out of it, as in Kafka. A directory that has
+Null topics ask for all; partitions that are not in a directory are left out of it, as in Kafka. A directory that has
 failed is KAFKA_STORAGE_ERROR. The lag of a log to itself is 0. `__cluster_metadata` is not a topic and not listed.
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ottla.storage.directories.log_directory import LogDirectory
 
 UNKNOWN_BYTES = -1
-"""Where nobody knows how large the volume is."""
+"""Used where the size of the volume is not known."""
 
 NEEDS = (Need(AclOperation.DESCRIBE, ResourceType.CLUSTER),)
 CHUNKS = ()
@@ -34,7 +34,7 @@ Response = DescribeLogDirsResponse
 def handle(
     request: DescribeLogDirsRequest, context: Context
 ) -> DescribeLogDirsResponse | Pending[DescribeLogDirsResponse]:
-    """Answer at once where there are few."""
+    """Answer immediately if there are few partitions."""
     named: dict[str, set[int]] = {}
     for topic in request.topics or ():
         named.setdefault(topic.topic, set()).update(topic.partitions)

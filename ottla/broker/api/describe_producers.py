@@ -1,10 +1,11 @@
-"""DescribeProducers (key 61), version 0: what a partition remembers of its idempotent and transactional producers.
+"""DescribeProducers (key 61), version 0: the state that a partition keeps of its idempotent and transactional
+producers.
 
-The last sequence, its time and the epoch are what duplicates are found by. The coordinator's epoch is -1: a partition
-does not keep it, as in Kafka for producers without a transaction.
+The last sequence, its time and the epoch are used to detect duplicates. The coordinator's epoch is -1: a partition does
+not keep it, as in Kafka for producers without a transaction.
 
-A partition may have 200,000, so some are described in a turn of the loop, as they were when it was that partition's
-turn.
+A partition may have 200,000 producers, so each turn of the loop describes some of them, in their state at the beginning
+of that partition.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ CHUNKS = (Chunks(("topics", "partition_indexes"), ("topics", "partitions")),)
 def handle(
     request: DescribeProducersRequest, context: Context
 ) -> DescribeProducersResponse | Pending[DescribeProducersResponse]:
-    """Answer at once where there are few; a partition that is named more than once is returned once, for a name is
-    shorter than an answer.
+    """Answer immediately if there are few producers. A partition that is named more than once is returned once: a name
+    is shorter than an answer.
     """
     return context.in_steps(_describe(request, context))
 
@@ -67,7 +68,7 @@ def _describe(request: DescribeProducersRequest, context: Context) -> Steps[Desc
 
 
 def _producers(topic: str, index: int, context: Context) -> list[ProducerEntry]:
-    """The partition's producers as they are now. Raises KafkaError where there is no such partition."""
+    """The partition's producers in their present state. Raises KafkaError where there is no such partition."""
     problem = topic_name_problem(topic)
     if problem is not None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)

@@ -1,8 +1,9 @@
-"""DescribeQuorum (key 55), versions 0-2: who keeps the metadata log. This broker does, alone, and is up to date.
+"""DescribeQuorum (key 55), versions 0-2: the voters of the metadata log. This broker is the only one, and is up to
+date.
 
-As in Kafka, a request that does not name `__cluster_metadata-0` and nothing else has UNKNOWN_TOPIC_OR_PARTITION for
-all that it names. From version 2 on the voter's addresses are returned: those of the controller listeners of the
-configuration, to which nobody needs to connect.
+As in Kafka, a request that names anything else than `__cluster_metadata-0` gets UNKNOWN_TOPIC_OR_PARTITION for all that
+it names. From version 2 on the voter's addresses are returned: those of the controller listeners of the configuration,
+to which no client needs to connect.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ CHUNKS = ()
 
 
 def handle(request: DescribeQuorumRequest, context: Context) -> DescribeQuorumResponse:
-    """Answer at once."""
+    """Answer immediately."""
     asked = [(topic.topic_name, [one.partition_index for one in topic.partitions]) for topic in request.topics]
     is_quorum = asked == [(CLUSTER_METADATA_TOPIC, [0])]
     topics = [

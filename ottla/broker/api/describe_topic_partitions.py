@@ -1,11 +1,11 @@
 """DescribeTopicPartitions (key 75), version 0: topics and their partitions, page by page (KIP-966).
 
-Topics are in the order of their names, each once. A page holds at most `response_partition_limit` partitions,
-and never more than MAX_PARTITIONS_PER_PAGE, but at least one; `next_cursor` names the first that is missing. A cursor
-begins at its partition, behind the last one its topic is returned without partitions; topics before it are left out. No
-topics asked for means all: then a topic of the cursor's that is gone by now is left out, too.
+Topics are in the order of their names, each once. A page holds at most `response_partition_limit` partitions, and never
+more than MAX_PARTITIONS_PER_PAGE, but at least one; `next_cursor` names the first partition that is missing. A cursor
+begins at its partition; beyond the last one its topic is returned without partitions. Topics before it are left out. A
+request without topics asks for all; then the cursor's topic is left out, too, if it has been deleted meanwhile.
 
-A negative cursor is INVALID_REQUEST, and so is one at a topic that is not among those that were asked for.
+A negative cursor is INVALID_REQUEST, and so is a cursor at a topic that the request does not name.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ CHUNKS = ()
 
 
 def handle(request: DescribeTopicPartitionsRequest, context: Context) -> DescribeTopicPartitionsResponse:
-    """Answer one page. Raises KafkaError INVALID_REQUEST."""
+    """Return one page. Raises KafkaError INVALID_REQUEST."""
     cursor = request.cursor
     asked = {topic.name for topic in request.topics}
     if cursor is not None and cursor.partition_index < 0:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"the cursor names partition {cursor.partition_index}")
     if cursor is not None and asked and cursor.topic_name not in asked:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "the cursor names a topic that was not asked for")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "the cursor names a topic that the request does not name")
     room = max(1, min(request.response_partition_limit, MAX_PARTITIONS_PER_PAGE))
     topics = context.services.catalog.topics
     names = sorted(asked or topics)
@@ -107,7 +107,7 @@ def _describe(topic: Topic, first: int, last: int, context: Context) -> Response
 
 
 def _unauthorized(name: str) -> ResponseTopic:
-    """A topic that the client may not see, and of which it is not said whether there is one."""
+    """A topic that the client may not see. The answer does not reveal whether it exists."""
     return ResponseTopic(
         error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name, topic_id=ZERO_ID, is_internal=False, partitions=[]
     )

@@ -26,7 +26,7 @@ CHUNKS = (Chunks(("transactional_ids",), ("transaction_states",)),)
 
 
 def handle(request: DescribeTransactionsRequest, context: Context) -> Pending[DescribeTransactionsResponse]:
-    """What is known of each."""
+    """Describe each transactional id."""
     answer = context.services.transactions.get().describe(request)
     if context.services.authorizer is None:
         return answer

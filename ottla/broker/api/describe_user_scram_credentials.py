@@ -1,6 +1,6 @@
-"""DescribeUserScramCredentials, version 0: which SCRAM mechanisms users have, without their secrets (KIP-554).
+"""DescribeUserScramCredentials, version 0: the SCRAM mechanisms of users, without their secrets (KIP-554).
 
-Kafka's `ScramImage.describe`: a user that is named twice, or has none, is answered with an error of its own.
+Kafka's `ScramImage.describe`: a user that is named twice, or has no credentials, gets its own error.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Info = DescribeUserScramCredentialsResponse.CredentialInfo
 def handle(
     request: DescribeUserScramCredentialsRequest, context: Context
 ) -> DescribeUserScramCredentialsResponse | Pending[DescribeUserScramCredentialsResponse]:
-    """Answer at once where there are few."""
+    """Answer immediately if there are few credentials."""
     if not context.may(AclOperation.DESCRIBE, ResourceType.CLUSTER):
         raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     return context.in_steps(_describe(request, context.services.catalog.image.scram_credentials))

@@ -1,7 +1,7 @@
-"""ElectLeaders (key 43), versions 0-2: give partitions another leader. There is one broker, and it leads.
+"""ElectLeaders (key 43), versions 0-2: elect another leader for partitions. There is one broker, which is the leader.
 
-So each partition that exists is ELECTION_NOT_NEEDED; null asks for all that need an election, of which there are none:
-as in Kafka every topic is returned then, with no partition. An empty list asks for nothing, of whatever type.
+So each partition that exists is ELECTION_NOT_NEEDED. Null asks for all that need an election, of which there are none:
+as in Kafka every topic is returned then, without partitions. An empty list asks for nothing, whatever the type.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CHUNKS = (Chunks(("topic_partitions", "partitions"), ("replica_election_results"
 
 
 def handle(request: ElectLeadersRequest, context: Context) -> ElectLeadersResponse:
-    """Answer at once."""
+    """Answer immediately."""
     topics = context.services.catalog.topics
     if request.topic_partitions == []:
         return ElectLeadersResponse(replica_election_results=[])

@@ -1,8 +1,8 @@
 """EndTxn (key 26), versions 0-5: commit or abort a transaction; answered when all its markers are visible.
 
-From version 5 on (`transaction.version` 2, KIP-890) the answer has the epoch with which the producer goes on, and a new
-producer id where the epochs of the old one are used up. Difference from Kafka, which answers before the markers are
-written: a reader that begins after the answer sees the end.
+From version 5 on (`transaction.version` 2, KIP-890) the answer has the epoch with which the producer continues, and a
+new producer id if the epochs of the old one are used up. Difference from Kafka, which answers before the markers are
+written: here a reader that begins after the answer sees the end.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CHUNKS = ()
 
 
 def handle(request: EndTxnRequest, context: Context) -> Pending[EndTxnResponse]:
-    """Decide the end, and answer when it can be seen."""
+    """Decide the end, and answer when readers can see it."""
     version = context.api_version
     pending = context.services.transactions.get().end(request, version)
     return with_codes(pending, FENCED_BEFORE if version < FIRST_VERSION_WITH_FENCED else {})

@@ -1,6 +1,6 @@
-"""ExpireDelegationToken (key 40), versions 1-2: a token expires sooner, or is removed at once.
+"""ExpireDelegationToken (key 40), versions 1-2: let a token expire sooner, or remove it immediately.
 
-Its owner and its renewers may; no right to it can be given by ACLs. Rules: `broker/security/tokens`.
+Its owner and its renewers may do this; ACLs cannot grant it. Rules: `broker/security/tokens`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Fetch, versions 0-18: read record batches, with sessions and long polls.
 
-Record bytes go from the segment to the socket as they are: `Log.read` gives a view (of a map, where the transport can
-send one without our reading it) or says that the bytes may be cold, which a worker thread then reads. Batches are
-whole: the first may begin before the offset that was asked for, and is given even where it is larger than every limit
-(KIP-74); max_bytes and partition_max_bytes bound what follows (`fetch_read.py`). Too few bytes (`min_bytes`): the
-request parks (`delayed_fetch.py`). What looks like an earlier request may be answered without coming here
+Record bytes go from the segment to the socket unchanged. `Log.read` returns a view (of a map, where the transport can
+send one without the broker reading it), or reports that the bytes may be cold; then a worker thread reads them. Batches
+are whole: the first may begin before the requested offset, and is returned even if it is larger than every limit
+(KIP-74); max_bytes and partition_max_bytes limit what follows (`fetch_read.py`). With too few bytes (`min_bytes`) the
+request parks (`delayed_fetch.py`). A request that looks like an earlier one may be answered without this handler
 (`broker/fast`).
 
 Versions: 7 adds sessions (`fetch_sessions.py`), 9 leader epochs (FENCED_ and UNKNOWN_LEADER_EPOCH), 12 the diverging
@@ -13,15 +13,15 @@ UNKNOWN_TOPIC_OR_PARTITION when it is deleted, INCONSISTENT_TOPIC_ID when anothe
 zero bytes, not null: librdkafka refuses null from version 12 on. Below version 10 a client cannot read zstd, so a topic
 with `compression.type=zstd` is refused.
 
-Below version 4 a worker makes messages of format v1 or v0 of what was read (`fetch_conversion.py`). Below version 3
-there is no `max_bytes`, and every partition gives at least one message. Old messages in a segment are given to newer
-clients as they are. Below version 6 a failing disk is NOT_LEADER_OR_FOLLOWER, as in Kafka.
+Below version 4 a worker converts what was read to messages of format v1 or v0 (`fetch_conversion.py`). Below version 3
+there is no `max_bytes`, and every partition returns at least one message. Old messages in a segment are sent to newer
+clients unchanged. Below version 6 a failing disk is NOT_LEADER_OR_FOLLOWER, as in Kafka.
 
 Differences from Apache Kafka: OFFSET_OUT_OF_RANGE comes with the log start offset and the high watermark, which Kafka
-leaves at -1; versions 0-2 give whole messages only, the first one whatever its size, where Kafka 3 cut it and the
-client had to ask for more; a batch that was on the disk at the start is checked by a worker before it is sent
-(`storage/segment/soundness.py`), and a damaged one is CORRUPT_MESSAGE, where Kafka sends what is there. A replica gets
-NOT_LEADER_OR_FOLLOWER, as in Kafka one that the partition does not have.
+leaves at -1. Versions 0-2 return only whole messages, the first one whatever its size; Kafka 3 truncated it, and the
+client had to ask for more. A batch that was on the disk at the start is checked by a worker before it is sent
+(`storage/segment/soundness.py`), and a damaged one is CORRUPT_MESSAGE; Kafka sends it as it is. A replica gets
+NOT_LEADER_OR_FOLLOWER, as in Kafka a replica that the partition does not have.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ CHUNKS = ()
 
 
 def handle(request: FetchRequest, context: Context) -> FetchResponse | Pending[FetchResponse]:
-    """Read what may be seen; park when that is too little."""
+    """Read what is visible; park if that is too little."""
     session, targets = _targets(request, context)
     on_throttled: Callable[[], None] | None = None
     if context.quota is not None and session is not None:
@@ -75,7 +75,7 @@ def handle(request: FetchRequest, context: Context) -> FetchResponse | Pending[F
 
 
 def _ask_for_all(request: FetchRequest, targets: list[FetchTarget], context: Context) -> None:
-    """Ask for the rights to all topics now: what is read in later steps is learnt before they would ask."""
+    """Ask for the rights to all topics now: a template is learnt before the later steps of the read would ask."""
     may_read = reading_rights(request, context.may, context.services.authorizer)
     assert may_read is not None
     for key in dict.fromkeys(target.topic for target in targets):
@@ -86,7 +86,7 @@ def _ask_for_all(request: FetchRequest, targets: list[FetchTarget], context: Con
 
 
 def _targets(request: FetchRequest, context: Context) -> tuple[FetchSession | None, list[FetchTarget]]:
-    """The session (None without one), and what to read, in order. Raises KafkaError for a session that is not so."""
+    """The session (None without one), and what to read, in order. Raises KafkaError for an invalid session."""
     version = context.api_version
     sessions = context.services.fetch_sessions
     uses_topic_ids = version >= 13

@@ -1,13 +1,13 @@
-"""FindCoordinator (key 10), versions 0-6: who coordinates a group or a transaction; here always this broker.
+"""FindCoordinator (key 10), versions 0-6: the coordinator of a group or a transaction, which is always this broker.
 
-Version 4 and later ask for many keys at once. Key type 0 is a group, 1 a transactional id, 2 (version 6) a share
-group's state; share groups are not served, so that and every other type is INVALID_REQUEST, for each key from version
-4 on and for the request before. An empty transactional id is INVALID_REQUEST, as for InitProducerId (a difference from
-Kafka); an empty group id is a group like any other.
+Version 4 and later ask for many keys in one request. Key type 0 is a group, 1 a transactional id, 2 (version 6) a share
+group's state. Share groups are not supported, so that and every other type is INVALID_REQUEST: for each key from
+version 4 on, before that for the request. An empty transactional id is INVALID_REQUEST, as for InitProducerId (a
+difference from Kafka); an empty group id is a group like any other.
 
-The first key of a group makes `__consumer_offsets`, the first transactional id `__transaction_state`.
-COORDINATOR_NOT_AVAILABLE where that cannot be made, or where the key's partition is offline. Difference from Kafka: it
-answers COORDINATOR_NOT_AVAILABLE until the topic is made, here the answer waits for that.
+The first key of a group creates `__consumer_offsets`, the first transactional id `__transaction_state`.
+COORDINATOR_NOT_AVAILABLE where that cannot be created, or where the key's partition is offline. Difference from Kafka,
+which answers COORDINATOR_NOT_AVAILABLE until the topic is created: here the answer waits for that.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ CHUNKS = (Chunks(("coordinator_keys",), ("coordinators",)),)
 
 
 def handle(request: FindCoordinatorRequest, context: Context) -> Pending[FindCoordinatorResponse]:
-    """Answer with this broker's address for this client, once there is something to coordinate with."""
+    """Answer with this broker's address for this client, once the coordinator's topic exists."""
     pending: Pending[FindCoordinatorResponse] = Pending()
     is_batched = context.api_version >= FIRST_BATCHED_VERSION
     keys = request.coordinator_keys if is_batched else [request.key]
@@ -63,7 +63,7 @@ def handle(request: FindCoordinatorRequest, context: Context) -> Pending[FindCoo
     missing = len(keys)
 
     def complete() -> None:
-        if not missing:  # counted, for looking through `found` at each key would take the square of their number
+        if not missing:  # counted: searching `found` for each key would take quadratic time
             answers = [each for each in found if each is not None]
             pending.complete(_batched(answers) if is_batched else _single(answers[0]))
 

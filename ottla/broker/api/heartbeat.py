@@ -1,6 +1,6 @@
-"""Heartbeat, versions 0-4: a member of the classic protocol is alive, and learns whether to rejoin.
+"""Heartbeat, versions 0-4: a member of the classic protocol reports that it is alive, and learns whether to rejoin.
 
-While the group is being loaded every heartbeat is simply believed, as in Kafka.
+While the group is being loaded, every heartbeat is accepted, as in Kafka.
 """
 
 from __future__ import annotations

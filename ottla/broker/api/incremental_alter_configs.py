@@ -1,8 +1,8 @@
 """IncrementalAlterConfigs (key 44), versions 0-1: change single keys of topics, this broker, groups and client metrics.
 
-SET, DELETE, APPEND and SUBTRACT; all changes of a resource happen, or none. The answer comes when they are synced and
-in effect; `metadata/config_plans.py` says what is checked, and where that differs from Kafka. The level of a logger
-(resource type 8) changes at once and until the broker stops, as in Kafka.
+SET, DELETE, APPEND and SUBTRACT; either all changes of a resource are made, or none. The answer is sent when they are
+synced and in effect. `metadata/config_plans.py` describes the checks, and where they differ from Kafka. The level of a
+logger (resource type 8) changes immediately and until the broker stops, as in Kafka.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CHUNKS = (Chunks(("resources",), ("responses",)),)
 
 
 def handle(request: IncrementalAlterConfigsRequest, context: Context) -> Pending[IncrementalAlterConfigsResponse]:
-    """Answer once what was changed is in effect."""
+    """Answer once the changes are in effect."""
     pending: Pending[IncrementalAlterConfigsResponse] = Pending()
     asked = [
         ConfigRequest(

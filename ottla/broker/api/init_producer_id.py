@@ -1,11 +1,11 @@
 """InitProducerId, versions 0-5: a producer id and an epoch, for idempotent and transactional producers.
 
-Without a transactional id each call gives a new id and epoch 0, whatever id the producer says it had; an id without an
+Without a transactional id each call returns a new id and epoch 0, whatever id the producer reports. An id without an
 epoch, or an epoch without an id, is INVALID_REQUEST (both as in Kafka). Ids come from blocks that the catalog has
-synced before (docs/decisions/repeats-wait-for-the-original.md), so none is given twice, not even after a crash.
+synced before (docs/decisions/repeats-wait-for-the-original.md), so none is assigned twice, not even after a crash.
 
-With one the transaction coordinator answers: the id's producer gets the next epoch, which fences the one before it. An
-open transaction is aborted, and the answer is CONCURRENT_TRANSACTIONS until that is done.
+With a transactional id the transaction coordinator answers: the id's producer gets the next epoch, which fences the
+previous one. An open transaction is aborted, and the answer is CONCURRENT_TRANSACTIONS until that is done.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ CHUNKS = ()
 def handle(
     request: InitProducerIdRequest, context: Context
 ) -> InitProducerIdResponse | Pending[InitProducerIdResponse]:
-    """Give the next id of the block. Raises KafkaError CLUSTER_AUTHORIZATION_FAILED for who may write nowhere."""
+    """Return the next id of the block. Raises KafkaError CLUSTER_AUTHORIZATION_FAILED where it may not write."""
     if (
         request.transactional_id is None
         and not context.has(AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER)

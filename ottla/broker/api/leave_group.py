@@ -1,7 +1,7 @@
-"""LeaveGroup, versions 0-5: members leave a group, or an administrator takes them out.
+"""LeaveGroup, versions 0-5: members leave a group, or an administrator removes them.
 
-Versions: 0-2 name one member, whose code stands at the top of the answer · from 3 on each member has its own code, and
-an empty member id with an instance id takes out a static member. A group that does not exist has none of them.
+Versions: 0-2 name one member, whose code is the code of the answer · from 3 on each member has its own code, and an
+empty member id with an instance id removes a static member. In a group that does not exist every member is unknown.
 """
 
 from __future__ import annotations
@@ -22,5 +22,5 @@ CHUNKS = (Chunks(("members",), ("members",)),)
 
 
 def handle(request: LeaveGroupRequest, context: Context) -> LeaveGroupResponse | Pending[LeaveGroupResponse]:
-    """Let them go."""
+    """Remove the members."""
     return refuse_leave(request) or context.services.groups.get().leave(request, context)

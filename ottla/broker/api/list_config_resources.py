@@ -1,7 +1,7 @@
 """ListConfigResources (key 74), versions 0-1: the resources that have a configuration.
 
-Topics, this broker and its loggers always do, groups and client metrics subscriptions where something was set for
-them. Version 0 returns client metrics only. A type that is not known is UNSUPPORTED_VERSION, as in Kafka.
+Topics, this broker and its loggers always have one; groups and client metrics subscriptions if something was set for
+them. Version 0 returns only client metrics. An unknown type is UNSUPPORTED_VERSION, as in Kafka.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CHUNKS = ()
 
 
 def handle(request: ListConfigResourcesRequest, context: Context) -> ListConfigResourcesResponse:
-    """Answer at once."""
+    """Answer immediately."""
     unknown = [kind for kind in request.resource_types if kind not in TYPES]
     if unknown:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"resource type {unknown[0]} is not known")

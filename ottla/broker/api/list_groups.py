@@ -1,7 +1,7 @@
 """ListGroups (key 16), versions 0-5: the groups of this broker, all or by state (version 4) and type (version 5).
 
-Filters do not mind case, and one that names nothing known finds nothing. COORDINATOR_LOAD_IN_PROGRESS while groups are
-loaded: a list with holes would look like a whole one.
+Filters ignore case, and an unknown state or type matches nothing. COORDINATOR_LOAD_IN_PROGRESS while groups are loaded,
+since an incomplete list would look like a complete one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""ListOffsets, versions 0-10: where a partition begins and ends, or where a time is.
+"""ListOffsets, versions 0-10: the offset of a partition's beginning, of its end, or of a time.
 
-LATEST awaits the sync that covers the log end it saw, and so do look-ups by time, so that what a
-client has just produced with acks=1 is found.
+LATEST waits for the sync that covers the log end at the request, and so do look-ups by time, so that they find what a
+client has just produced with acks=1.
 
 Special timestamps: -1 latest, -2 earliest, -3 (from version 7) the record with the largest timestamp, -4 (8) earliest
 local, which is the log start, -5 (9) latest tiered, which is -1 because nothing is tiered. Other negative values, and
@@ -37,9 +37,9 @@ LOG = logging.getLogger("ottla.list_offsets")
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 _KNOWN = (LATEST, EARLIEST, EARLIEST_LOCAL, LATEST_TIERED)
-"""What a log knows without reading its files."""
+"""Timestamps for which a log need not read its files."""
 SEARCH_WEIGHT: Final = 5
-"""Of a partition whose files are searched, in a step: it takes 15 to 45 us."""
+"""The weight in a step of a partition whose files are searched: it takes 15 to 45 us."""
 _SINCE_VERSION = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 _READ_COMMITTED = 1
 FIRST_VERSION_WITH_EPOCH = 4
@@ -52,7 +52,7 @@ CHUNKS = (Chunks(("topics", "partitions"), ("topics", "partitions")),)
 
 
 def handle(request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse | Pending[ListOffsetsResponse]:
-    """Answer every partition, in steps where there are many; the response waits for those that await a sync."""
+    """Answer every partition, in steps where there are many; the response waits for those that wait for a sync."""
     return context.in_steps(_answer_all(request, context))
 
 
@@ -125,13 +125,13 @@ def _look_up(
     *,
     committed_only: bool,
 ) -> None:
-    """Fill in `answer` and call `done`, now or when the log end seen now is visible."""
+    """Fill in `answer` and call `done`: now, or when the present log end is visible."""
     partition.settle()
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         answer.offset = partition.log_start_offset
         answer.leader_epoch = partition.log.epoch_for_offset(answer.offset)
         if answer.leader_epoch == NO_EPOCH and answer.offset == partition.log.log_end_offset:
-            answer.leader_epoch = partition.leader_epoch  # nothing is there yet: what comes first will be of this epoch
+            answer.leader_epoch = partition.leader_epoch  # there is no record yet: the first one will be of this epoch
         done()
         return
     if timestamp == LATEST_TIERED:
@@ -139,7 +139,7 @@ def _look_up(
         return
 
     def visible(error: BaseException | None) -> None:
-        # A disk that failed does not take back what may be seen: answer from that.
+        # Records that are visible stay visible after a failure of the disk: answer from them.
         try:
             _answer_visible(partition, timestamp, answer, committed_only=committed_only)
         except KafkaError as refusal:

@@ -1,6 +1,6 @@
-"""ListPartitionReassignments (key 46), version 0: which partitions are moving between brokers.
+"""ListPartitionReassignments (key 46), version 0: the partitions that are moving between brokers.
 
-None ever is on one broker. As in Kafka, topics and partitions that do not exist are no error.
+With one broker there are none. As in Kafka, topics and partitions that do not exist are no error.
 """
 
 from __future__ import annotations
@@ -22,5 +22,5 @@ CHUNKS = ()
 
 
 def handle(request: ListPartitionReassignmentsRequest, context: Context) -> ListPartitionReassignmentsResponse:
-    """Answer at once."""
+    """Answer immediately."""
     return ListPartitionReassignmentsResponse(error_message=None, topics=[])

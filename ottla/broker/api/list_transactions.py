@@ -1,7 +1,7 @@
 """ListTransactions (key 66), versions 0-2: all transactional ids, or those of some states, producers, age or names.
 
-KIP-664; version 1 filters by how long a transaction is open (KIP-994), version 2 by a regular expression that the whole
-transactional id has to match (KIP-1152).
+KIP-664. Version 1 filters by how long a transaction has been open (KIP-994), version 2 by a regular expression that
+must match the whole transactional id (KIP-1152).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CHUNKS = ()
 def handle(
     request: ListTransactionsRequest, context: Context
 ) -> ListTransactionsResponse | Pending[ListTransactionsResponse]:
-    """Those that pass all filters, and that the client may see."""
+    """List the ids that pass all filters, and that the client may see."""
 
     def may_see(transactional_id: str) -> bool:
         return context.has(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)

@@ -1,11 +1,11 @@
-"""Metadata (key 3), versions 0-13: the one broker, and topics with their partitions, created on the way if need be.
+"""Metadata (key 3), versions 0-13: the one broker, and topics with their partitions, which are created if necessary.
 
-All topics: a null list, at version 0 an empty one. From version 1 on an empty list asks for none. A topic may be asked
-for by id from version 12 on. A topic that does not exist is created when the client allows it (always before version
-4) and `auto.create.topics.enable` does; the answer then waits until it accepts requests, so it never says
-LEADER_NOT_AVAILABLE for a new topic, as Kafka does.
+A null list asks for all topics, at version 0 an empty one. From version 1 on an empty list asks for none. A topic may
+be requested by id from version 12 on. A topic that does not exist is created if the client allows it (always before
+version 4) and so does `auto.create.topics.enable`. The answer then waits until the topic accepts requests, so it never
+contains LEADER_NOT_AVAILABLE for a new topic, as Kafka's does.
 
-Every other difference from Kafka: the controller is this broker (Kafka 4 names a broker by chance), topics are returned
+All other differences from Kafka: the controller is this broker (Kafka 4 names a random broker), and topics are returned
 in the order of the request.
 """
 
@@ -63,7 +63,7 @@ CHUNKS = (Chunks(("topics",), ("topics",)),)
 
 
 def handle(request: MetadataRequest, context: Context) -> MetadataResponse | Pending[MetadataResponse]:
-    """Answer at once, or once the missing topics are there. Raises KafkaError INVALID_REQUEST."""
+    """Answer immediately, or once the missing topics exist. Raises KafkaError INVALID_REQUEST."""
     catalog = context.services.catalog
     if request.topics is None or (context.api_version == 0 and not request.topics):
         return context.in_steps(_describe_all(request, context))
@@ -107,22 +107,22 @@ def _describe_all(request: MetadataRequest, context: Context) -> Steps[MetadataR
 
 
 def _targets(request: MetadataRequest, context: Context) -> list[str | UUID]:
-    """Names and ids as asked for, each once. Raises KafkaError for what the version does not allow.
+    """The requested names and ids, each once. Raises KafkaError for what the version does not allow.
 
-    An id counts more than a name: Java's consumer sends an empty name beside the id.
+    An id takes precedence over a name: Java's consumer sends an empty name beside the id.
     """
     targets: dict[str | UUID, None] = {}
     for topic in request.topics or ():
         if context.api_version < FIRST_VERSION_WITH_IDS and (topic.name is None or topic.topic_id != ZERO_ID):
             raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"a topic can be asked for by id from version {FIRST_VERSION_WITH_IDS} on"
+                ErrorCode.INVALID_REQUEST, f"a topic can be requested by id from version {FIRST_VERSION_WITH_IDS} on"
             )
         targets[topic.topic_id if topic.name is None or topic.topic_id != ZERO_ID else topic.name] = None
     return list(targets)
 
 
 def _refused(targets: list[str | UUID], context: Context) -> set[str | UUID]:
-    """Those that the client may not see, whether there is such a topic or not; an id without a topic names nothing."""
+    """The topics that the client may not see, whether they exist or not. An id without a topic is not refused."""
     if context.services.authorizer is None:
         return set()
     refused: set[str | UUID] = set()
@@ -135,7 +135,7 @@ def _refused(targets: list[str | UUID], context: Context) -> set[str | UUID]:
 
 
 def _unauthorized(target: str | UUID) -> MetadataResponse.MetadataResponseTopic:
-    """A topic that the client may not see; it is not said whether there is one of this name."""
+    """A topic that the client may not see. The answer does not reveal whether it exists."""
     return MetadataResponse.MetadataResponseTopic(
         error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
         name=target if isinstance(target, str) else None,

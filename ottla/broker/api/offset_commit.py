@@ -1,14 +1,14 @@
-"""OffsetCommit (key 8), versions 0-9: keep how far a group has read; the answer says that it survives a crash.
+"""OffsetCommit (key 8), versions 0-9: store a group's position; the answer is sent when it survives a crash.
 
-A partition that does not exist is UNKNOWN_TOPIC_OR_PARTITION, one whose text is longer than `offset.metadata.max.bytes`
-OFFSET_METADATA_TOO_LARGE; the others are kept. Whether the member may commit is judged for the whole request, and only
-where something in it exists, as in Kafka: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, STALE_MEMBER_EPOCH and the like. The
-empty group id is a group.
+A partition that does not exist is UNKNOWN_TOPIC_OR_PARTITION, one whose metadata is longer than
+`offset.metadata.max.bytes` OFFSET_METADATA_TOO_LARGE; the other ones are stored. Whether the member may commit is
+checked for the whole request, and only if one of its partitions exists, as in Kafka: UNKNOWN_MEMBER_ID,
+ILLEGAL_GENERATION, STALE_MEMBER_EPOCH and the like. The empty group id is a group.
 
-Versions: 0 comes from no member, so that it is refused where the group has some, as any such commit; 1 gives each
-offset a commit time, 2-4 a retention for the whole request, which then counts instead of `offsets.retention.minutes`.
-Kafka 4 begins with version 2. What version 0 commits went to ZooKeeper in Kafka, and is UNSUPPORTED_VERSION in KRaft;
-here it is kept as every other commit.
+Versions: 0 names no member, so it is refused if the group has members, like any such commit; 1 gives each offset a
+commit time; 2-4 a retention for the whole request, which replaces `offsets.retention.minutes`. Kafka 4 begins with
+version 2. Commits of version 0 went to ZooKeeper in Kafka, and are UNSUPPORTED_VERSION in KRaft; here they are stored
+like any other commit.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CHUNKS = (Chunks(("topics", "partitions"), ("topics", "partitions")),)
 
 
 def handle(request: OffsetCommitRequest, context: Context) -> OffsetCommitResponse | Pending[OffsetCommitResponse]:
-    """Commit what exists, refuse the rest."""
+    """Commit the partitions that exist, refuse the rest."""
     known, unknown = split(request.topics, context.services.catalog.topics)
     if not known:
         return _answer(request, ErrorCode.NONE, {}, unknown)

@@ -1,8 +1,8 @@
-"""OffsetDelete (key 47), version 0: forget what a group has committed; the answer says that it stays forgotten.
+"""OffsetDelete (key 47), version 0: forget offsets of a group; the answer is sent when that survives a crash.
 
-A partition that does not exist is UNKNOWN_TOPIC_OR_PARTITION, one of a topic that a member subscribes to
-GROUP_SUBSCRIBED_TO_TOPIC; one without a committed offset is no error. For the whole request: GROUP_ID_NOT_FOUND,
-NON_EMPTY_GROUP (members of another kind than consumers), INVALID_GROUP_ID for the empty one.
+A partition that does not exist is UNKNOWN_TOPIC_OR_PARTITION; a partition of a topic to which a member subscribes is
+GROUP_SUBSCRIBED_TO_TOPIC; a partition without a committed offset is no error. For the whole request:
+GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP (its members are not consumers), INVALID_GROUP_ID for the empty id.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CHUNKS = (Chunks(("topics", "partitions"), ("topics", "partitions")),)
 
 
 def handle(request: OffsetDeleteRequest, context: Context) -> Pending[OffsetDeleteResponse]:
-    """Delete what exists, refuse the rest; the coordinator judges the group first."""
+    """Delete offsets of partitions that exist, refuse the rest; the coordinator checks the group first."""
     topics = context.services.catalog.topics
     pending: Pending[OffsetDeleteResponse] = Pending()
     known = []
@@ -58,7 +58,7 @@ def handle(request: OffsetDeleteRequest, context: Context) -> Pending[OffsetDele
 def _merged(
     request: OffsetDeleteRequest, response: OffsetDeleteResponse, refused: Collection[str]
 ) -> OffsetDeleteResponse:
-    """Every partition that was asked for; those that the coordinator has not seen do not exist."""
+    """The results of all requested partitions; those that the coordinator has not got do not exist."""
     codes = {
         (topic.name, result.partition_index): result.error_code
         for topic in response.topics

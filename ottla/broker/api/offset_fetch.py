@@ -1,10 +1,9 @@
 """OffsetFetch (key 9), versions 0-9: the offsets that groups have committed; several groups from version 8 on.
 
-A partition without a committed offset is answered with -1 and no error, also one that does not exist, and also in a
-group that does not exist: librdkafka takes GROUP_ID_NOT_FOUND here as fatal. Null topics ask for all of a group's
-offsets. A member of the consumer protocol may name itself (version 9): UNKNOWN_MEMBER_ID and STALE_MEMBER_EPOCH then
-concern its group. `require_stable` (version 7) asks for UNSTABLE_OFFSET_COMMIT where a transaction may change the
-offset.
+A partition without a committed offset is -1 without an error, even if it does not exist, and even in a group that does
+not exist: librdkafka treats GROUP_ID_NOT_FOUND here as fatal. Null topics ask for all of a group's offsets. A member of
+the consumer protocol may name itself (version 9); its group may then be UNKNOWN_MEMBER_ID or STALE_MEMBER_EPOCH.
+`require_stable` (version 7) asks for UNSTABLE_OFFSET_COMMIT where an open transaction may change the offset.
 """
 
 from __future__ import annotations
@@ -118,10 +117,10 @@ def _permitted(
     answer: OffsetFetchResponse.OffsetFetchResponseGroup,
     context: Context,
 ) -> OffsetFetchResponse.OffsetFetchResponseGroup:
-    """The answer of one group, without topics that the client may not see, and with those that it asked for refused.
+    """The answer of one group: without topics that the client may not see, and with the requested ones of them refused.
 
-    Also those of `asked` that were not `looked_up`, for want of a right that the client has been given since: a
-    consumer takes a partition that is not in the answer for one without a committed offset.
+    Topics of `asked` that were not `looked_up` are refused, too, even if the client has got the right meanwhile: a
+    consumer would treat a partition that is not in the answer as one without a committed offset.
     """
     if answer.error_code:
         return answer
@@ -150,5 +149,5 @@ def _may_see(topic: str, context: Context) -> bool:
 
 
 def _has(topic: str, context: Context) -> bool:
-    """The same, of what is in an answer, and of what was asked about before."""
+    """As `_may_see`, without a line in the audit log: for topics of an answer, or topics that were checked before."""
     return context.has(AclOperation.DESCRIBE, ResourceType.TOPIC, topic)

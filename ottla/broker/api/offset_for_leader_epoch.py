@@ -1,8 +1,8 @@
-"""OffsetForLeaderEpoch, versions 2-4: where an epoch ended, for clients that detect truncation (KIP-320).
+"""OffsetForLeaderEpoch, versions 2-4: the end offset of an epoch, for clients that detect truncation (KIP-320).
 
-The answer is the largest epoch not above the one that was asked for, and the offset at which the next one begins; for
-the current epoch that is the high watermark, because nothing beyond it was ever promised. (Kafka answers the log end to
-followers and the high watermark to nobody; consumers cannot tell, since they never read beyond it.)
+The answer is the largest epoch not above the requested one, and the offset at which the next one begins. For the
+current epoch that is the high watermark, because nothing beyond it is acknowledged. (Kafka returns the log end to
+followers and the high watermark to no client; consumers cannot notice, since they never read beyond it.)
 """
 
 from __future__ import annotations

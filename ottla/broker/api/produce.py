@@ -1,21 +1,21 @@
 """Produce, versions 0-13: gather record batches per partition; the turn's flush appends them.
 
-The handler only checks what does not need the log, hands each batch to its partition and returns. The answer comes
+The handler only checks what does not need the log, passes each batch to its partition and returns. The answer is sent
 when every partition has its result: for acks=1 in the turn's flush, for acks=all when the high watermark covers the
 batch (in `ottla.acks.all=sync` after the group sync), or when `timeout_ms` has passed. acks=0 is never answered: an
-error ends the connection, which is all that such a producer can notice.
+error closes the connection, which is all that such a producer can notice.
 
 Duplicates of idempotent producers are answered like their originals, and no earlier.
 
-With a transactional id the transaction coordinator is asked first, in the same step: from version 12 on it makes the
-partitions part of the transaction, below they have to be it already (`transactions/produce_admission.py`). The answer
+With a transactional id the transaction coordinator is asked first, in the same step. From version 12 on it adds the
+partitions to the transaction; below, they must have been added before (`transactions/produce_admission.py`). The answer
 then waits for the coordinator's record, too.
 
-A request with the first batches of many partitions has them gathered in several turns (`partitions/first_appends.py`);
-the coordinator is asked again in each.
+The first batches of many partitions in one request are gathered in several turns (`partitions/first_appends.py`); the
+coordinator is asked again in each.
 
 Difference from Apache Kafka: what is checked in a batch (docs/decisions/a-look-at-the-header.md). Versions 0-2 carry
-messages of formats v0 and v1, which become a batch before it is gathered (`produce_conversion.py`); Kafka 4 refuses
+messages of formats v0 and v1, which become a batch before they are gathered (`produce_conversion.py`); Kafka 4 refuses
 them.
 """
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 PartitionResponse = ProduceResponse.PartitionProduceResponse
 
 _Unpromised = tuple[int, "Partition", int]
-"""The slot of a batch that is stored, its partition, and the offset up to which that has to be visible."""
+"""The slot of a batch that is stored, its partition, and the offset up to which the partition must be visible."""
 
 ACKS_ALL = -1
 FIRST_VERSION_WITH_BATCHES = 3
@@ -124,7 +124,7 @@ def handle(request: ProduceRequest, context: Context) -> Pending[ProduceResponse
 
 
 def _check_transactional_id(request: ProduceRequest, context: Context) -> None:
-    """Raises KafkaError where a batch is part of a transaction whose id the client may not use."""
+    """Raise KafkaError if a batch is part of a transaction whose id the client may not use."""
     is_transactional = any(
         isinstance(data.records, memoryview) and has_transactional_header(data.records)
         for topic in request.topic_data
@@ -138,7 +138,7 @@ def _check_transactional_id(request: ProduceRequest, context: Context) -> None:
 
 
 def _may_write(data: ProduceRequest.TopicProduceData, topic: Topic | None, context: Context) -> bool:
-    """Asked before it is said whether there is such a topic; an id without a topic names nothing."""
+    """Whether the client may write, before the existence is revealed. An id without a topic is not refused."""
     if context.api_version < FIRST_VERSION_WITH_IDS:
         return context.may(AclOperation.WRITE, ResourceType.TOPIC, data.name)
     found = context.services.catalog.find_topic(data.topic_id)
@@ -148,8 +148,8 @@ def _may_write(data: ProduceRequest.TopicProduceData, topic: Topic | None, conte
 def _gather_transactional(
     request: ProduceRequest, batches: list[SentBatch], produce: _Produce, context: Context
 ) -> None:
-    """Gather what the transaction coordinator lets the producer write now. What is left for later turns it is asked for
-    again there: the transaction may have ended meanwhile.
+    """Gather what the transaction coordinator lets the producer write now. For batches that are left for later turns it
+    is asked again there, since the transaction may have ended meanwhile.
     """
     from ottla.broker.transactions.produce_admission import Admitted, admit, for_version
 
@@ -189,7 +189,7 @@ def _gather_transactional(
 
 
 def _gather_many(batches: list[SentBatch], produce: _Produce, context: Context) -> None:
-    """Gather the batches of many partitions: at once, or some in each turn where they take long."""
+    """Gather the batches of many partitions: immediately, or some in each turn if they take long."""
     version = context.api_version
 
     def gather(some: Sequence[SentBatch]) -> None:
@@ -203,8 +203,8 @@ def _gather_many(batches: list[SentBatch], produce: _Produce, context: Context) 
 
 
 def _gather_in_turns(batches: list[SentBatch], gather: Gather, produce: _Produce, context: Context) -> None:
-    """Gather some of the batches in this turn, and the others in turns to come; nothing starts after the request before
-    that.
+    """Gather some of the batches in this turn, and the rest in later turns. No later request starts before that is
+    done.
     """
 
     def gathered(error: Exception | None) -> None:
@@ -220,8 +220,8 @@ def _gather_in_turns(batches: list[SentBatch], gather: Gather, produce: _Produce
 
 
 def _convert(old: list[tuple[int, Partition, memoryview]], produce: _Produce, context: Context) -> None:
-    """Gather what an old client sent once it is batches; nothing starts after the request before that."""
-    # Here: most brokers never see such a client, and none before its first record.
+    """Gather what an old client sent, once it is converted to batches. No later request starts before that."""
+    # Imported here: most brokers never have such a client, and none has one before its first record.
     from ottla.broker.formats.produce_conversion import OldRecords, convert_in_worker, convert_now, is_little
 
     parts = [OldRecords(*part) for part in old]
@@ -240,7 +240,7 @@ def _convert(old: list[tuple[int, Partition, memoryview]], produce: _Produce, co
 
 
 def _find_topic(data: ProduceRequest.TopicProduceData, context: Context) -> tuple[Topic | None, ErrorCode]:
-    """The topic, and the code for a partition that is not there."""
+    """The topic, and the error code for a partition that does not exist."""
     by_id = context.api_version >= FIRST_VERSION_WITH_IDS
     topic = context.services.catalog.find_topic(data.topic_id if by_id else data.name)
     missing = ErrorCode.UNKNOWN_TOPIC_ID if by_id and topic is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -250,11 +250,11 @@ def _find_topic(data: ProduceRequest.TopicProduceData, context: Context) -> tupl
 
 
 class _Produce:
-    """One request under way: collects the partitions' results and completes the answer when all are there.
+    """One request under way: collects the partitions' results and completes the answer when it has all of them.
 
-    What is appended together is synced together, as a rule. So of the partitions whose promise is to be waited for only
-    the one that was appended last is: once that may be seen, or failed, the others are looked at, and who is not as far
-    waits for itself. `unreported`: how many batches were gathered and have no result of the append.
+    What is appended together is synced together, as a rule. So of the partitions that must be waited for, the request
+    waits only for the one that was appended last. When that is visible, or has failed, the other ones are checked, and
+    each that is not visible is waited for. `unreported`: the number of gathered batches without a result of the append.
     """
 
     __slots__ = (
@@ -272,35 +272,35 @@ class _Produce:
         self._missing = 1
         quota = context.quota
         self.payer = quota if quota is not None and quota.is_timed else None
-        """Pays for the time of the appends."""
+        """The quota that pays for the time of the appends."""
         self._deadline_ms = -1.0
         self.unreported = 0
         self._unpromised: list[_Unpromised] = []
 
     def expect(self, partition_index: int) -> int:
-        """Make room for one more partition's result; its index."""
+        """Make room for one more partition's result. Return its index."""
         self._results.append(PartitionResponse(index=partition_index, base_offset=-1))
         self.partitions.append(None)
         self._missing += 1
         return len(self._results) - 1
 
     def gather(self, partition: Partition, entry: AppendEntry, index: int) -> None:
-        """Append a batch at the end of this turn; its result comes to `appended`."""
+        """Append a batch at the end of this turn; `appended` gets its result."""
         self.unreported += 1
         partition.gather(entry, self, index)
         if self.payer is not None:
             partition.charge_append(self.payer, 1, len(entry.records))
 
     def expect_record(self) -> None:
-        """The answer waits for the transaction coordinator's record, too; `recorded` reports it."""
+        """Let the answer wait for the transaction coordinator's record, too; `recorded` reports it."""
         self._missing += 1
 
     def expect_more(self) -> None:
-        """Batches are gathered in later turns; one more `all_expected` says when all are."""
+        """Expect batches of later turns; one more `all_expected` reports that all are gathered."""
         self._missing += 1
 
     def recorded(self, slots: Sequence[int], error: KafkaError | None) -> None:
-        """The coordinator's record is durable, or is not: then nothing is said of these batches that holds."""
+        """The coordinator's record is durable, or it is not: then all of these batches are refused."""
         if error is not None:
             for slot in slots:
                 result = self._results[slot]
@@ -309,11 +309,11 @@ class _Produce:
         self._one_done()
 
     def all_expected(self) -> None:
-        """Every partition was asked; the answer is complete once all have answered."""
+        """Every partition has been asked; the answer is complete once all have answered."""
         self._one_done()
 
     def refuse(self, index: int, code: ErrorCode, message: str | None = None) -> None:
-        """The partition's batch is not stored."""
+        """The partition's batch is not stored, or not acknowledged."""
         result = self._results[index]
         result.error_code = code
         result.error_message = message or code.message
@@ -349,7 +349,7 @@ class _Produce:
             self._wait()
 
     def _wait(self) -> None:
-        """Wait for the promise of what was appended since the last call."""
+        """Wait until the batches that were appended since the last call may be acknowledged."""
         if self._deadline_ms < 0:
             self._deadline_ms = self._context.services.clock.monotonic_ms() + max(self._request.timeout_ms, 0)
         unpromised, self._unpromised = self._unpromised, []
@@ -358,7 +358,7 @@ class _Produce:
         partition.when_visible(end_offset, done, self._deadline_ms)
 
     def _last_visible(self, others: list[_Unpromised], index: int, error: BaseException | None) -> None:
-        """The promise of the last partition is kept, or is not: see what there is of the others."""
+        """The wait for the last partition has ended: check the other partitions."""
         for other, partition, end_offset in others:
             if partition.high_watermark >= end_offset:
                 self._missing -= 1
@@ -367,7 +367,7 @@ class _Produce:
         self._visible(index, error)
 
     def _visible(self, index: int, error: BaseException | None) -> None:
-        """The promise of one partition is kept, or is not."""
+        """The wait for one partition has ended, with or without an error."""
         if error is None:
             self._one_done()
         else:

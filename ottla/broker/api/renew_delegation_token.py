@@ -1,6 +1,6 @@
-"""RenewDelegationToken (key 39), versions 1-2: a token expires later, at the end of its life at the latest.
+"""RenewDelegationToken (key 39), versions 1-2: let a token expire later, at most at the end of its lifetime.
 
-Its owner and its renewers may; no right to it can be given by ACLs. Rules: `broker/security/tokens`.
+Its owner and its renewers may do this; ACLs cannot grant it. Rules: `broker/security/tokens`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """SaslAuthenticate, versions 0-2: a token of the SASL mechanism, and the broker's answer to it.
 
-Out of place on a listener without SASL and after authentication, as in Kafka: ILLEGAL_SASL_STATE. A failure is answered
-after `connection.failed.authentication.delay.ms`, and ends the connection.
+On a listener without SASL, and after authentication, it is ILLEGAL_SASL_STATE, as in Kafka. A failure is answered after
+`connection.failed.authentication.delay.ms`, and closes the connection.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CHUNKS = ()
 def handle(
     request: SaslAuthenticateRequest, context: Context
 ) -> SaslAuthenticateResponse | Pending[SaslAuthenticateResponse]:
-    """Answer when the token is evaluated."""
+    """Answer when the token has been evaluated."""
     authentication = authentication_of(context.connection)
     if authentication is None or authentication.is_complete:
         message = "SaslAuthenticate request received after successful authentication"

@@ -1,8 +1,8 @@
-"""SaslHandshake, versions 0-1: the client names the SASL mechanism that it logs in by.
+"""SaslHandshake, versions 0-1: the client names the SASL mechanism with which it logs in.
 
-On a listener without SASL, and after authentication on one whose sessions do not end, it is out of place:
-ILLEGAL_SASL_STATE, as in Kafka. A refusal comes after `connection.failed.authentication.delay.ms`, and ends the
-connection. `security/sasl/authentication.py` knows the stages.
+On a listener without SASL, and after authentication on a listener whose sessions do not end, it is ILLEGAL_SASL_STATE,
+as in Kafka. A refusal is sent after `connection.failed.authentication.delay.ms`, and closes the connection.
+`security/sasl/authentication.py` has the stages.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ NEEDS = ()
 CHUNKS = ()
 
 LONGEST_SHOWN = 40
-"""Characters of an unknown mechanism in the log."""
+"""The number of characters of an unknown mechanism in the log."""
 
 
 def handle(request: SaslHandshakeRequest, context: Context) -> SaslHandshakeResponse | Pending[SaslHandshakeResponse]:
-    """Answer at once, or refuse after a delay."""
+    """Answer immediately, or refuse after a delay."""
     authentication = authentication_of(context.connection)
     if authentication is None or authentication.is_complete:
         return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])

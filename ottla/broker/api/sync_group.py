@@ -1,7 +1,7 @@
-"""SyncGroup, versions 0-5: the leader hands in the assignment, every member gets its part of it.
+"""SyncGroup, versions 0-5: the leader sends the assignment, every member gets its part of it.
 
-The answer parks until the leader has spoken and what it said is durable. From version 5 on a request that does not name
-protocol type and protocol is INCONSISTENT_GROUP_PROTOCOL before any group is checked, as in Kafka.
+The answer parks until the leader has sent the assignment and it is durable. From version 5 on a request that does not
+name protocol type and protocol is INCONSISTENT_GROUP_PROTOCOL before any group is checked, as in Kafka.
 """
 
 from __future__ import annotations
@@ -22,5 +22,5 @@ CHUNKS = ()
 
 
 def handle(request: SyncGroupRequest, context: Context) -> SyncGroupResponse | Pending[SyncGroupResponse]:
-    """Wait for the assignment, unless the request is wrong whatever the group."""
+    """Wait for the assignment, unless the request is invalid for any group."""
     return refuse_sync(request, context.api_version) or context.services.groups.get().sync(request, context)

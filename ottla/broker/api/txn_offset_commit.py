@@ -1,17 +1,19 @@
-"""TxnOffsetCommit (key 28), versions 0-5: keep how far a group has read, as part of a transaction.
+"""TxnOffsetCommit (key 28), versions 0-5: store a group's position as part of a transaction.
 
-The offsets count when the transaction commits. Until then they hold up readers of stable offsets (OffsetFetch 7); the
-answer says that they survive a crash. The transaction coordinator is asked in the step that writes them: up to version
-4 the group's partition of `__consumer_offsets` has to be part of the transaction (AddOffsetsToTxn), version 5 adds it.
+The offsets become valid when the transaction commits. Until then readers of stable offsets (OffsetFetch 7) have to
+wait. The answer is sent when the offsets survive a crash. The transaction coordinator is asked in the step that writes
+them: up to version 4 the group's partition of `__consumer_offsets` must be part of the transaction (AddOffsetsToTxn),
+version 5 adds it.
 
-A partition that does not exist is UNKNOWN_TOPIC_OR_PARTITION, one whose text is longer than `offset.metadata.max.bytes`
-OFFSET_METADATA_TOO_LARGE; the others are kept. For the whole request: INVALID_GROUP_ID for the empty group,
-UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION (also for a stale epoch of a member of the consumer protocol),
-INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING, INVALID_TXN_STATE or, from version 4 on, TRANSACTION_ABORTABLE.
+A partition that does not exist is UNKNOWN_TOPIC_OR_PARTITION, one whose metadata is longer than
+`offset.metadata.max.bytes` OFFSET_METADATA_TOO_LARGE; the other ones are stored. For the whole request:
+INVALID_GROUP_ID for the empty group, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION (also for a stale epoch
+of a member of the consumer protocol), INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING, INVALID_TXN_STATE or, from
+version 4 on, TRANSACTION_ABORTABLE.
 
-Older clients get codes that they send again for: up to version 4 COORDINATOR_LOAD_IN_PROGRESS for a transaction whose
-end is still being written (CONCURRENT_TRANSACTIONS), up to version 1 COORDINATOR_NOT_AVAILABLE in its place, of which
-these clients do not die (KAFKA-7296).
+Older clients get codes after which they send the request again. Up to version 4 it is COORDINATOR_LOAD_IN_PROGRESS for
+a transaction whose end is still being written (CONCURRENT_TRANSACTIONS). Up to version 1 it is
+COORDINATOR_NOT_AVAILABLE instead: the other code crashes these clients (KAFKA-7296).
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ FIRST_VERSION_THAT_ADDS = 5
 def handle(
     request: TxnOffsetCommitRequest, context: Context
 ) -> TxnOffsetCommitResponse | Pending[TxnOffsetCommitResponse]:
-    """Commit what exists, refuse the rest."""
+    """Commit the partitions that exist, refuse the rest."""
     known, unknown = split(request.topics, context.services.catalog.topics)
     if not known:
         return _answer(request, ErrorCode.NONE, {}, unknown)
@@ -90,7 +92,7 @@ def _admit(request: TxnOffsetCommitRequest, context: Context) -> Admission:
 
 
 def _codes(version: int) -> dict[ErrorCode, ErrorCode]:
-    """Codes that clients of this version do not know, or not from this API, and what they get in their place."""
+    """Codes that clients of this version do not know, or not from this API, and their replacements."""
     codes = dict(FENCED_BEFORE)
     if version < FIRST_VERSION_WITH_ABORTABLE:
         codes.update(ABORTABLE_BEFORE)

@@ -1,7 +1,7 @@
 """UpdateFeatures (key 57), versions 0-2: finalize levels of features. All of the request succeeds, or none of it.
 
-Versions: in 0 a downgrade is asked for by `allow_downgrade`, which is a safe one · up to 1 each feature has its
-result, when all have succeeded. `metadata/feature_plans.py` says what is refused.
+Versions: in 0 a downgrade is requested by `allow_downgrade`, and is a safe one · up to 1 the answer has a result for
+each feature if all have succeeded. `metadata/feature_plans.py` describes what is refused.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""WriteTxnMarkers (key 27), version 1: end transactions in partitions, whatever the coordinator knows of them.
+"""WriteTxnMarkers (key 27), version 1: end transactions in partitions, whatever state the coordinator has of them.
 
-Brokers of a Kafka cluster send it to each other; here it comes from administrators, who end what nobody else will
-(`kafka-transactions abort`, KIP-664). Each partition is answered when its marker is visible. A marker with a
+Brokers of a Kafka cluster send it to each other. Here administrators send it, to end transactions that would otherwise
+stay open (`kafka-transactions abort`, KIP-664). Each partition is answered when its marker is visible. A marker with a
 negative number is INVALID_REQUEST; Kafka fails with an UNKNOWN_SERVER_ERROR for all.
 """
 
@@ -27,7 +27,7 @@ TopicResult = WriteTxnMarkersResponse.WritableTxnMarkerTopicResult
 PartitionResult = WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult
 
 NO_EPOCH = -1
-"""Of a coordinator that the administrator does not know."""
+"""The epoch of a coordinator that the administrator does not know."""
 NOT_READY = frozenset(
     {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}
 )

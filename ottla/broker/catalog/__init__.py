@@ -1,1 +1,1 @@
-"""What exists on this broker: topics and their partitions, configurations, producer ids."""
+"""The contents of this broker: topics and their partitions, configurations, producer ids."""

@@ -1,20 +1,20 @@
-"""What exists on this broker: topics, their configurations and identities; one change of it after the other.
+"""The catalog of this broker: topics, their configurations and identities. Changes are made one after another.
 
-The catalog is the one owner of `__cluster_metadata-0`. A change is a function of the image that yields records. The
+The catalog is the only owner of `__cluster_metadata-0`. A change is a function of the image that returns records. The
 records of one request are one batch. Only when that batch is synced are they replayed into the image, and only then is
 the change answered. So the image never contains anything that a crash could undo, and a running broker and a restart
 share one code path: replay.
 
 Changes run one after another (`metadata/changes.py`): while one waits for its sync the next waits in memory. Hence at
-most one batch of the metadata log is ever unsynced, and a bad batch that is not the last one is damage, not bad luck.
+most one batch of the metadata log is ever unsynced, and a bad batch that is not the last one is real damage.
 
 Order on disk (docs/decisions/metadata-is-kafkas-log.md): create = synced record, then directories
 (`partition_creation.py`); delete = synced record, then the rename to `-delete` (`partition_removal.py`). A creation is
 answered when every partition accepts requests, a deletion when every directory is renamed; other requests run in
 between.
 
-Who may call: the composition root (`open`, `close`), chores, API handlers. All on the broker's one thread. Nothing
-here knows of sockets or of an event loop.
+Callers: the composition root (`open`, `close`), chores, API handlers, all on the broker's one thread. Nothing here
+knows sockets or an event loop.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ PRODUCER_IDS_PER_BLOCK = 1_000
 
 
 class Catalog:
-    """Topics and identities of this broker; see the module's text for what holds.
+    """Topics and identities of this broker; see the module.
 
     `cluster_id` and `node_id` are set from the start, `node_epoch` (the broker epoch) by `open`.
     """
@@ -108,7 +108,7 @@ class Catalog:
         new_id: Callable[[], UUID] = random_uuid,
         later: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
-        """Without `later` everything is done at once: without a loop, no other request waits for its turn."""
+        """Without `later` everything is done immediately: without a loop, no other request waits for its turn."""
         self._topic_index = TopicIndex(config)
         self.topics = self._topic_index.by_name
         self.topics_by_id = self._topic_index.by_id
@@ -117,12 +117,12 @@ class Catalog:
         self.node_id = config.node_id
         self.node_epoch = -1
         self.leaves_deletion = False
-        """Whether `close` has left a deletion that was written and not synced: what it deletes was not renamed."""
+        """Whether `close` has left a deletion that was written and not synced: its directories were not renamed."""
         self.topics_epoch = 0
         """Grows whenever a topic is created, grown or deleted."""
         self.topic_listeners: list[Callable[[Collection[str]], Iterator[None]]] = []
-        """Called with the names of deleted topics (none if topics were created or grown). What takes long they return
-        as steps: those run before the deletion is answered, and before the names may be used again.
+        """Called with the names of deleted topics (none if topics were created or grown). They return long work
+        as steps, which run before the deletion is answered, and before the names may be used again.
         """
         self.made_at_start: list[TopicPartition] = []
         """Directories that were missing at the start and were created."""
@@ -140,12 +140,12 @@ class Catalog:
         self._removal = PartitionRemoval(log_manager, syncer, workers, later)
         self._rules = Rules(config, config.node_id, new_id, partial(emptiest_directory, log_manager))
         self.settings = Settings(self, config)
-        """What clients change while the broker runs: configurations, quotas, features."""
+        """The settings that clients change while the broker runs: configurations, quotas, features."""
 
     # --- life ----------------------------------------------------------------------------------------------------
 
     def look(self, directories: Sequence[LogDirectory]) -> None:
-        """Read the metadata that are in the directories, which are locked and not changed yet.
+        """Read the metadata in the directories, which are locked and not changed yet.
 
         Blocks. Raises MetadataError, StorageError (one line for people) when a start cannot continue with them.
         """
@@ -184,8 +184,8 @@ class Catalog:
         self._queue = ChangeQueue(self._journal, self._syncer)
 
     def close(self) -> None:
-        """Finish deletions, and say in the metadata that the broker stops. Blocks; before `log_manager.close()`, which
-        closes all logs.
+        """Finish deletions, and record in the metadata that the broker stops. Blocks; before `log_manager.close()`,
+        which closes all logs.
 
         Changes that still wait are dropped unanswered: no client is connected any more.
         """
@@ -201,7 +201,7 @@ class Catalog:
     # --- look-ups ------------------------------------------------------------------------------------------------
 
     def partition(self, topic: str, index: int) -> Partition | None:
-        """The partition, or None when there is none of that name and index, or its directory is offline."""
+        """The partition; None when no partition has that name and index, or its directory is offline."""
         found = self.topics.get(topic)
         if found is None or not 0 <= index < len(found.partitions):
             return None
@@ -215,7 +215,7 @@ class Catalog:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def finalized_features(self) -> tuple[int, dict[str, int]]:
-        """(epoch, levels) for ApiVersions: the metadata offset that the levels hold at, and level by feature name.
+        """(epoch, levels) for ApiVersions: the metadata offset of the levels, and the level by feature name.
 
         A feature that Kafka has finalized in this directory and that Ottla lacks is left out: clients would use it.
         """
@@ -225,7 +225,7 @@ class Catalog:
 
     @property
     def transaction_version(self) -> int:
-        """The finalized level of `transaction.version`, at most the highest that is served here."""
+        """The finalized level of `transaction.version`, at most the highest that Ottla supports."""
         return min(self._journal.image.features.get(TRANSACTION_VERSION_FEATURE, 0), NEWEST_TRANSACTION_VERSION)
 
     @property
@@ -245,12 +245,12 @@ class Catalog:
 
     @property
     def waiting_changes(self) -> int:
-        """Changes that wait for the disk."""
+        """The number of changes that wait for the disk."""
         return len(self._queue)
 
     @property
     def snapshots_taken(self) -> int:
-        """Snapshots written since the start."""
+        """The number of snapshots written since the start."""
         return self._journal.snapshots_taken
 
     # --- changes -------------------------------------------------------------------------------------------------
@@ -273,7 +273,7 @@ class Catalog:
     ) -> None:
         """Create topics; `done` is called once, when all that were created accept requests.
 
-        Where a deleted topic of one of the names is being removed, nothing is recorded before that is done: so no
+        If a deleted topic of one of the names is still being removed, nothing is recorded before that is done. So no
         directory that a start finds under the name can be the former topic's. With `validate_only` everything is
         checked and nothing created. `charge` is called with the partitions of each topic that may be created, here and
         below.
@@ -304,7 +304,7 @@ class Catalog:
         self._change(plan, self._removed, done, targets)
 
     def auto_create(self, names: Sequence[str], done: ResultsCallback, *, charge: Charge = charge_nobody) -> None:
-        """Create topics with the broker's defaults; one that exists by then counts as success.
+        """Create topics with the broker's defaults; a topic that exists by then counts as success.
 
         Internal topics are not created this way: their coordinators choose their configuration.
         """
@@ -337,9 +337,9 @@ class Catalog:
     # --- chores --------------------------------------------------------------------------------------------------
 
     def make_missing(self) -> int:
-        """Create the directories that a full disk prevented; returns the number of partitions that are served now.
+        """Create the directories that a full disk prevented. Return the number of partitions that are served now.
 
-        Deletions that wait for a descriptor go on, too.
+        Also continues deletions that wait for a descriptor.
         """
         self._removal.settle_again()
         made = self._creation.make_missing()
@@ -352,7 +352,7 @@ class Catalog:
         if not journal.log.takes_writes or not journal.snapshot_is_due:
             return None
         if not self._removal.is_settled and not journal.is_long:
-            return None  # a start could no longer recognise the remaining directories of deleted topics
+            return None  # a start could no longer recognise the directories of deleted topics
         return journal.begin_snapshot(pause)
 
     def write_snapshot(self, snapshot: Snapshot) -> None:
@@ -386,7 +386,7 @@ class Catalog:
                 try:
                     self._creation.serve(topic, index, log)
                 except OSError as error:
-                    # It may not serve in an epoch that is not on its disk; the other directories' partitions may.
+                    # It may not be served in an epoch that is not on its disk; partitions of other directories may.
                     logger.error("%s-%d is offline, its leader epoch cannot be stored: %s", state.name, index, error)
         self._topic_index.say_what_is_not_compacted(self.topics.values())
 
@@ -402,7 +402,7 @@ class Catalog:
     ) -> None:
         """Plan in turn, write, sync, replay, then `apply(results, done)`; a failed disk refuses every target.
 
-        It waits for the removal of topics that had the `new_names` before.
+        It waits for the removal of topics that had one of the `new_names` before.
         """
         planned: TopicPlan | None = None
 
@@ -426,7 +426,7 @@ class Catalog:
         self._queue.submit(run, finish)
 
     def _created(self, results: list[TopicResult], done: ResultsCallback) -> None:
-        """Create the partitions that are in the image and not here."""
+        """Create the partitions that are in the image and do not exist yet."""
 
         def made(results: list[TopicResult]) -> None:
             self._note_change(deleted=())
@@ -457,7 +457,7 @@ class Catalog:
         self._removal.remove_topics(removed, forgetting, gone)
 
     def _forget_removed(self) -> None:
-        """Forget the id of a deleted topic: no directory is left under its name."""
+        """Forget the ids of deleted topics, once no directory is left under their names."""
         if self._removal.is_settled:
             self._journal.image.removed_topics.clear()
 
@@ -467,7 +467,7 @@ class Catalog:
 
     def _note_directories(self) -> None:
         """Record the partitions that were created in another directory than planned. Otherwise, if that directory is
-        missing at the next start, they would be created again, empty, where they were planned.
+        missing at the next start, they would be created again, empty, in the planned one.
         """
         if not self._creation.are_elsewhere:
             return

@@ -1,4 +1,4 @@
-"""What several APIs return in common: the broker's address, a partition's leader and replicas, what a client may do.
+"""Data that several APIs return: the broker's address, a partition's leader and replicas, authorized operations.
 
 Pure look-ups for API handlers (which never import each other).
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig
 
 NOT_ASKED = -(1 << 31)
-"""Authorized operations where the client did not ask for them (KIP-430)."""
+"""The authorized operations where the client has not requested them (KIP-430)."""
 NO_LEADER = -1
 
 
@@ -28,7 +28,7 @@ CLUSTER_OPERATIONS = operation_bits(ResourceType.CLUSTER)
 
 
 class BrokerDescription(NamedTuple):
-    """The one broker, by the address that this client is to use."""
+    """The one broker, with the address that this client should use."""
 
     node_id: int
     host: str

@@ -1,5 +1,5 @@
-"""Creating partitions: each that the metadata image has and the topics lack gets a directory, stores its leader epoch
-and is served.
+"""The creation of partitions: each partition that is in the metadata image and not in the topics gets a directory,
+stores its leader epoch and is served.
 
 A few are created in a turn of the loop, and other requests run in between; a topic that is deleted meanwhile gets no
 more of them. Each request creates its own partitions and is answered for these. It waits while a topic of the same name
@@ -34,9 +34,9 @@ PARTITIONS_PER_STEP = 1
 
 
 class PartitionCreation:
-    """Creates partitions. All calls on the broker's thread.
+    """Creates partitions. All calls are made on the broker's thread.
 
-    `later(step)` runs a step in a later turn of the loop; without it everything is done at once.
+    `later(step)` runs a step in a later turn of the loop; without it everything is done immediately.
     """
 
     def __init__(
@@ -57,16 +57,16 @@ class PartitionCreation:
         self._missing: set[TopicPartition] = set()
         """Partitions of the image whose directories could not be created."""
         self._under_way: set[str] = set()
-        """Names of the topics of creations that are not answered yet."""
+        """Names of topics whose creation is not answered yet."""
         self._waiting: list[Callable[[], None]] = []
-        """Creations of topics of the same names."""
+        """Creations that wait for earlier ones of the same names."""
         self.are_elsewhere = False
-        """Whether partitions are in another directory than the metadata say, until the catalog has recorded it."""
+        """Whether partitions are in another directory than in the metadata, until the catalog has recorded it."""
 
     def create(self, results: list[TopicResult], done: ResultsCallback) -> None:
         """Create the missing partitions of the synced `results`, and their topics.
 
-        `done(results)` once all accept requests; a topic that lacks one of them is reported as unusable.
+        `done(results)` once all accept requests; a topic that lacks one of its partitions is reported as unusable.
         """
         names = {result.name for result in results if result.name is not None and not result.failed}
         if names & self._under_way:
@@ -76,13 +76,13 @@ class PartitionCreation:
             steps = self._steps(results, names, done)
             former = [one for one in self._wanted(results) if self._log_manager.remembers(one)]
             if former:
-                # On the broker's thread each checkpoint of a directory would be synced by `create_log`.
+                # Otherwise `create_log` would sync each checkpoint of a directory on the broker's thread.
                 self._workers.run(partial(self._log_manager.forget, former), lambda *_: self._run_some(steps))
             else:
                 self._run_some(steps)
 
     def make_missing(self) -> int:
-        """Create the directories that could not be created before; returns the number of partitions served now."""
+        """Create the directories that could not be created before. Return the number of partitions served now."""
         return sum(self._make(self._topics.by_name[topic], index) for topic, index in sorted(self._missing))
 
     def forget(self, topic: Topic) -> None:

@@ -1,11 +1,12 @@
-"""Removing deleted partitions: their syncs end, the log is closed, the directory renamed, and the new name synced.
+"""The removal of deleted partitions: their syncs end, the log is closed, the directory renamed, and the new name
+synced.
 
-Each waits only for a sync that has begun: deleted data need not reach the disk. In a turn of the loop one log is closed
-and renamed, one with many segments in several turns; a worker syncs the directories, once for all that were renamed
-while it was busy. No topic of the same name can be created (`Catalog.create_topics`) until the new name of the topic's
-last directory is on the disk, no worker uses it any more (retention, a producer snapshot), and the groups have
-forgotten their offsets of it. A name that could not be synced for want of a descriptor is one that is not on the disk
-yet: `settle_again` tries it again.
+A removal waits only for syncs that have begun: deleted data need not reach the disk. In a turn of the loop one log is
+closed and renamed; one with many segments takes several turns. A worker syncs the directories, once for all that were
+renamed while it was busy. No topic of the same name can be created (`Catalog.create_topics`) until the new name of the
+topic's last directory is on the disk, no worker uses it any more (retention, a producer snapshot), and the groups have
+forgotten their offsets of it. If a name could not be synced because no descriptor was free, it is not on the disk yet:
+`settle_again` tries again.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ Gone = Callable[["Partition"], None]
 
 
 class _Renamed(NamedTuple):
-    """A directory that has its new name in memory; `settle` syncs the name."""
+    """A directory that has been renamed in memory; `settle` syncs the new name."""
 
     partition: Partition
     settle: Callable[[], None]
@@ -40,9 +41,9 @@ class _Renamed(NamedTuple):
 
 
 class PartitionRemoval:
-    """Removes partitions. All calls on the broker's thread.
+    """Removes partitions. All calls are made on the broker's thread.
 
-    `later(step)` runs a step in a later turn of the loop; without it everything is done at once.
+    `later(step)` runs a step in a later turn of the loop; without it everything is done immediately.
     """
 
     def __init__(
@@ -59,11 +60,11 @@ class PartitionRemoval:
         self._quiet: deque[tuple[Partition, Gone]] = deque()
         self._renamed: list[_Renamed] = []
         self._not_opened: list[_Renamed] = []
-        """Those whose directory could not be opened to be synced."""
+        """Directories that could not be opened for the sync."""
         self._is_planned = False
         self._is_settling = False
         self._under_way: Counter[str] = Counter()
-        """For each topic, the number of directories that still have its name, and one while it is being forgotten."""
+        """For each topic, the number of directories that still have its name, plus one while it is being forgotten."""
         self._waiting: list[Callable[[], None]] = []
         """Callbacks that wait for a topic's name."""
         self._has_left_files = False
@@ -80,7 +81,7 @@ class PartitionRemoval:
         return topic in self._under_way
 
     def call_after_topic(self, waiter: Callable[[], None]) -> None:
-        """Call `waiter()` once, when nothing is left of the next topic, whichever it is."""
+        """Call `waiter()` once, when nothing is left of the next topic that is completely removed."""
         self._waiting.append(waiter)
 
     def remove(self, partitions: Iterable[Partition], gone: Gone) -> None:
@@ -97,8 +98,8 @@ class PartitionRemoval:
         self._plan()
 
     def remove_topics(self, topics: Iterable[Topic], forgetting: Iterator[None], done: Callable[[], None]) -> None:
-        """Remove all partitions of the topics, as `remove` does; `done()` when all are removed, and the steps of
-        `forgetting` are done: what else knows the topics forgets them.
+        """Remove all partitions of the topics, as `remove` does. `done()` when all are removed, and the steps of
+        `forgetting` are done, in which other parts forget the topics.
         """
         topics = list(topics)
         for topic in topics:
@@ -128,8 +129,8 @@ class PartitionRemoval:
             self._log_manager.delete_unopened(topic.name, topic.id, unopened)
 
     def finish(self) -> None:
-        """Do all remaining work at once, because the broker stops. After the syncer and the workers have
-        ended; blocks.
+        """Do all remaining work now, because the broker stops. Call it after the syncer and the workers have ended;
+        blocks.
         """
         while self._quiet:
             self._rename_next()
@@ -137,7 +138,7 @@ class PartitionRemoval:
         self._report([(one.partition, failure) for one, failure in _settle(renamed)])
 
     def settle_again(self) -> None:
-        """Try again to sync the names for which there was no descriptor."""
+        """Try again to sync the names for which no descriptor was free."""
         if self._not_opened:
             self._renamed += self._not_opened
             self._not_opened = []
@@ -170,7 +171,7 @@ class PartitionRemoval:
         partition, gone = self._quiet[0]
         if partition.log.unsynced.ticket is not None:
             self._quiet.popleft()
-            # Begun while it waited for its turn: by retention, say, which had taken it up before and has rolled it.
+            # A sync has begun while it waited for its turn, for example by retention, which has rolled the log.
             self._syncer.retire(partition.log, partial(self._note_quiet, partition, gone))
             return
         for _ in partition.log.abandon_in_steps():
@@ -209,7 +210,7 @@ class PartitionRemoval:
         self._let_go(partition.topic, partial(gone, partition))
 
     def _let_go(self, topic: str, gone: Callable[[], None] | None = None) -> None:
-        """One thing less has the name of the topic; `gone` is called before those that wait for it."""
+        """One use less of the topic's name; `gone` is called before those that wait for the name."""
         self._under_way[topic] -= 1
         is_last = not self._under_way[topic]
         if is_last:
@@ -234,7 +235,7 @@ class PartitionRemoval:
 
 
 def _settle(renamed: list[_Renamed]) -> list[tuple[_Renamed, OSError]]:
-    """Sync the names; returns those that failed. May run in any thread."""
+    """Sync the names. Return those that failed. May run in any thread."""
     failures = []
     for one in renamed:
         try:

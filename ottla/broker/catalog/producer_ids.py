@@ -1,7 +1,7 @@
-"""Producer ids, one after another, out of blocks that the catalog has stored.
+"""Producer ids, one after another, from blocks that the catalog has stored.
 
 A block is used up to its end before the next one is requested; while that one is being synced, requests wait in a
-queue. The rest of a block is lost at a restart, as in Kafka: an id is never given out twice.
+queue. The rest of a block is lost at a restart, as in Kafka: an id is never assigned twice.
 """
 
 from __future__ import annotations

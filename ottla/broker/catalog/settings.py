@@ -1,14 +1,14 @@
-"""What clients change of this broker while it runs: configurations, client quotas, levels of features, ACLs.
+"""The settings of this broker that clients change while it runs: configurations, client quotas, feature levels, ACLs.
 
 A change is a plan over the metadata image (`metadata/config_plans.py`, `quota_plans.py`, `feature_plans.py`,
-`acl_plans.py`) that goes through the catalog's queue: written, synced, replayed, and only then in effect and answered,
-so that what counts is always what a restart would find. "In effect" means: the broker's configuration has the new
-values, every topic whose configuration they reach has a new `TopicConfig`, and so have its logs; the authorizer has the
-ACLs.
+`acl_plans.py`) that goes through the catalog's queue. It is written, synced and replayed, and only then in effect and
+answered, so that the settings in effect are always those that a restart would find. "In effect" means: the broker's
+configuration has the new values; every topic whose configuration they affect has a new `TopicConfig`, and so have its
+logs; the authorizer has the ACLs.
 
 The plans are imported by the first change: a start needs none of them.
 
-Who may call: the catalog (`load`), API handlers. All on the broker's one thread.
+Callers: the catalog (`load`), API handlers, all on the broker's one thread.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 
 class ChangingCatalog(Protocol):
-    """What settings need of the catalog: the metadata as it is, the topics, and the queue of changes."""
+    """What settings need of the catalog: the present metadata, the topics, and the queue of changes."""
 
     node_id: int
     topics: dict[str, Topic]
@@ -54,18 +54,18 @@ class ChangingCatalog(Protocol):
 
 
 class Settings:
-    """See the module's text."""
+    """See the module."""
 
     def __init__(self, catalog: ChangingCatalog, config: BrokerConfig) -> None:
         self.on_broker_changed: Callable[[], None] | None = None
         """Called when this broker's configuration has changed, before the change is answered."""
         self.check_listeners: CheckListeners | None = None
-        """Whether the listeners could work with what a client wants to be set."""
+        """Checks whether the listeners could work with settings that a client requests."""
         self.on_acls_changed: Callable[[Sequence[MetadataRecord]], None] | None = None
         """Called with the records of a change of ACLs, before the change is answered."""
         self.on_quotas: Callable[[Mapping[QuotaEntity, Mapping[str, float]]], None] | None = None
-        """Called with the client quotas of the entities of which some have changed, before the change is answered; at
-        the start with all.
+        """Called with the client quotas of changed entities, before the change is answered; at the start with all
+        quotas.
         """
         self._catalog = catalog
         self._config = config
@@ -78,7 +78,7 @@ class Settings:
             self.on_quotas(self._catalog.image.quotas)
 
     def group_configs(self, group_id: str) -> Mapping[str, str]:
-        """What is set for a consumer group, by key; empty when nothing is."""
+        """The settings of a consumer group, by key; empty when there are none."""
         return self._catalog.image.group_configs(group_id)
 
     def alter_configs(
@@ -143,14 +143,14 @@ class Settings:
         self._catalog.change(plan, finish)
 
     def create_acls(self, acls: Sequence[Acl], done: Callable[[list[AclResult]], None]) -> None:
-        """Create ACLs, each for itself; `done` is called once, when they are synced and count."""
+        """Create ACLs, each independently; `done` is called once, when they are synced and in effect."""
         from ottla.broker.metadata.acl_plans import plan_creation
 
         most = self._config.ottla_acls_max
         self._change_acls(lambda image: plan_creation(image, acls, most=most, new_id=random_uuid), len(acls), done)
 
     def delete_acls(self, filters: Sequence[AclFilter], done: Callable[[list[AclResult]], None]) -> None:
-        """Delete the ACLs that filters match; `done` is called once, when they are gone and the change is synced."""
+        """Delete the ACLs that filters match; `done` is called once, when the change is synced and in effect."""
         from ottla.broker.metadata.acl_plans import plan_deletion
 
         self._change_acls(lambda image: plan_deletion(image, filters), len(filters), done)
@@ -199,7 +199,7 @@ class Settings:
     # --- bringing a change into effect -----------------------------------------------------------------------------
 
     def _apply(self, results: Iterable[ConfigResult]) -> None:
-        """Each topic gets its new configuration once, however many keys changed."""
+        """Apply the changes. Each topic gets its new configuration once, however many keys changed."""
         topics: dict[str, Topic] = {}
         for result in results:
             logger.info("configuration changed: %s", _named(result))
@@ -227,7 +227,7 @@ class Settings:
         try:
             config = TopicConfig.resolve(overrides, self._config)
         except ConfigError as error:
-            # The plans let no such change through; the topic keeps its configuration.
+            # The plans refuse such changes; the topic keeps its configuration.
             logger.error("the configuration of topic %s cannot be used: %s", topic.name, error)
             return
         topic.overrides, topic.config = dict(overrides), config

@@ -1,7 +1,7 @@
 """A topic as requests see it, and all topics of this broker by name and by id.
 
 Written by the catalog and by `partition_creation.py`, read by every handler, on the broker's one thread. A topic is
-here from the creation of its first partition (after the sync of its record) until its deletion is synced.
+in the index from the creation of its first partition (after the sync of its record) until its deletion is synced.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def find_partition(topic: Topic | None, index: int, *, missing: ErrorCode) -> Pa
 
 
 class TopicIndex:
-    """All topics, `by_name` and `by_id`: the same ones in both."""
+    """All topics, `by_name` and `by_id`; both have the same ones."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self.by_name: dict[str, Topic] = {}
@@ -88,7 +88,7 @@ class TopicIndex:
         return topic
 
     def remove(self, topic_id: UUID) -> Topic | None:
-        """Take a topic out; None when there is none of that id."""
+        """Remove a topic; None when no topic has that id."""
         topic = self.by_id.pop(topic_id, None)
         if topic is not None:
             del self.by_name[topic.name]

@@ -1,1 +1,1 @@
-"""Background work: retention, cleaning, checkpoints, the look at the wall clock."""
+"""Background work: retention, cleaning, checkpoints, the check of the wall clock."""

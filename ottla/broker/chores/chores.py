@@ -1,10 +1,11 @@
-"""Background work, in small visible steps: each chore has a name, an interval and figures.
+"""Background work, in small visible steps: each chore has a name, an interval and metrics.
 
-A chore's step is a plain function of no arguments that does one bounded piece of work and returns whether it left some
-over: then the next step comes in the following turn of the loop instead of after the interval, so that requests run in
-between. Work that waits for the disk goes to the broker's workers, and its chore plans the next step when it is done.
+A chore's step is a plain function of no arguments that does one bounded piece of work. It returns whether work is left;
+then the next step comes in the following turn of the loop instead of after the interval, so that requests run in
+between. Work that waits for the disk is done by the broker's workers, and its chore plans the next step when it is
+done.
 
-Nothing here knows of a loop: the broker's timers drive all of it, and so does a manual clock.
+Nothing here knows an event loop: the broker's timers drive all of it, and so does a manual clock.
 
     chore                  interval                                          what a step does
     retention              log.retention.check.interval.ms                   old segments of some logs (`retaining.py`)
@@ -59,13 +60,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 INDEXES_PER_STEP = 10
-"""Logs whose index files one step writes, where there is something to write: 0.2 ms each, and more on a busy disk."""
+"""The logs whose index files one step writes, where there is something to write: 0.2 ms each, more on a busy disk."""
 PRODUCERS_PER_STEP = 2_000
-"""Producers that one step looks at: to forget all of them takes two to four milliseconds."""
+"""The producers that one step checks: forgetting all of them takes two to four milliseconds."""
 FILES_PER_STEP = 100
-"""Files of deleted segments that a worker unlinks at a time. To close those of a segment, 3 to 5, takes 25 us."""
+"""The files of deleted segments that a worker unlinks at a time. Closing those of a segment, 3 to 5, takes 25 us."""
 RECOVERY_POINT_MOST_MS = 5_000
-"""Recovery points are written at least so often, whatever the configuration: they bound what a start looks at."""
+"""The longest interval of recovery points, whatever the configuration: they limit what a start has to read."""
 HOUSEKEEPING_INTERVAL_MS = 1_000
 
 Step = Callable[[], bool]
@@ -88,14 +89,14 @@ class Chore:
         self._plan(self.interval_ms)
 
     def set_interval(self, interval_ms: int) -> None:
-        """Step at this interval from now on; a step that is further away is brought forward."""
+        """Step at this interval from now on; a step that is planned later is brought forward."""
         self.interval_ms = max(1, interval_ms)
         if self._timer is not None and self._timer.deadline_ms > self._services.clock.monotonic_ms() + self.interval_ms:
             self._timer.cancel()
             self._plan(self.interval_ms)
 
     def stop(self) -> None:
-        """Plan no more."""
+        """Plan no more steps."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -112,34 +113,34 @@ class Chore:
         self._plan(0 if has_more else self.interval_ms)
 
     def count_bytes(self, size_bytes: int) -> None:
-        """The chore has freed, or written, so many."""
+        """Count bytes that the chore has freed or written."""
         self._counters.bytes += size_bytes
 
     def _guard(self, work: Callable[[], bool | None]) -> bool:
-        """Run some of the chore's own work; whatever it raises is said here, the chore and all others continue."""
+        """Run some of the chore's work. Whatever it raises is logged here; this chore and all others continue."""
         try:
             return bool(work())
         except (OSError, KafkaError) as error:
             self._counters.failures += 1
             logger.error("the chore %s failed: %s", self.name, error)
-        except Exception:  # a bug, said with its traceback: the chore runs again, and all others go on
+        except Exception:  # a bug, logged with its traceback: the chore runs again, and all others continue
             self._counters.failures += 1
             logger.exception("bug: the chore %s failed", self.name)
         return False
 
     def hold(self) -> None:
-        """No steps until `go_on`."""
+        """Do no steps until `go_on`."""
         self._is_waiting = True
 
     def go_on(self) -> None:
-        """What was waited for is done: step again at once."""
+        """End `hold`: step again immediately."""
         self._is_waiting = False
         if self._timer is not None:
             self._timer.cancel()
             self._plan(0)
 
     def in_worker(self, work: Callable[[], object], done: Callable[[], None] | None = None) -> bool:
-        """Run `work` off the broker's thread, then `done` on it; steps wait until then. False, as a step returns it."""
+        """Run `work` off the broker's thread, then `done` on it; no step runs until then. Return False, like a step."""
         self._is_waiting = True
         spent_us = 0
 
@@ -226,7 +227,7 @@ class Chores:
         return groups is not None and groups.expire_some()
 
     def configuration_changed(self) -> None:
-        """Follow the interval that may change while the broker runs; the others need a restart, as in Kafka."""
+        """Apply the interval that may change while the broker runs; the others need a restart, as in Kafka."""
         cleaner = self.chores.get(log_cleaner.CHORE)
         if cleaner is not None:
             cleaner.set_interval(self._services.config.log_cleaner_backoff_ms)
@@ -269,7 +270,7 @@ class Chores:
         return True
 
     def _unlink_segments(self) -> bool:
-        """Take what is due from some logs, and have it unlinked: of a large file that takes long."""
+        """Take some files of deleted segments that are due, and let a worker unlink them: a large file takes long."""
         chore = self.chores["segment unlink"]
         paths: list[Path] = []
         now_ms = self._services.clock.monotonic_ms()
@@ -288,7 +289,7 @@ class Chores:
         files, checkpoints = self._services.files, self._services.log_manager.checkpoints
 
         def work() -> None:
-            # First where the logs start: without either, a start would take what retention freed for lost.
+            # First the log start offsets: without them and the files, a start would report the freed records as lost.
             checkpoints.write_log_start_offsets()
             unlink_files(files, paths)
 
@@ -321,7 +322,7 @@ class Chores:
     def _probe(self) -> bool:
         manager = self._services.log_manager
         if not any(not one.is_online and not one.is_offline for one in manager.directories):
-            self._make_missing()  # no disk was at fault: the process lacked descriptors, say
+            self._make_missing()  # no disk has failed: the process may have lacked descriptors
             return False
         return self.chores["full directories"].in_worker(manager.probe_full, self._make_missing)
 
@@ -379,7 +380,7 @@ class Chores:
         return True
 
     def _expire_producers(self) -> bool:
-        """Look at some producers of one log, or of more logs that have few."""
+        """Check some producers of one log, or of several logs that have few."""
         looked = 0
         for weight in self._expiry:
             looked += weight

@@ -1,8 +1,8 @@
-"""Looks at the wall clock once a second, and has what is believed of it on disk for the next start.
+"""Checks the wall clock once a second, and stores the trusted time on disk for the next start.
 
-What is decided is in `ottla.storage.files.clock_trust`; whatever deletes by time looks itself, just before it does.
-This look is for the lines and the metric, and so that the wall clock's small corrections are followed. The broker's
-thread calls `step`; what it returns is for a worker.
+`ottla.storage.files.clock_trust` has the rules; code that deletes by time checks the clock itself, just before it does.
+This check is for the log lines and the metric, and to follow small corrections of the wall clock. The broker's thread
+calls `step`; what it returns is for a worker.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from ottla.broker.services import Services
 
 WRITE_EVERY_MS: Final = 300_000
-"""What a start knows of the time is at most so old, and what it goes on waiting is at most so much too long."""
+"""The greatest age of the time that a start knows, and so the longest time that a start may wait too long."""
 MOVED_MS: Final = 60_000
-"""A believed time that has moved by more against the boot clock is written at once: somebody has set the clock."""
+"""If the trusted time moves by more against the boot clock, it is written immediately: the clock has been set."""
 
 
 class ClockWatch:
@@ -28,7 +28,7 @@ class ClockWatch:
         self._written = services.clock_trust.known()
 
     def step(self) -> Callable[[], None] | None:
-        """Look; what is to be written, if anything."""
+        """Check the clock. Return the work that stores the time, if that is necessary."""
         services, written = self._services, self._written
         services.clock_trust.look()
         known = services.clock_trust.known()

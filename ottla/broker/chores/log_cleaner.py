@@ -1,17 +1,17 @@
 """The cleaner: chooses the dirtiest of the compacted logs, has it cleaned piece by piece, and begins again.
 
-`step` is the chore `log cleaner`, every `log.cleaner.backoff.ms`: a worker looks how dirty each compacted log is, and
-the dirtiest one that is due gets cleaned (`ottla.storage.cleaner.cleaner`). Pieces of its work run in a worker, one at
-a time; what changes names or the log itself happens between them on the broker's thread, in timers, so that requests
-run in between. Two things hold it back: `log.cleaner.io.max.bytes.per.second`, by waiting between pieces, and
-`pause_for(workers)`, which rests within a piece. After a cleaning it looks again at once.
+`step` is the chore `log cleaner`, every `log.cleaner.backoff.ms`. A worker checks how dirty each compacted log is, and
+the dirtiest one that is due is cleaned (`ottla.storage.cleaner.cleaner`). Pieces of its work run in a worker, one at a
+time. Changes of file names or of the log itself happen between them on the broker's thread, in timers, so that requests
+run in between. Two things limit it: `log.cleaner.io.max.bytes.per.second`, by a wait between pieces, and
+`pause_for(workers)`, which rests within a piece. After a cleaning it searches again immediately.
 
-A log that cannot be cleaned is said once, counted, and left alone until a restart or until somebody asks for it
-(`ask`, behind `ottla log clean`). Asked for, a log is cleaned whatever its dirty ratio, and where nothing is dirty gone
-through from its start once, which removes what an earlier cleaning had to leave: tombstones whose time is over by now.
+A log that cannot be cleaned is logged once, counted, and left alone until a restart or until a user requests it (`ask`,
+used by `ottla log clean`). A requested log is cleaned whatever its dirty ratio. If nothing is dirty, it is cleaned once
+from its start, which removes what an earlier cleaning had to keep: tombstones whose retention has passed by now.
 
-All calls on the broker's thread. Kafka's LogCleaner and LogCleanerManager; there is one cleaner, whatever
-`log.cleaner.threads` says, because its work would only compete with itself.
+All calls are made on the broker's thread. Kafka's LogCleaner and LogCleanerManager. There is one cleaner, whatever the
+value of `log.cleaner.threads`, because several would only compete with each other.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ logger = logging.getLogger(__name__)
 
 CHORE: Final = "log cleaner"
 NO_ROOM_RETRY_MS: Final = 60_000
-"""How long a log waits that could not be cleaned because the disk is full, or for want of a descriptor."""
+"""The wait for a log that could not be cleaned because the disk was full, or no descriptor was free."""
 NO_DESCRIPTOR_WAIT_MS: Final = 1_000
-"""A sync in the middle of a swap that could not begin is tried again so much later: nothing can continue without it."""
+"""The wait before a sync within a swap is tried again, if it could not begin: nothing can continue without it."""
 
 
 class _Candidate(Plain):
@@ -54,20 +54,20 @@ class _Candidate(Plain):
     error: str = ""
 
     def assess(self, now_ms: int) -> None:
-        """Look how dirty it is. In a worker."""
+        """Compute how dirty it is. In a worker."""
         try:
             self.found = assess(self.state, now_ms)
             if self.is_asked and not self.found.cleanable_bytes and self.is_first_round:
                 self.state = self.state._replace(clean_offset=None)
                 self.found = assess(self.state, now_ms)
         except NotOpened:
-            pass  # for want of a descriptor: the next look may find one
+            pass  # no descriptor was free: the next check may find one
         except (OSError, ValueError) as error:  # ValueError: CorruptBatch, or an index that was closed
             self.error = str(error)
 
     @property
     def is_as_found(self) -> bool:
-        """Whether all of its segments are still there: files of those that went are closed some time after."""
+        """Whether all of its segments still exist: files of deleted segments are closed some time later."""
         return not any(segment.is_deleted for segment in self.state.segments)
 
 
@@ -80,7 +80,7 @@ class _Running(Plain):
 
 
 class AskedCleaning(Plain):
-    """What became of a cleaning that somebody asked for: `state` is waiting, running, done or failed."""
+    """The result of a cleaning that a user has requested: `state` is waiting, running, done or failed."""
 
     state: str
     message: str = ""
@@ -96,8 +96,8 @@ class LogCleaner:
 
     Attributes:
         figures: for metrics.
-        uncleanable: why logs cannot be cleaned.
-        asked: what became of the cleanings that were asked for, until the next time or the end of the partition.
+        uncleanable: the reasons why logs cannot be cleaned.
+        asked: the results of requested cleanings, until the next request or the end of the partition.
     """
 
     def __init__(self, services: Services) -> None:
@@ -113,10 +113,10 @@ class LogCleaner:
         self._is_stopped = False
         self._pause: Callable[[], None] = pause_for(services.workers)
 
-    # -- what others ask
+    # -- interface
 
     def step(self) -> bool:
-        """Look for a log to clean, unless one is being cleaned. The chore's step."""
+        """Search for a log to clean, unless one is being cleaned. The chore's step."""
         self._forget_closed()
         if self._running is None and not self._is_looking and not self._is_stopped:
             candidates = self._candidates()
@@ -125,7 +125,7 @@ class LogCleaner:
         return False
 
     def ask(self, topic: str) -> dict[TopicPartition, AskedCleaning]:
-        """Clean the partitions of a compacted topic soon; what becomes of each, which changes as it continues."""
+        """Clean the partitions of a compacted topic soon. Return the state of each, which is updated meanwhile."""
         asked = {}
         for index, partition in enumerate(self._services.catalog.topics[topic].partitions):
             if partition is not None:
@@ -142,15 +142,15 @@ class LogCleaner:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a log is being cleaned or looked for."""
+        """Whether a log is being cleaned or searched for."""
         return self._running is not None or self._is_looking
 
     def is_cleaning(self, log: Log) -> bool:
-        """Whether it is this log's turn."""
+        """Whether this log is being cleaned."""
         return self._running is not None and self._running.log is log
 
     def stop(self) -> None:
-        """Clean no more; what was under way is dropped, or finished where it had begun to take its place."""
+        """Clean no more. A running cleaning is dropped, or finished if it has begun to swap segments."""
         self._is_stopped = True
         if self._running is not None:
             self._running.steps.close()
@@ -159,7 +159,7 @@ class LogCleaner:
     # -- choosing
 
     def _candidates(self) -> list[_Candidate]:
-        """Compacted logs that may be checked; those whose sealed segments are not on disk yet are synced first."""
+        """Compacted logs that may be cleaned; those whose sealed segments are not on disk yet are synced first."""
         services, now_ms = self._services, self._services.clock.monotonic_ms()
         is_enabled = services.config.log_cleaner_enable
         found = []
@@ -193,10 +193,10 @@ class LogCleaner:
         return found
 
     def _awaits_files(self, log: Log) -> bool:
-        """Ask for a sync of the log's own files, then look again; whether it is still under way.
+        """Request a sync of the log's own files, then search again. Return whether the sync is still running.
 
-        Where an acknowledgement does not wait for the disk, nobody else may ever ask for it; where the redo log has
-        what was appended, somebody does in some seconds.
+        Where an acknowledgement does not wait for the disk, nothing else may ever request it; where the redo log has
+        the appended batches, it is requested within some seconds anyway.
         """
         recovery_point, waiting = log.recovery_point, [log]
 
@@ -214,7 +214,7 @@ class LogCleaner:
         deletion_ms = self._services.clock_trust.deletion_ms()
 
         def work() -> None:
-            import ottla.storage.cleaner.cleaner  # noqa: F401  # here, where it holds nobody up: `_begin` needs it
+            import ottla.storage.cleaner.cleaner  # noqa: F401  # here, where no request waits: `_begin` needs it
 
             for candidate in candidates:
                 candidate.assess(deletion_ms)  # min.compaction.lag.ms keeps records that are young
@@ -251,7 +251,7 @@ class LogCleaner:
             self._begin(one, found)
 
     def _begin_asked(self, one: _Candidate, found: Assessment) -> bool:
-        """Begin with a log that was asked for; False when nothing is left to do for it."""
+        """Begin with a log that was requested; False when nothing is left to do for it."""
         request = self.asked.get(TopicPartition(one.log.topic, one.log.partition))
         if request is None:
             return False
@@ -290,7 +290,7 @@ class LogCleaner:
         self._advance(None, None)
 
     def _advance(self, done_bytes: int | None, error: Exception | None) -> None:
-        """Let the cleaning continue after a piece of work, and have the next one done."""
+        """Let the cleaning continue after a piece of work, and start the next piece."""
         from ottla.storage.cleaner.cleaner import CleaningAborted, Uncleanable
 
         running = self._running
@@ -314,10 +314,10 @@ class LogCleaner:
             self._give_up(running.log, str(reason))
             self._ended(running, "failed", str(reason))
         except OSError as reason:
-            logger.log(level_of(reason, logging.WARNING), "%s: cleaned another time: %s", running.log.name, reason)
+            logger.log(level_of(reason, logging.WARNING), "%s: its cleaning is postponed: %s", running.log.name, reason)
             self._not_before_ms[running.log] = self._services.clock.monotonic_ms() + NO_ROOM_RETRY_MS
             self._ended(running, "failed", str(reason))
-        except Exception as bug:  # one log stays as it is, and is said to; the broker and the other logs go on
+        except Exception as bug:  # one log stays unchanged, and is reported; the broker and the other logs continue
             self._bug(running.log.name, bug)
             self.uncleanable[running.log] = f"a bug: {bug}"
             self._ended(running, "failed", f"a bug: {bug}")
@@ -330,7 +330,7 @@ class LogCleaner:
         def guarded() -> tuple[int, Exception | None]:
             try:
                 return work(), None
-            except Exception as error:  # it belongs to the generator, which knows what it means
+            except Exception as error:  # passed to the generator, which knows what it means
                 return 0, error
 
         def done(outcome: tuple[int, Exception | None] | None, escaped: BaseException | None) -> None:
@@ -342,7 +342,7 @@ class LogCleaner:
         self._services.workers.run(guarded, done)
 
     def _wait_ms(self, size_bytes: int) -> int:
-        """How long `log.cleaner.io.max.bytes.per.second` lets a piece of so many bytes take."""
+        """The time that `log.cleaner.io.max.bytes.per.second` requires for a piece of this size."""
         rate = self._services.config.log_cleaner_io_max_bytes_per_second
         return int(size_bytes * 1000 / rate) if rate > 0 else 0
 
@@ -373,7 +373,7 @@ class LogCleaner:
         self._ended(running, "waiting")
 
     def _ended(self, running: _Running, state: str, message: str = "", *, looks_again: bool = True) -> None:
-        """Note what became of it, and look for the next log. One that was asked for is checked once more."""
+        """Note the result, and search for the next log. A log that was requested is checked once more."""
         self._running = None
         cleaning = running.cleaning
         request = self.asked.get(TopicPartition(running.log.topic, running.log.partition))

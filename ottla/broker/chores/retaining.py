@@ -1,8 +1,8 @@
 """Retention of one partition, a segment at a time: renamed on the broker's thread, its directory synced in a worker.
 
-A crash may keep any of several renames that were not synced, and a gap in a log cuts off what follows it; so each
-rename is synced before the next. Those syncs are what takes time, and nobody waits for them: requests run between
-two segments. Who may call: the chores, and an operator by HTTP; for each log only one of them gets anything to do.
+A crash may keep any of several renames that were not synced, and a gap in a log truncates what follows it. So each
+rename is synced before the next. The syncs take time, but no request waits for them: requests run between two segments.
+The callers are the chores, and an operator by HTTP; for each log only one of them at a time gets anything to do.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 def retain(services: Services, partition: Partition, who: str, done: Callable[[Sequence[Segment]], None]) -> None:
-    """Delete what may go; `done` gets the segments, before this returns when there are none."""
+    """Delete expired segments. `done` gets them; if there are none, before this returns."""
 
     def deleted(segments: Sequence[Segment]) -> None:
         if segments:
@@ -35,7 +35,7 @@ def retain(services: Services, partition: Partition, who: str, done: Callable[[S
 
 
 def retain_log(services: Services, log: Log, who: str, done: Callable[[Sequence[Segment]], None]) -> None:
-    """The same for a log that nobody watches: that of the metadata."""
+    """As `retain`, for a log without watchers: that of the metadata."""
     clock = services.clock
     steps = log.retention.steps(
         clock.wall_ms(),
@@ -55,7 +55,7 @@ def _advance(
     error: Exception | None,
     done: Callable[[Sequence[Segment]], None],
 ) -> None:
-    """Let it continue after a sync, and have the next one done."""
+    """Let the retention continue after a sync, and start the next one."""
     try:
         work = next(steps) if error is None else steps.throw(error)
     except StopIteration as end:
@@ -73,14 +73,14 @@ def _advance(
     def guarded() -> Exception | None:
         try:
             work()
-        except Exception as failure:  # it belongs to the generator, which knows what it means
+        except Exception as failure:  # passed to the generator, which knows what it means
             return failure
         return None
 
     def synced(failure: Exception | None, escaped: BaseException | None) -> None:
         if escaped is not None:
             failure = RuntimeError(f"a bug: {escaped!r}")
-        # In a turn of its own, also where workers answer on the spot.
+        # In a separate turn, even where workers answer immediately.
         now_ms = services.clock.monotonic_ms()
         services.timers.at(now_ms, lambda: _advance(services, log, who, steps, failure, done))
 

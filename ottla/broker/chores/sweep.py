@@ -1,4 +1,4 @@
-"""A chore's way over all logs: some in each step, in which others have their turn in between."""
+"""A chore's iteration over all logs: some logs in each step, so that requests run in between."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ if TYPE_CHECKING:
     from ottla.storage.log.log import Log
 
 LOGS_PER_STEP = 50
-"""Logs that one step looks at: about a millisecond of work when there is nothing to do."""
+"""The logs that one step visits: about a millisecond of work when there is nothing to do."""
 
 
 class Sweep:
-    """Goes over all logs, some per step, and begins again when it is through.
+    """Visits all logs, some per step, and then begins again.
 
-    A visit that answers True ends its step: the log has given work to a worker, and the code that waits for that
-    continues.
+    A visit that returns True ends its step: the log has given work to a worker, and the code that waits for that
+    continues the sweep.
     """
 
     def __init__(
@@ -25,7 +25,7 @@ class Sweep:
         self._logs = logs
         self._per_step = per_step
         self.visit = visit
-        """What is done at each log."""
+        """The function that is called with each log."""
         self._rest: Iterator[Log] = iter(())
         self._is_under_way = False
         self._again: Log | None = None
@@ -35,7 +35,7 @@ class Sweep:
         self._again = log
 
     def step(self) -> bool:
-        """Visit the next logs; whether some are left."""
+        """Visit the next logs. Return whether some are left."""
         if not self._is_under_way:
             self._rest = iter(self._logs())
             self._is_under_way = True

@@ -1,9 +1,9 @@
-"""Decisions of transactions that are on the disk: the cleaner goes by no other.
+"""Decisions of transactions that are synced: the cleaner uses no others.
 
-In `page-cache` a marker counts for readers before it is synced. The cleaner must not believe it yet: it would remove a
-record for a newer committed one of its key, and a power cut could take the marker that commits that one. So the cleaner
-gets the last stable offset of an earlier look, from which on the log was synced. Where the high watermark is synced,
-as in `sync`, all decisions are.
+In `page-cache` a marker is visible to readers before it is synced. The cleaner must not trust it yet: it would remove a
+record because of a newer committed one of its key, and a power cut could lose the marker that commits the newer one. So
+the cleaner gets the last stable offset of an earlier check, after which the log was synced. Where the high watermark is
+synced, as in `sync`, all decisions are.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 
 class SyncedDecisions:
-    """See the module. All calls on the broker's thread."""
+    """See the module. All calls are made on the broker's thread."""
 
     def __init__(self, syncer: Syncer, look_again: Callable[[], None]) -> None:
         self._syncer = syncer
         self._look_again = look_again
         self.offsets: dict[Log, int] = {}
-        """By log, what was its last stable offset when a sync began that is done."""
+        """By log: its last stable offset at the beginning of a sync that has ended."""
 
     def stable_offset(self, log: Log, stable_offset: int, *, is_asked: bool) -> int | None:
-        """`stable_offset`, the last one of a log, where what has decided it is synced; else that of an earlier look,
-        and a sync of the log is asked for. None where there was no look before, and a person waits for this one
+        """`stable_offset`, the last one of a log, if what has decided it is synced. Otherwise that of an earlier check,
+        and a sync of the log is requested. None if there was no earlier check and a user waits for this one
         (`is_asked`): then `look_again` is called once the log is synced.
         """
         if log.transactions.last_marker_offset < log.synced_offset:

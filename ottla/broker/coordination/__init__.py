@@ -1,5 +1,5 @@
-"""The runtime of any coordinator on an internal topic: what one step asks for becomes one batch, replies wait for it.
+"""The runtime of coordinators on internal topics: the records of a step become one batch, for which its replies wait.
 
-It knows no group and no transaction. A coordinator supplies a `CoordinatorDefinition` (the topic, the codec of its
+It knows neither groups nor transactions. A coordinator supplies a `CoordinatorDefinition` (the topic, the codec of its
 records, its shards), and asks a `CoordinatorRuntime` for the shard of a key. How to add one: CONTRIBUTING.md.
 """

@@ -1,9 +1,10 @@
-"""Deadlines under names: set, moved, taken back, and asked for the earliest. Monotonic milliseconds, passed in.
+"""Deadlines by key: set, moved, cancelled, and taken in the order of time. Monotonic milliseconds, passed in.
 
-A heap whose entries may be early or stale: a key that is put off (each heartbeat does so) leaves its entry where it is,
-and pays for the move when the entry comes up. So ten thousand heartbeats cost ten thousand dictionary writes, not a
-heap of ten thousand entries. Stale entries go when they come up, or once most of the heap is stale: a member may ask
-for 24 days (`max.poll.interval.ms` of 2^31-1), and members that come and go must not leave an entry each until then.
+They are in a heap whose entries may be early or stale. If a key is postponed (each heartbeat does so), its entry stays
+where it is, and is moved only when it comes to the top. So ten thousand heartbeats cost ten thousand dictionary writes,
+not a heap of ten thousand entries. Stale entries are removed when they come to the top, or once most of the heap is
+stale: a member may ask for 24 days (`max.poll.interval.ms` of 2^31-1), and members that join and leave must not leave
+an entry each until then.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ class Deadlines(Generic[K]):
 
     @property
     def entry_count(self) -> int:
-        """Entries in memory, stale ones too."""
+        """The number of entries in memory, including stale ones."""
         return len(self._heap)
 
     def at(self, key: K) -> float | None:
-        """When `key` is due; None when it is not awaited."""
+        """The time at which `key` is due; None when it has no deadline."""
         return self._due_ms.get(key)
 
     def set(self, key: K, due_ms: float) -> None:
@@ -57,19 +58,19 @@ class Deadlines(Generic[K]):
             self.set(key, due_ms)
 
     def cancel(self, key: K) -> None:
-        """Let `key` not be due, if it was going to be."""
+        """Remove the deadline of `key`, if it has one."""
         if self._due_ms.pop(key, None) is not None:
             del self._queued_ms[key]
 
     def clear(self) -> None:
-        """Let nothing be due."""
+        """Remove all deadlines."""
         self._due_ms.clear()
         self._queued_ms.clear()
         self._heap.clear()
 
     @property
     def next_ms(self) -> float | None:
-        """The earliest deadline, None when there is none."""
+        """The earliest deadline; None when there is none."""
         heap = self._heap
         while heap:
             queued_ms, _, key = heap[0]
@@ -83,7 +84,7 @@ class Deadlines(Generic[K]):
         return None
 
     def take(self, now_ms: float) -> K | None:
-        """The key that has been due longest at `now_ms`, without a deadline from now on; None when nothing is due."""
+        """Remove and return the key that has been due longest at `now_ms`; None when nothing is due."""
         next_ms = self.next_ms
         if next_ms is None or next_ms > now_ms:
             return None
@@ -92,7 +93,7 @@ class Deadlines(Generic[K]):
         return key
 
     def take_due(self, now_ms: float) -> list[K]:
-        """All keys that are due at `now_ms`, the one that has been due longest first; they have no deadline then."""
+        """Remove and return all keys that are due at `now_ms`, the one that has been due longest first."""
         due: list[K] = []
         while (key := self.take(now_ms)) is not None:
             due.append(key)
@@ -106,7 +107,7 @@ class Deadlines(Generic[K]):
             self._compact()
 
     def _compact(self) -> None:
-        """Keep the valid entry of each key, fewer than half of all: so many pushes pay for it."""
+        """Keep the valid entry of each key, fewer than half of all: as many pushes have paid for this."""
         valid: dict[K, tuple[float, int, K]] = {}
         for entry in sorted(self._heap):
             if self._queued_ms.get(entry[2]) == entry[0]:

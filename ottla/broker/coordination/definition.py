@@ -1,4 +1,4 @@
-"""What makes a coordinator: its internal topic, the codec of its records, and its shards."""
+"""The definition of a coordinator: its internal topic, the codec of its records, and its shards."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ S = TypeVar("S", bound=CoordinatorShard)
 
 
 class LoadCounters(Protocol):
-    """What the loads of a coordinator add up to, for its metrics."""
+    """The totals of a coordinator's loads, for its metrics."""
 
     loads: int
     load_us: int
@@ -39,9 +39,9 @@ def java_hash(text: str) -> int:
 class CoordinatorDefinition(Generic[S]):
     """The parameters of a `CoordinatorRuntime`.
 
-    `partitions` and `configs` are what the topic is made with; a topic that is there keeps its own. `noun` names one of
-    the things that are coordinated ("group"), in log lines and errors. `write_timeout_ms` bounds the time that replies
-    wait for the disk. `hash_of` places a key in a partition, by its remainder; Kafka's coordinators use Java's hash.
+    `partitions` and `configs` are used to create the topic; a topic that exists keeps its own. `noun` names one of the
+    things that are coordinated ("group"), in log lines and errors. `write_timeout_ms` limits the time that replies wait
+    for the disk. `hash_of` places a key in a partition, by its remainder; Kafka's coordinators use Java's hash.
     """
 
     topic: str

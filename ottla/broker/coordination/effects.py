@@ -1,9 +1,9 @@
-"""What one step of a coordinator's state machine asks for: records to keep, and replies that wait for them.
+"""The effects of one step of a coordinator's state machine: records to write, and replies that wait for them.
 
-A machine is pure: it gets what happened and when, and returns `Effects`. The runtime appends the records in one batch,
-and lets a reply go only when everything that the state behind it rests on is durable
-(docs/decisions/groups-change-by-replay.md). A step that fails to append unloads the shard, so a machine never takes a
-record back.
+A state machine is pure: it gets an event and its time, and returns `Effects`. The runtime appends the records in one
+batch, and sends a reply only when all records of the state that it shows are durable
+(docs/decisions/groups-change-by-replay.md). If a step cannot be appended, the shard is unloaded, so a state machine
+never takes a record back.
 
 Source: Kafka's `CoordinatorResult` and `CoordinatorRecord`.
 """
@@ -20,16 +20,16 @@ CoordinatorRecord: TypeAlias = "tuple[Struct, Struct | None]"
 """(key, value), as the coordinator's `RecordCodec` encodes them; a value of None is a tombstone."""
 
 Waiter: TypeAlias = object
-"""What waits for a reply: a `Pending`, or what has its `complete` and `fail`. A machine keeps it and gives it back, and
-never looks inside.
+"""The object that waits for a reply: a `Pending`, or one with its `complete` and `fail`. A state machine keeps it and
+returns it, and never looks inside.
 """
 
 Reply: TypeAlias = "tuple[Waiter, Response | KafkaError]"
-"""A waiter and its response, or an error which the API's own error response is made of."""
+"""A waiter and its response, or an error from which the API's own error response is made."""
 
 
 class Now(NamedTuple):
-    """The moment of a step: `monotonic_ms` for sessions and timeouts, of the time in which the broker listens;
+    """The time of a step: `monotonic_ms` for sessions and timeouts, which counts only time in which the broker listens;
     `wall_ms` for what is stored.
     """
 
@@ -49,6 +49,6 @@ class Effects:
         self.replies.append((waiter, response))
 
     def join(self, other: Effects) -> None:
-        """Do also what `other` asks for, after this."""
+        """Add the effects of `other`, after these."""
         self.records.extend(other.records)
         self.replies.extend(other.replies)

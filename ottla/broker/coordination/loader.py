@@ -1,8 +1,8 @@
-"""Loading one shard: pieces of its log are read and replayed in steps, so that requests run in between.
+"""The load of one shard: pieces of its log are read and replayed in steps, so that requests run in between.
 
-A small log is loaded within the start (`run_now`). A cold piece is read by the broker's workers, never by the loop.
-What the log held beyond the high watermark counts once it is durable: only then is the shard ready.
-
+A small log is loaded within the start (`run_now`). The broker's workers read a cold piece, never the loop. Records
+beyond the high watermark must become durable before the shard is ready.
+Source: Kafka's `CoordinatorLoader`.
 Source: Kafka's `CoordinatorLoader`.
 """
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 STEP_BYTES = 64 << 10
-"""What one step reads and replays at most: a few milliseconds."""
+"""The most that one step reads and replays: a few milliseconds."""
 NOTABLE_US = 1_000_000
-"""A load that takes longer is logged; the start-up summary counts the others."""
+"""A load that takes longer is logged at INFO; the start-up summary counts all loads."""
 
 Done = Callable[["BaseException | None"], None]
 
@@ -52,14 +52,14 @@ class CoordinatorLoader:
         )
 
     def start(self) -> None:
-        """Begin; steps follow in later turns. An empty log is loaded at once."""
+        """Begin; steps follow in later turns. An empty log is loaded immediately."""
         if self._shard.partition.log.size_bytes == 0:
             self.run_now(0)
         else:
             self._plan()
 
     def run_now(self, most_bytes: int) -> None:
-        """Load up to `most_bytes` on the spot, and all if that is all. May wait for the disk: for a start."""
+        """Load up to `most_bytes` now, and finish if that is the whole log. May wait for the disk: for a start."""
         read = 0
         replay = self._replay
         while not self._is_over and not replay.is_done and read <= most_bytes:
@@ -126,7 +126,7 @@ class CoordinatorLoader:
             self._services.workers.run(piece.read_blocking, self._came)
 
     def _came(self, data: bytes | None, error: BaseException | None) -> None:
-        """A cold piece is in memory."""
+        """Replay a cold piece that a worker has read."""
         if self._is_over:
             return
         if isinstance(error, KafkaError):
@@ -143,7 +143,7 @@ class CoordinatorLoader:
             self._shard.partition.when_visible(self._replay.end_offset, self._durable)
 
     def _durable(self, error: BaseException | None) -> None:
-        """What was replayed is safe: the shard may begin."""
+        """Everything that was replayed is durable: the shard may begin."""
         if error is not None:
             self._end(error)
         else:

@@ -1,9 +1,9 @@
-"""A coordinator's records to and from the batches of its internal topic.
+"""A coordinator's records, encoded to and decoded from the batches of its internal topic.
 
-A step of a machine is in one batch, so that a crash keeps all of it or nothing; in more than one only where the records
-of a step take more than `max.message.bytes` (thousands of tombstones, the assignment of a very large group), which
+A step of a state machine is in one batch, so that a crash keeps all of it or nothing. It is in more than one only where
+its records take more than `max.message.bytes` (thousands of tombstones, the assignment of a very large group), which
 Kafka refuses. Steps of one turn share a batch (`shard_log.py`). Batches carry no producer, unless they are part of a
-transaction; the records' time is that of the step, or of the batch's first step.
+transaction. The records' time is that of the step, or of the batch's first step.
 
 Source: Kafka's `CoordinatorRecordSerde`.
 """
@@ -27,7 +27,7 @@ EncodedRecord: TypeAlias = "tuple[bytes, bytes | None]"
 
 
 class RecordTooLarge(Exception):
-    """One record alone is larger than the `max.message.bytes` of its topic."""
+    """A single record is larger than the `max.message.bytes` of its topic."""
 
 
 class TransactionalProducer(NamedTuple):
@@ -40,7 +40,7 @@ class TransactionalProducer(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordCodec:
-    """How a coordinator's records are written and read. A key begins with two bytes that name its type.
+    """Encodes and decodes a coordinator's records. A key begins with two bytes that name its type.
 
     `decode` raises MalformedMessage, and returns an `UnknownRecord` as the key of a record whose type it does not know;
     `encode_key` and `encode_value` raise UnencodableMessage.
@@ -50,8 +50,8 @@ class RecordCodec:
     encode_value: Callable[[Struct], bytes]
     decode: Callable[[bytes, bytes | None], tuple[Struct, Struct | None]]
     newest_only: Mapping[bytes, bytes] = field(default_factory=dict)
-    """The types of keys, as their two bytes, of which a load looks at the newest record alone, by the type that each is
-    equal to: its own, or the one that took its place. Their order among other records must not matter."""
+    """The types of keys, as their two bytes, of which a load uses only the newest record, each with the type that it is
+    equal to: its own, or the one that replaced it. Their order among other records must not matter."""
     compression: Compression = Compression.NONE
 
 
@@ -66,9 +66,9 @@ def encode_batches(
 ) -> list[bytearray]:
     """The batches that hold `records`, in their order.
 
-    The limit counts before compression, so that what is written never depends on how well it compresses.
+    The limit applies before compression, so that what is written never depends on how well it compresses.
 
-    Raises RecordTooLarge, and then nothing is to be written.
+    Raises RecordTooLarge, and then nothing may be written.
     """
     batches: list[bytearray] = []
     builder = BatchBuilder()

@@ -1,17 +1,17 @@
-"""Bringing the state of a shard back from its log: read in pieces, replayed in small steps.
+"""The replay of a shard's log, which restores the shard's state: read in pieces, replayed in small steps.
 
-Records are replayed as they come. Of the types that the codec lists as `newest_only` only the newest record of a key
-counts, so their bytes are kept by key until the end of the log and only then decoded: a log that has not been cleaned
+Records are replayed in their order. Of the types that the codec lists as `newest_only` only the newest record of a key
+counts. So their bytes are kept by key until the end of the log, and only then decoded: a log that has not been cleaned
 holds a partition's committed offset thousands of times.
 
-What cannot be used never stops a load: batches that are damaged, records that are malformed or of unknown types are
-counted, logged once, and skipped; they stay in the log. `newest_only` records that a transaction has written count when
-its marker is COMMIT, unless a newer one was written since (`pending_values.py`). Those of transactions that are open
-at the end of the log are replayed as such, so that a later marker finds them. Where a damaged batch has taken the
-marker, the log knows that the transaction is not open, and they do not count. Records of other types count at once, and
+Unusable data never stops a load. Batches that are damaged, and records that are malformed or of unknown types, are
+counted, logged once, and skipped; they stay in the log. `newest_only` records of a transaction become valid if its
+marker is COMMIT, unless a newer one was written since (`pending_values.py`). Those of transactions that are open at the
+end of the log are replayed as such, so that a later marker finds them. Where a damaged batch contained the marker, the
+log knows that the transaction is not open, and its records are skipped. Records of other types are valid immediately;
 Kafka writes none of them in transactions.
 
-Memory: one piece, and what the newest records take. Source: Kafka's `CoordinatorLoaderImpl`.
+Memory: one piece, and the newest records. Source: Kafka's `CoordinatorLoaderImpl`.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ Apply = Callable[["Struct", "Struct | None"], None]
 ApplyOpen = Callable[[int, "Struct", "Struct"], None]
 NO_PRODUCER_ID = -1
 _Rest = tuple[int, bytes, bytes]
-"""What is left at the end of the log: a producer id, or -1 where no transaction is open, key and value."""
+"""An item that is left at the end of the log: a producer id, or -1 without an open transaction; key and value."""
 
 
 class LogReplay:
-    """Replays the log from its start to the end that it has when this is made. `apply(key, value)` gets each record,
-    `apply_open(producer_id, key, value)` each `newest_only` one of a transaction that is still open. `open_producers`
-    are those whose transactions the log knows to be open at its end.
+    """Replays the log from its start to the end that it has when this is created. `apply(key, value)` gets each record,
+    `apply_open(producer_id, key, value)` each `newest_only` record of a transaction that is still open.
+    `open_producers` returns the producers whose transactions the log knows to be open at its end.
 
     Usage: while not `is_done`: `feed(read().read_blocking())` until `is_read`, then `step()`.
     """
@@ -65,7 +65,7 @@ class LogReplay:
         self.end_offset = log.log_end_offset
         self.record_count = 0
         self.skipped: Counter[str] = Counter()
-        """What was not used, by reason."""
+        """The number of skipped records, by reason."""
         self._log = log
         self._codec = codec
         self._apply = apply
@@ -76,19 +76,19 @@ class LogReplay:
         self._newest: dict[bytes, bytes] = {}
         """The values of `newest_only` records by their keys."""
         self._open: PendingValues[bytes, bytes] = PendingValues()
-        """What open transactions have written of them."""
+        """The `newest_only` records that open transactions have written."""
         self._rest: Iterator[_Rest] | None = None
         self.is_done = False
 
     @property
     def is_read(self) -> bool:
-        """Whether the end of the log was reached; `step` does what is left."""
+        """Whether the end of the log has been reached; `step` does the rest."""
         return self.next_offset >= self.end_offset
 
     def read(self, max_bytes: int) -> LogSlice | None:
-        """The next piece, which may have to come from the disk; None when damage was passed over instead.
+        """The next piece, which may have to be read from the disk; None when damage was skipped instead.
 
-        Damage that shows only then, as a KafkaError of `read_blocking`, is the caller's to `pass_over`.
+        Damage that appears only then, as a KafkaError of `read_blocking`, must be skipped by the caller (`pass_over`).
 
         Raises:
             OSError: the disk failed.
@@ -115,14 +115,14 @@ class LogReplay:
             self.pass_over(f"nothing could be read at offset {start_offset}")
 
     def pass_over(self, reason: str) -> None:
-        """What lies at `next_offset` has no end that could be trusted: go on with the next segment."""
+        """Skip to the next segment: the end of the data at `next_offset` cannot be trusted."""
         bases = [segment.base_offset for segment in self._log.segments if segment.base_offset > self.next_offset]
         logger.error("%s: cannot be read from offset %d on: %s", self._log.name, self.next_offset, reason)
         self.skipped["stretches of the log"] += 1
         self.next_offset = min([*bases, self.end_offset])
 
     def step(self) -> None:
-        """Behind the end of the log: decode some of the newest records; `is_done` when none is left."""
+        """After the end of the log: decode some of the newest records; `is_done` when none is left."""
         if self._rest is None:
             self._rest = self._collect_rest()
         for _ in range(RECORDS_PER_STEP):
@@ -134,8 +134,8 @@ class LogReplay:
             self._replay_record(key, value, producer_id)
 
     def _collect_rest(self) -> Iterator[_Rest]:
-        """The newest records, in an order that has the effect of the log's: before them what they supersede of open
-        transactions, after them what was written later.
+        """The newest records, in an order that has the same effect as the log's: values of open transactions that they
+        supersede come before them, later values after them.
         """
         older: list[_Rest] = []
         later: list[_Rest] = []
@@ -154,7 +154,7 @@ class LogReplay:
         self._open = PendingValues()
         self._rest = None
         for reason, count in self.skipped.items():
-            logger.error("%s: not used at the load: %d %s", self._log.name, count, reason)
+            logger.error("%s: the load skipped %d %s", self._log.name, count, reason)
 
     def _replay_batch(self, batch: memoryview, header: BatchHeader) -> None:
         try:

@@ -1,12 +1,12 @@
-"""What a coordinator asks of the runtime: make the internal topic, and run a step on the shard of a key.
+"""The interface of the runtime to a coordinator: create the internal topic, and run a step on the shard of a key.
 
-    handler -> coordinator -> CoordinatorRuntime.run -> shard -> machine -> effects -> append -> reply
+    handler -> coordinator -> CoordinatorRuntime.run -> shard -> state machine -> effects -> append -> reply
 
-The topic is made on first need. A request waits for nothing here but that: a shard that is loading or cannot be used
-refuses at once, with Kafka's code. A refusal of a whole request is a failed `Pending`, which the dispatcher turns into
+The topic is created when it is first needed. A request waits only for that. A shard that is loading or cannot be used
+refuses immediately, with Kafka's code. If a whole request is refused, its `Pending` fails, and the dispatcher returns
 the API's own error response.
 
-All calls on the broker's one thread. Source: Kafka's `CoordinatorRuntime`.
+All calls are made on the broker's one thread. Source: Kafka's `CoordinatorRuntime`.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ logger = logging.getLogger(__name__)
 P = TypeVar("P")
 
 LOAD_AT_START_BYTES = 256 << 10
-"""So much of each partition is loaded before the first request: milliseconds."""
+"""The part of each partition that is loaded before the first request: milliseconds."""
 
 Made = Callable[["KafkaError | None"], None]
 
 
 class CoordinatorRuntime(Generic[S]):
-    """One coordinator's shards, and the way to them."""
+    """One coordinator's shards, and access to them."""
 
     def __init__(self, services: Services, definition: CoordinatorDefinition[S]) -> None:
         self.shards = ShardMap(services, definition)
@@ -46,19 +46,19 @@ class CoordinatorRuntime(Generic[S]):
         self._waiting: list[Made] = []
 
     def open(self) -> None:
-        """Begin to load what is there: the first piece now, what is more in steps. After the catalog is open."""
+        """Begin to load the existing shards: the first piece now, the rest in steps. After the catalog is open."""
         if self._definition.topic in self._catalog.topics:
             self.shards.adopt()
             self.shards.load_now(LOAD_AT_START_BYTES)
 
     def close(self) -> None:
-        """Do nothing more by itself. What is gathered is the turn's to append."""
+        """Start no more work. The turn still appends gathered records."""
         self.shards.close()
 
     # --- the topic ---------------------------------------------------------------------------------------------------
 
     def make(self, made: Made) -> None:
-        """Call `made` once the topic is there, at once if it is; with COORDINATOR_NOT_AVAILABLE if it cannot be."""
+        """Call `made` once the topic exists, immediately if it does; with COORDINATOR_NOT_AVAILABLE if it cannot."""
         if self.shards.is_adopted:
             made(None)
             return
@@ -86,9 +86,9 @@ class CoordinatorRuntime(Generic[S]):
             made(error)
 
     def prepare(self, key: str, done: Made) -> None:
-        """Make the topic if it is not there; then None, or why the key has no coordinator now.
+        """Create the topic if it does not exist. `done` gets None, or the reason why the key has no coordinator now.
 
-        COORDINATOR_NOT_AVAILABLE, as clients expect of FindCoordinator; a shard that is loading is no hindrance.
+        That is COORDINATOR_NOT_AVAILABLE, as clients expect of FindCoordinator. A shard that is loading is no error.
         """
 
         def made(error: KafkaError | None) -> None:
@@ -102,7 +102,7 @@ class CoordinatorRuntime(Generic[S]):
     # --- requests ----------------------------------------------------------------------------------------------------
 
     def run(self, key: str, pending: Pending[P], step: Callable[[S], None]) -> Pending[P]:
-        """Run `step` on the shard of `key` once the topic is there; it answers `pending`, or raises KafkaError."""
+        """Run `step` on the shard of `key` once the topic exists; it answers `pending`, or raises KafkaError."""
 
         if self.shards.is_adopted:
             try:
@@ -113,7 +113,7 @@ class CoordinatorRuntime(Generic[S]):
 
         def run(error: KafkaError | None) -> None:
             if pending.done:
-                return  # the client went away while the topic was made
+                return  # the client disconnected while the topic was created
             try:
                 if error is not None:
                     raise error
@@ -125,7 +125,7 @@ class CoordinatorRuntime(Generic[S]):
         return pending
 
     def when_made(self, answer: Callable[[Pending[P]], None]) -> Pending[P]:
-        """Run `answer`, about several keys, once the topic is there."""
+        """Run `answer`, about several keys, once the topic exists."""
         pending: Pending[P] = Pending()
 
         def run(error: KafkaError | None) -> None:
@@ -137,13 +137,13 @@ class CoordinatorRuntime(Generic[S]):
         self.make(run)
         return pending
 
-    # --- what happens by itself --------------------------------------------------------------------------------------
+    # --- not caused by requests --------------------------------------------------------------------------------------
 
     def on_topics_changed(self, deleted: Collection[str]) -> Iterator[None]:
-        """The catalog's topics are other ones now; `deleted` are gone. Gives the steps of what takes long."""
+        """Handle a change of the catalog's topics; `deleted` no longer exist. Returns the steps of long work."""
         return self.shards.on_topics_changed(deleted)
 
     def expire_some(self) -> bool:
-        """A step of expiry in each shard; whether one left keys over."""
+        """A step of expiry in each shard. Return whether one has left keys over."""
         left_over = [shard.expire_some() for shard in self.shards.active()]
         return any(left_over)

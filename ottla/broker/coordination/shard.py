@@ -1,14 +1,15 @@
-"""One partition of an internal topic as its coordinator's state: runs steps, and writes what these ask for.
+"""One partition of an internal topic as its coordinator's state: runs steps, and writes their records.
 
-    request, timer, change of topics -> step of a pure machine -> effects -> one batch -> replies
+    request, timer, change of topics -> step of a pure state machine -> effects -> one batch -> replies
 
-Durable state changes only by replaying records: a machine has replayed what it asks to be written, and a load replays
-the same from the log. Hence a record that the log does not take leaves the memory ahead of the disk: the shard is then
-dead (`on_dead` is called once), everything that waits gets NOT_COORDINATOR, and a new shard loads what is in the log.
+Durable state changes only by replaying records. A state machine has replayed the records that it requests to be
+written, and a load replays the same records from the log. Hence a record that the log does not accept leaves the memory
+ahead of the disk. The shard is then dead (`on_dead` is called once), everything that waits gets NOT_COORDINATOR, and a
+new shard loads the log.
 
-A reply leaves when the newest records of its key are durable, at once where none are under way. Work on other
-partitions that may begin only then (markers of a transaction) begins in a callback of `when_durable`; a load finds by
-its records what is unfinished of it, and `begin_some` begins it again.
+A reply is sent when the newest records of its key are durable, immediately where none are being written. Work on other
+partitions that may begin only then (markers of a transaction) begins in a callback of `when_durable`. A load finds
+unfinished work by its records, and `begin_some` begins it again.
 
 Source: Kafka's `CoordinatorShard` (what a coordinator supplies) and `CoordinatorRuntime.CoordinatorContext`.
 """
@@ -39,9 +40,9 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardContext:
-    """What a shard is made of; a coordinator's own shard passes it on to `CoordinatorShard`.
+    """The parameters of a shard; a coordinator's own shard passes them on to `CoordinatorShard`.
 
-    `noun` names what is coordinated, in log lines. `write_timeout_ms` bounds the time that replies wait for the disk.
+    `noun` names what is coordinated, in log lines. `write_timeout_ms` limits the time that replies wait for the disk.
     """
 
     partition: Partition
@@ -53,7 +54,7 @@ class ShardContext:
 
 
 class CoordinatorShard(ABC):
-    """One shard, from the beginning of its load until its partition goes or its disk fails."""
+    """One shard, from the beginning of its load until its partition is deleted or its disk fails."""
 
     def __init__(self, context: ShardContext) -> None:
         services = context.services
@@ -82,53 +83,53 @@ class CoordinatorShard(ABC):
         """Apply a `newest_only` record of a transaction that is open at the end of the log, at a load."""
 
     def begin_some(self) -> bool:
-        """Everything is replayed and durable: begin what has to go on, some keys at a time; whether keys are left."""
+        """After replay and sync: begin unfinished work of some keys. Return whether keys are left."""
         return False
 
     def on_due(self, key: str) -> None:  # noqa: B027  (not every coordinator has deadlines)
-        """A deadline that was planned in `timer` has come."""
+        """Handle a deadline that was planned in `timer` and has passed."""
 
     def on_unload(self) -> Sequence[Reply]:
-        """The shard is dead: the replies, all errors, of what waits in the machines (not for the log)."""
+        """The shard is dead: return the replies, all errors, for what waits in the state machines (not for the log)."""
         return ()
 
     def on_topics_changed(self, deleted: Collection[str]) -> Iterator[None]:
-        """The catalog's topics are other ones now; `deleted` are gone. A shard that was not there then is called with
-        the deleted ones after its load. What takes long is given back as steps; while they run no topic of these names
-        is made.
+        """Handle a change of the catalog's topics; `deleted` no longer exist. A shard that did not exist then gets the
+        deleted ones after its load. Long work is returned as steps; while they run, no topic of these names is
+        created.
         """
         return iter(())
 
     @property
     def deleted_topics(self) -> Collection[str]:
-        """Topics whose deletion this shard would learn of again if it were loaded now: what it wrote about them is not
-        durable yet."""
+        """Deleted topics that this shard would have to be notified of again if it were loaded now: what it wrote about
+        them is not durable yet."""
         return ()
 
     def expire_some(self) -> bool:
-        """Remove what is too old, some keys at a time; whether keys are left."""
+        """Remove expired state of some keys. Return whether keys are left."""
         return False
 
     def summary(self) -> str:
-        """What the shard holds, in words: `3 groups and 1 committed offset`."""
+        """The contents of the shard, in words: `3 groups and 1 committed offset`."""
         return f"its {self._context.noun}s"
 
-    # --- what the runtime gives --------------------------------------------------------------------------------------
+    # --- what the runtime supplies -----------------------------------------------------------------------------------
 
     def finish(self, key: str, effects: Effects) -> None:
-        """Write the records of a step, and let its replies go when they may."""
+        """Write the records of a step, and send its replies when they may be sent."""
         if effects.records:
             self.log.write(key, effects.records, effects.replies)
         elif effects.replies:
             self.log.when_durable(key, release(effects.replies, self.later))
 
     def later(self, step: Callable[[], None]) -> None:
-        """Run `step` in a turn to come."""
+        """Run `step` in a later turn."""
         services = self._context.services
         services.timers.at(services.clock.monotonic_ms(), step)
 
     def write(self, key: str, records: Sequence[CoordinatorRecord]) -> None:
-        """Write records that no reply waits for."""
+        """Write records for which no reply waits."""
         self.log.write(key, records, ())
 
     def when_durable(self, key: str | None, settled: Settled) -> None:
@@ -139,8 +140,8 @@ class CoordinatorShard(ABC):
         self, topic: str, index: int, batch: bytes | bytearray, done: Callable[[BaseException | None], None]
     ) -> None:
         """Append a batch to another topic's partition; `done(None)` once it is durable there, `done(error)` where it
-        will not be: the caller tries again later. Not called any more when the shard is dead; its successor finds in
-        the log what is unfinished.
+        will not be: then the caller tries again later. `done` is not called if this shard is dead by then; its
+        successor finds unfinished work in the log.
         """
 
         def ended(error: BaseException | None) -> None:
@@ -149,18 +150,18 @@ class CoordinatorShard(ABC):
 
         partition = self._context.services.catalog.partition(topic, index)
         if partition is None:
-            ended(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{index} is not there, or offline"))
+            ended(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{index} does not exist or is offline"))
         else:
             append_elsewhere(partition, batch, ended)
 
     def now(self) -> Now:
-        """The moment of a step that begins now."""
-        # Not the wall clock: what a wrong one has stamped would expire at once when it is right again, or never.
+        """The time of a step that begins now."""
+        # Not the wall clock: data stamped by a wrong clock would expire immediately after its correction, or never.
         services = self._context.services
         return Now(services.listening.now_ms(), services.clock_trust.estimate_ms())
 
     def die(self, error: BaseException) -> None:
-        """Give everything up: what waits gets NOT_COORDINATOR. Nothing of the log changes."""
+        """Unload the shard: everything that waits gets NOT_COORDINATOR. The log does not change."""
         if self.is_dead:
             return
         self.is_dead = True

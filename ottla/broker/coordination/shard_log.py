@@ -1,16 +1,16 @@
-"""The log of one shard: append what a step asks for, and report when that is durable.
+"""The log of one shard: append the records of a step, and report when they are durable.
 
-The records of all steps of a turn, in their order, are one batch, which is made and appended when the turn ends. A step
-is never divided over two, unless it takes more than `max.message.bytes` by itself. A reply about a key waits for the
-newest records of that key; a key whose records are durable waits for nothing. A batch that the log does not take is
+The records of all steps of a turn, in their order, are one batch, which is built and appended when the turn ends. A
+step is never divided over two batches, unless it takes more than `max.message.bytes` by itself. A reply about a key
+waits for the newest records of that key, and for nothing if they are durable. A batch that the log does not accept is
 reported to the shard (`on_failure`), once, and all its steps are refused.
 
-The batches of a transaction carry its producer, with sequences that count on from what the log knows of it, so that
-they pass the log's checks as a client's do. (Kafka's coordinators write 0 each time, and check nothing. A batch without
-a sequence would stop Kafka's cleaner, if Kafka took the directory over.) The marker
-that ends one is the exception to all this: it is appended at once, and the state changes after that. So a full disk
-that refuses a marker leaves the shard as it was, and the coordinator of transactions asks again until there is room;
-to unload thousands of groups for that, and to load them again each time, would serve nobody.
+The batches of a transaction carry its producer, with sequences that continue those in the log, so that they pass the
+log's checks like a client's batches. (Kafka's coordinators write 0 each time, and check nothing. A batch without a
+sequence would stop Kafka's cleaner, if Kafka took the directory over.) The marker that ends a transaction is the
+exception to all this: it is appended immediately, and the state changes after that. So a full disk that refuses a
+marker leaves the shard as it was, and the coordinator of transactions asks again until there is room. It would help no
+client to unload thousands of groups for that, and to load them again each time.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 BATCH_SLACK_BYTES = 128
-"""Left free in a batch: a record's size is bounded before its header and the rounding of varints are known."""
+"""Left free in a batch: a record's size is limited before its header and the rounding of varints are known."""
 
 
 class TransactionMarker(NamedTuple):
-    """A marker to be written: whose transaction it ends, how, and the epoch of the coordinator that says so."""
+    """A marker to be written: the producer whose transaction it ends, the result, and the coordinator's epoch."""
 
     producer_id: int
     producer_epoch: int
@@ -61,10 +61,10 @@ class TransactionMarker(NamedTuple):
 
 
 class ShardLog:
-    """What was written of each key and is not durable yet. `close` ends it; nothing is written any more then.
+    """The records of each key that are written and not durable yet. After `close` nothing is written any more.
 
-    `timeout_ms` bounds the time that a reply waits for the disk: COORDINATOR_NOT_AVAILABLE after that. `later` runs a
-    step in a turn to come.
+    `timeout_ms` limits the time that a reply waits for the disk: COORDINATOR_NOT_AVAILABLE after that. `later` runs a
+    step in a later turn.
     """
 
     def __init__(
@@ -89,9 +89,9 @@ class ShardLog:
         self._builder = BatchBuilder()
         """The records of this turn that are not gathered yet."""
         self._unsealed: Write | None = None
-        """Their write; None without any."""
+        """The write of these records; None without any."""
         self._gathered_producers: set[int] = set()
-        """Producers of transactions with a batch that may be gathered and not appended yet."""
+        """Producers of transactions with a batch that may be gathered but not yet appended."""
         self._is_closed = False
         self._bounded_by: TopicConfig | None = None
         """The configuration that `_most_bytes` was taken from."""
@@ -99,7 +99,7 @@ class ShardLog:
 
     @property
     def record_max_bytes(self) -> int:
-        """The largest record that `write` surely takes."""
+        """The largest record that `write` is sure to accept."""
         return self._batch_max_bytes - 2 * BATCH_SLACK_BYTES
 
     @property
@@ -111,8 +111,8 @@ class ShardLog:
         return self._most_bytes
 
     def check_records(self, records: Sequence[CoordinatorRecord], most_bytes: int, *, in_one_batch: bool) -> None:
-        """Refuse records of which the log would not take each; with `in_one_batch` also those that one batch does not
-        hold, so that no crash keeps some of them. `most_bytes`: they are no larger.
+        """Refuse records if the log would not accept each of them; with `in_one_batch` also if they do not fit into one
+        batch, so that no crash keeps some of them. `most_bytes` is an upper bound of their size.
 
         Raises KafkaError UNKNOWN_SERVER_ERROR, as Kafka answers for records and batches that are too large.
         """
@@ -131,12 +131,12 @@ class ShardLog:
             )
 
     def write(self, key: str, records: Sequence[CoordinatorRecord], replies: Sequence[Reply]) -> None:
-        """Append the records of a step; its replies go when they are durable.
+        """Append the records of a step; its replies are sent when they are durable.
 
-        A record that is larger than `max.message.bytes` gets a batch of its own: it goes on with what was taken before
-        somebody made that smaller (`check_records` is for what begins). With UNKNOWN_SERVER_ERROR, as in Kafka, where a
-        record is larger than a segment or cannot be written at all; the shard is unloaded then, for its state rests on
-        it already.
+        A record that is larger than `max.message.bytes` gets its own batch: it was accepted before an administrator
+        reduced that limit (`check_records` is for new state). If a record is larger than a segment or cannot be encoded
+        at all, the replies get UNKNOWN_SERVER_ERROR, as in Kafka, and the shard is unloaded, since its state depends on
+        the record already.
         """
         try:
             encoded = encode_records(records, self._codec)
@@ -175,8 +175,8 @@ class ShardLog:
     def write_packed(
         self, key: str, pack: Callable[[T, int], bytes | None], state: T, replies: Sequence[Reply]
     ) -> bool:
-        """As `write`, of one record, which `pack(state, place)` gives as it stands at a place of a batch, with the time
-        of the batch's first record; False, and nothing done, where that is None, or not so simple.
+        """As `write`, for one record. `pack(state, place)` returns its bytes at a place of a batch, with the time of
+        the batch's first record. False, with nothing done, where that is None, or the case is not so simple.
         """
         builder = self._builder
         record = pack(state, builder.record_count)
@@ -216,13 +216,13 @@ class ShardLog:
             self._gather(self._begin([key], len(batches)), batches, release(replies, self._later))
 
     def _refuse(self, key: str, replies: Sequence[Reply], error: Exception) -> None:
-        """Give up: the state rests on a record that cannot be written."""
+        """Unload: the state depends on a record that cannot be written."""
         logger.error("%s: a record of %r cannot be written: %s", self._partition.log.name, key, error)
         release(replies)(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
         self._on_failure(error)
 
     def seal(self) -> None:
-        """Gather the records of this turn, behind all that was gathered before."""
+        """Gather the records of this turn, after all that was gathered before."""
         write = self._unsealed
         if write is not None:
             self._gather(write, [self._seal_batch()])
@@ -232,7 +232,7 @@ class ShardLog:
         self._unsealed, self._builder = None, BatchBuilder()
         try:
             return builder.seal(compression=self._codec.compression)
-        except Exception as error:  # the state rests on them; every request that waits must be answered
+        except Exception as error:  # the state depends on them; every request that waits must be answered
             self._on_failure(error)
             raise
 
@@ -240,7 +240,7 @@ class ShardLog:
         """Append the records of the turn (`turn.Gathering`)."""
         partition, write = self._partition, self._unsealed
         if write is not None and partition.has_nothing_before():
-            # As below, without the way through what is gathered: nearly always it is this batch alone.
+            # As below, without the gathering: nearly always there is only this batch.
             batch = self._seal_batch()
             appended = partition.append([memoryview(batch)], len(batch), now_ms)
             if appended.refused is None:
@@ -274,7 +274,7 @@ class ShardLog:
     # --- transactions ------------------------------------------------------------------------------------------------
 
     def check_producer(self, producer_id: int, producer_epoch: int) -> None:
-        """Refuse a producer whose batches the log would not take.
+        """Refuse a producer whose batches the log would not accept.
 
         Raises KafkaError INVALID_PRODUCER_ID_MAPPING, INVALID_PRODUCER_EPOCH (the log knows a newer epoch).
         """
@@ -315,7 +315,7 @@ class ShardLog:
         self._gather(self._begin([key], 1), [batch], settled, is_transactional=True)
 
     def _settle_producer(self, producer_id: int) -> None:
-        """Let the log know all that was written of the producer."""
+        """Let the log take in all that was written of the producer."""
         if producer_id in self._gathered_producers:
             self._partition.settle()
         if not self._partition.gathered:
@@ -324,10 +324,10 @@ class ShardLog:
     def write_marker(
         self, keys: Collection[str], end: TransactionMarker, apply: Callable[[], None], done: VisibleCallback
     ) -> None:
-        """Append a marker, and `apply` it to the state where the log has taken it; `keys` are those that it changes.
+        """Append a marker. If the log has accepted it, `apply` it to the state; `keys` are those that it changes.
 
-        `done(None)` once the marker is visible, `done(error)` where it is not and nothing has changed, or where the
-        shard is unloaded for it.
+        `done(None)` once the marker is visible. `done(error)` where it was not written and nothing has changed, or
+        where the shard is unloaded because of it.
         """
         partition = self._partition
         self.seal()
@@ -343,9 +343,10 @@ class ShardLog:
         answer.release()
 
     def when_durable(self, key: str | None, settled: Settled) -> None:
-        """Call `settled` once all that was written of a key (None: of all keys) so far is durable, at once if so.
+        """Call `settled` once all that was written of a key (None: of all keys) so far is durable, immediately if it
+        is.
 
-        With NOT_COORDINATOR when that will never be.
+        With NOT_COORDINATOR if that will never be.
         """
         if self._is_closed:
             settled(KafkaError(ErrorCode.NOT_COORDINATOR))
@@ -365,23 +366,23 @@ class ShardLog:
             write.settle(refusal)
 
     def write_ended(self, write: Write) -> None:
-        """Its records are durable (`WriteOwner`)."""
+        """The write's records are durable (`WriteOwner`)."""
         self._writes.pop(write, None)
         for key in write.keys:
             if self._newest.get(key) is write:
                 del self._newest[key]
 
     def write_failed(self, error: BaseException) -> None:
-        """The log did not take what the state rests on (`WriteOwner`)."""
+        """The log did not accept records on which the state depends (`WriteOwner`)."""
         self._on_failure(error)
 
     def deadline_ms(self) -> float:
-        """Until when a reply waits that begins to wait now (`WriteOwner`)."""
+        """The deadline of a reply that begins to wait now (`WriteOwner`)."""
         return self._clock.monotonic_ms() + self._timeout_ms
 
 
 class _Deferred:
-    """A callback that may be called before its time: it is called on after `release`."""
+    """A callback that may be called early: it passes the calls on after `release`."""
 
     __slots__ = ("_done", "_is_released", "_results")
 

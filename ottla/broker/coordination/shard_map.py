@@ -1,9 +1,9 @@
 """The shards of an internal topic: one for each partition, found by the hash of a key.
 
-A partition has no shard while it loads, while its directory is offline or full after a failed write, and when it is
-gone. A shard that died is loaded again once its directory takes writes: a chore of this module's own looks every
-`RELOAD_INTERVAL_MS`. The number of partitions is that of the start, or of the topic's making: keys are found by a hash
-over it.
+A partition has no shard while it loads, while its directory is offline or full after a failed write, and after it has
+been deleted. A shard that died is loaded again once its directory takes writes: a timer of this module checks that
+every `RELOAD_INTERVAL_MS`. The number of partitions is fixed at the start, or when the topic is created: keys are found
+by a hash over it.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ class ShardMap(Generic[S]):
         self._shards: list[S | None] = []
         self._loads: dict[int, CoordinatorLoader] = {}
         self._deleted_meanwhile: dict[int, set[str]] = {}
-        """Topics that were deleted while a partition has no shard: what its log holds of them must not come back."""
+        """Topics that were deleted while a partition had no shard: records of them in its log must not be restored."""
         self._reload_timer: Timer | None = None
         self._is_closed = False
 
     # --- life --------------------------------------------------------------------------------------------------------
 
     def adopt(self) -> None:
-        """The topic is there: begin to load a shard for each partition."""
+        """The topic exists: begin to load a shard for each partition."""
         topic = self._services.catalog.topics[self._definition.topic]
         self._shards = [None] * len(topic.partitions)
         for index in range(len(self._shards)):
             self._begin_load(index)
 
     def load_now(self, most_bytes: int) -> None:
-        """Load up to `most_bytes` of each partition on the spot. May wait for the disk: for a start."""
+        """Load up to `most_bytes` of each partition now. May wait for the disk: for a start."""
         for load in list(self._loads.values()):
             load.run_now(most_bytes)
 
     def close(self) -> None:
-        """Plan nothing more."""
+        """Start no more work."""
         self._is_closed = True
         if self._reload_timer is not None:
             self._reload_timer.cancel()
@@ -65,8 +65,8 @@ class ShardMap(Generic[S]):
             load.cancel()
 
     def on_topics_changed(self, deleted: Collection[str]) -> Iterator[None]:
-        """The catalog's topics are other ones now; without the internal topic there are no shards. Gives the steps of
-        what takes long.
+        """Handle a change of the catalog's topics; without the internal topic there are no shards. Returns the steps of
+        long work.
         """
         if self._definition.topic in deleted:
             gone = self.active()
@@ -89,7 +89,7 @@ class ShardMap(Generic[S]):
 
     @property
     def is_adopted(self) -> bool:
-        """Whether the topic is there."""
+        """Whether the topic exists."""
         return bool(self._shards)
 
     def ready(self, key: str) -> S:
@@ -99,7 +99,7 @@ class ShardMap(Generic[S]):
         return shard if shard is not None else self.ready_at(self.partition_of(key))
 
     def ready_at(self, index: int) -> S:
-        """The shard of a partition that the topic has. Raises as `ready`."""
+        """The shard of an existing partition of the topic. Raises like `ready`."""
         shard = self._shards[index]
         if shard is not None:
             return shard
@@ -119,7 +119,7 @@ class ShardMap(Generic[S]):
         return self.active()
 
     def active(self) -> list[S]:
-        """The shards that are there at the moment."""
+        """The shards that exist at the moment."""
         return [shard for shard in self._shards if shard is not None]
 
     def is_loading(self, key: str) -> bool:
@@ -127,21 +127,21 @@ class ShardMap(Generic[S]):
         return bool(self._loads) and self.partition_of(key) in self._loads
 
     def is_available(self, key: str) -> bool:
-        """Whether the key's shard is there or will be soon."""
+        """Whether the key's shard exists or will exist soon."""
         return self._shards[self.partition_of(key)] is not None or self.is_loading(key)
 
     @property
     def loads_under_way(self) -> int:
-        """How many partitions are being loaded."""
+        """The number of partitions that are being loaded."""
         return len(self._loads)
 
     @property
     def count(self) -> int:
-        """How many partitions the topic has; 0 where it is not there."""
+        """The number of the topic's partitions; 0 where it does not exist."""
         return len(self._shards)
 
     def partition_of(self, key: str) -> int:
-        """The partition of a key; where the topic is not there yet, the one that it will have."""
+        """The partition of a key; before the topic is created, the one that it will have."""
         count = len(self._shards) or self._definition.partitions
         return 0 if count == 1 else self._definition.hash_of(key) % count
 
@@ -178,7 +178,7 @@ class ShardMap(Generic[S]):
             return
         self._shards[index] = shard
         for _ in shard.on_topics_changed(self._deleted_meanwhile.pop(index, ())):
-            pass  # at once: topics of these names may have been made since, of which nothing is to be forgotten
+            pass  # not in later turns: by then such a topic may exist again, with offsets that must stay
 
     def _died(self, shard: CoordinatorShard) -> None:
         self._deleted_meanwhile.setdefault(shard.partition.index, set()).update(shard.deleted_topics)

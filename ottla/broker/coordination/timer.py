@@ -1,10 +1,10 @@
-"""The deadlines of a shard's keys: at most one for each, and one timer of the broker for all of them.
+"""The deadlines of a shard's keys: at most one for each key, and one timer of the broker for all of them.
 
-They are in the time in which the broker listens (`runtime/listening_time.py`): where that stands still a timer comes
+They use the time in which the broker listens (`runtime/listening_time.py`). While that stands still, a timer comes
 early, finds nothing due, and is planned again.
 
-Source: Kafka's `CoordinatorTimer`. What `on_due` raises is a bug, and goes on to the loop. The other keys that are due
-have their turn after that.
+Source: Kafka's `CoordinatorTimer`. An exception of `on_due` is a bug, and is passed on to the loop. The other keys that
+are due are handled after that.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class CoordinatorTimer:
         self._deadlines: Deadlines[str] = Deadlines()
         self._timer: Timer | None = None
         self._planned_ms = 0.0
-        """The deadline that `_timer` is for."""
+        """The deadline for which `_timer` is set."""
         self._is_closed = False
 
     def plan(self, key: str, deadline_ms: float | None) -> None:
-        """Let `key` be due at `deadline_ms` and at no other time; never where that is None."""
+        """Let `key` be due at `deadline_ms` and at no other time; never, where that is None."""
         if deadline_ms is None:
             self._deadlines.cancel(key)
         else:

@@ -1,7 +1,7 @@
-"""Records of one step on their way to the disk, and the replies that wait until they are safe there.
+"""Records of one step that are being written to the disk, and the replies that wait until they are durable.
 
-A reply never shows state that a crash could take back: a request that looks at a key whose records are not durable
-waits for the newest of them. `Partition.high_watermark` says what is durable, in `sync` and `page-cache` alike.
+A reply never shows state that a crash could take back: a request about a key whose records are not durable waits for
+the newest of them. `Partition.high_watermark` shows what is durable, in `sync` and `page-cache` alike.
 
 Source: Kafka's `DeferredEvent` and `DeferredEventQueue`.
 """
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 PRODUCE_VERSION = 13
-"""Our own batches are judged as those of the newest clients are."""
+"""Ottla's own batches are checked like those of the newest clients."""
 
 REPLIES_PER_STEP: Final = 100
-"""Each is encoded, and sent at the end of the turn: 20 to 30 us."""
+"""Each reply is encoded, and sent at the end of the turn: 20 to 30 us."""
 
 Later = Callable[[Callable[[], None]], None]
 Settled = Callable[[KafkaError | None], None]
@@ -36,23 +36,23 @@ Settled = Callable[[KafkaError | None], None]
 
 
 class WriteOwner(Protocol):
-    """What began a write."""
+    """The object that began a write."""
 
     def write_ended(self, write: Write) -> None:
-        """Its records are durable."""
+        """The write's records are durable."""
 
     def write_failed(self, error: BaseException) -> None:
-        """The disk, or the log, did not take records that the state rests on already."""
+        """The disk, or the log, did not accept records on which the state depends already."""
 
     def deadline_ms(self) -> float:
-        """Until when a reply waits that begins to wait now (monotonic)."""
+        """The deadline of a reply that begins to wait now (monotonic)."""
 
 
 class Write:
-    """The batches of one step, or one batch of several. Made before they are gathered; `appended` is called once for
-    each of them.
+    """The batches of one step, or one batch of several steps. Created before they are gathered; `appended` is called
+    once for each batch.
 
-    `keys` are those that the steps are about.
+    `keys` are the keys of these steps.
     """
 
     __slots__ = ("_deadline_ms", "_end_offset", "_error", "_listeners", "_missing", "_owner", "_partition", "keys")
@@ -98,12 +98,12 @@ class Write:
         self.await_visible(last_offset + 1)
 
     def await_visible(self, end_offset: int) -> None:
-        """All of it is in the log, up to `end_offset`: wait for it to be durable."""
+        """All of it is in the log, up to `end_offset`: wait until it is durable."""
         self._end_offset = end_offset
         self._partition.when_visible(end_offset, self._visible, self._deadline_ms)
 
     def settle(self, error: KafkaError | None) -> None:
-        """Call everything that waits."""
+        """Call all listeners."""
         listeners, self._listeners = self._listeners, []
         for settled in listeners:
             settled(error)
@@ -113,7 +113,7 @@ class Write:
             self._owner.write_ended(self)
             self.settle(None)
         elif isinstance(error, KafkaError) and error.code is ErrorCode.REQUEST_TIMED_OUT:
-            # The coordinator's timeout bounds the wait of each client, later ones included, not that for the disk.
+            # The coordinator's timeout limits the wait of each client, also of later ones, but not that for the disk.
             self.settle(KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message))
             self._partition.when_visible(self._end_offset, self._visible, self._owner.deadline_ms())
         else:
@@ -123,8 +123,8 @@ class Write:
 def release(replies: Sequence[Reply], later: Later | None = None) -> Settled:
     """A `Settled` that completes the replies of a step, or fails all of them.
 
-    A rebalance answers all members of a group: with `later`, which runs a step in a turn to come, so many of them that
-    others are answered in between.
+    A rebalance answers all members of a group. With `later`, which runs a step in a later turn, only some replies are
+    completed per turn, so that other requests are answered in between.
     """
 
     def settled(error: KafkaError | None) -> None:
@@ -145,7 +145,7 @@ def release(replies: Sequence[Reply], later: Later | None = None) -> Settled:
 
 
 def give(waiter: Any, answer: Response | KafkaError) -> None:
-    """Give a waiter its reply."""
+    """Complete or fail a waiter with its reply."""
     if isinstance(answer, KafkaError):
         waiter.fail(answer)
     else:
@@ -172,14 +172,14 @@ class _AppendElsewhere:
 
 
 class WaitsForKeys(Protocol):
-    """A shard, to an answer that rests on it."""
+    """A shard, for an answer that depends on its records."""
 
     def when_durable(self, key: str | None, settled: Settled) -> None:
         """As `ShardLog.when_durable`."""
 
 
 class JointAnswer(Generic[R]):
-    """An answer about several keys, completed when all that it rests on is durable: `rest_on` each, then `seal`."""
+    """An answer about several keys, completed when all that it depends on is durable: `rest_on` each, then `seal`."""
 
     def __init__(self, pending: Pending[R], response: R) -> None:
         self._pending = pending
@@ -187,12 +187,12 @@ class JointAnswer(Generic[R]):
         self._missing = 1
 
     def rest_on(self, shard: WaitsForKeys, key: str | None) -> None:
-        """Wait for what was written of a key, or of all keys of the shard where it is None."""
+        """Wait for what was written of a key, or (None) of all keys of the shard."""
         self._missing += 1
         shard.when_durable(key, self._settled)
 
     def seal(self) -> None:
-        """Wait for nothing more than for what was said before."""
+        """No more keys follow: complete the answer when all keys so far are durable."""
         self._settled(None)
 
     def _settled(self, error: KafkaError | None) -> None:

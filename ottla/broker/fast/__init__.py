@@ -1,1 +1,1 @@
-"""Request templates: answers to Produce and Fetch requests that look like those before."""
+"""Request templates: the fast path for Produce and Fetch requests that look like earlier ones."""

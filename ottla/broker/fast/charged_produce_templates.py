@@ -1,5 +1,5 @@
-"""Templates of Produce requests of a client under a quota: frames are answered if their bytes are within it, and the
-client pays its share of the append. The time of the answers is charged by their runs (`charged_run.py`).
+"""Templates of Produce requests of a client under a quota. A frame is answered only if its bytes are within the quota,
+and the client pays its share of the append. The time of the answers is charged by their runs (`charged_run.py`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ChargedProduceTemplates(ProduceTemplates):
-    """Those of one connection."""
+    """The templates of one connection."""
 
     __slots__ = ("_quota", "_run_bytes")
 
@@ -32,7 +32,7 @@ class ChargedProduceTemplates(ProduceTemplates):
         super().__init__(max_frame_bytes, partial(make_run, quota))
         self._quota = quota
         self._run_bytes = 0
-        """Of the batches of the newest run."""
+        """The bytes of the batches of the newest run."""
 
     def start(
         self, view: memoryview, start: int, end: int, most: int, newest: InFlightRequest | None
@@ -46,14 +46,14 @@ class ChargedProduceTemplates(ProduceTemplates):
         return run
 
     def answer(self, view: memoryview, end: int, most: int) -> tuple[Sequence[Buffer], int] | None:
-        """As `ProduceTemplates.answer`; one alone is charged as several are."""
+        """As `ProduceTemplates.answer`; a single request is charged in the same way as several."""
         template = self._template
         if template is None or not template.partition.visible_on_append():
             return None
         return self._answer_run(view, end, most, perf_counter_ns())
 
     def _look(self, view: memoryview, start: int, end: int, most: int) -> Frames | None:
-        """As `ProduceTemplates._look`; None, too, where they are over the quota, which they are charged to."""
+        """As `ProduceTemplates._look`, but charges the frames to the quota; None also where they exceed it."""
         frames = super()._look(view, start, end, most)
         if frames is None:
             return None

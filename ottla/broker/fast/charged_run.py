@@ -1,4 +1,4 @@
-"""A run of Produce requests of a client under a quota of time: its answers say for how long the connection is muted."""
+"""A run of Produce requests of a client under a quota of time: its answers report how long the connection is muted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _INT32 = struct.Struct(">i")
 
 
 class ChargingRun(ProduceRun):
-    """What every kind of such runs has in common. Each kind has a slot for the quota."""
+    """What all kinds of such runs have in common. Each kind has a slot for the quota."""
 
     __slots__ = ()
 
@@ -41,7 +41,7 @@ class ChargingRun(ProduceRun):
 
 
 class ChargedRun(ChargingRun):
-    """One without a transactional id."""
+    """A run without a transactional id."""
 
     __slots__ = ("_quota",)
 
@@ -53,7 +53,7 @@ class ChargedRun(ChargingRun):
 
 
 def with_throttle_time(answers: Sequence[Buffer], version: int, throttle_ms: int) -> list[bytes]:
-    """Whole answers to Produce requests, with this throttle time: their last field, but for the tags."""
+    """Whole answers to Produce requests with this throttle time, which is their last field before the tags."""
     behind_bytes = 1 if version >= FIRST_FLEXIBLE_VERSION else 0
     changed: list[bytes] = []
     for piece in answers:

@@ -1,5 +1,5 @@
-"""Templates of Produce requests with a transactional id of a client under a quota: charged as those without one; the
-time of an answer when all that it waits for is there.
+"""Templates of Produce requests with a transactional id of a client under a quota. They are charged like those without
+one; the time of an answer is charged when everything that it waits for is done.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ChargedTransactionalTemplates(ChargedProduceTemplates, TransactionalTemplates):
-    """Those of one connection."""
+    """The templates of one connection."""
 
     __slots__ = ()
 
@@ -27,12 +27,12 @@ class ChargedTransactionalTemplates(ChargedProduceTemplates, TransactionalTempla
         super().__init__(max_frame_bytes, quota, ChargedTransactionalRun)
 
     def answer(self, view: memoryview, end: int, most: int) -> tuple[Sequence[Buffer], int] | None:
-        """As `TransactionalTemplates.answer`: never, for the coordinator is asked by `start` alone."""
+        """Always None: as in `TransactionalTemplates.answer`, only `start` asks the coordinator."""
         return None
 
 
 class ChargedTransactionalRun(TransactionalRun, ChargingRun):
-    """A run whose answers are charged when they may leave."""
+    """A run whose answers are charged when they may be sent."""
 
     __slots__ = ("_quota",)
 

@@ -1,14 +1,14 @@
-"""The template of EndTxn requests: which bytes are those of a producer that ends one transaction after the other.
+"""The template of EndTxn requests, for a producer that ends one transaction after the other.
 
     length · 00 1a 00 05 · correlation id | client id ... transactional id | producer id 8 · epoch 2 · committed 1 · 00
                                             --------- remembered ---------
 
-Only version 5, which producers of `transaction.version` 2 send. The right to the transactional id was asked for when
-the template was learnt, and holds with it. The coordinator is asked each time; what it refuses takes the slow path,
-which says why, and so does an end that needs a new producer id.
+Only version 5 has one, which producers of `transaction.version` 2 send. The right to the transactional id was checked
+when the template was learnt, and is valid as long as the template. The coordinator is asked each time. What it refuses
+takes the slow path, which returns the reason; so does an end that needs a new producer id.
 
-The answer has no part that varies in length: the throttle time of a client that is over its quota of time, else 0; the
-error code, producer id, epoch.
+The answer has a fixed layout: the throttle time (0 unless the client is over its quota of time), error code, producer
+id, epoch.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _LENGTH_BYTES: Final = 4
 _KEY_AND_VERSION: Final = struct.pack(">hh", ApiKey.END_TXN, VERSION)
 _ANSWER: Final = struct.Struct(">iiBihqhB")
 _NOTHING: Final = -1
-"""As producer id and epoch in the answer to a refused request."""
+"""Producer id and epoch in the answer to a refused request."""
 
 
 class EndTemplate:
-    """That of one connection. Frames of `frame_bytes` are looked at, the length field included. `quota`: what they are
-    charged to; None where the client is under none.
+    """The template of one connection. Only frames of `frame_bytes` are compared, the length field included. `quota` is
+    what they are charged to; None where the client is under none.
     """
 
     __slots__ = (
@@ -76,8 +76,8 @@ class EndTemplate:
         self.meter = meter_of(0)
 
     def start(self, view: memoryview, start: int) -> EndInFlight | None:
-        """Start the frame at `start`, which is whole; None, and nothing done, where the slow path must take it."""
-        unpack = self._unpack  # CPython looks up a slot slowly where it is called at once
+        """Start the frame at `start`, which is whole. None, with nothing done, where the slow path must take it."""
+        unpack = self._unpack  # CPython is slow at looking up a slot and calling it in one expression
         front, correlation_id, middle, producer_id, epoch, is_commit, tags = unpack(view, start)
         if middle != self._middle or front != self._front or tags:
             return None
@@ -87,7 +87,7 @@ class EndTemplate:
 
 
 def is_learnable(frame: memoryview, request: EndTxnRequest, context: Context) -> bool:
-    """Whether a request that took the slow path is of the version, and written as is remembered: without tags."""
+    """Whether a request that took the slow path is of this version, encoded as the template expects: without tags."""
     version = context.api_version
     if version != VERSION:
         return False
@@ -96,11 +96,11 @@ def is_learnable(frame: memoryview, request: EndTxnRequest, context: Context) ->
 
 
 class EndInFlight(InFlightRequest):
-    """Such a request in flight, which the coordinator answers."""
+    """An EndTxn request in flight, which the coordinator answers."""
 
     __slots__ = ("_correlation_id", "_started_ns", "_template")
 
-    # What no such request has, and what each has: constants of the class, as of `ProduceRun`.
+    # The same for all such requests: constants of the class, as in `ProduceRun`.
     pending = None
     parks = False
     close_reason = None
@@ -116,16 +116,16 @@ class EndInFlight(InFlightRequest):
         self._started_ns = perf_counter_ns()
 
     def complete(self, response: Any) -> None:
-        """Answer what the producer goes on with (`Waiter`)."""
+        """Answer with the producer id and epoch that the producer continues with (`Waiter`)."""
         self._answer(self._template.meter, ErrorCode.NONE, response.producer_id, response.producer_epoch)
 
     def fail(self, error: BaseException) -> None:
-        """Answer why it is not known how the transaction ends (`Waiter`)."""
+        """Answer with the error that leaves the end of the transaction unknown (`Waiter`)."""
         code = error.code if isinstance(error, KafkaError) else ErrorCode.UNKNOWN_SERVER_ERROR
         self._answer(self._template.meter_of(code), code, _NOTHING, _NOTHING)
 
     def cancel(self) -> None:
-        """Give the answer up: the connection has ended. The transaction ends all the same."""
+        """Drop the answer: the connection has ended. The transaction ends all the same."""
         self.owner = None
         self.is_done = True
 

@@ -1,7 +1,7 @@
-"""How one version of Fetch lays out what is said of topics: read from a request, written into an answer. For templates
-of several partitions.
+"""The layout of topics in one version of Fetch: read from a request, written into an answer. For templates of several
+partitions.
 
-    request, each topic:   name or id, count | index 4, leader epoch 4, offset 8, what else is said of a partition
+    request, each topic:   name or id, count | index 4, leader epoch 4, offset 8, the partition's other fields
     answer, each topic:    name or id, count | index 4, error 2, three offsets, aborted transactions, replica, records
 
 Counts and lengths are varints from version 12 on, which also adds tags; topics are named by id from version 13 on.
@@ -33,23 +33,23 @@ _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 
 Known = tuple["FetchTarget", bytes, bytes]
-"""A partition that a template knows, and what a request says of it that changes nothing: the leader epoch, and what
-stands behind the offset.
+"""A partition that a template knows, and the fields of a request that may not change: its leader epoch, and the bytes
+after the offset.
 """
 Offsets = list[tuple["FetchTarget", int]]
 
 
 class FetchLayout:
-    """See the module; `layout_of` gives that of a version.
+    """See the module; `layout_of` returns the layout of a version.
 
     Attributes:
         is_flexible: whether counts are varints, and tags follow.
         has_session: whether requests and answers name a session.
         has_log_start: whether answers have the log start offset.
-        epoch_at, topics_at: where the session's epoch and the count of topics stand in a request's body.
-        count_bytes: of the count of no topics.
-        pack_partition: packs a partition of an answer up to the length of its records: index, error, high watermark,
-            last stable offset, log start offset if there is one, and what `behind_offsets` gives.
+        epoch_at, topics_at: the positions of the session's epoch and of the count of topics in a request's body.
+        count_bytes: the size of the count of no topics.
+        pack_partition: packs a partition of an answer up to the length of its records: index, error, high
+            watermark, last stable offset, log start offset if there is one, and the bytes of `behind_offsets`.
     """
 
     __slots__ = (
@@ -63,7 +63,7 @@ class FetchLayout:
         self.has_log_start = version >= FIRST_VERSION_WITH_LOG_START
         self._has_topic_ids = version >= FIRST_VERSION_WITH_TOPIC_IDS
         self._has_leader_epoch = version >= FIRST_VERSION_WITH_LEADER_EPOCH
-        # Behind the offset: last fetched epoch, log start offset, most bytes, no tags.
+        # After the offset: last fetched epoch, log start offset, most bytes, no tags.
         start = "q" if self.has_log_start else ""
         self._rest = struct.Struct(f">i{start}ib" if self.is_flexible else f">{start}i")
         self._named = struct.Struct(f">i{4 if self._has_leader_epoch else 0}sq{self._rest.size}s")
@@ -82,7 +82,7 @@ class FetchLayout:
         return (encode_unsigned_varint(len(name) + 1) if self.is_flexible else _INT16.pack(len(name))) + name
 
     def known(self, target: FetchTarget, log_start_offset: int) -> Known:
-        """The target, and what a request says of it that changes nothing."""
+        """The target, and the fields of a request that may not change."""
         leader_epoch = _INT32.pack(target.current_leader_epoch) if self._has_leader_epoch else b""
         said = [log_start_offset] if self.has_log_start else []
         said.append(target.max_bytes)
@@ -91,7 +91,7 @@ class FetchLayout:
         return target, leader_epoch, self._rest.pack(*said)
 
     def named(self, topics: bytes, known: dict[bytes, dict[int, Known]]) -> Offsets | None:
-        """The partitions that a request names in `topics`, and their offsets; None where it says of any of them what is
+        """The partitions that a request names in `topics`, and their offsets; None where any of their other fields is
         not known. `known` has each topic's partitions by their index, under its name in requests.
         """
         named: Offsets = []
@@ -117,14 +117,14 @@ class FetchLayout:
                     at += step
                 if is_flexible:
                     if topics[at]:
-                        return None  # tags, which the slow path knows
+                        return None  # tags: the slow path reads them
                     at += 1
-        except (KeyError, IndexError, struct.error):  # none of ours, or no request at all: the slow path knows
+        except (KeyError, IndexError, struct.error):  # an unknown partition, or a malformed request: for the slow path
             return None
         return named if at == len(topics) else None
 
     def _count(self, topics: bytes, at: int) -> tuple[int, int]:
-        """A count, or the length of a name, and where what it counts begins. Of varints those of two bytes at most."""
+        """A count, or the length of a name, and the position after it. Only varints of one or two bytes are read."""
         if not self.is_flexible:
             return _INT32.unpack_from(topics, at)[0], at + _INT32.size
         first = topics[at]
@@ -132,11 +132,11 @@ class FetchLayout:
             return first - 1, at + 1
         second = topics[at + 1]
         if second > 127:
-            raise IndexError  # nothing is counted that far
+            raise IndexError  # no count is that large
         return (first & 127 | second << 7) - 1, at + 2
 
     def behind_offsets(self, *, committed_only: bool) -> bytes:
-        """Of a partition in an answer: nothing was aborted (an empty list, or null), and there is no other replica."""
+        """Pack the fields after a partition's offsets: nothing aborted (an empty list, or null), no other replica."""
         if self.is_flexible:
             return (b"\1" if committed_only else b"\0") + self._replica
         return _INT32.pack(0 if committed_only else -1) + self._replica
@@ -148,5 +148,5 @@ class FetchLayout:
 
 @cache
 def layout_of(version: int) -> FetchLayout:
-    """That of a version; all templates of a version share it."""
+    """The layout of a version; all templates of a version share it."""
     return FetchLayout(version)

@@ -1,6 +1,6 @@
-"""The template of a Fetch without a session: what its bytes mean, and the answer around what differs.
+"""The template of a Fetch without a session: the meaning of its bytes, and the fixed parts of its answer.
 
-How frames are compared with it is `fetch_templates.py`'s to know.
+`fetch_templates.py` compares frames with it.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ _INT64 = struct.Struct(">q")
 _OFFSETS = struct.Struct(">qqq")
 _OFFSETS_BEFORE_5 = struct.Struct(">qq")
 MARKS = (0x5EED_0FF5_E7A1_B2C3, 0x7EA5_7A3B_0001_0203, 0x1DEA_5EED_0405_0607)
-"""Offsets that are looked for in encoded messages: where they stand, others will."""
+"""Offsets that are searched for in an encoded message: they mark the positions of the real ones."""
 MOST_JOINED_BYTES: Final = 16 << 10
-"""Records up to this size are copied once more, into an answer that is one piece."""
+"""Records up to this size are copied once more, so that the answer is one piece."""
 TOO_LITTLE: Final[list[Buffer]] = []
-"""What is there in place of an answer where fewer records are than the request asks for."""
+"""Returned instead of an answer where there are fewer records than the request asks for."""
 
 
 class FetchTemplate:
-    """What the remembered bytes mean, and the answer around what differs."""
+    """The meaning of the remembered bytes, and the fixed parts of the answer."""
 
     __slots__ = (
         "_before",
@@ -98,7 +98,7 @@ class FetchTemplate:
         topic = request.topics[0]
         self._version = version
         self.unpack = unpack
-        """What a frame has at a position: `front`, correlation id, `key`, offset, `suffix`."""
+        """Unpacks a frame at a position: `front`, correlation id, `key`, offset, `suffix`."""
         self.front = front
         self.key = key
         self.suffix = suffix
@@ -115,28 +115,28 @@ class FetchTemplate:
         body = encode(self._response(topic), version)
         offsets = _OFFSETS if version >= FIRST_VERSION_WITH_LOG_START else _OFFSETS_BEFORE_5
         mark = body.index(offsets.pack(*MARKS[: len(offsets.format) - 1]))
-        # Behind the offsets: aborted transactions and preferred replica, the records' length (of none), then tags.
+        # After the offsets: aborted transactions and preferred replica, the records' length (of none), then tags.
         length_bytes, tags_bytes = (1, 3) if version >= FIRST_FLEXIBLE_VERSION else (4, 0)
         self._before = response_header(FetchRequest.message_key, version, 0)[4:] + body[:mark]
         self._between = body[mark + offsets.size : len(body) - length_bytes - tags_bytes]
         self.after = body[len(body) - tags_bytes :]
         self._length = -1
         self._size = self._middle = b""
-        """What the newest answer had that was made for so many bytes of records: before and behind its offsets."""
+        """The parts of an answer before and after its offsets, for the newest length of records (`_length`)."""
         self._head_high_watermark = self._head_last_stable_offset = self._head_log_start_offset = -1
         self._head_rest = b""
-        """What was behind the correlation id in the head of the newest large answer, and the offsets in it: one that
-        reads what was written long ago gets the same again and again.
+        """The head of the newest large answer after its correlation id, and the offsets in it: a client that reads old
+        records gets the same head again and again.
         """
         self._fixed_bytes = CORRELATION_ID_BYTES + len(self._before) + offsets.size + len(self._between)
         self._fixed_bytes += len(self.after)
-        """Of an answer: all but its size field, the records and their length."""
+        """The size of an answer without its size field, the records and their length."""
         self.pack_offsets = offsets.pack if offsets is _OFFSETS else _pack_without_log_start
-        """High watermark, last stable offset, log start offset, as answers of this version have them."""
+        """Packs high watermark, last stable offset and log start offset for answers of this version."""
         self.shape = b"".join((bytes([version]), self._before, self._between, self.after))
-        """What is the same in all of its answers."""
+        """What all of its answers have in common."""
         self.asked = partition, self.max_bytes, self.min_bytes, self.committed_only
-        """What those ask for that share what was read, but for the offset."""
+        """What requests must have in common, besides the offset, to share one read."""
         self.may_park = request.max_wait_ms > 0 and self.min_bytes > 0
         self.deadlines = parked_fetches.deadlines(request.max_wait_ms)
         self.tail = parked_fetches.tail_of(partition)
@@ -158,9 +158,9 @@ class FetchTemplate:
         return b"".join((self.front[_LENGTH_BYTES:], correlation_id, self.key, _INT64.pack(offset), self.suffix))
 
     def is_enough(self, offset: int, read_bytes: int = 0) -> bool:
-        """Whether a read from `offset` on that gave too little is to be answered: there are `min_bytes`, but it had to
-        end with a whole batch (as in `FetchRead`). `read_bytes`: how many it gave, if it was the log's newest read.
-        Raises OSError.
+        """Whether a read from `offset` on that returned too little is to be answered: there are `min_bytes`, but the
+        read had to end with a whole batch (as in `FetchRead`). `read_bytes`: how many it returned, if it was the log's
+        newest read. Raises OSError.
         """
         partition, committed_only = self.partition, self.committed_only
         if not partition.has_more(offset, read_bytes, committed_only):
@@ -178,12 +178,13 @@ class FetchTemplate:
         read_on: Callable[[int, int, int, bool], Buffer | None],
         now_ns: Callable[[], int],
     ) -> list[Buffer] | None:
-        """The answer to a request that began at `started_ns` of the clock `now_ns`, counted; TOO_LITTLE where there are
-        not `min_bytes`. `read_on` is that of the log's reader, or `read_newest` for one that has waited.
+        """The answer to a request that began at `started_ns` of the clock `now_ns`; it is counted. TOO_LITTLE where
+        there are not `min_bytes`; None where the slow path must answer. `read_on` is that of the log's reader, or
+        `read_newest` for a request that has waited.
 
-        None when the slow path must give it. For a request that is answered at once and for one that has waited. All of
-        it but the look-up in the log is in this function: a consumer's next request finds the processor's caches cold,
-        and each function of its own cost up to 0.5 us.
+        Used for requests that are answered immediately and for those that have waited. All of it but the look-up in the
+        log is in this one function: a consumer's next request finds the processor's caches cold, and each further
+        function cost up to 0.5 us.
         """
         partition, committed_only = self.partition, self.committed_only
         if partition.gathered:
@@ -195,7 +196,7 @@ class FetchTemplate:
             if not committed_only or (
                 high_watermark <= transactions.first_open_offset and offset > transactions.last_aborted_offset
             ):
-                # `Partition.read_on`, without the call: all that it decides is that the high watermark is the end.
+                # `Partition.read_on`, without the call: it would only choose the high watermark as the end.
                 records = read_on(offset, self.max_bytes, high_watermark, sends_maps)
             elif partition.must_list_aborted(offset):
                 return None  # the slow path lists what was aborted in the records
@@ -211,7 +212,7 @@ class FetchTemplate:
                 if length < min_bytes and not (length and self.is_enough(offset, length)):
                     return TOO_LITTLE
         except (KafkaError, OSError):
-            return None  # the slow path meets it again and says what it is
+            return None  # the slow path meets the error again and returns it
         quota = self.quota
         if quota is not None and not quota.may_fetch(length):
             return None  # the slow path charges it, and answers it empty
@@ -244,7 +245,7 @@ class FetchTemplate:
             self._head_rest = head[_LENGTH_BYTES + CORRELATION_ID_BYTES :]
             self._head_high_watermark, self._head_last_stable_offset = high_watermark, last_stable_offset
             self._head_log_start_offset = log_start_offset
-        # Three pieces: what sends them takes longer for two more than this for the sum.
+        # Three pieces: sending two more would take longer than this concatenation.
         return [self._size + correlation_id + self._head_rest, records, self.after]
 
     def encode_head(
@@ -258,12 +259,12 @@ class FetchTemplate:
         return b"".join((self._size, correlation_id, self._before, offsets, self._middle))
 
     def _set_length(self, length: int) -> None:
-        """Answers have so many bytes of records: what that makes of their size, and of what is before these bytes."""
+        """Set the parts that depend on the length of the records: the size field, and what is before the records."""
         is_flexible = self._version >= FIRST_FLEXIBLE_VERSION
         length_field = encode_unsigned_varint(length + 1) if is_flexible else _INT32.pack(length)
         self._size, self._length = _INT32.pack(self._fixed_bytes + len(length_field) + length), length
         self._middle = self._between + length_field
-        self._head_high_watermark = -1  # what is remembered of a head is of another length
+        self._head_high_watermark = -1  # the remembered head is for another length
 
 
 def _pack_without_log_start(high_watermark: int, last_stable_offset: int, log_start_offset: int) -> bytes:

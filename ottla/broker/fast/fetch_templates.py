@@ -1,4 +1,4 @@
-"""The fast path of a Fetch request that looks like one before; `scripts/bench` shows what it is worth.
+"""The fast path of a Fetch request that looks like an earlier one; `scripts/bench` shows what it gains.
 
 A consumer of one partition without a fetch session (librdkafka, aiokafka and others have none) sends the same bytes
 again and again; only the correlation id and the fetch offset differ. What they mean is remembered per connection, so
@@ -8,10 +8,10 @@ that a request of that template needs no decoding and its answer no encoding.
                                                --------------------- the remembered template ----------------
 
 A template is learnt from a request that took the slow path (`api/fetch.py`), and only where the slow path would do the
-same for any offset: one topic, one partition, no session, the leader epoch that is, no epoch that could diverge,
-nothing forgotten. How long it holds is `hot_path.py`'s to know. The fast path answers when enough hot bytes are there
-at once; where there are too few, the request waits for more (`parked_templates.py`). Everything else takes the slow
-path: errors, cold bytes.
+same for any offset: one topic, one partition, no session, the current leader epoch, no epoch that could diverge,
+nothing forgotten. `hot_path.py` decides how long it is valid. The fast path answers when enough records are in memory
+immediately; where there are too few, the request waits for more (`parked_templates.py`). Everything else takes the
+slow path: errors, records that are not in memory.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ if TYPE_CHECKING:
     from ottla.protocol.types import Buffer
 
 MAX_TEMPLATES = 256
-"""Templates remembered per connection; a client that reads more partitions one by one takes the slow path for some."""
+"""Templates remembered per connection; a client that reads more partitions singly takes the slow path for some."""
 
 MOST_COPIED_BYTES = 1 << 20
-"""Of one answer, where the transport cannot send a map. What the whole handler reads asks for memory first."""
+"""The limit of one answer where the transport cannot send a map. The slow path asks for memory before it reads more."""
 
 NO_SESSION_EPOCH = -1
 NO_EPOCH = -1
 FIRST_VERSION_WITH_ZSTD = 10
 FIRST_VERSION_WITH_TOPIC_IDS = 13
-_KEY_START = 12  # of a frame with its length: behind the correlation id
+_KEY_START = 12  # of a frame with its length: after the correlation id
 _FRONT = struct.Struct(">ihh")  # length, API key, version
 _LENGTH_BYTES = 4
 _OFFSET_BYTES = 8
@@ -70,18 +70,18 @@ class FetchTemplates:
         self._place_offset(_KEY_START, 0)
 
     def _place_offset(self, offset_at: int, suffix_bytes: int) -> None:
-        """The fetch offset stands at `offset_at`: what is before it and behind it."""
+        """Set the position of the fetch offset, and what is before and after it."""
         self._offset_at = offset_at
         layout = struct.Struct(f">{_FRONT.size}s4s{offset_at - _KEY_START}sq{suffix_bytes}s")
         self._unpack = layout.unpack_from
         self.frame_bytes = self.least_bytes = layout.size
         self.is_at_end = False
-        """Whether the newest frame had to wait: the next one probably has to, too."""
+        """Whether the newest frame had to wait: the next one probably has to wait too."""
 
     def _forget(self) -> None:
         self._templates.clear()
         self._template: FetchTemplate | None = None
-        """Of the newest frame, and what it was found by."""
+        """The template of the newest frame, and the key that it was found by."""
         self._key = b""
 
     def answer(self, view: memoryview, start: int, end: int, sends_maps: bool) -> list[Buffer] | None:
@@ -93,7 +93,7 @@ class FetchTemplates:
         unpack = self._unpack
         front, correlation_id, key, offset, suffix = unpack(view, start)
         template = self._template
-        if template is None or key != self._key:  # the next one is often the same: a hash costs more
+        if template is None or key != self._key:  # it is often the same as the last one, and a hash costs more
             template = self._templates.get(key)
             if template is None:
                 return None
@@ -108,8 +108,8 @@ class FetchTemplates:
     def park(
         self, view: memoryview, start: int, end: int, slow_path: SlowPath, stamp: int, before: ParkedPlainFetch | None
     ) -> ParkedPlainFetch | None:
-        """Let the frame of `frame_bytes` that begins at `start` wait, if its template is known and there is too little
-        for it; else None. `before` is the newest that has waited, at the same stamp.
+        """Let the frame of `frame_bytes` that begins at `start` wait, if its template is known and there are too few
+        records for it; else None. `before` is the newest that has waited, at the same stamp.
         """
         unpack = self._unpack
         front, correlation_id, key, offset, suffix = unpack(view, start)
@@ -122,7 +122,7 @@ class FetchTemplates:
         self.is_at_end = False
         if template.front != front or template.suffix != suffix or not template.may_park:
             return None
-        # At the end it waits also for what is gathered: the turn's end appends that, and looks at what waits then.
+        # At the log's end it also waits for gathered batches: the turn's end appends them, and then checks what waits.
         if offset != template.partition.high_watermark and not self._is_short(
             template, offset, slow_path.peer.endpoint.sends_maps
         ):
@@ -134,7 +134,7 @@ class FetchTemplates:
         return before
 
     def _is_short(self, template: FetchTemplate, offset: int, sends_maps: bool) -> bool:
-        """Whether there is less than is asked for, as far as that is known without a worker."""
+        """Whether there are fewer records than requested, as far as that is known without a worker."""
         partition, committed_only = template.partition, template.committed_only
         if committed_only and partition.must_list_aborted(offset):
             return False
@@ -144,7 +144,7 @@ class FetchTemplates:
                 return False
             return not (records and template.is_enough(offset, len(records)))
         except (KafkaError, OSError):
-            return False  # the slow path meets it again and says what it is
+            return False  # the slow path meets the error again and returns it
 
     def learn(
         self,
@@ -157,9 +157,9 @@ class FetchTemplates:
         parked_fetches: ParkedFetches,
         quota: TemplateQuota | None,
     ) -> None:
-        """Remember the template of a request that takes the slow path, if the place of its offset is sure.
+        """Remember the template of a request that takes the slow path, if the position of its offset is certain.
 
-        `max_fetch_bytes`: no answer is longer, whatever is asked for (`most_bytes`).
+        `max_fetch_bytes`: no answer is longer, even if more is requested (`most_bytes`).
         """
         content = bytes(frame)
         offset = _INT64.pack(request.topics[0].partitions[0].fetch_offset)
@@ -182,7 +182,7 @@ class FetchTemplates:
 
 
 def _offset_position(content: bytes, request: FetchRequest, version: int) -> int:
-    """Where the fetch offset stands, counted from the end, found by encoding the request again; -1 when unsure.
+    """The position of the fetch offset, found by encoding the request again; -1 when it is not certain.
 
     The encoded body must be the end of the frame: so unknown tagged fields, which are not understood, are not
     remembered either.
@@ -200,8 +200,8 @@ def _offset_position(content: bytes, request: FetchRequest, version: int) -> int
 
 
 def most_bytes(peer: Peer, services: Services, quota: TemplateQuota | None) -> int:
-    """The longest answer that is given without the slow path: where records are copied (no maps may be sent), less,
-    and no more than the client's quota would ever let pass.
+    """The longest answer that is given without the slow path: smaller where records are copied (no maps may be sent),
+    and never more than the client's quota would allow.
     """
     most = services.config.fetch_max_bytes
     if not peer.endpoint.sends_maps:
@@ -210,17 +210,17 @@ def most_bytes(peer: Peer, services: Services, quota: TemplateQuota | None) -> i
 
 
 def latest_epoch(partition: Partition) -> int:
-    """The leader epoch of the newest records, if this broker wrote them in the epoch that it leads with; else NO_EPOCH.
+    """The leader epoch of the newest records, if this broker wrote them in its current leader epoch; else NO_EPOCH.
 
-    The log of a client that has fetched it last parts from ours nowhere: it ends where ours does, until the epoch
-    changes, and the stamp with it.
+    The log of a client that has fetched this epoch last diverges from Ottla's nowhere: it ends where Ottla's does,
+    until the epoch changes, and the stamp with it.
     """
     epoch = partition.leader_epoch
     return epoch if partition.log.epochs.latest == epoch else NO_EPOCH
 
 
 def learnable_fetch(request: FetchRequest, version: int, services: Services) -> Partition | None:
-    """The partition of a request that took the slow path, where the fast one would do the same; None elsewhere."""
+    """The partition of a request that took the slow path, where the fast path would do the same; else None."""
     if version < FIRST_FETCH_VERSION_WITH_BATCHES:
         return None
     if request.session_id or request.session_epoch != NO_SESSION_EPOCH or request.forgotten_topics_data:

@@ -1,4 +1,4 @@
-"""The one fast path of a connection: requests that look like earlier ones, answered from templates.
+"""The fast path of a connection: requests that look like earlier ones are answered from templates.
 
 A *template* is learnt from a request that took the slow path (the dispatcher calls `learn` for each request): which of
 its bytes are fixed, which fields vary, and how its answer is encoded. There are seven kinds: Produce of one partition
@@ -9,11 +9,11 @@ All of them are learnt only where the slow path would give the same answer for a
 
 The templates of a client under a quota charge it (`ChargedHotPath`).
 
-They hold as long as nothing has changed on which that rests: one comparison with the broker's stamp
-(`broker/runtime/validity.py`) per request. At another stamp everything is forgotten, and learnt again from the requests
-that come. So a template asks neither whether its topic exists nor what the configuration says.
+Templates are valid as long as nothing has changed that they depend on. That is one comparison with the broker's stamp
+(`broker/runtime/validity.py`) per request. At another stamp everything is forgotten, and learnt again from the next
+requests. So a template checks neither whether its topic exists nor what is configured.
 
-The connection knows no kind: it gives bytes and gets answers.
+The connection does not know the kinds: it passes bytes and gets answers.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ if TYPE_CHECKING:
 
 ACKS_ALL = -1
 FIRST_VERSION_WITH_LOG_START = 5
-"""The first version of Produce with a fast path; clients that speak less are from before 2017."""
+"""The first version of Produce with a fast path: that of Kafka 1.0 (2017)."""
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 
 
 _KEY_AND_VERSION = struct.Struct(">hh")
-_KEY_AT = 4  # behind the length
+_KEY_AT = 4  # after the length
 
 
 class HotPath:
-    """The templates of one connection, made with the first one. `try_answer` and `start` are the connection's."""
+    """The templates of one connection, created with the first one. The connection calls `try_answer` and `start`."""
 
     __slots__ = (
         *("_go_on", "_parked", "_peer", "_sends_maps", "_services", "_slow_path", "_stamp", "_validity"),
@@ -67,29 +67,29 @@ class HotPath:
     def __init__(self, services: ApiServices, peer: Peer, go_on: GoOn, quota: TemplateQuota | None = None) -> None:
         self._go_on = go_on
         self.quota = quota
-        """What all that it answers is charged to; None where the client is under no quota."""
+        """What all its answers are charged to; None where the client is under no quota."""
         self._slow_path: SlowPath | None = None
-        """Made for the first Fetch that waits."""
+        """Created for the first Fetch that waits."""
         self._parked: Any = None
-        """The Fetch that waits, or the one that did (`ParkedFetch`): the next one takes its place, for nothing starts
-        behind it. It is of the kind of `fetch`, and here and not there, since it holds that."""
+        """The Fetch that waits, or the one that did (`ParkedFetch`). The next one reuses it, since no request starts
+        after a waiting one. Its kind is that of `fetch`. It is here and not there, since it refers to `fetch`."""
         self._waits_again: ParkedPlainFetch | None = None
-        """`_parked`, where that was parked by `try_park` and can tell by itself whether the next one waits, too."""
+        """`_parked`, where `try_park` parked it and it can decide by itself whether the next request waits too."""
         self._services = services
         self._peer = peer
         self._validity = services.validity
         self._stamp = services.validity.stamp
         self._sends_maps = peer.endpoint.sends_maps
-        """Its own copy: the peer is one object less to touch per request."""
+        """A copy: so each request reads one object less, the peer."""
         self.produce: ProduceTemplates | None = None
         self.several: SeveralTemplate | None = None
-        """Beside `produce`: a client that writes to several partitions writes to one, too, now and then."""
+        """Beside `produce`: a client that writes to several partitions sometimes writes to only one."""
         self.fetch: FetchTemplates | PartitionsTemplate | None = None
         self.end_transaction: EndTemplate | None = None
 
     def try_park(self, view: memoryview, end: int) -> InFlightRequest | None:
-        """Let the request of `view[:end]` wait, if that is one Fetch for which there is too little, like the one
-        before it; else None, and nothing done.
+        """Let the request of `view[:end]` wait, if it is a single Fetch like the one before it, and there are too few
+        records for it; else None, with nothing done.
         """
         again = self._waits_again
         if again is not None:
@@ -106,10 +106,11 @@ class HotPath:
         return parked
 
     def try_answer(self, view: memoryview, end: int, most: int) -> tuple[Sequence[Buffer], int] | None:
-        """Answer the requests of `view[:end]`, at most `most`, at once: the answers, and where the next frame begins.
+        """Answer the requests of `view[:end]`, at most `most`, immediately: the answers, and where the next frame
+        begins.
 
-        For a read that nothing stands in front of: neither turn nor queue has to do with it. None, and nothing done,
-        where the slow path must answer the first of them, or its answer has to wait.
+        For a read with no request before it: neither turn nor queue is involved. None, with nothing done, where the
+        slow path must answer the first request, or its answer has to wait.
         """
         if self._stamp != self._validity.stamp:
             self._forget()
@@ -125,11 +126,11 @@ class HotPath:
     def start(
         self, view: memoryview, start: int, end: int, most: int, newest: InFlightRequest | None
     ) -> tuple[list[Buffer] | InFlightRequest, int, int] | None:
-        """Start the requests with which `view[start:end]` begins, at most `most`: the answer, or the
-        requests in flight, where the next frame begins, and how many requests that are.
+        """Start the requests with which `view[start:end]` begins, at most `most`. Return the answer or the requests in
+        flight, where the next frame begins, and how many requests were started.
 
-        These may be `newest`, the newest of the connection, which they then join. None where the slow path must
-        start the first of them.
+        The requests in flight may be `newest`, the newest of the connection, which these then join. None where the slow
+        path must start the first of them.
         """
         if self._stamp != self._validity.stamp:
             self._forget()
@@ -168,7 +169,7 @@ class HotPath:
         return None
 
     def learn_produce(self, frame: memoryview, request: ProduceRequest, version: int, meter_of: MeterOf) -> None:
-        """Remember a Produce request that has taken the slow path, if that may be."""
+        """Remember a Produce request that has taken the slow path, if that is possible."""
         partition = _learnable_partition(request, version, self._services)
         if partition is None:
             if _may_name_several(request, version) and self.quota is None:
@@ -185,7 +186,7 @@ class HotPath:
         produce.learn(frame, request, version, partition, self._services, meter_of)
 
     def _learn_several(self, frame: memoryview, request: ProduceRequest, version: int, meter_of: MeterOf) -> None:
-        # Here, for most clients send to one partition at a time, or to none.
+        # Imported here, since most clients send to one partition at a time, or to none.
         from ottla.broker.fast.several_template import SeveralTemplate, front_of
 
         front, several = front_of(frame, request, version), self.several
@@ -196,7 +197,7 @@ class HotPath:
         several.learn(request, self._services)
 
     def learn_end(self, frame: memoryview, request: EndTxnRequest, context: Context, meter_of: MeterOf) -> None:
-        """Remember an EndTxn request that has taken the slow path, if that may be."""
+        """Remember an EndTxn request that has taken the slow path, if that is possible."""
         from ottla.broker.fast.end_template import EndTemplate, is_learnable
 
         if is_learnable(frame, request, context):
@@ -205,8 +206,8 @@ class HotPath:
     def learn_fetch(
         self, frame: memoryview, request: FetchRequest, context: Context, answer: object, meter_of: MeterOf
     ) -> None:
-        """Remember a Fetch request that has taken the slow path, or its session, if that may be."""
-        # Here, for a broker that starts has no Fetch to answer yet.
+        """Remember a Fetch request that has taken the slow path, or its session, if that is possible."""
+        # Imported here, since a broker that starts has no Fetch to answer yet.
         from ottla.broker.fast.fetch_templates import FetchTemplates, learnable_fetch, most_bytes
         from ottla.broker.fast.session_template import SessionTemplate, learnable_session
         from ottla.broker.fast.sessionless_template import SessionlessTemplate, learnable_partitions
@@ -226,7 +227,7 @@ class HotPath:
             if is_cold:
                 fetch.note_cold(request.session_epoch)
         elif isinstance(fetch, SessionTemplate):
-            pass  # a request without a session between those of one changes nothing
+            pass  # a request without a session among those of a session changes nothing
         elif isinstance(fetch, SessionlessTemplate) or _names_several(request):
             wanted = learnable_partitions(request, version, services)
             if wanted is None:
@@ -255,7 +256,7 @@ class HotPath:
             self._forget()
 
     def is_for(self, quota: TemplateQuota | None) -> bool:
-        """Whether what it answers is charged to this."""
+        """Whether its answers are charged to this quota."""
         return self.quota is None if quota is None else self.quota is not None and self.quota.is_same(quota)
 
     def _make_produce(self) -> ProduceTemplates:
@@ -278,14 +279,14 @@ class HotPath:
 
 
 class ChargedHotPath(HotPath):
-    """The templates of a client under a quota; all that they answer is charged.
+    """The templates of a client under a quota; all their answers are charged.
 
-    Bytes are charged by the templates, before they answer: what would be over a quota is left to the slow path. Time is
-    charged here. Where that of a Produce or an EndTxn is over the quota, which is known when the answer is there, the
-    answer says for how long the connection is muted. A Fetch is charged its time, too, before it is answered, for
-    it would be answered empty; what follows until its answer is there is charged with the client's next request.
+    The templates charge the bytes before they answer: what would exceed a quota is left to the slow path. Time is
+    charged here. For a Produce or an EndTxn it is known when the answer is ready; where it exceeds the quota, the
+    answer reports how long the connection is muted. A Fetch is charged its time before it is answered, since it would
+    be answered empty; the time from then to its answer is charged with the client's next request.
 
-    All templates are of one client: one that comes by this connection with another id begins another hot path.
+    All templates belong to one client: requests with another client id on this connection begin another hot path.
     """
 
     __slots__ = ()
@@ -356,9 +357,10 @@ class ChargedHotPath(HotPath):
 def learn(
     frame: memoryview, request: Request, context: Context, answer: object, meter_of: MeterOf, go_on: GoOn
 ) -> None:
-    """Remember a request that has just taken the slow path and was not refused as a whole, if it is of a kind that may
-    be answered from a template; `answer` is what its handler returned, `meter_of` the gate's meters for such requests,
-    `go_on` what takes the slow path with one that has waited.
+    """Remember a request that has just taken the slow path and was not refused as a whole, if its kind has templates.
+
+    `answer` is what its handler returned, `meter_of` the gate's meters for such requests. `go_on` takes the slow path
+    with a request that has waited.
     """
     api_key = context.api_key
     peer = context.connection
@@ -385,7 +387,7 @@ def _names_several(request: FetchRequest) -> bool:
 
 
 def _is_transactional(request: ProduceRequest) -> bool:
-    """Whether its only batch is part of a transaction: then the right to the transactional id was asked for."""
+    """Whether its only batch is part of a transaction: then the right to the transactional id was checked."""
     records = request.topic_data[0].partition_data[0].records
     return isinstance(records, memoryview) and has_transactional_header(records)
 
@@ -401,7 +403,7 @@ def _may_name_several(request: ProduceRequest, version: int) -> bool:
 
 
 def _learnable_partition(request: ProduceRequest, version: int, services: ApiServices) -> Partition | None:
-    """The partition of a request that took the slow path, where the fast one would do the same; None elsewhere."""
+    """The partition of a request that took the slow path, where the fast path would do the same; else None."""
     if version < FIRST_VERSION_WITH_LOG_START or request.acks not in (ACKS_ALL, 1):
         return None
     if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:

@@ -1,8 +1,8 @@
-"""A Fetch that waits and is answered from its template: one of one partition without a session, or any other.
+"""A Fetch that waits and is answered from its template: a request for one partition without a session, or any other.
 
-Those that wait for the same records share what was read. Without a session, and where their clients speak the same
-version, they share all of the answer but its correlation id. What a template may not answer goes on by the slow path,
-from where it is (`SlowPath`): the time that is left is the same, and a session has moved on already.
+Requests that wait for the same records share one read. Without a session, and where their clients use the same
+version, they share the whole answer but its correlation id. What a template may not answer continues on the slow path,
+from where it is (`SlowPath`): the time that is left is the same, and a session has already moved to its next epoch.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _ID_END: Final = 8  # of a frame with its length
 
 
 class SlowPath:
-    """The slow path of one connection, for a Fetch that has waited: `go_on` is the dispatcher's."""
+    """The slow path of one connection, for a Fetch that has waited; `go_on` is the dispatcher's."""
 
     __slots__ = ("_go_on", "parked_fetches", "peer", "sends_maps", "services")
 
@@ -61,8 +61,8 @@ class SlowPath:
         targets_of: Callable[[FetchRequest, int], list[FetchTarget]],
         session: FetchSession | None = None,
     ) -> None:
-        """Read what the request of `frame` (without its length) asks for; wait until `deadline_ms` if that is not
-        enough. `targets_of` is asked with the request and its version.
+        """Read what the request of `frame` (without its length) asks for; wait until `deadline_ms` if there is too
+        little. `targets_of` is called with the request and its version.
         """
         services, wait_ms = self.services, self.parked_fetches.wait_ms(deadline_ms)
 
@@ -76,8 +76,8 @@ class SlowPath:
 
 
 class _Found:
-    """What was found for all that ask for the same: the records, empty ones if they do not suffice, None if the slow
-    path has to say it; and around them the answers, by the templates' shape: the size, and what follows the
+    """The result for all requests that ask for the same: the records (empty if they do not suffice, None if the slow
+    path must answer), and the encoded answers around them, by the templates' shape: the size, and what follows the
     correlation id.
     """
 
@@ -106,8 +106,8 @@ class _Found:
 
 
 class ParkedPlainFetch(ParkedFetch):
-    """See the module. It is used for all requests of its connection that wait one after the other (`wait`), as long as
-    each is answered from its template, and at once: then nothing of it `is_done`.
+    """See the module. One object is used for all requests of its connection that wait one after the other (`wait`), as
+    long as each is answered from its template. As long as it is used, it never `is_done`.
     """
 
     __slots__ = ("_correlation_id", "_offset", "_since_ns", "_slow_path", "_template")
@@ -116,7 +116,7 @@ class ParkedPlainFetch(ParkedFetch):
     _correlation_id: bytes
     _offset: int
     _since_ns: int
-    """Since when it waits, by the clock of its deadline, so that one is read and not two."""
+    """When the wait began, by the clock of its deadline, so that only one clock is read."""
 
     def __init__(self, template: FetchTemplate, slow_path: SlowPath, stamp: int) -> None:
         super().__init__(template.deadlines, stamp)
@@ -138,15 +138,15 @@ class ParkedPlainFetch(ParkedFetch):
             deadlines.begin(since_ns)
 
     def wait_again(self, view: memoryview, end: int) -> bool:
-        """Wait once more, if the frame `view[:end]` asks for what comes next as the last one did; else False, and
-        nothing done.
+        """Wait once more, if the frame `view[:end]` asks for the next records just as the last one did; else False,
+        with nothing done.
         """
         template = self._template
         if end != template.frame_bytes or self.is_done:
             return False
         unpack = template.unpack
         front, correlation_id, key, offset, suffix = unpack(view, 0)
-        # At the end it waits also for what is gathered: the turn's end appends that, and looks at what waits then.
+        # At the log's end it also waits for gathered batches: the turn's end appends them, and then checks what waits.
         if (
             offset != template.partition.high_watermark
             or key != template.key
@@ -161,14 +161,14 @@ class ParkedPlainFetch(ParkedFetch):
         tail.waiting[self] = None
         if not tail.is_watching:
             tail.watch()
-        read_clock = deadlines.now_ns  # CPython looks up a slot slowly where it is called at once
+        read_clock = deadlines.now_ns  # CPython is slow at looking up a slot and calling it in one expression
         self._since_ns = since_ns = deadlines.waiting[self] = read_clock()
         if not deadlines.has_timer:
             deadlines.begin(since_ns)
         return True
 
     def look_alone(self) -> None:
-        """Read on; answer, if that is enough, as one that has not waited is answered."""
+        """Continue to read. If there is enough, answer as for a request that has not waited."""
         try:
             template = self._template
             quota = template.quota
@@ -200,7 +200,7 @@ class ParkedPlainFetch(ParkedFetch):
             fail(self)
 
     def look(self, reads: SharedReads) -> None:
-        """Read on; answer, if that is enough."""
+        """Continue to read; answer if there is enough."""
         template = self._template
         self.woken.clear()
         asked = template.asked, self._offset, self._slow_path.sends_maps
@@ -214,7 +214,7 @@ class ParkedPlainFetch(ParkedFetch):
             self.fall_back()
 
     def expire(self) -> None:
-        """Answer with what there is."""
+        """Answer with the records that there are."""
         found = self._find(SharedReads(), 0)
         if found.records is None:
             self.fall_back()
@@ -242,7 +242,7 @@ class ParkedPlainFetch(ParkedFetch):
         self._slow_path.go_on(self, frame, started_ns, deadline_ms, targets_of)
 
     def _find(self, reads: SharedReads, min_bytes: int) -> _Found:
-        """What there is for this one and all that ask for the same."""
+        """The result for this request and all that ask for the same."""
         template, offset, slow_path = self._template, self._offset, self._slow_path
         partition, committed_only = template.partition, template.committed_only
         records: memoryview | None = None
@@ -253,7 +253,7 @@ class ParkedPlainFetch(ParkedFetch):
                 if records and len(records) < min_bytes and not template.is_enough(offset):
                     records = memoryview(b"")
             except (KafkaError, OSError):
-                records = None  # the slow path meets it again and says what it is
+                records = None  # the slow path meets the error again and returns it
         return _Found(template, records)
 
     def _answer(self, found: _Found, length: int) -> None:
@@ -293,18 +293,18 @@ class WaitingPartitions(Protocol):
     tails: dict[FetchTarget, Tail]
 
     def look(self, targets: Iterable[FetchTarget], sends_maps: bool, reads: SharedReads | None) -> Found | None:
-        """What is new in these partitions; None where the slow path has to say it."""
+        """What is new in these partitions; None where the slow path must answer."""
 
     def encode(self, news: list[News], correlation_id: bytes, started_ns: int) -> list[Buffer]:
         """The frame that reports it; a session counts it as sent from now on."""
 
 
 class ParkedPartitionsFetch(ParkedFetch):
-    """A Fetch that may name several partitions. A session has moved on to its next epoch when it was parked. It is used
-    again as `ParkedPlainFetch` is.
+    """A Fetch that may name several partitions. When it was parked, its session moved to the next epoch. The object is
+    reused like `ParkedPlainFetch`.
 
-    `targets` are the partitions that it asked for, in a session as they were then; `changed` those of which there is
-    something to say already.
+    `targets` are the partitions that it asked for (of a session, those at that time); `changed` are those with
+    something to report already.
     """
 
     __slots__ = (
@@ -345,13 +345,13 @@ class ParkedPartitionsFetch(ParkedFetch):
             if not tail.is_watching:
                 tail.watch()
         deadlines = template.deadlines
-        read_clock = deadlines.now_ns  # CPython looks up a slot slowly where it is called at once
+        read_clock = deadlines.now_ns  # CPython is slow at looking up a slot and calling it in one expression
         since_ns = deadlines.waiting[self] = read_clock()
         if not deadlines.has_timer:
             deadlines.begin(since_ns)
 
     def look_alone(self) -> None:
-        """As `look`, without others."""
+        """As `look`, without shared reads."""
         try:
             for target in self.woken:
                 self._changed[target] = None
@@ -361,14 +361,14 @@ class ParkedPartitionsFetch(ParkedFetch):
             fail(self)
 
     def look(self, reads: SharedReads) -> None:
-        """Read on where something has changed; answer, if that is enough."""
+        """Continue to read the partitions that have changed; answer if there is enough."""
         for target in self.woken:
             self._changed[target] = None
         self.woken.clear()
         self._answer(reads, is_due=False)
 
     def expire(self) -> None:
-        """Answer with what there is."""
+        """Answer with the records that there are."""
         self._answer(SharedReads(), is_due=True)
 
     def stop_waiting(self) -> None:
@@ -389,7 +389,7 @@ class ParkedPartitionsFetch(ParkedFetch):
         template, changed = self._template, self._changed
         session = self._session
         if session is not None and (session.epoch != self._epoch or session.changes != self._changes):
-            self.fall_back()  # somebody else goes on in it
+            self.fall_back()  # another request has continued the session
             return
         targets = self._targets if len(changed) == len(self._targets) else [t for t in self._targets if t in changed]
         found = template.look(targets, self._slow_path.peer.endpoint.sends_maps, reads)

@@ -1,4 +1,4 @@
-"""The answer to a Fetch, as a template of several partitions gives it: what there is to say of some of them."""
+"""The answer to a Fetch, as a template of several partitions gives it: the partitions that have something to report."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _HEAD_OF_SESSION = struct.Struct(">4sihi")
 _FLEXIBLE_HEAD = struct.Struct(">4sbihi")
 _NO_TAGS = b"\0"
 _ONE = struct.Struct(">i4sbihi b16sb ihqqqbi")  # one topic with one partition, in the versions that name topics by id
-_ONE_COUNT = 2  # as compact arrays have it: one more
+_ONE_COUNT = 2  # compact arrays encode the count plus one
 _TAGS_OF_ALL = b"\0\0\0"  # of the partition, the topic, the response
 _PACK_ONE = _ONE.pack
 _ONE_HEAD_BYTES = _ONE.size - _LENGTH_BYTES + len(_TAGS_OF_ALL)
-"""Of such an answer without records and their length; the size field is not counted."""
+"""The size of such an answer without records, their length and the size field."""
 
 News = tuple["FetchTarget", "Partition", bytes, int, int, int, "Buffer"]
-"""Of a target: partition, the topic as answers name it, high watermark, last stable offset, log start offset, records.
+"""A target, its partition, the topic as answers name it, high watermark, last stable offset, log start offset, records.
 """
 
 Found = tuple[list[News], int]
-"""What there is to say of the partitions, in their order; and the bytes of the records among it."""
+"""What there is to report of the partitions, in their order, and the total bytes of records in it."""
 
 
 def partitions_answer(
@@ -102,8 +102,8 @@ def _head(layout: FetchLayout, session: FetchSession | None, correlation_id: byt
 
 
 def answer_of_one(session: FetchSession, news: News, correlation_id: bytes, committed_only: bool) -> list[Buffer]:
-    """`partitions_answer` where there is something to say of one partition only, as nearly always at the end of a log,
-    and the session names topics by id: a third of the steps.
+    """`partitions_answer` for one partition, which is the usual case at the end of a log, where the session names
+    topics by id. It takes a third of the steps.
     """
     target, partition, topic_id, high_watermark, last_stable_offset, log_start_offset, records = news
     length = len(records)

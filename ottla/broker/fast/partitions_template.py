@@ -1,18 +1,17 @@
-"""The template of Fetch requests that may name several partitions: in a session (`session_template.py`), or in none
+"""The template of Fetch requests that may name several partitions: in a session (`session_template.py`), or without one
 (`sessionless_template.py`).
 
-Such a client sends the same bytes again but for the correlation id, and the partitions that it names with their
+Such a client sends the same bytes again, except for the correlation id and the partitions that it names with their
 offsets. What is the same is remembered per connection, and so are the partitions that it has named before:
 
     length 4, key, version | correlation id 4 | client id ... | session epoch 4 | topics | nothing forgotten, rack
                                               -- remembered --                     ------- remembered -------
 
-Of a partition that is named only the offset may be new, and topics, partitions and their order may be any
-(`fetch_layout.py`): librdkafka begins with another one each time, and leaves out what its application has not taken.
-
-It answers where there are enough records, all of them hot, and nothing else to say of any partition than where it
-begins and ends. Where there are too few the request waits for more (`parked_templates.py`). Everything else takes the
-slow path: errors, cold bytes, partitions that were not named before, and more than `MOST_PARTITIONS` of them.
+Only the offset of a partition may be new. Any of the topics and partitions may be named, in any order
+(`fetch_layout.py`): librdkafka begins with another one each time, and leaves out those whose records its application
+has not consumed. It answers where there are enough records, all of them hot, and nothing to report but records and
+offsets. Where there are too few, the request waits for more (`parked_templates.py`). Everything else takes the slow
+path: errors, cold bytes, partitions that were not named before, and more than `MOST_PARTITIONS` of them.
 """
 
 from __future__ import annotations
@@ -50,11 +49,11 @@ if TYPE_CHECKING:
 
 READ_COMMITTED: Final = 1
 NEVER_BYTES: Final = 1 << 32
-"""As a frame's length: none is looked at."""
+"""A frame length that no frame has: none is compared."""
 MOST_PARTITIONS: Final = 1_000
-"""More are read in steps, by the slow path: one look at so many takes some milliseconds."""
+"""More are read in steps, by the slow path: reading so many at once takes some milliseconds."""
 MAX_LAYOUTS: Final = 16
-"""Lengths of frames whose layout is kept: a client names the partitions from which it has got something."""
+"""The number of frame lengths whose layout is kept: a client names the partitions from which it has got records."""
 _FRONT: Final = struct.Struct(">ihh")  # length, API key, version
 _LENGTH_BYTES, _CORRELATION_ID_BYTES, _EPOCH_BYTES = 4, 4, 4
 _LIMITS = attrgetter(
@@ -67,9 +66,9 @@ NO_RECORDS: Final = b""
 class PartitionsTemplate:
     """See the module. A connection has one, or `FetchTemplates`, or none.
 
-    Frames of `least_bytes` and more are looked at, `frame_bytes` is the length of the newest; the length field is
-    included. `is_at_end`: whether that one had to wait, as the next one probably has to. `session` is None for requests
-    without one.
+    Only frames of at least `least_bytes` are compared; `frame_bytes` is the length of the newest. Both include the
+    length field. `is_at_end`: whether the newest had to wait, as the next one probably has to. `session` is None for
+    requests without one.
     """
 
     __slots__ = (
@@ -98,12 +97,12 @@ class PartitionsTemplate:
         self._found: dict[FetchTarget, tuple[Partition, Log, bytes]] = {}
         """By target: the partition, its log, and the topic as requests and answers name it."""
         self._known: dict[bytes, dict[int, Known]] = {}
-        """By topic and partition."""
+        """The partitions that are known, by topic and index."""
         self.tails: dict[FetchTarget, Tail] = {}
         self._remember(request, context, session, meter_of)
 
     def rest(self) -> None:
-        """Look at no request until one is expected again."""
+        """Compare no frame until `expect` is called again."""
         self.least_bytes = NEVER_BYTES
 
     def _remember(
@@ -134,12 +133,12 @@ class PartitionsTemplate:
         self.deadlines = self._services.parked_fetches.deadlines(request.max_wait_ms)
 
     def _size_bytes(self, topics_bytes: int) -> int:
-        """Of a frame that says so much about topics."""
+        """The size of a frame whose topics take so many bytes."""
         size_bytes = _FRONT.size + _CORRELATION_ID_BYTES + len(self._middle) + self._epoch_bytes
         return size_bytes + topics_bytes + len(self._tail)
 
     def _place(self, frame_bytes: int) -> None:
-        """The frames that come are as long as this."""
+        """Prepare for frames of this length."""
         layout = self._layouts.get(frame_bytes)
         if layout is None:
             topics_bytes = frame_bytes - self._size_bytes(0)
@@ -159,14 +158,14 @@ class PartitionsTemplate:
         self.tails = {}  # what is parked keeps its own
 
     def _add_target(self, target: FetchTarget, partition: Partition, log_start_offset: int) -> None:
-        """Requests may name this partition, and say of it what they have said."""
+        """Allow requests to name this partition, with the same fields as before except for the offset."""
         topic = self._layout.topic_key(target.topic)
         self._found[target] = partition, partition.log, topic
         self.tails[target] = self._services.parked_fetches.tail_of(partition)
         self._known.setdefault(topic, {})[target.partition] = self._layout.known(target, log_start_offset)
 
     def answer(self, view: memoryview, start: int, end: int, sends_maps: bool) -> list[Buffer] | None:
-        """Answer the frame at `start`, whole before `end`, if it is one that is expected and its records are hot."""
+        """Answer the frame at `start`, which is whole before `end`, if it is expected and its records are hot."""
         started_ns = perf_counter_ns()
         taken = self.take(view, start, end)
         if taken is None:
@@ -193,7 +192,7 @@ class PartitionsTemplate:
         stamp: int,
         before: ParkedPartitionsFetch | None,
     ) -> ParkedPartitionsFetch | None:
-        """Let the frame at `start` wait, if it is one that is expected and there is too little for it; else None.
+        """Let the frame at `start` wait, if it is expected and there are too few records for it; else None.
         `before` is the newest that has waited, at the same stamp.
         """
         started_ns = perf_counter_ns()
@@ -218,20 +217,20 @@ class PartitionsTemplate:
         before.wait(frame, correlation_id, targets, news, started_ns)
         return before
 
-    # The step of a subclass.
+    # For subclasses.
 
     def take(self, view: memoryview, start: int, end: int) -> tuple[bytes, Collection[FetchTarget]] | None:
-        """The correlation id of the frame at `start`, and the partitions that are to be read, which begin where it
-        says; None where the slow path has to take it.
+        """The correlation id of the frame at `start`, and the partitions that are to be read, with their offsets set to
+        those of the frame; None where the slow path must take it.
         """
         raise NotImplementedError
 
     def _is_placed(self, view: memoryview, start: int, end: int) -> bool:
-        """Whether `_unpack_frame` knows the fields of the frame at `start`, whole before `end`, if that is one that is
-        expected: what stands before the correlation id and behind it, and so on. The length is in the first of them.
+        """Set `_unpack_frame` for the length of the frame at `start`; False if it is not whole before `end`, or too
+        short. The caller compares the fields. The first of them, before the correlation id, includes the length.
         """
         if end - start == self.frame_bytes:
-            return True  # with another length it is another frame, or none
+            return True  # if its length field differs, the comparison fails
         frame_bytes = _LENGTH_BYTES + int.from_bytes(view[start : start + _LENGTH_BYTES], "big")
         if not self._least_bytes <= frame_bytes <= end - start:
             return False
@@ -240,9 +239,9 @@ class PartitionsTemplate:
         return True
 
     def look(self, targets: Iterable[FetchTarget], sends_maps: bool, reads: SharedReads | None) -> Found | None:
-        """What is new in these partitions; None where the slow path has to say it.
+        """What is new in these partitions; None where the slow path must answer.
 
-        `reads` shares what others have read in this turn.
+        `reads` has what other requests have read in this turn.
         """
         found, committed_only = self._found, self._committed_only
         news: list[News] = []
@@ -293,14 +292,14 @@ class PartitionsTemplate:
                         (target, partition, topic, high_watermark, last_stable_offset, log_start_offset, records)
                     )
         except (KeyError, KafkaError, OSError):
-            return None  # the slow path meets it again and says what it is
+            return None  # the slow path meets the error again and returns it
         size_bytes = max_bytes - left_bytes
         if 0 < size_bytes < self.min_bytes and self._is_cut(targets, news):
-            return None  # the slow path knows whether there is enough although less was read
+            return None  # the slow path decides whether there is enough, although less was read
         return news, size_bytes
 
     def _is_cut(self, targets: Iterable[FetchTarget], news: list[News]) -> bool:
-        """Whether more may be seen of any of these partitions than was read."""
+        """Whether more of any of these partitions is visible than was read."""
         lengths = {target: len(records) for target, _, _, _, _, _, records in news}
         committed_only = self._committed_only
         for target in targets:
@@ -331,7 +330,7 @@ class PartitionsTemplate:
 
 
 def limits_of(request: FetchRequest, context: Context) -> tuple[object, ...]:
-    """What a request says of itself, and a session does not remember."""
+    """The fields of a whole request that a session does not remember."""
     return context.api_version, context.client_id, *_LIMITS(request)
 
 

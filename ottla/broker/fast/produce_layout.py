@@ -1,5 +1,5 @@
-"""How one version of Produce lays out what is said of topics: read from a request, written into an answer. For the
-template of several partitions.
+"""The layout of topics in one version of Produce: read from a request, written into an answer. For the template of
+several partitions.
 
     request, each topic:   name or id, count | index 4, length of the records, records
     answer, each topic:    name or id, count | index 4, error 2, base offset, append time, log start offset, no errors
@@ -32,7 +32,7 @@ FIRST_FLEXIBLE_VERSION: Final = 9
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
 LAST_VERSION: Final = 13
 MOST_PARTITIONS: Final = 1_000
-"""A request that names more of a topic takes the slow path."""
+"""A request that names more partitions of a topic takes the slow path."""
 _TOPIC_ID_BYTES: Final = 16
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
@@ -40,16 +40,17 @@ _INDEX_AND_LENGTH: Final = struct.Struct(">II")
 
 
 class ProduceLayout:
-    """See the module; `layout_of` gives that of a version.
+    """See the module; `layout_of` returns the layout of a version.
 
     Attributes:
-        topics_bytes: what the body of a request without topics has behind what is said of the request as a whole.
+        topics_bytes: the size of what follows the fields of the whole request, in the body of a request without
+            topics.
         pack_partition, unpack_partition: a partition of an answer: index, error, base offset, log append time, log
             start offset, and `no_errors`.
-        no_errors: stands behind the offsets of a batch that was stored.
-        end_of_topic, end: stand behind the partitions of a topic in an answer, and behind the topics.
-        header_tags: of an answer's header.
-        named: reads what a request says of topics.
+        no_errors: follows the offsets of a batch that was stored.
+        end_of_topic, end: follow the partitions of a topic in an answer, and the topics.
+        header_tags: the tags of an answer's header.
+        named: reads the topics of a request.
     """
 
     __slots__ = (
@@ -64,7 +65,7 @@ class ProduceLayout:
         self.header_tags = self.end_of_topic = tags
         self.end = _INT32.pack(0) + tags  # the throttle time
         if self._is_flexible:
-            self.no_errors = b"\1\0\0"  # no records that are to blame, no message, no tags
+            self.no_errors = b"\1\0\0"  # no record errors, no message, no tags
         elif version >= FIRST_VERSION_WITH_ERROR_MESSAGES:
             self.no_errors = _INT32.pack(0) + _INT16.pack(-1)
         else:
@@ -84,7 +85,7 @@ class ProduceLayout:
         return length + encoded
 
     def topic_of(self, key: bytes) -> tuple[str, UUID]:
-        """Name and id of a topic in answers: what `key` has of them."""
+        """Name and id of a topic in answers, as far as `key` has them."""
         if self._has_topic_ids:
             return "", UUID(bytes=key)
         return key[_count(key, 0)[1] if self._is_flexible else _INT16.size :].decode(), ZERO_UUID
@@ -96,11 +97,12 @@ class ProduceLayout:
     def _named(
         self, view: memoryview, at: int, end: int, known: Mapping[bytes, list[Partition | None]]
     ) -> Named | None:
-        """What the request says of topics in `view[at:end]`, the rest of its frame. None where it says anything else
-        than one batch of each partition, or of what is not `known`: the partitions of topics, by their names in
-        requests.
+        """The topics of the request, in `view[at:end]`, which is the rest of its frame. None where it has anything else
+        than one batch of each partition, or a partition that is not `known` (the partitions of topics, by the topics'
+        names in requests).
 
-        What is read beyond the end, of other frames, is never given: then this request does not end where it should.
+        What is read beyond the end, from other frames, is never returned: then this request does not end where it
+        should.
         """
         partitions: list[Partition] = []
         batches: list[memoryview] = []
@@ -123,8 +125,8 @@ class ProduceLayout:
                 for _ in range(count):
                     index, word = unpack(view, at)
                     partition = of_topic[index]
-                    # The length is a varint of one more than it: seven bits of each byte, the lowest first.
-                    if not word & 0x80_0000 and word & 0x8000_0000:  # two bytes, as of nearly all batches
+                    # The length is a varint, encoded plus one: seven bits of each byte, the lowest first.
+                    if not word & 0x80_0000 and word & 0x8000_0000:  # two bytes, as for nearly all batches
                         first = at + 6
                         last = first + (word >> 24 & 0x7F | word >> 9 & 0x3F80) - 1
                     elif not word & 0x8000_0000:
@@ -139,17 +141,17 @@ class ProduceLayout:
                         last += (word & 0x7F) << 21
                     else:
                         return None
-                    if last <= first or view[last] or partition is None:  # no batch, tags, or its directory is offline
+                    if last <= first or view[last] or partition is None:  # no batch, or tags, or an offline directory
                         return None
                     partitions.append(partition)
                     batches.append(view[first:last])
                     at = last + 1
                 if view[at]:
-                    return None  # tags, which the slow path knows
+                    return None  # tags: the slow path reads them
                 at += 1
             if at != end - 1 or view[at]:
                 return None
-        except (KeyError, IndexError, struct.error):  # none of ours, or no request at all: the slow path knows
+        except (KeyError, IndexError, struct.error):  # an unknown partition, or a malformed request: for the slow path
             return None
         return partitions, batches, topics
 
@@ -188,17 +190,17 @@ class ProduceLayout:
 
 
 def _count(view: Buffer, at: int) -> tuple[int, int]:
-    """A count, or the length of a name, and where what it counts begins. Of varints those of two bytes at most."""
+    """A count, or the length of a name, and the position after it. Only varints of one or two bytes are read."""
     first = view[at]
     if first < 128:
         return first - 1, at + 1
     second = view[at + 1]
     if second > 127:
-        raise IndexError  # nothing is counted that far
+        raise IndexError  # no count is that large
     return (first & 127 | second << 7) - 1, at + 2
 
 
 @cache
 def layout_of(version: int) -> ProduceLayout:
-    """That of a version; all templates of a version share it."""
+    """The layout of a version; all templates of a version share it."""
     return ProduceLayout(version)

@@ -1,7 +1,7 @@
-"""A run of Produce requests of one template, in flight together, and the callback for the results of their batches.
+"""A run: Produce requests of one template, in flight together, and the callback for the results of their batches.
 
-They began together and are promised together: their batches are appended by one call and covered by one sync, and
-their answers leave together.
+They start together and are acknowledged together: one call appends their batches, one sync covers them, and their
+answers are sent together.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _NONE = ErrorCode.NONE
 
 
 class ProduceRun(InFlightRequest):
-    """Such requests in flight, one after the other, and the callback for their batches.
+    """Produce requests in flight, one after the other, and the callback for their batches.
 
-    `end` is where the frame of the last one ends, `added` how many the last read added. The results are reported by the
-    turn's flush; the answers leave together, when the last of the batches may be promised.
+    `end` is where the frame of the last one ends, `added` how many the last read added. The turn's flush reports the
+    results. The answers are sent together, when the last of the batches may be acknowledged.
     """
 
     __slots__ = ("_correlation_ids", "_started_ns", "_succeeded", "_template", "added", "end")
 
-    # What no such request has: constants of the class, since each attribute set is time on the hot path.
+    # The same for all such requests: constants of the class, since setting an attribute takes time on the hot path.
     pending = None
     parks = False
     close_reason = None
@@ -47,7 +47,7 @@ class ProduceRun(InFlightRequest):
         self._started_ns = started_ns
 
     def goes_on(self, template: ProduceTemplate, correlation_ids: list[int], end: int) -> bool:
-        """Take in the requests of one more read of the turn, if they are of this template and nobody gathered since."""
+        """Add the requests of one more read of the turn, if of this template and nothing was gathered after it."""
         if template is not self._template or template.partition.newest_waiter is not self:
             return False
         self._correlation_ids += correlation_ids
@@ -58,11 +58,11 @@ class ProduceRun(InFlightRequest):
         return True
 
     def charge_append(self, payer: AppendPayer, size_bytes: int) -> None:
-        """Let the client pay for the append of what the last read added."""
+        """Charge the client for the append of what the last read added."""
         self._template.partition.charge_append(payer, self.added, size_bytes)
 
     def run_appended(self, appended: Appended, partition: PartitionAppend) -> None:
-        """Encode the answers, and let them leave now or when they may. Called by the turn's flush."""
+        """Encode the answers, and send them as soon as they may be sent. Called by the turn's flush."""
         template = self._template
         correlation_ids = self._correlation_ids
         if appended.refused is None:
@@ -81,7 +81,7 @@ class ProduceRun(InFlightRequest):
         partition.when_visible(end_offset, visible, template.clock.monotonic_ms() + template.timeout_ms)
 
     def _answer(self, correlation_id: int, result: AppendResult) -> bytes:
-        """The answer of one request: stored, stored before, or refused."""
+        """The answer to one request: stored, stored before, or refused."""
         if result.error_code is not _NONE:
             return self._refuse(correlation_id, result.error_code, result.error_message, result)
         template = self._template
@@ -89,11 +89,11 @@ class ProduceRun(InFlightRequest):
         return template.pack(template.front, correlation_id, template.before, result.base_offset, behind)
 
     def _after_failure(self, answers: list[bytes], last_offsets: list[int], error: BaseException) -> list[bytes]:
-        """The answers when the promise could not be kept: only what may be seen all the same is a success."""
+        """The answers where waiting for the sync failed: only a batch that is visible all the same is a success."""
         code, message = promise_failure(error)
         high_watermark = self._template.partition.high_watermark
         return [
-            # What was refused has a last offset of -1, and its answer already.
+            # A refused batch has a last offset of -1, and its answer already.
             answer if last_offset < high_watermark else self._refuse(correlation_id, code, message, None)
             for answer, last_offset, correlation_id in zip(answers, last_offsets, self._correlation_ids, strict=True)
         ]
@@ -106,7 +106,7 @@ class ProduceRun(InFlightRequest):
         return template.refusal(correlation_id, code, message, result)
 
     def _answered(self, answers: list[bytes]) -> None:
-        """All replies are there: count those that are no refusals, and let them leave."""
+        """All answers are known: count those that succeeded, and let them be sent."""
         template = self._template
         elapsed_us = (perf_counter_ns() - self._started_ns) // 1000
         template.meter.note(elapsed_us, self._succeeded)

@@ -1,8 +1,8 @@
-"""One template of Produce requests: what its bytes mean, and how its answer is encoded.
+"""One template of Produce requests: the meaning of its bytes, and the encoding of its answer.
 
-The answer is packed of parts that stay: its length, tags and topic before the base offset, log append time and log
-start offset after it. Every error is encoded as the slow path encodes it. Templates are found and learnt by
-`produce_templates.py`; nothing here knows of frames.
+The answer is packed from parts that stay the same: its length, tags and topic before the base offset; log append time
+and log start offset after it. Every error is encoded as on the slow path. `produce_templates.py` finds and learns
+templates; nothing here knows of frames.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _LENGTH_BYTES = 4
 _INT32 = struct.Struct(">i")
 _OFFSETS = struct.Struct(">qqq")  # base offset, log append time, log start offset
 _TIME_AND_START = struct.Struct(">qq")
-_MARKS = 0x5EED_0FF5_E7A1_B2C3, 0x7EA5_7A3B_0001_0203  # that nothing else in an answer looks like
+_MARKS = 0x5EED_0FF5_E7A1_B2C3, 0x7EA5_7A3B_0001_0203  # unlike anything else in an answer
 
 
 class ProduceTemplate:
-    """What the remembered bytes mean, and the answer around what differs.
+    """The meaning of the remembered bytes, and the fixed parts of the answer.
 
     `behind` is packed for `log_append_time_ms` and `log_start_offset`; all three change by `set_behind`.
     """
@@ -83,10 +83,10 @@ class ProduceTemplate:
         layout = struct.Struct(f">{_LENGTH_BYTES}si{len(self.before)}sq{len(self.behind)}s")
         self.front = _INT32.pack(layout.size - _LENGTH_BYTES)
         self.pack = layout.pack
-        """An answer with its length: `front`, correlation id, `before`, base offset, `behind`."""
+        """Packs an answer with its length: `front`, correlation id, `before`, base offset, `behind`."""
 
     def set_behind(self, log_append_time_ms: int, log_start_offset: int) -> bytes:
-        """Pack `behind`, what is after the base offset in the answers of batches that were stored."""
+        """Pack `behind`, the bytes after the base offset in the answers of batches that were stored."""
         self.log_append_time_ms, self.log_start_offset = log_append_time_ms, log_start_offset
         self.behind = _TIME_AND_START.pack(log_append_time_ms, log_start_offset) + self._after
         return self.behind
@@ -104,7 +104,7 @@ class ProduceTemplate:
         return answers
 
     def refusal(self, correlation_id: int, code: ErrorCode, message: str | None, result: AppendResult | None) -> bytes:
-        """The whole response of a batch that was refused, or is not promised, with its length."""
+        """The whole response, with its length, for a batch that was refused or not acknowledged."""
         log_start_offset = -1 if result is None else result.log_start_offset
         body = self.encode(code, -1, -1, log_start_offset, message or code.message, result)
         header = response_header(0, self.version, correlation_id)
@@ -119,7 +119,7 @@ class ProduceTemplate:
         message: str | None = None,
         result: AppendResult | None = None,
     ) -> bytes:
-        """The response's body, by the slow path."""
+        """The response's body, encoded as on the slow path."""
         errors = () if result is None else result.record_errors
         partition = ProduceResponse.PartitionProduceResponse(
             index=self.index,

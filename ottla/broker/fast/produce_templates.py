@@ -8,21 +8,21 @@ no encoding: only the records' length, the correlation id and the offsets differ
                                                ------- the template's key ---                              (flexible)
 
 A template is learnt from a request that took the slow path (`api/produce.py`), and only where the slow path would do
-the same: one topic, one partition, acks -1 or 1, no tagged fields, a partition that is there. How long it holds is
-`hot_path.py`'s to know. How its answers are encoded: `produce_template.py`. Those with a transactional id are of a kind
-of their own (`transactional_templates.py`).
+the same: one topic, one partition, acks -1 or 1, no tagged fields, a partition that exists. `hot_path.py` decides how
+long it is valid, `produce_template.py` encodes its answers. Requests with a transactional id have their own kind of
+template (`transactional_templates.py`).
 
-What a pipelining producer has sent stands frame behind frame in one read. Those of one template are one *run*
-(`produce_run.py`): gathered, answered and counted together, each with an answer of its own.
+One read often has many frames of a pipelining producer. Those of one template are one *run* (`produce_run.py`):
+gathered, answered and counted together, each with its own answer.
 
 Those of a client under a quota are charged (`charged_produce_templates.py`).
 
 A connection that has been the only one to send for a while, and whose answers need not wait for the disk, is answered
 within the read (`ProduceTemplates.answer`): without a turn and without an entry in the reply queue. The client
-sleeps until the answer comes, the processor does something else, and the next request finds its caches cold; so what
-counts on this path is less how often something is done than how many different things are (`scripts/bench-lines` counts
-the cache lines). What a warm loop hides costs most: a keyword given to `zip`, the function of a list comprehension, a
-property, a named tuple, a short-lived object, a call.
+sleeps until the answer comes, the processor does something else, and the next request finds its caches cold. So the
+cost of this path depends less on how often something is done than on how much different code and data is touched
+(`scripts/bench-lines` counts the cache lines). The most expensive are things that a warm loop hides: a keyword given
+to `zip`, the function of a list comprehension, a property, a named tuple, a short-lived object, a call.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ MAX_TEMPLATES = 256
 """Templates remembered per connection; a client with more partitions takes the slow path for the rest."""
 
 FEW_ANSWERS = 8
-"""So many leave as they are, by one `writev`: joining them would touch more than it spares."""
+"""Up to this many are sent as they are, by one `writev`: joining them would touch more than it saves."""
 
 FIRST_FLEXIBLE_VERSION = 9
 LENGTH_BYTES = 4
-_KEY_START = 12  # of a frame with its length: behind the correlation id
+_KEY_START = 12  # of a frame with its length: after the correlation id
 _FLEXIBLE_TAIL = b"\0\0\0"  # no tagged fields of the partition, the topic, the request
 _INT32 = struct.Struct(">i")
 _UINT32 = struct.Struct(">I")
@@ -68,7 +68,7 @@ _NO_KIND = -1
 
 
 class ProduceTemplates:
-    """Those of one connection. All have their records' length at the same position: clients name topics alike."""
+    """The templates of one connection. All have their records' length at the same position: topics are named alike."""
 
     __slots__ = (
         "_first",
@@ -101,7 +101,7 @@ class ProduceTemplates:
         self._place_length(_KEY_START)
 
     def _place_length(self, length_at: int) -> None:
-        """The records' length stands at `length_at` of a frame: what is before it, and four bytes from there on."""
+        """Set the position of the records' length in a frame, and unpack what is before it and its four bytes."""
         self._length_at = length_at
         front = f"iIi{length_at - _KEY_START}sI"
         layout = struct.Struct(f">{front}")
@@ -111,13 +111,13 @@ class ProduceTemplates:
 
     def _forget(self) -> None:
         self._templates.clear()
-        # Of the newest frame: its template, and what that was found by; its length and the four bytes at its length
-        # field; where its records begin and end. The next frame is often the same in all of that.
+        # Of the newest frame: its template and the key that found it; its length and the four bytes at its length
+        # field; where its records begin and end. The next frame often has the same values.
         self._template: ProduceTemplate | None = None
         self._key = b""
         self._frame_bytes = self._word = self._first = self._last = 0
         self._was_run = False
-        """Whether the newest read that was answered at once brought several: the next one probably does, too."""
+        """Whether the newest read that was answered within it had several requests: the next one probably has, too."""
 
     def start(
         self, view: memoryview, start: int, end: int, most: int, newest: InFlightRequest | None
@@ -125,7 +125,7 @@ class ProduceTemplates:
         """Start the whole Produce frames of one template, at most `most`, with which `view[start:end]` begins.
 
         They join `newest`, the newest of the connection's requests in flight, if that is a run of this template and
-        turn, and make a new one otherwise. None when the first frame must take the slow path.
+        turn; otherwise they are a new run. None when the first frame must take the slow path.
         """
         frames = self._look(view, start, end, most)
         if frames is None:
@@ -138,19 +138,19 @@ class ProduceTemplates:
         ):
             run = newest
         else:
-            make_run = self._make_run  # CPython looks up a slot slowly where it is called at once
+            make_run = self._make_run  # CPython is slow at looking up a slot and calling it in one expression
             run = make_run(template, correlation_ids, following, perf_counter_ns())
         template.partition.gather_run(entries, run_bytes, run, template.takes)
         return run
 
     def answer(self, view: memoryview, end: int, most: int) -> tuple[Sequence[Buffer], int] | None:
-        """As `start`, for who begins a turn alone: append at once, and give the answers and where the next frame
-        begins.
+        """As `start`, for a request that begins a turn alone: append immediately, and return the answers and where the
+        next frame begins.
 
-        Neither the turn nor the reply queue takes part. None, and nothing done, where answers have to wait.
+        The turn and the reply queue are not involved. None, with nothing done, where answers have to wait.
 
-        A client that waits for each answer sends one by one, of one template: so all of that is in this function, and
-        `_answer_run` does the same for any number.
+        A client that waits for each answer sends frames one by one, of one template: so this function handles a single
+        frame completely, and `_answer_run` does the same for any number.
         """
         template = self._template
         if template is None:
@@ -194,7 +194,7 @@ class ProduceTemplates:
     def _answer_run(
         self, view: memoryview, end: int, most: int, started_ns: int
     ) -> tuple[Sequence[Buffer], int] | None:
-        """`answer` for any number of frames. What `_template` stands for is visible on append."""
+        """`answer` for any number of frames. The partition of `_template` makes records visible on append."""
         expected = self._template
         frames = self._look(view, 0, end, most)
         if frames is None:
@@ -206,8 +206,8 @@ class ProduceTemplates:
         appended = partition.append(entries, run_bytes, template.clock.wall_ns() // 1_000_000, template.takes)
         if appended.refused is not None:
             return self._refused(template, correlation_ids, following, started_ns, appended)
-        # `ProduceTemplate.stored`, and then `RequestMeter.note`, without the call: each file that is entered is lines
-        # of code on this path.
+        # `ProduceTemplate.stored`, and then `RequestMeter.note`, without the call: each file that is entered adds
+        # cache lines of code to this path.
         log_append_time_ms, log_start_offset = appended.log_append_time_ms, appended.log_start_offset
         behind = template.behind
         if template.log_append_time_ms != log_append_time_ms or template.log_start_offset != log_start_offset:
@@ -229,7 +229,7 @@ class ProduceTemplates:
     def _refused(
         template: ProduceTemplate, correlation_ids: list[int], end: int, started_ns: int, appended: Appended
     ) -> tuple[Sequence[Buffer], int]:
-        """The answers where some batches were not stored as they came."""
+        """The answers where some batches were not simply stored."""
         run = ProduceRun(template, correlation_ids, end, started_ns)
         run.run_appended(appended, template.partition)
         return run.buffers or [], end
@@ -240,7 +240,7 @@ class ProduceTemplates:
         """
         smallest_bytes = self._smallest_bytes
         if not smallest_bytes <= end - start <= self._max_frame_bytes:
-            return None  # in so short a view no frame is too long, and each is looked at by its length alone
+            return None  # in so short a view no frame is too long, so only its own length is checked
         unpack = self._unpack
         frame_bytes, kind, correlation_id, key, word = unpack(view, start)
         template = self._template
@@ -254,7 +254,7 @@ class ProduceTemplates:
         first, last = self._first, self._last
         is_flexible = kind >= FIRST_FLEXIBLE_VERSION
         if end - start == LENGTH_BYTES + frame_bytes:
-            # A client that waits for each answer sends one by one: what follows does the same for any number.
+            # A client that waits for each answer sends one by one; the code after this does the same for any number.
             if is_flexible and _UINT32.unpack_from(view, end - 4)[0] & 0xFFFFFF:
                 return None
             return template, [view[start + first : start + last]], [correlation_id], last - first, end
@@ -274,7 +274,7 @@ class ProduceTemplates:
             else:
                 (tail,), next_kind = _UINT32.unpack_from(view, following - 4), _NO_KIND
             if is_flexible and tail & 0xFFFFFF:
-                break  # tagged fields, which the slow path knows
+                break  # tagged fields: the slow path reads them
             entries.append(view[start + first : start + last])
             correlation_ids.append(correlation_id)
             run_bytes += records_bytes
@@ -291,8 +291,8 @@ class ProduceTemplates:
         return (template, entries, correlation_ids, run_bytes, start) if entries else None
 
     def _measure(self, template: ProduceTemplate, frame_bytes: int, word: int) -> bool:
-        """Learn where the records of a frame lie, by its length and the word at its length field; False when it must
-        take the slow path.
+        """Set where the records of a frame begin and end, by its length and the word at its length field; False when it
+        must take the slow path.
         """
         if template.version >= FIRST_FLEXIBLE_VERSION:
             width, length = _varint_in(word)
@@ -338,7 +338,7 @@ class ProduceTemplates:
 
 
 def _varint_in(word: int) -> tuple[int, int]:
-    """Width of the length field at the start of four bytes, and the length, of which it holds one more (KIP-482)."""
+    """The width of the length field at the start of four bytes, and the length, which is encoded plus one (KIP-482)."""
     if not word & 0x8000_0000:
         return 1, (word >> 24) - 1
     length = word >> 24 & 0x7F | (word >> 16 & 0x7F) << 7

@@ -1,13 +1,13 @@
 """The template of the Fetch requests of a session (KIP-227), as Java's consumers send them.
 
-A consumer goes on in its session with the same bytes but for the correlation id, the epoch, and the partitions that it
-names because it has got on in them (`partitions_template.py`). The session moves on exactly as it does on the slow path
-(`api/fetch.py`): its epoch, its use, what its targets got, their order. Where a request takes the slow path after all,
-that finds the session as it was, but for the new offsets, which it sets once more.
+A consumer continues its session with the same bytes, except for the correlation id, the epoch, and the partitions whose
+offset has changed, which it names (`partitions_template.py`). The session changes exactly as on the slow path
+(`api/fetch.py`): its epoch, the time of its last use, what its targets got, their order. If a request takes the slow
+path after all, it finds the session unchanged except for the new offsets, which the slow path sets once more.
 
-Of a request that waits only the partitions in which something has changed are looked at again.
+While a request waits, only partitions in which something has changed are read again.
 
-Behind two cold ones in a row the third is taken for cold.
+After two requests in a row for cold records, the third is assumed to be cold, too.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
     from ottla.protocol.api.fetch import FetchRequest
 
 _ONE_NAMED: Final = struct.Struct(">26sq18s")
-"""One topic with one partition, in the versions that name topics by id: what stands before its offset, and behind."""
+"""One topic with one partition, in the versions that name topics by id: the bytes before and after its offset."""
 
 
 class SessionTemplate(PartitionsTemplate):
-    """The template of the session that a connection goes on in."""
+    """The template of the session that a connection continues."""
 
     __slots__ = ("_changes", "_cold_epoch", "_may_read", "_named_alone", "_version")
 
     session: FetchSession
     _cold_epoch: int
     _named_alone: dict[bytes, FetchTarget]
-    """By what a request says of topics that names this target only, but for the offset."""
+    """Targets by the bytes of a request that names only this target, without the offset."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class SessionTemplate(PartitionsTemplate):
         self._may_read = reading_rights(request, context.has, self._services.authorizer)
 
     def expect(self, request: FetchRequest, context: Context, session: FetchSession, meter_of: MeterOf) -> None:
-        """A request took the slow path, and found nothing cold: the next one looks like it."""
+        """Compare frames again: a request took the slow path and found nothing cold, and the next one looks like it."""
         if session is not self.session or self._asked != limits_of(request, context):
             self._remember(request, context, session, meter_of)
             self._begin(request, context)
@@ -74,9 +74,9 @@ class SessionTemplate(PartitionsTemplate):
             self.rest()
 
     def _find_targets(self) -> None:
-        """Find what is behind the targets of the session; nothing, if one of them may not be answered here.
+        """Find the partitions of the session's targets; none of them, if one may not be answered here.
 
-        Nor if the client may not read one: a request that was refused, or another client, may have brought it in.
+        Nor if the client may not read one: a request that was refused, or another client, may have added it.
         """
         session, may_read = self.session, self._may_read
         self._changes = session.changes
@@ -110,7 +110,7 @@ class SessionTemplate(PartitionsTemplate):
         return (correlation_id, session.targets.values()) if self._go_on(topics) else None
 
     def _go_on(self, topics: bytes) -> bool:
-        """Let the targets that are named begin where it is said; False when anything else about them is new."""
+        """Set the offsets of the targets that are named; False when anything else about them is new."""
         named = self._layout.named(topics, self._known)
         if named is None:
             return False
@@ -123,7 +123,7 @@ class SessionTemplate(PartitionsTemplate):
 
 
 def learnable_session(request: FetchRequest, version: int, services: ApiServices) -> FetchSession | None:
-    """The session in which a request that took the slow path has gone on, where the fast one may follow; else None."""
+    """The session that a request continued on the slow path, where the fast path may follow; else None."""
     if version < FIRST_VERSION_WITH_SESSIONS or request.session_epoch <= 0:
         return None
     return services.fetch_sessions.find(request.session_id)

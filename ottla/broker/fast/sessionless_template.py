@@ -1,9 +1,9 @@
 """The template of Fetch requests of several partitions without a session, as librdkafka and others send them.
 
-Such a request names all that it wants, each time (`partitions_template.py`), and is answered about all of it. Clients
-that send it: librdkafka and what is built on it, Sarama, aiokafka.
+Such a request names all partitions that it wants, each time (`partitions_template.py`), and its answer reports all of
+them. Clients that send it: librdkafka and libraries built on it, Sarama, aiokafka.
 
-Behind two cold ones in a row the third is taken for cold.
+After two requests in a row for cold records, the third is assumed to be cold, too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ottla.protocol.api.fetch import FetchRequest
 
 Wanted = list[tuple[FetchTarget, "Partition", int]]
-"""What a request names: the partitions behind it, and the log start offset that is said of each."""
+"""What a request names: its targets, their partitions, and the log start offset that it has for each."""
 
 MOST_COLD: Final = 2
 
@@ -49,13 +49,13 @@ class SessionlessTemplate(PartitionsTemplate):
     ) -> None:
         super().__init__(services, request, context, None, meter_of, quota)
         self._cold = 0
-        """Requests in a row that took the slow path for cold records."""
+        """The number of requests in a row that took the slow path for cold records."""
         self._add(wanted)
 
     def expect(
         self, request: FetchRequest, context: Context, wanted: Wanted, meter_of: MeterOf, *, is_cold: bool
     ) -> None:
-        """A request took the slow path: the next one looks like it."""
+        """Compare frames again: a request took the slow path, and the next one looks like it."""
         if self._asked != limits_of(request, context):
             self._forget_targets()
             self._remember(request, context, None, meter_of)
@@ -98,7 +98,7 @@ class SessionlessTemplate(PartitionsTemplate):
 
 
 def learnable_partitions(request: FetchRequest, version: int, services: Services) -> Wanted | None:
-    """What a request that took the slow path named, where the fast one may answer it; else None."""
+    """The partitions that a request named on the slow path, where the fast path may answer it; else None."""
     if (
         version < FIRST_FETCH_VERSION_WITH_BATCHES
         or request.session_id

@@ -1,9 +1,9 @@
 """A Produce of several partitions in flight, from its template: the callback for the results of its batches.
 
-Its answer leaves when each batch is appended and may be acknowledged. What is appended together is synced together, as
-a rule; so of the partitions whose promise is to be waited for only the one that was appended last is, as on the slow
-path (`api/produce.py`). An answer in which all was stored is put together of packed pieces; one that has an error is
-encoded as the slow path encodes it.
+Its answer is sent when each batch is appended and may be acknowledged. What is appended together is synced together,
+as a rule. So of the partitions that must be waited for, the request waits only for the one that was appended last, as
+on the slow path (`api/produce.py`). If all batches were stored, the answer is joined from packed pieces; an answer with
+an error is encoded as on the slow path.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LENGTH_AND_ID: Final = struct.Struct(">ii")
 
 
 class Template(Protocol):
-    """What a request has from its template (`several_template.py`)."""
+    """What a request needs from its template (`several_template.py`)."""
 
     acks: int
     clock: Clock
@@ -49,8 +49,8 @@ class Template(Protocol):
 class SeveralRequest(InFlightRequest):
     """See the module.
 
-    `results` has the partitions in the order of the request: of each batch that was stored the packed piece of the
-    answer, else None. `failed` has what the answer says of batches that were refused, or are not promised.
+    `results` has the partitions in the order of the request: the packed piece of the answer for each batch that was
+    stored, else None. `failed` has the partition responses for batches that were refused or not acknowledged.
     """
 
     __slots__ = (
@@ -58,7 +58,7 @@ class SeveralRequest(InFlightRequest):
         *("_unappended", "_unpromised", "results"),
     )
 
-    # What no such request has: constants of the class, since each attribute set is time on the hot path.
+    # The same for all such requests: constants of the class, since setting an attribute takes time on the hot path.
     pending = None
     parks = False
     requests = 1
@@ -81,11 +81,11 @@ class SeveralRequest(InFlightRequest):
         self._topics = topics
         self._started_ns = started_ns
         self._unappended = len(results)
-        """Batches without a result of the append."""
+        """Batches whose append has no result yet."""
         self._missing = 0
-        """Promises that are waited for."""
+        """The number of partitions that are waited for."""
         self._unpromised: list[tuple[PartitionAppend, int]] = []
-        """Partitions whose batch is stored and not promised, and up to which offset they have to be visible."""
+        """Partitions whose batch is stored and not acknowledged, and up to which offset they have to be visible."""
         self._failed: dict[PartitionAppend, PartitionResponse] | None = None
 
     def run_appended(self, appended: Appended, partition: PartitionAppend) -> None:
@@ -121,21 +121,21 @@ class SeveralRequest(InFlightRequest):
         log_append_time_ms: int,
         log_start_offset: int,
     ) -> None:
-        """A batch is in the log: its part of the answer, and whether that has to wait."""
+        """A batch is in the log: keep its part of the answer, and note whether that has to wait."""
         template = self._template
         layout, end_offset = template.layout, last_offset + 1
-        pack = layout.pack_partition  # CPython looks up a slot slowly where it is called at once
+        pack = layout.pack_partition  # CPython is slow at looking up a slot and calling it in one expression
         self.results[partition] = pack(
             partition.index, 0, base_offset, log_append_time_ms, log_start_offset, layout.no_errors
         )
-        # `may_acknowledge`, without the call for nearly all: a request may have many partitions.
+        # `may_acknowledge`, without the call in most cases: a request may have many partitions.
         if partition.high_watermark < end_offset and (
             template.acks == ACKS_ALL or not partition.may_acknowledge(end_offset, template.acks)
         ):
             self._unpromised.append((partition, end_offset))
 
     def refused(self, partition: PartitionAppend, result: AppendResult) -> None:
-        """A batch is not stored: its part of the answer, as on the slow path."""
+        """A batch is not stored: keep its part of the answer, as on the slow path."""
         self._fail(
             partition,
             PartitionResponse(
@@ -159,7 +159,7 @@ class SeveralRequest(InFlightRequest):
         self._failed[partition] = response
 
     def wait(self) -> None:
-        """Wait for the promise of what was appended last; then the others are looked at."""
+        """Wait until the batch that was appended last may be acknowledged; then check the other partitions."""
         template, unpromised = self._template, self._unpromised
         deadline_ms = template.clock.monotonic_ms() + template.timeout_ms
         self._missing = len(unpromised)
@@ -170,7 +170,7 @@ class SeveralRequest(InFlightRequest):
             partition.when_visible(end_offset, partial(self.visible, partition), deadline_ms)
 
     def last_visible(self, partition: PartitionAppend, deadline_ms: float, error: BaseException | None) -> None:
-        """The promise of the last partition is kept, or is not: see what there is of the others."""
+        """The wait for the last partition has ended: check the other partitions."""
         missing = [wait for wait in self._unpromised if wait[0].high_watermark < wait[1]]
         self._missing = len(missing) + 1
         for other, end_offset in missing:
@@ -178,7 +178,7 @@ class SeveralRequest(InFlightRequest):
         self.visible(partition, error)
 
     def visible(self, partition: PartitionAppend, error: BaseException | None) -> None:
-        """The promise of one partition is kept, or is not."""
+        """The wait for one partition has ended, with or without an error."""
         if error is not None:
             response = self._response_of(partition)
             code, message = promise_failure(error)
@@ -190,7 +190,7 @@ class SeveralRequest(InFlightRequest):
             self.answered()
 
     def answered(self) -> None:
-        """All is said: let the answer leave, and count it."""
+        """All results are known: let the answer be sent, and count it."""
         template = self._template
         reply = self._packed() if self._failed is None else self._encoded()
         self.buffers = [reply]
@@ -221,7 +221,7 @@ class SeveralRequest(InFlightRequest):
         return _LENGTH_AND_ID.pack(len(body) + 4, self._correlation_id) + body
 
     def _encoded(self) -> bytes:
-        """The whole answer by the slow path, with its length."""
+        """The whole answer, with its length, encoded as on the slow path."""
         layout, version = self._template.layout, self._template.version
         partitions = iter(self.results)
         topics = []

@@ -1,18 +1,18 @@
 """The template of Produce requests that may name several partitions, of several topics.
 
-Java's producer, franz-go and librdkafka's heirs put the batches of many partitions into one request, of other
-partitions each time. What such requests have in common is remembered per connection, with the topics that were named:
+The requests of Java's producer, of franz-go and of clients built on librdkafka have batches of many partitions, and
+each request of others. What such requests have in common is remembered per connection, with the topics that were named:
 
     length 4, key, version | correlation id 4 | client id ... acks, timeout | topics
                                               -------- remembered --------
 
-Any partitions of these topics may be named, in any order, one alone, too (`produce_layout.py` reads them). Each batch
-is gathered as on the slow path, and one object waits for all of them (`several_request.py`). Everything else takes the
-slow path, with nothing done: topics that were not named before, partitions that are not there or are named twice, many
-whose files have to be opened (`partitions/first_appends.py`), requests without records, tags. It is not learnt for a
-client under a quota, nor with a transactional id.
+Any partitions of these topics may be named, in any order, also a single one (`produce_layout.py` reads them). Each
+batch is gathered as on the slow path, and one object waits for all of them (`several_request.py`). Everything else
+takes the slow path, with nothing done: topics that were not named before, partitions that do not exist or are named
+twice, many whose files have to be opened (`partitions/first_appends.py`), requests without records, tags. The template
+is not learnt for a client under a quota, nor for requests with a transactional id.
 
-Topics are learnt only from requests that took the slow path, which has asked for the right to each of them.
+Topics are learnt only from requests that took the slow path, which has checked the right to each of them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 MOST_TOPICS: Final = 256
 """Topics remembered per connection; a client that writes to more takes the slow path for the rest."""
 _LENGTH_BYTES: Final = 4
-_KEY_START: Final = 12  # of a frame with its length: behind the correlation id
+_KEY_START: Final = 12  # of a frame with its length: after the correlation id
 
 
 class SeveralTemplate:
@@ -62,7 +62,7 @@ class SeveralTemplate:
         self.meter = meter_of(0)
         self.layout = layout_of(version)
         self._known: dict[bytes, list[Partition | None]] = {}
-        """The partitions of topics, by their names in requests: the catalog's own lists, which grow."""
+        """The partitions of topics, by the topics' names in requests: the catalog's own lists, which grow."""
         self._max_frame_bytes = services.config.socket_request_max_bytes
         self._plain_appends = PlainAppends()
         self.front = front
@@ -72,13 +72,13 @@ class SeveralTemplate:
     def start(self, view: memoryview, start: int, end: int) -> tuple[SeveralRequest, int] | None:
         """Start the Produce with which `view[start:end]` begins: the request, and where the next frame begins.
 
-        None, and nothing done, when the slow path must start it.
+        None, with nothing done, when the slow path must start it.
         """
         smallest_bytes = self._smallest_bytes
         if end - start < smallest_bytes:
             return None
         started_ns = perf_counter_ns()
-        unpack = self._unpack  # CPython looks up a slot slowly where it is called at once
+        unpack = self._unpack  # CPython is slow at looking up a slot and calling it in one expression
         frame_bytes, kind, correlation_id, front = unpack(view, start)
         following = start + _LENGTH_BYTES + frame_bytes
         # API key and version; Produce is 0.
@@ -92,19 +92,19 @@ class SeveralTemplate:
         results: dict[PartitionAppend, bytes | None] = dict.fromkeys(partitions)
         count = len(partitions)
         if not results or len(results) != count:
-            return None  # none is named, or one twice
+            return None  # none is named, or one is named twice
         if count > FEW_PARTITIONS:
             plain = self._plain_appends
             if not plain.are_expected(partitions, batches, frame_bytes, self.clock.wall_ms()):
                 return None
         request = SeveralRequest(self, correlation_id, results, topics, started_ns)
         takes = self.takes
-        for partition, records in zip(partitions, batches):  # noqa: B905  (a keyword is time on the hot path)
+        for partition, records in zip(partitions, batches):  # noqa: B905  (a keyword takes time on the hot path)
             partition.gather_run([records], len(records), request, takes)
         return request, following
 
     def learn(self, request: ProduceRequest, services: ApiServices) -> None:
-        """Remember the topics of a request that takes the slow path. Those that are not there are not learnt, nor
+        """Remember the topics of a request that takes the slow path. Topics that do not exist are not learnt, nor are
         internal ones.
         """
         by_id = self.version >= FIRST_VERSION_WITH_TOPIC_IDS
@@ -118,8 +118,8 @@ class SeveralTemplate:
 
 
 def front_of(frame: memoryview, request: ProduceRequest, version: int) -> bytes | None:
-    """What requests like this one have in common, from the correlation id up to their topics; None where this template
-    does not know how.
+    """The bytes that requests like this one have in common, from the correlation id up to their topics; None where this
+    template does not know them.
     """
     if version > LAST_VERSION or request.transactional_id is not None:
         return None

@@ -1,14 +1,14 @@
 """Templates of Produce requests with a transactional id, whose batches are part of a transaction.
 
-What is in front of the records names the transactional id, too, so a template stands for one. The right to it was asked
-for when the template was learnt; the transaction coordinator is asked each time, in the step that gathers the batches
+The bytes before the records also name the transactional id, so a template belongs to one. The right to it was checked
+when the template was learnt. The transaction coordinator is asked each time, in the step that gathers the batches
 (docs/decisions/transactions-are-asked-in-the-step.md), and the answers wait for its record (`TransactionalRun`).
 
-    frames of one template -> producer and epoch, of the batches' headers -> coordinator -> gathered
+    frames of one template -> producer and epoch, from the batches' headers -> coordinator -> gathered
 
-The slow path takes what the coordinator refuses, batches that are not part of a transaction, and those of several
-producers. All of it belongs to a turn: nothing is answered within the read. A client under a quota is charged as one
-without a transactional id is (`charged_transactional_templates.py`); what the slow path takes is charged there.
+The slow path takes what the coordinator refuses, batches that are not part of a transaction, and batches of several
+producers. All of it belongs to a turn: nothing is answered within the read. A client under a quota is charged as
+without a transactional id (`charged_transactional_templates.py`); what the slow path takes is charged there.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class TransactionalTemplate(ProduceTemplate):
-    """One of a transactional id and a partition."""
+    """The template of a transactional id and a partition."""
 
     __slots__ = ("_adds", "_coordinator", "_partitions", "_transactional_id")
 
@@ -53,8 +53,8 @@ class TransactionalTemplate(ProduceTemplate):
         self._coordinator = services.transactions.get()
 
     def admit(self, entries: list[memoryview]) -> Admission | None:
-        """What the answers to these batches rest on, which may be gathered now; None, and nothing done, where the slow
-        path has to say something else of one.
+        """The admission that the answers to these batches must wait for; the batches may be gathered now. None, with
+        nothing done, where the slow path must answer one of them.
         """
         producer = None
         for records in entries:
@@ -73,7 +73,7 @@ class TransactionalTemplate(ProduceTemplate):
 
 
 class TransactionalTemplates(ProduceTemplates):
-    """Those of one connection."""
+    """The templates of one connection."""
 
     __slots__ = ()
 
@@ -95,7 +95,7 @@ class TransactionalTemplates(ProduceTemplates):
         if isinstance(newest, TransactionalRun) and newest.goes_on(template, correlation_ids, following):
             run = newest
         else:
-            make_run = self._make_run  # CPython looks up a slot slowly where it is called at once
+            make_run = self._make_run  # CPython is slow at looking up a slot and calling it in one expression
             made = make_run(template, correlation_ids, following, perf_counter_ns())
             assert isinstance(made, TransactionalRun)
             run = made
@@ -104,26 +104,26 @@ class TransactionalTemplates(ProduceTemplates):
         return run
 
     def answer(self, view: memoryview, end: int, most: int) -> tuple[Sequence[Buffer], int] | None:
-        """None: what the coordinator writes is appended at the end of a turn."""
+        """Always None: what the coordinator writes is appended at the end of a turn."""
         return None
 
 
 class TransactionalRun(ProduceRun):
-    """A run whose answers leave when the coordinator's record is durable, too."""
+    """A run whose answers are sent only when the coordinator's record is durable, too."""
 
     __slots__ = ("_held", "_missing_records", "_refusal")
 
     def __init__(self, template: TransactionalTemplate, correlation_ids: list[int], end: int, started_ns: int) -> None:
         super().__init__(template, correlation_ids, end, started_ns)
         self._held: list[bytes] | None = None
-        """The answers, where only the record is missing."""
+        """The answers, where only the coordinator's record is missing."""
         self._missing_records = 0
         self._refusal: KafkaError | None = None
 
     def rest_on(self, admission: Admission) -> None:
         """Wait for what the coordinator has written of the transactional id so far."""
         self._missing_records += 1
-        admission.when_durable(self._recorded)  # at once, where all is durable already
+        admission.when_durable(self._recorded)  # calls immediately, where all is durable already
 
     def _recorded(self, error: KafkaError | None) -> None:
         self._missing_records -= 1
@@ -141,7 +141,7 @@ class TransactionalRun(ProduceRun):
         super()._answered(answers)
 
     def _refused(self, refusal: KafkaError) -> list[bytes]:
-        """The record is not durable: then nothing is said of these batches that holds."""
+        """The answers where the record is not durable: all of these batches are refused."""
         template = self._template
         error = for_version(refusal, template.version)
         elapsed_us = (perf_counter_ns() - self._started_ns) // 1000

@@ -1,1 +1,1 @@
-"""Reads for consumers: what one Fetch reads, its session, and how it waits."""
+"""Reads for consumers: the read of one Fetch, its session, and how it waits."""

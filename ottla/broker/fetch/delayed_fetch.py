@@ -1,9 +1,9 @@
-"""A Fetch that waits (Kafka's DelayedFetch): parked until enough of what it wants may be seen, until anything about a
-partition is wrong, or until `max_wait_ms`.
+"""A Fetch that waits (Kafka's DelayedFetch): parked until enough of the requested records are visible, until a
+partition has an error, or until `max_wait_ms`.
 
-While it is parked it watches its partitions, and only those that woke it are read again, all of a turn at once and
-after the turn's appends. A request for many partitions is parked from the first on: they are read in steps, between
-which others have their turns, and what comes to a partition meanwhile is checked behind the last step.
+While it is parked it watches its partitions. Only those that woke it are read again, all of a turn together and after
+the turn's appends. A request for many partitions is parked from the beginning: they are read in steps, between which
+other requests run; what changes in a partition meanwhile is checked after the last step.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from ottla.broker.services import Services
 
 PARTITIONS_PER_STEP = 100
-"""Partitions that are read in one go, 30 to 50 us each."""
+"""Partitions that are read in one step, 30 to 50 us each."""
 
 
 def answer_or_park(read: FetchRead, services: Services, max_wait_ms: float) -> FetchResponse | Pending[FetchResponse]:
-    """Read everything once; answer if that is enough or the client does not wait, else park."""
+    """Read all partitions once. Answer if that is enough or the client does not wait, else park."""
     if len(read.targets) > PARTITIONS_PER_STEP:
-        # To decode them, and to find what a session has, was a step of its own.
+        # Decoding the request, and finding the session's partitions, has taken a whole step already.
         return DelayedFetch(read, services, max_wait_ms).read_on()
     read.look(0, PARTITIONS_PER_STEP)
     if max_wait_ms <= 0 or read.is_answerable():
@@ -45,12 +45,12 @@ class _Watch:
         self.partition = partition
 
     def wake(self) -> None:
-        """Something changed: look at the partition again, after this turn's appends."""
+        """Something has changed: read the partition again, after this turn's appends."""
         self._fetch.woken(self._index)
 
 
 class DelayedFetch:
-    """See the module's text. All calls on the broker's thread."""
+    """See the module. All calls are made on the broker's thread."""
 
     def __init__(self, read: FetchRead, services: Services, max_wait_ms: float) -> None:
         self._read = read
@@ -59,13 +59,13 @@ class DelayedFetch:
         self._pending: Pending[FetchResponse] = Pending(parks=True)
         self._pending.on_cancel(self._stop_watching)
         self._is_reading = False
-        """Whether partitions are left that were not read once."""
+        """Whether partitions are left that have not been read once."""
         self._watches: list[_Watch] = []
         self._woken: set[int] = set()
         self._timer: Timer | None = None
 
     def park(self) -> Pending[FetchResponse]:
-        """Wait for the partitions, all of which have been read once."""
+        """Wait for the partitions, which have all been read once."""
         self._watch(0)
         self._timer = self._services.timers.at(self._services.clock.monotonic_ms() + self._max_wait_ms, self._complete)
         return self._pending
@@ -77,7 +77,7 @@ class DelayedFetch:
         return self._pending
 
     def woken(self, index: int) -> None:
-        """A watched partition changed; many may in one turn, and they are checked once."""
+        """A watched partition has changed. Many may change in one turn; they are checked together."""
         if not self._is_reading and not self._woken:
             self._services.turn.after_append(self._look_again)
         self._woken.add(index)
@@ -86,7 +86,7 @@ class DelayedFetch:
         self._timer = self._services.timers.at(self._services.clock.monotonic_ms(), self._step)
 
     def _step(self) -> None:
-        """Read some more; at last what has changed meanwhile."""
+        """Read some more partitions; after the last step, read again what has changed meanwhile."""
         read, pending = self._read, self._pending
         if pending.done:
             return
@@ -95,7 +95,7 @@ class DelayedFetch:
         self._is_reading = end < len(read.targets)
         try:
             read.look(first, end)
-        except Exception as error:  # a bug: the dispatcher says so
+        except Exception as error:  # a bug, which the dispatcher logs
             self._stop_watching()
             pending.fail(error)
             return
@@ -104,7 +104,7 @@ class DelayedFetch:
             self._plan_step()
             return
         is_enough = self._max_wait_ms <= 0 or read.is_answerable()
-        # The answer to many partitions takes as long as a step: it is given in a turn of its own.
+        # The answer to many partitions takes as long as a step: it is made in a separate turn.
         wait_ms = 0 if is_enough else self._max_wait_ms
         self._timer = self._services.timers.at(self._services.clock.monotonic_ms() + wait_ms, self._complete)
         if self._woken and not is_enough:
@@ -118,9 +118,10 @@ class DelayedFetch:
                 partition.watch(watch)
 
     def _look_again(self) -> None:
-        """Read the partitions that changed; answer if that is enough now.
+        """Read the partitions that have changed; answer if there is enough now.
 
-        One append may wake very many: those for whose answers this turn has no memory left read in the next.
+        One append may wake very many: fetches whose answers no longer fit into this turn's memory read in the next
+        turn.
         """
         if self._services.answer_memory.is_turn_full:
             self._services.turn.after_append(self._look_again)
@@ -132,7 +133,7 @@ class DelayedFetch:
             self._complete()
 
     def _complete(self) -> None:
-        """Answer with what is there: enough, or the deadline."""
+        """Answer with what was read: there is enough, or the deadline has passed."""
         self._stop_watching()
         answer = self._read.answer(self._pending)
         if isinstance(answer, FetchResponse):

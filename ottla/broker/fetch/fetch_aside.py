@@ -1,9 +1,10 @@
-"""What a worker reads or converts for a Fetch: it begins when there is memory for it, and that counts until it is sent.
+"""The part of a Fetch that a worker reads or converts. It begins when memory is reserved, which is held until it is
+sent.
 
     room in `answer_memory.py`  ->  a worker reads, and converts for old clients  ->  the connection sends
 
-While a Fetch waits for room it holds none of what it has found: when its turn comes its partitions are read again,
-since they may have changed, or be hot by now. Called by `fetch_read.py`, on the broker's thread.
+While a Fetch waits for room it holds nothing that it has read. When there is room its partitions are read again, since
+they may have changed, or be hot by now. Called by `fetch_read.py`, on the broker's thread.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from ottla.broker.services import Services
 
 AGAIN_MOST: Final = 200
-"""Partitions that are read again for an answer that has waited for room; the others' records come with the next one."""
+"""Partitions that are read again for an answer that has waited for room; the next Fetch gets the rest."""
 
 
 R = TypeVar("R")
@@ -26,16 +27,16 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Aside(Protocol[R_co]):
-    """The reading of one Fetch, as its worker's part sees it (`fetch_read.FetchRead`, `ShareFetchRead`)."""
+    """The read of one Fetch, as its worker's part needs it (`fetch_read.FetchRead`, `share_fetch.ShareFetchRead`)."""
 
     def shorten(self, most_bytes: int) -> int:
-        """Let what a worker reads, and what is copied already, take that much, but for the first batch; how much."""
+        """Limit the bytes that a worker reads or that are copied already, but for the first batch. Return how many."""
 
     def put_back(self) -> list[int]:
-        """Let go of everything that was read; which partitions had something."""
+        """Release everything that was read. Return the partitions that had something."""
 
     def read_anew(self, indexes: list[int], most_bytes: int) -> None:
-        """Read these partitions once more, at most so many bytes in all, but for the first batch."""
+        """Read these partitions once more, at most so many bytes in all, except for the first batch."""
 
     def is_ready(self) -> bool:
         """Whether nothing is left to be read or converted by a worker."""
@@ -47,11 +48,11 @@ class Aside(Protocol[R_co]):
         """Bytes of memory in what has been read."""
 
     def response(self) -> R_co:
-        """The response of what has been read."""
+        """The response with what has been read."""
 
 
 class AsideRead(Generic[R]):
-    """See the module's text. `weight`: bytes of memory for each byte that is read."""
+    """See the module. `weight`: bytes of memory for each byte that is read."""
 
     def __init__(self, read: Aside[R], services: Services, peer: Peer, reply: Pending[R], weight: int) -> None:
         self._read = read
@@ -77,7 +78,7 @@ class AsideRead(Generic[R]):
         try:
             if reservation is not None:
                 self._read.read_anew(self._put_back[:AGAIN_MOST], reservation.size_bytes // self._weight)
-        except Exception as error:  # a bug: the dispatcher says so
+        except Exception as error:  # a bug, which the dispatcher logs
             self._end(reservation, error)
             return
         if reservation is None or self._read.is_ready():
@@ -106,7 +107,7 @@ class AsideRead(Generic[R]):
         try:
             response = self._read.response()
             reservation.resize(self._read.size_bytes())
-        except Exception as failed:  # no memory, or a bug: what is never given back would be missed for good
+        except Exception as failed:  # no memory, or a bug: without a release the reservation would be lost permanently
             reservation.release()
             reply.fail(failed)
             return

@@ -1,10 +1,10 @@
-"""What one Fetch request reads: its partitions found and checked, their batches read within its limits, and the answer
-made of them.
+"""The read of one Fetch request: its partitions are found and checked, their batches read within its limits, and the
+answer made of them.
 
-Partitions are checked in the order of the request, as many at once as the caller says, and again when they have
-changed; what is read of each is a view of hot bytes, or a slice that a worker reads for the answer, once there is
-memory for it (`fetch_aside.py`). Nothing here waits: whether there is enough, or there is an error that must be
-returned at once, is the caller's question (`is_answerable`).
+Partitions are checked in the order of the request, as many at a time as the caller wants, and again when they have
+changed. The result for each is a view of hot bytes, or a slice that a worker reads for the answer, once memory is
+reserved for it (`fetch_aside.py`). Nothing here waits: the caller decides, and asks whether there is enough, or an
+error that must be returned immediately (`is_answerable`).
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ FIRST_VERSION_WITH_ZSTD = 10
 
 
 class FetchRead:
-    """See the module's text. All calls on the broker's thread.
+    """See the module. All calls are made on the broker's thread.
 
-    `on_throttled` is called where a quota lets it answer nothing and it has opened a session. `may_read` says of a
-    topic's name whether the client may read it; None where everybody may.
+    `on_throttled` is called if a quota makes the answer empty and the request has opened a session. `may_read` returns
+    whether the client may read a topic, by its name; None where no rights are configured.
 
-    `partitions[i]` is what was found for `targets[i]`, None where there is none; `_results[i]` and `_slices[i]` are
-    what was read of it. All three grow with `look`.
+    `partitions[i]` is the partition of `targets[i]`, None where there is none; `_results[i]` and `_slices[i]` are what
+    was read of it. All three grow with `look`.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class FetchRead:
         self._slices: list[LogSlice | None] = []
         self._bytes = 0
         self._cut: set[int] = set()
-        """Partitions of which more may be seen than was read."""
+        """Partitions of which more is visible than was read."""
         self._is_due = False
 
     def look(self, first: int, end: int) -> None:
@@ -109,7 +109,7 @@ class FetchRead:
                 self._results.append(self._read(index, target, partition))
 
     def look_again(self, indexes: Iterable[int]) -> bool:
-        """Find and read partitions again that have changed; whether that is answerable now."""
+        """Find and read partitions again that have changed. Return whether the request is answerable now."""
         for index in indexes:
             target = self.targets[index]
             partition, code = self._find(target)
@@ -133,8 +133,8 @@ class FetchRead:
 
     def _has_enough(self) -> bool:
         """Whether there are enough bytes although fewer were read: a read ends with a whole batch, which may be well
-        below its limit. To wait would bring no more. Kafka counts what there is, up to the limit of each partition, and
-        does not wait where a segment ends.
+        below its limit. Waiting would not bring more. Kafka counts the bytes that exist, up to the limit of each
+        partition, and does not wait where a segment ends.
         """
         bytes_there = self._bytes
         for index in self._cut:
@@ -144,15 +144,15 @@ class FetchRead:
             try:
                 visible = partition.visible_bytes(target.fetch_offset, self._committed_only)
             except OSError:
-                return True  # the answer's own read says what it is
+                return True  # the read for the answer returns the error
             if visible >= ANY_BYTES:
                 return True
             bytes_there += max(min(visible, target.max_bytes) - piece.length, 0)
         return bytes_there >= self._min_bytes
 
     def answer(self, pending: Pending[FetchResponse] | None) -> FetchResponse | Pending[FetchResponse]:
-        """The response to what has been read; a pending one (`pending`, if given) when bytes must be read or converted
-        in a thread first, which then is completed.
+        """The response to what has been read. If bytes must be read or converted in a thread first, a pending one
+        (`pending`, if given), which is completed then.
         """
         if self._quota is not None and not self._quota.may_fetch(self._bytes):
             return self._nothing()
@@ -171,7 +171,7 @@ class FetchRead:
         return not any(piece is not None and piece.length and piece.view is None for piece in self._slices)
 
     def shorten(self, most_bytes: int) -> int:
-        """Let what a worker reads, and what is copied already, take that much, but for the first batch; how much."""
+        """Limit the bytes that a worker reads or that are copied already, but for the first batch. Return how many."""
         taken_bytes = 0
         for index, piece in enumerate(self._slices):
             left_bytes = most_bytes - taken_bytes
@@ -181,7 +181,7 @@ class FetchRead:
         return taken_bytes
 
     def put_back(self) -> list[int]:
-        """Let go of everything that was read; which partitions had something."""
+        """Release everything that was read. Return the partitions that had something."""
         held = [index for index, piece in enumerate(self._slices) if piece is not None and piece.length]
         for index in held:
             self._slices[index] = None
@@ -189,7 +189,7 @@ class FetchRead:
         return held
 
     def read_anew(self, indexes: Sequence[int], most_bytes: int) -> None:
-        """Read these partitions once more, at most so many bytes in all, but for the first batch."""
+        """Read these partitions once more, at most so many bytes in all, except for the first batch."""
         self._max_bytes = min(self._max_bytes, most_bytes)
         self.look_again(indexes)
 
@@ -216,7 +216,7 @@ class FetchRead:
                             self._refuse(index, piece)
                         else:
                             self._results[index].records = piece
-            except Exception as failed:  # somebody waits, and its memory is reserved
+            except Exception as failed:  # the client waits, and memory is reserved for it
                 error = failed
             done(error)
 
@@ -229,7 +229,7 @@ class FetchRead:
 
     def _find(self, target: FetchTarget) -> tuple[Partition | None, ErrorCode]:
         if self._is_of_replica and self._may_read is not None and not self._may_read(""):
-            return None, ErrorCode.TOPIC_AUTHORIZATION_FAILED  # whatever it names
+            return None, ErrorCode.TOPIC_AUTHORIZATION_FAILED  # for all topics
         catalog = self._services.catalog
         missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         topic = catalog.find_topic(target.topic)
@@ -252,7 +252,7 @@ class FetchRead:
             return None, error.code
 
     def _read(self, index: int, target: FetchTarget, partition: Partition) -> PartitionData:
-        """Fill in `_slices[index]` again; returns what to report with it."""
+        """Fill in `_slices[index]` again. Return the partition's data for the answer."""
         before = self._slices[index]
         if before is not None:
             self._bytes -= before.length
@@ -261,7 +261,7 @@ class FetchRead:
         try:
             self._check_epoch(target, partition)
             if self._is_of_replica:
-                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # the partition has no replica but this one
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # this broker is the only replica
             if self._api_version < FIRST_VERSION_WITH_ZSTD and partition.log.config.compression_type == "zstd":
                 raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
             data = self._describe(target, partition)
@@ -284,7 +284,7 @@ class FetchRead:
         return data
 
     def _piece(self, target: FetchTarget, partition: Partition, most_bytes: int, *, at_least_one: bool) -> LogSlice:
-        """What there is of a partition within the limit. Raises KafkaError, OSError."""
+        """The available batches of a partition within the limit. Raises KafkaError, OSError."""
         piece = partition.read(
             target.fetch_offset,
             most_bytes,
@@ -298,7 +298,7 @@ class FetchRead:
         return piece
 
     def _read_one(self, index: int, most_bytes: int, *, at_least_one: bool) -> None:
-        """Read a partition once more, which has been described, within another limit."""
+        """Read a partition that has been described once more, within another limit."""
         partition, before = self.partitions[index], self._slices[index]
         assert partition is not None
         assert before is not None
@@ -318,7 +318,7 @@ class FetchRead:
         self._results[index] = self._refused(self.targets[index], partition, error)
 
     def _refused(self, target: FetchTarget, partition: Partition, error: KafkaError | OSError) -> PartitionData:
-        """The error of a partition that could not be read, at once or in a worker: the others are unaffected."""
+        """The error of a partition that could not be read, here or in a worker; other partitions are unaffected."""
         if isinstance(error, OSError):
             note_read_error(partition, error)
             return _failed(target, ErrorCode.KAFKA_STORAGE_ERROR)
@@ -355,7 +355,7 @@ class FetchRead:
         )
 
     def _diverging_epoch(self, target: FetchTarget, partition: Partition) -> FetchResponse.EpochEndOffset | None:
-        """Where the client's log parts from ours (KIP-595): it holds records of an epoch that ended before them."""
+        """Where the client's log diverges from Ottla's (KIP-595): it has records of an epoch that ended before them."""
         if target.last_fetched_epoch < 0:
             return None
         epoch, end_offset = partition.end_offset_for_epoch(target.last_fetched_epoch)
@@ -366,7 +366,7 @@ class FetchRead:
         return None
 
     def _convert(self, done: Callable[[BaseException | None], None], is_given_up: Callable[[], bool]) -> None:
-        """Make messages of what was found for an old client."""
+        """Convert what was read to messages for an old client."""
         parts: list[ConvertedPart] = []
         for index, piece in enumerate(self._slices):
             partition = self.partitions[index]
@@ -382,9 +382,10 @@ class FetchRead:
         convert_parts(self._services, self._api_version, parts, done, is_given_up)
 
     def _nothing(self) -> FetchResponse:
-        """The answer to a Fetch that is over a quota (KIP-219): empty, and a session that goes on is as it was.
+        """The answer to a Fetch that is over a quota (KIP-219): empty, and a session that it continues is unchanged.
 
-        One that this request has opened is not: to the Java client an empty first answer says that there is none.
+        A session that this request has opened is closed: to the Java client an empty first answer means that there is
+        none.
         """
         self.put_back()
         if self._is_incremental and self._session is not None:
@@ -394,7 +395,7 @@ class FetchRead:
         return FetchResponse(session_id=0, responses=[])
 
     def response(self) -> FetchResponse:
-        """The response of what has been read."""
+        """The response with what has been read."""
         session = self._session
         topics: list[FetchResponse.FetchableTopicResponse] = []
         topic: FetchResponse.FetchableTopicResponse | None = None
@@ -403,7 +404,7 @@ class FetchRead:
         for index, target in enumerate(self.targets):
             data = self._results[index]
             if data.error_code == ErrorCode.KAFKA_STORAGE_ERROR and knows_no_storage_error:
-                data.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER  # older clients do not know the other, nor try again
+                data.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER  # older clients neither know nor retry the other one
             piece = self._slices[index]
             partition = self.partitions[index]
             if piece is not None and piece.view is not None:
@@ -440,9 +441,9 @@ class FetchRead:
         """The records of a partition with the list of aborted transactions among them."""
         offset = target.fetch_offset
         if offset < partition.log_start_offset:
-            # Deleted while a worker read them: what was aborted among them is forgotten.
+            # Deleted while a worker read them: the list of their aborted transactions is lost.
             return self._refused(target, partition, KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE))
-        # Where they are mapped nothing was aborted when they were read.
+        # If they are mapped, nothing in them was aborted when they were read.
         if data.records and partition.must_list_aborted(offset) and (piece is None or _memory_of(piece)):
             data.aborted_transactions = [
                 FetchResponse.AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
@@ -452,19 +453,19 @@ class FetchRead:
 
 
 def _memory_of(piece: LogSlice | None) -> int:
-    """Bytes of memory that it takes, or will once a worker has read it: none where the kernel sends from a map."""
+    """The memory in bytes that a piece takes, or will after a worker has read it; none if it is sent from a map."""
     if piece is None or (piece.view is not None and isinstance(piece.view.obj, mmap.mmap)):
         return 0
     return piece.length
 
 
 def _read_blocking(piece: LogSlice, is_given_up: Callable[[], bool]) -> bytes | KafkaError | OSError:
-    """In a worker thread: the bytes, or what is wrong with them (no batch is there) or with the disk."""
+    """In a worker thread: the bytes, or the error of the data (there is no batch) or of the disk."""
     try:
         return b"" if is_given_up() else piece.read_blocking()
     except (KafkaError, OSError) as error:
         return error
-    except ValueError as error:  # the file was closed meanwhile: its topic is gone
+    except ValueError as error:  # the file was closed meanwhile: its topic was deleted
         return OSError(str(error))
 
 

@@ -1,6 +1,6 @@
-"""Who may read what by a Fetch: consumers the topics that they have READ on, replicas all with CLUSTER_ACTION.
+"""The rights to read by a Fetch: consumers need READ on a topic, replicas need CLUSTER_ACTION for all topics.
 
-Asked for each partition when it is found, so that what waits does not go on once the right is taken away.
+They are checked for each partition when it is found, so that a request that waits ends when the right is taken away.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class Ask(Protocol):
 
 
 def is_of_replica(request: FetchRequest) -> bool:
-    """Whether the request says that a broker sends it, to replicate."""
+    """Whether the request says that it comes from a broker that replicates."""
     return (request.replica_id if request.replica_state is None else request.replica_state.replica_id) >= 0
 
 
 def reading_rights(request: FetchRequest, ask: Ask, authorizer: Authorizer | None) -> Callable[[str], bool] | None:
-    """Whether the client may read a topic, by its name; None where everybody may."""
+    """A function that returns whether the client may read a topic, by its name; None where no rights are configured."""
     if authorizer is None:
         return None
     if is_of_replica(request):

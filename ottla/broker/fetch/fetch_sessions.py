@@ -1,16 +1,16 @@
-"""Incremental fetch sessions (KIP-227): what a client fetches is remembered, so it sends and gets only what changed.
+"""Incremental fetch sessions (KIP-227): a client's partitions are remembered, so that only changes are sent.
 
 A session belongs to no particular connection: a client that knows its id and next epoch may use it. Epochs: 0 opens a
-session (and closes the one that is named), -1 closes it and fetches without one, 1 and up continue; after 2^31-1 comes
-1.
+session (and closes the one that is named), -1 closes it and fetches without one, 1 and up continue; 2^31-1 is followed
+by 1.
 
-The cache is bounded by `max.incremental.fetch.session.cache.slots`. As in Kafka a full cache gives a slot to a new
-session only at the cost of one that nobody used for two minutes, or of a smaller one that is older than that: otherwise
-clients that come and go would drive out all others. Who gets no slot fetches without a session (session id 0).
+The cache is limited by `max.incremental.fetch.session.cache.slots`. As in Kafka, a full cache gives a slot to a new
+session only if one has not been used for two minutes, or a smaller one is older than that. Otherwise clients that come
+and go would evict all others. A client that gets no slot fetches without a session (session id 0).
 
-Kafka bounds the sessions and not what is in them. Here all of them together hold `MAX_PARTITIONS`: those that nobody
-used for two minutes go first, and who finds no room even then fetches without a session, or has to begin a new one.
-
+Kafka limits the number of sessions, but not their sizes. Here all of them together hold at most `MAX_PARTITIONS`:
+sessions that have not been used for two minutes are evicted first. A client that gets no room even then fetches without
+a session, or has to begin a new one.
 Source: Kafka's FetchSession.scala, FetchSessionCache.
 """
 
@@ -35,8 +35,8 @@ MAX_EPOCH = (1 << 31) - 1
 EVICTABLE_AFTER_MS = 120_000
 """Kafka's MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS."""
 MAX_PARTITIONS = 200_000
-"""Partitions over all sessions, 300 bytes each. A client may name some that do not exist, a few more each time, and one
-that is killed leaves its session behind."""
+"""Partitions of all sessions, 300 bytes each. A client may name some that do not exist, a few more each time, and a
+client that is killed leaves its session behind."""
 
 TopicKey: TypeAlias = "str | UUID"
 """A topic as the client names it: by name up to Fetch 12, by id from 13."""
@@ -44,15 +44,15 @@ PartitionKey: TypeAlias = tuple[TopicKey, int]
 
 
 def random_ids() -> Callable[[], int]:
-    """Gives ids that a client cannot guess: without the module `random`, which is more to import than all of this."""
+    """Returns ids that a client cannot guess. Without the module `random`, whose import would take longer."""
     return lambda: int.from_bytes(os.urandom(4), "big") % MAX_EPOCH + 1
 
 
 class FetchTarget:
     """One partition that a client fetches: what it asked for, and what it got last.
 
-    `topic_name` is the name behind a topic id, noted when the id was found and kept from then on: a session, or a
-    request that waits, gets that its topic is gone or another one, not that the id is unknown.
+    `topic_name` is the name of a topic id, noted when the id was found, and kept. So a session, or a request that
+    waits, is answered that its topic is deleted or another one, not that the id is unknown.
     """
 
     __slots__ = (
@@ -84,7 +84,7 @@ class FetchTarget:
         self.last_fetched_epoch = asked.last_fetched_epoch
 
     def update(self, asked: FetchRequest.FetchPartition) -> bool:
-        """The client asks again; what it got stays. Whether more has changed than where it reads."""
+        """Apply a new request for it; what it got stays. Return whether more than the fetch offset has changed."""
         is_changed = (
             self.max_bytes != asked.partition_max_bytes
             or self.current_leader_epoch != asked.current_leader_epoch
@@ -94,7 +94,7 @@ class FetchTarget:
         return is_changed
 
     def note_sent(self, data: FetchResponse.PartitionData) -> bool:
-        """Whether `data` is news for the client; records it as sent."""
+        """Record `data` as sent. Return whether it is news for the client."""
         news = bool(data.records) or data.error_code != ErrorCode.NONE or data.diverging_epoch is not None
         if data.high_watermark != self.sent_high_watermark:
             news = True
@@ -108,7 +108,7 @@ class FetchTarget:
 
 
 class FetchSession:
-    """A remembered set of partitions, in the order in which they are read: who got data goes to the end.
+    """A remembered set of partitions, in the order in which they are read: a partition that got data moves to the end.
 
     `changes` counts the requests that added or dropped partitions, or changed more than their fetch offsets, and the
     session's end.
@@ -125,12 +125,12 @@ class FetchSession:
         self.is_closed = False
         self.changes = 0
         self.targets: dict[PartitionKey, FetchTarget] = {}
-        """(No OrderedDict, which hashes each key to iterate: a UUID's hash is a call.)"""
+        """(No OrderedDict, which hashes each key to iterate: the hash of a UUID is a call.)"""
 
     def update(
         self, wanted: Iterable[tuple[TopicKey, FetchRequest.FetchPartition]], forgotten: Iterable[PartitionKey]
     ) -> None:
-        """Add or change what is wanted, then drop what is forgotten."""
+        """Add or change wanted partitions, then drop forgotten ones."""
         targets = self.targets
         is_changed = False
         for topic, asked in wanted:
@@ -148,7 +148,7 @@ class FetchSession:
             self.changes += 1
 
     def read_last(self, target: FetchTarget) -> None:
-        """`target` got data now: others come first next time (fairness under max.bytes)."""
+        """`target` has got data: the other ones come first next time (fairness under max.bytes)."""
         if self.targets.pop(target.key, None) is not None:
             self.targets[target.key] = target
 
@@ -168,16 +168,16 @@ class FetchSessions:
         self._clock = clock
         self._choose = random_ids() if chooser is None else chooser
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
-        """The one that was used longest ago is first."""
+        """The least recently used session is first."""
         self.partition_count = 0
-        """Partitions over all sessions."""
+        """The number of partitions in all sessions."""
         self.evictions = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     def __iter__(self) -> Iterator[FetchSession]:
-        """All open sessions; the one that was used longest ago is first."""
+        """All open sessions; the least recently used is first."""
         return iter(self._sessions.values())
 
     def find(self, session_id: int) -> FetchSession | None:
@@ -185,7 +185,7 @@ class FetchSessions:
         return self._sessions.get(session_id)
 
     def close(self, session_id: int) -> None:
-        """Forget a session; nothing when it is unknown."""
+        """Close and forget a session; nothing when it is unknown."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             session.is_closed = True
@@ -213,10 +213,10 @@ class FetchSessions:
         wanted: Iterable[tuple[TopicKey, FetchRequest.FetchPartition]],
         forgotten: Iterable[PartitionKey],
     ) -> None:
-        """What the request of a session that was resumed adds, changes and drops; one without partitions is closed.
+        """Apply what the request of a resumed session adds, changes and drops; a session without partitions is closed.
 
-        Raises KafkaError FETCH_SESSION_ID_NOT_FOUND, on which clients begin again, when there is no room for what it
-        adds: it is closed then.
+        Raises KafkaError FETCH_SESSION_ID_NOT_FOUND, after which clients begin again, if there is no room for what it
+        adds; then the session is closed.
         """
         before = len(session.targets)
         session.update(wanted, forgotten)
@@ -228,7 +228,7 @@ class FetchSessions:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
 
     def resume(self, session_id: int, epoch: int, *, uses_topic_ids: bool) -> FetchSession:
-        """The session of an incremental request, moved on to its next epoch.
+        """The session of an incremental request, moved to its next epoch.
 
         Raises KafkaError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
         """
@@ -243,13 +243,13 @@ class FetchSessions:
         return session
 
     def move_on(self, session: FetchSession) -> None:
-        """A request of this session, which is open, was accepted: its next epoch, and it is the one used last."""
+        """A request of this open session was accepted: move it to its next epoch, and make it the one used last."""
         session.epoch = 1 if session.epoch == MAX_EPOCH else session.epoch + 1
         session.last_used_ms = self._clock.monotonic_ms()
         self._sessions.move_to_end(session.id)
 
     def _make_room(self, partition_count: int, now_ms: int) -> bool:
-        """Whether so many more partitions can be held, after sessions went that nobody uses."""
+        """Evict unused sessions if necessary. Return whether so many more partitions can be held."""
         while self.partition_count + partition_count > self._max_partitions:
             oldest = next(iter(self._sessions.values()), None)
             if oldest is None or now_ms - oldest.last_used_ms <= EVICTABLE_AFTER_MS:

@@ -1,11 +1,12 @@
 """Fetches that wait at the end of a log and are answered from a request template (`broker/fast`).
 
     a Fetch without enough records  ->  `ParkedFetch` at the `Tail` of each of its partitions, with a deadline
-    more may be seen                ->  at the turn's end, each Fetch that this woke is looked at once
+    more is visible                 ->  at the turn's end, each Fetch that this woke is checked once
 
-What many wait for is read once: `SharedReads` gives those that ask for the same bytes the same buffer. A ParkedFetch
-does what `DelayedFetch` does for a request of the slow path, and becomes one (`ParkedFetch.fall_back`) where a template
-may not answer: when the broker's stamp has changed, or what a reader gets is cold, damaged or has aborted transactions.
+Records that many wait for are read once: `SharedReads` returns the same buffer to all that ask for the same bytes. A
+ParkedFetch does what `DelayedFetch` does for a request of the slow path. It becomes one (`ParkedFetch.fall_back`) where
+a template may not answer: when the broker's stamp has changed, or when the records are cold, damaged or have aborted
+transactions.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("ottla.fetch")
 
 MOST_PER_TURN: Final = 400
-"""Fetches that are looked at in one turn: sending their answers takes the loop 4 to 8 ms."""
+"""Fetches that are checked in one turn: sending their answers takes the loop 4 to 8 ms."""
 
 
 class SharedReads:
-    """What was found in one turn, by what was asked for: records, and answers around them."""
+    """Results of one turn, by what was asked for: records, and the answers around them."""
 
     __slots__ = ("answers", "records")
 
@@ -42,21 +43,21 @@ class SharedReads:
 
 
 class ParkedFetch(InFlightRequest):
-    """A Fetch that waits; a template knows what it waits for.
+    """A Fetch that waits; its template knows for what.
 
     Attributes:
         stamp: the broker's stamp at which it was parked.
-        woken: what has changed since it was looked at last: whatever it named when it began to wait at a `Tail`.
+        woken: what has changed since the last check: the names that it gave when it began to wait at a `Tail`.
         is_waiting: false once it is answered, or cancelled, or has taken the slow path.
     """
 
     __slots__ = ("deadlines", "is_waiting", "stamp", "woken")
 
-    # The same for all: constants of the class, since each attribute set is time on the hot path.
+    # The same for all: constants of the class, since setting an attribute takes time on the hot path.
     parks = True
     requests = 1
     waits_again = False
-    """Whether the next request of its connection is asked by `wait_again` whether it waits, too."""
+    """Whether `wait_again` decides for the next request of its connection whether it waits, too."""
 
     def __init__(self, deadlines: Deadlines, stamp: int) -> None:
         self.pending = None
@@ -70,22 +71,22 @@ class ParkedFetch(InFlightRequest):
         self.is_waiting = True
         self.woken: list[object] = []
 
-    # The four steps of a subclass, in `fast/parked_templates.py`. No ABC: InFlightRequest, the base, has no metaclass.
+    # For subclasses, in `fast/parked_templates.py`. No ABC: InFlightRequest, the base, has no metaclass.
 
     def look(self, reads: SharedReads) -> None:
-        """Look at what has woken it; answer, if that is enough now."""
+        """Read what has changed; answer, if there is enough now."""
         raise NotImplementedError
 
     def look_alone(self) -> None:
-        """As `look`, where nobody shares what is read. Raises nothing: a bug is logged, and ends its connection."""
+        """As `look`, where no other fetch shares the read. Raises nothing: a bug is logged, and ends its connection."""
         raise NotImplementedError
 
     def expire(self) -> None:
-        """Answer with what there is: its time is over."""
+        """Answer with the records that there are: its time has passed."""
         raise NotImplementedError
 
     def fall_back(self) -> None:
-        """Go on by the slow path, which may wait for what is left of the time."""
+        """Continue on the slow path, which may wait for the rest of the time."""
         raise NotImplementedError
 
     def stop_waiting(self) -> None:
@@ -93,13 +94,13 @@ class ParkedFetch(InFlightRequest):
         raise NotImplementedError
 
     def end_wait(self) -> int:
-        """Wait no more; when it would have expired (monotonic, in ms)."""
+        """Stop waiting. Return when it would have expired (monotonic, in ms)."""
         self.is_waiting = False
         self.stop_waiting()
         return self.deadlines.remove(self)
 
     def cancel(self) -> None:
-        """Give the request up: the connection has ended, or the broker stops."""
+        """Drop the request: the connection has ended, or the broker stops."""
         if self.is_waiting:
             self.end_wait()
         super().cancel()
@@ -108,8 +109,8 @@ class ParkedFetch(InFlightRequest):
 class Tail:
     """The fetches that wait at the end of one partition.
 
-    It is the partition's watcher from the first of them on, until it is woken while there are none: a consumer that is
-    alone leaves and comes back with every record.
+    It watches the partition from the first of them on, until it is woken while none waits: a single consumer leaves and
+    returns with every record.
     """
 
     __slots__ = ("_fetches", "_partition", "_turn", "_validity", "is_watching", "is_woken", "waiting")
@@ -122,19 +123,19 @@ class Tail:
         self.is_woken = False
         self.is_watching = False
         self.waiting: dict[ParkedFetch, object] = {}
-        """What each calls the partition. Who is added sees to it that the tail `is_watching`."""
+        """Each fetch's name for the partition. Code that adds a fetch must make sure that the tail `is_watching`."""
 
     def watch(self) -> None:
-        """Be woken from now on."""
+        """Watch the partition from now on."""
         self.is_watching = True
         self._partition.watch(self)
 
     def remove(self, fetch: ParkedFetch) -> None:
-        """It waits no more; fine when it did not."""
+        """End a fetch's wait here, if it waits."""
         self.waiting.pop(fetch, None)
 
     def wake(self) -> None:
-        """More may be seen, or something is wrong: look at those that wait, behind this turn's appends."""
+        """More is visible, or something is wrong: check the waiting fetches, after this turn's appends."""
         waiting = self.waiting
         if not waiting:
             self.is_watching = False
@@ -154,9 +155,9 @@ class Tail:
 
 
 class Deadlines:
-    """Of the parked fetches that wait equally long: the first is due first, so one timer stands for all of them.
+    """The parked fetches with the same longest wait: the first is due first, so one timer suffices for all of them.
 
-    `waiting` has them and since when each waits (`now_ns`, monotonic).
+    `waiting` has them, with the time when each began to wait (`now_ns`, monotonic).
     """
 
     __slots__ = ("__weakref__", "_max_wait_ms", "_timers", "_validity", "has_timer", "now_ns", "waiting")
@@ -168,16 +169,16 @@ class Deadlines:
         self._timers = timers
         self.has_timer = False
         self.waiting: dict[ParkedFetch, int] = {}
-        """A fetch adds itself, and calls `begin` where there is no timer: nearly always there is, and no call."""
+        """A fetch adds itself, and calls `begin` where there is no timer: nearly always there is one, and no call."""
 
     def begin(self, since_ns: int) -> None:
-        """Have a timer, for one that waits since then."""
+        """Start a timer, for a fetch that has waited since then."""
         self.has_timer = True
         self._timers.at(self._deadline_ms(since_ns), self._expire)
 
     def remove(self, fetch: ParkedFetch) -> int:
-        """It waits no more: its deadline (monotonic, in ms). The timer stays: it finds nothing to do, or what is due
-        later.
+        """End the wait of a fetch. Return its deadline (monotonic, in ms). The timer stays: when it fires, it finds
+        nothing to do, or only later deadlines.
         """
         return self._deadline_ms(self.waiting.pop(fetch, 0))
 
@@ -196,7 +197,7 @@ class Deadlines:
         for fetch in due:
             if fetch.is_waiting:
                 try:
-                    # As when it is woken: what has come meanwhile may be shown by no right of before.
+                    # As when it is woken: an earlier right does not allow sending newer records.
                     if fetch.stamp == self._validity.stamp:
                         fetch.expire()
                     else:
@@ -209,7 +210,7 @@ class Deadlines:
 
 
 class ParkedFetches:
-    """All of one node."""
+    """All parked fetches of one node."""
 
     __slots__ = ("_deadlines", "_left", "_memory", "_now_ns", "_timers", "_turn", "_validity", "_woken")
 
@@ -224,10 +225,10 @@ class ParkedFetches:
         self._deadlines: WeakValueDictionary[int, Deadlines] = WeakValueDictionary()
         self._woken: list[Tail] = []
         self._left: list[ParkedFetch] = []
-        """Woken before, and left for the next turn."""
+        """Fetches that were woken before, and left for the next turn."""
 
     def deadlines(self, max_wait_ms: int) -> Deadlines:
-        """Those of the fetches that wait so long; the caller keeps them."""
+        """The deadlines of the fetches with this longest wait; the caller keeps them."""
         deadlines = self._deadlines.get(max_wait_ms)
         if deadlines is None:
             deadlines = self._deadlines[max_wait_ms] = Deadlines(
@@ -236,14 +237,14 @@ class ParkedFetches:
         return deadlines
 
     def tail_of(self, partition: Partition) -> Tail:
-        """Where fetches wait for more of a partition."""
+        """The tail where fetches wait for more of a partition."""
         tail = partition.tail
         if not isinstance(tail, Tail):
             tail = partition.tail = Tail(partition, self, self._turn, self._validity)
         return tail
 
     def wait_ms(self, deadline_ms: int) -> int:
-        """How long it is until then; at least 0."""
+        """The time until then; at least 0."""
         return max(0, deadline_ms - self._now_ns() // 1_000_000)
 
     def read(
@@ -256,7 +257,8 @@ class ParkedFetches:
         allow_map: bool,
         reads: SharedReads,
     ) -> memoryview | None:
-        """What `Partition.read` gives, once for all that ask the same of `reads`; None where a worker has to read it.
+        """The result of `Partition.read`, once for all that ask the same of `reads`; None where a worker has to read
+        it.
 
         Raises KafkaError, OSError.
         """
@@ -273,19 +275,19 @@ class ParkedFetches:
         return records
 
     def note_woken(self, tail: Tail) -> None:
-        """Look at those that wait there at the end of this turn."""
+        """Check the fetches that wait there at the end of this turn."""
         is_planned = bool(self._woken or self._left)
         self._woken.append(tail)
         if not is_planned:
             self._turn.after_append(self._look_again)
 
     def _look_again(self) -> None:
-        """Answer those for whom there is enough now."""
+        """Answer the fetches for which there is enough now."""
         tails = self._woken
         if len(tails) != 1 or len(tails[0].waiting) != 1 or self._left or self._turn.is_long:
             self._look_at_all()
             return
-        # `_look_at_all` where only one waits, and so at one partition: half the steps.
+        # `_look_at_all` where a single fetch waits, and so at one partition: half the steps.
         tail = tails.pop()
         tail.is_woken = False
         ((fetch, name),) = tail.waiting.items()
@@ -300,8 +302,8 @@ class ParkedFetches:
             fail(fetch)
 
     def _look_at_all(self) -> None:
-        """One append may wake very many: some wait for the next turn, where there are more than `MOST_PER_TURN`, or
-        this one has no memory left for their answers.
+        """One append may wake very many. Some wait for the next turn if there are more than `MOST_PER_TURN`, or if this
+        turn has no memory left for their answers.
         """
         tails, self._woken = self._woken, []
         turn = self._turn
@@ -333,7 +335,7 @@ class ParkedFetches:
 
 
 def fail(fetch: ParkedFetch) -> None:
-    """End its connection: a bug in one answer must not keep the others back."""
+    """End its connection: a bug in one answer must not delay other requests."""
     LOG.exception("bug: the answer of a parked fetch failed")
     if fetch.is_waiting:
         fetch.end_wait()

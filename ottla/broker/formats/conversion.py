@@ -1,12 +1,12 @@
-"""Between message formats: what old clients produce becomes a batch v2, what they fetch becomes messages v1 or v0.
+"""Conversion between message formats: what old clients produce becomes batches v2, what they fetch messages v1 or v0.
 
-Stored is format v2 only, so a Produce below version 3 is converted before it is gathered (`produce_conversion.py`), and
-a Fetch below version 4 after it is read (`fetch_conversion.py`). Pure functions over bytes, bounded by
-`max.message.bytes`, by `ottla.batch.max.decompressed.bytes` where something is compressed, and by the limits below.
+Only format v2 is stored. So a Produce below version 3 is converted before it is gathered (`produce_conversion.py`), and
+a Fetch below version 4 after it is read (`fetch_conversion.py`). Pure functions over bytes, limited by
+`max.message.bytes`, by `ottla.batch.max.decompressed.bytes` for compressed data, and by the limits below.
 
-As Kafka 3.9 and before did it (LogValidator, RecordsUtil.downConvert): up, the messages of one set become one batch of
-their common codec, v0's without timestamps; a compressed message must be alone. Down, headers and control batches are
-left out, codecs are kept, and v2's zstd cannot be said in the old formats.
+They do what Kafka 3.9 and before did (LogValidator, RecordsUtil.downConvert). Up: the messages of one set become one
+batch with their common codec, v0's without timestamps; a compressed message must be the only one. Down: headers and
+control batches are left out and codecs are kept; v2's zstd cannot be expressed in the old formats.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ if TYPE_CHECKING:
 FIRST_FETCH_VERSION_WITH_BATCHES: Final = 4
 FIRST_FETCH_VERSION_WITH_V1: Final = 2
 MAX_FETCH_BYTES: Final = 4 * 1024 * 1024
-"""Stored bytes that one Fetch of an old client may read, whatever it asks for: each of them is converted."""
+"""Stored bytes that one Fetch of an old client may read, whatever it asks for: all of them are converted."""
 MAX_CONVERTED_RECORDS: Final = 500_000
-"""In one batch or message set. Each is an object in memory while it is converted, and a small message may hold many."""
+"""The limit of one batch or message set. Each is an object while it is converted; a small message may hold many."""
 
 
 # Produce ------------------------------------------------------------------------------------------------------------
 
 
 def is_batch(records: Buffer) -> bool:
-    """Whether the records of a Produce 0-2 are batches v2 all the same: Kafka takes them as they are."""
+    """Whether the records of a Produce 0-2 are batches v2 all the same, which Kafka accepts unchanged."""
     return len(records) > MAGIC_AT and records[MAGIC_AT] == MAGIC
 
 
 def to_batch(records: Buffer, config: TopicConfig) -> memoryview:
-    """One batch v2 of the messages that a Produce 0-2 holds for a partition, in the codec that the topic wants.
+    """One batch v2 of the messages that a Produce 0-2 has for a partition, with the codec of the topic.
 
     Raises:
         Refused: CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE or
@@ -100,7 +100,7 @@ def _packed(
 
 
 def _outer_messages(records: memoryview, config: TopicConfig) -> list[tuple[int, BatchHeader]]:
-    """Position and header of each message, checked as Kafka checks what it has not yet looked into."""
+    """Position and header of each message, with the checks that Kafka makes before it reads into messages."""
     try:
         messages = list(islice(iter_messages(records), MAX_CONVERTED_RECORDS + 1))
     except CorruptBatch as error:
@@ -122,7 +122,7 @@ def _outer_messages(records: memoryview, config: TopicConfig) -> list[tuple[int,
             raise Refused(
                 ErrorCode.INVALID_RECORD, f"a message of magic {header.magic} after one of magic {magic} in one request"
             )
-        # With a time of its own in a CreateTime topic the message keeps that, as in Kafka's LogValidator.
+        # In a CreateTime topic a message with a timestamp keeps it, as in Kafka's LogValidator.
         if header.is_log_append_time and (stamps_itself or header.max_timestamp == NO_TIMESTAMP):
             raise Refused(ErrorCode.INVALID_TIMESTAMP, "a producer may not set the timestamp type to LogAppendTime")
     return messages
@@ -131,7 +131,7 @@ def _outer_messages(records: memoryview, config: TopicConfig) -> list[tuple[int,
 def _plain(
     records: memoryview, messages: Sequence[tuple[int, BatchHeader]], limit: int
 ) -> list[tuple[int, bytes | None, bytes | None]]:
-    """(timestamp, key, value) of messages none of which is compressed; too large when they hold more than `limit`."""
+    """(timestamp, key, value) of messages of which none is compressed; Refused if they hold more than `limit` bytes."""
     decoded = []
     room = limit
     try:
@@ -179,11 +179,11 @@ def _no_time(timestamp_ms: int) -> Refused:
 
 
 class Converted(NamedTuple):
-    """What stored batches are to an old client.
+    """Stored batches in the format of an old client.
 
     Attributes:
-        messages: whole messages; none where the batches hold nothing that such a client may see.
-        next_offset: after the last batch that was checked: where to read on if there are no messages.
+        messages: whole messages; none where the batches have nothing that such a client may see.
+        next_offset: the offset after the last batch that was checked, from which to read on if there are no messages.
     """
 
     messages: bytearray
@@ -198,12 +198,12 @@ def magic_for_fetch(api_version: int) -> int:
 def to_messages(
     stored: bytes, magic: int, fetch_offset: int, *, max_bytes: int, max_decompressed_bytes: int
 ) -> Converted:
-    """Whole batches as they were read, in format `magic`; messages that are old enough already stay as they are.
+    """Convert whole batches to format `magic`; messages in an old enough format are unchanged.
 
-    Messages may take more room than batches: what is after `max_bytes` is left for the next fetch, but the first that
-    there is comes whatever its size. Of an uncompressed batch only records from `fetch_offset` on are given, because
-    clients rely on it (librdkafka for one, says Kafka's RecordsUtil); of a compressed one all, as it always was. Of
-    compressed batches no more are opened once `max_decompressed_bytes` came out, which also bounds each of them.
+    Messages may be larger than batches: what is after `max_bytes` is left for the next fetch, but the first message is
+    returned whatever its size. Of an uncompressed batch only records from `fetch_offset` on are returned, because
+    clients rely on it (librdkafka, for example, according to Kafka's RecordsUtil); of a compressed one all, as in
+    earlier Kafka. No more compressed batches are opened after `max_decompressed_bytes`, which also limits each of them.
 
     Raises:
         KafkaError: UNSUPPORTED_COMPRESSION_TYPE for zstd, MESSAGE_TOO_LARGE for a batch that holds too much to be
@@ -257,7 +257,7 @@ def _records_for(
         raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from None
     if header.codec == Compression.NONE:
         records = [record for record in records if record.offset >= fetch_offset]
-    if records and records[-1].offset < fetch_offset:  # compaction took what the client asks for
+    if records and records[-1].offset < fetch_offset:  # compaction has removed what the client asks for
         return []
     return records
 

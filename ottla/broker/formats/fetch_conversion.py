@@ -1,10 +1,10 @@
-"""What was read for an old client becomes messages: in a worker thread, and then again where nothing came of it.
+"""Conversion of what was read for an old client to messages: in a worker thread, and repeated if there is no message.
 
-Record for record in Python, conversion takes too long for the broker's own thread; one is under way at a time, since
-more would only share the interpreter, and each needs memory. A stretch of a log may hold nothing
-that an old client can see (control batches, batches that compaction has emptied): Kafka then answers with bytes that
-make such a client give up; here reading continues after them until there is a message or the end. Called by the Fetch
-handler, on the broker's thread.
+Converting record by record in Python takes too long for the broker's own thread. Only one conversion runs at a time,
+since more would only share the interpreter, and each needs memory. A part of a log may have nothing that an old client
+can see (control batches, batches that compaction has emptied). Kafka then answers with bytes that make such a client
+give up; here reading continues after them until there is a message or the end. Called by the Fetch handler, on the
+broker's thread.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from ottla.storage.segment.slice import LogSlice
 
 CONVERTED_WEIGHT: Final = 3
-"""Bytes of memory for each stored byte: what was read, the messages that it becomes (which take more room), and a batch
-of records while it is converted. What a compressed batch holds comes on top, of one at a time."""
+"""Bytes of memory for each stored byte: what was read, the messages that it becomes (which are larger), and a batch of
+records while it is converted. The decompressed content of one compressed batch at a time is added to that."""
 
 NOTHING_HERE: Final = -1
-"""As the most that is copied on the broker's thread: a worker reads all of it."""
+"""A limit for copies on the broker's thread that allows none: a worker reads everything."""
 
 _Outcome = Converted | KafkaError | OSError
 _NOTHING: Final = Converted(bytearray(), -1)
@@ -40,10 +40,10 @@ class ConvertedPart:
 
     Attributes:
         data: the partition's answer, to be filled in.
-        piece: what was read of it, never mapped.
-        offset: from which on records are wanted; moves on where there are none.
+        piece: what was read of the partition, never mapped.
+        offset: the offset from which records are wanted; it grows where there are none.
         max_bytes: the client's limit for the partition.
-        most_bytes: how much is read of it at a time.
+        most_bytes: the number of bytes that are read at a time.
     """
 
     data: FetchResponse.PartitionData
@@ -63,7 +63,7 @@ def convert_parts(
 ) -> None:
     """Fill in the answers of all `parts`, and call `done`, with an error only if there is a bug.
 
-    Once `is_given_up` the rest is left undone: nobody waits for it.
+    Once `is_given_up` returns true the rest is not done: no client waits for it.
     """
     magic = magic_for_fetch(api_version)
 
@@ -95,12 +95,12 @@ def _convert(part: ConvertedPart, magic: int) -> _Outcome:
         )
     except (KafkaError, OSError) as error:
         return error
-    except ValueError as error:  # the file was closed meanwhile: its topic is gone
+    except ValueError as error:  # the file was closed meanwhile: its topic was deleted
         return OSError(str(error))
 
 
 def _goes_on(services: Services, part: ConvertedPart, outcome: _Outcome) -> bool:
-    """Whether there is more to read before the part's answer is whole."""
+    """Whether more must be read before the part's answer is complete."""
     if isinstance(outcome, Converted):
         part.data.records = outcome.messages
         if outcome.messages or outcome.next_offset <= part.offset:

@@ -1,7 +1,8 @@
-"""What an old client produces becomes batches, and only then is gathered: at once where it is little, else in a worker.
+"""Conversion of what an old client produces to batches, which are gathered then: immediately if small, else in a
+worker.
 
-Called by the Produce handler, on the broker's thread. While a worker converts, nothing that the client has sent after
-starts (the answer parks), so that its messages keep their order.
+Called by the Produce handler, on the broker's thread. While a worker converts, no later request of the client starts
+(the answer parks), so that its messages keep their order.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("ottla.produce_conversion")
 
 MOST_BYTES_AT_ONCE: Final = 16 * 1024
-"""Of one request that are converted on the broker's thread: some milliseconds where messages are small."""
+"""The bytes of one request that are converted on the broker's thread: some milliseconds if messages are small."""
 
 
 class OldRecords(NamedTuple):
@@ -34,7 +35,7 @@ class OldRecords(NamedTuple):
 
 
 Converted = Callable[[OldRecords, AppendEntry | Refused], None]
-"""Called for each partition with its records and what they became."""
+"""Called for each partition with its records and the result of their conversion."""
 
 
 def is_little(parts: Sequence[OldRecords]) -> bool:
@@ -43,7 +44,7 @@ def is_little(parts: Sequence[OldRecords]) -> bool:
 
 
 def convert_now(parts: Sequence[OldRecords], version: int, converted: Converted) -> None:
-    """Convert, and call `converted` at once."""
+    """Convert, and call `converted` immediately."""
     for part in parts:
         converted(part, _entry(part, part.records, version))
 
@@ -76,7 +77,7 @@ def convert_in_worker(
 
 
 def _may_expand(part: OldRecords) -> bool:
-    """Whether the first message is compressed, so that its size says little."""
+    """Whether the first message is compressed, so that its size does not limit the work."""
     attributes = part.records[17:18]
     return bool(attributes) and bool(attributes[0] & 0x07) and not is_batch(part.records)
 
@@ -88,5 +89,5 @@ def _entry(part: OldRecords, records: memoryview, version: int) -> AppendEntry |
         batch = to_batch(records, part.partition.log.config)
     except Refused as refused:
         return refused
-    # The codec is the topic's or one that old messages may have; the client has nothing to do with it any more.
+    # The codec is the topic's or one that old messages may have; the client's version no longer matters.
     return AppendEntry(batch, FIRST_PRODUCE_VERSION_WITH_ZSTD)

@@ -1,1 +1,1 @@
-"""Consumer groups: pure machines that decide, and the shards that keep what they decide in `__consumer_offsets`."""
+"""Consumer groups: state machines without I/O, and the shards that store their decisions in `__consumer_offsets`."""

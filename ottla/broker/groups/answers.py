@@ -1,7 +1,8 @@
 """Answers about several groups at once: lists, descriptions, deletions (fetched offsets: `fetched_offsets.py`).
 
-Each group answers from its shard, or with the code of a shard that cannot be used; an answer leaves when what it rests
-on is durable in all of them. Codes are those of Kafka's `GroupCoordinatorService` and `GroupMetadataManager`.
+Each group answers from its shard, or with the error code of a shard that cannot be used. An answer is sent when all
+that it reports is durable in all of these shards. Codes are those of Kafka's `GroupCoordinatorService` and
+`GroupMetadataManager`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND = 6
 DEAD = "Dead"
 MEMBERS_PER_STEP: Final = 200
-"""And groups: up to 10 us each. A group is described in one step, so that its members fit together."""
+"""Members and groups, up to 10 us each. A group is described in one step, so that its members are consistent."""
 
 
 def list_groups(
@@ -43,7 +44,7 @@ def list_groups(
 ) -> Steps[Pending[ListGroupsResponse]]:
     """The groups of all shards that the client may see. Raises COORDINATOR_LOAD_IN_PROGRESS while one loads.
 
-    Filters do not mind case, and those of states no blanks around them, as in Kafka.
+    Filters ignore case, and state filters ignore surrounding blanks, as in Kafka.
     """
     ready = shards.all_ready()
     states = {state.lower().strip() for state in request.states_filter}
@@ -75,7 +76,7 @@ def list_groups(
 def describe_groups(
     shards: ShardMap[GroupShard], request: DescribeGroupsRequest, context: RequestContext
 ) -> Steps[Pending[DescribeGroupsResponse]]:
-    """Groups of the classic protocol; any other is as if it did not exist."""
+    """Describe groups of the classic protocol; any other group is reported as if it did not exist."""
     response = DescribeGroupsResponse(groups=[])
     pending: Pending[DescribeGroupsResponse] = Pending()
     answer = JointAnswer(pending, response)
@@ -105,7 +106,7 @@ def _describe(shard: GroupShard, group_id: str) -> DescribeGroupsResponse.Descri
 
 
 def _undescribed(group_id: str, refusal: KafkaError, version: int) -> DescribeGroupsResponse.DescribedGroup:
-    """Before version 6 a group that does not exist is Dead, and no error."""
+    """The answer for a refused group. Before version 6 a group that does not exist is Dead, without an error."""
     is_missing = refusal.code is ErrorCode.GROUP_ID_NOT_FOUND
     is_reported = version >= FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND
     return DescribeGroupsResponse.DescribedGroup(
@@ -122,7 +123,7 @@ def _undescribed(group_id: str, refusal: KafkaError, version: int) -> DescribeGr
 def describe_consumer_groups(
     shards: ShardMap[GroupShard], request: ConsumerGroupDescribeRequest
 ) -> Steps[Pending[ConsumerGroupDescribeResponse]]:
-    """Groups of the consumer protocol; any other is GROUP_ID_NOT_FOUND."""
+    """Describe groups of the consumer protocol; any other group is GROUP_ID_NOT_FOUND."""
     response = ConsumerGroupDescribeResponse(groups=[])
     pending: Pending[ConsumerGroupDescribeResponse] = Pending()
     answer = JointAnswer(pending, response)
@@ -185,7 +186,7 @@ def describe_share_groups(
 def delete_groups(
     shards: ShardMap[GroupShard], request: DeleteGroupsRequest, pending: Pending[DeleteGroupsResponse]
 ) -> None:
-    """Remove groups, each for itself; the answer says that they stay removed."""
+    """Remove groups, each independently; the answer is sent when the removals are durable."""
     response = DeleteGroupsResponse(results=[])
     answer = JointAnswer(pending, response)
     for group_id in dict.fromkeys(request.groups_names):

@@ -1,9 +1,9 @@
-"""The epoch at which each partition came to a member (KIP-1251): what says whether a late commit may still be made.
+"""The epoch at which each partition was assigned to a member (KIP-1251). It decides whether a late commit is valid.
 
-A commit carries the epoch that the member knew when it was sent. Meanwhile a heartbeat may have brought the member
-further. The commit is good all the same for a partition that has been the member's since no later epoch than that; it
-is stale for one that was given up, even if it came back. Source: `ConsumerGroupMember.assignmentEpoch` and
-`Utils.assignmentFromTopicPartitions` of Kafka 4.3.
+A commit carries the epoch that the member knew when it sent the commit. Meanwhile a heartbeat may have moved the member
+to a later epoch. The commit is still valid for a partition that has been the member's since that epoch or an earlier
+one. It is stale for a partition that was given up, even if it came back. Source: `ConsumerGroupMember.assignmentEpoch`
+and `Utils.assignmentFromTopicPartitions` of Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NO_EPOCHS: AssignmentEpochs = {}
 
 
 class TopicPartitionsWithEpochs(Protocol):
-    """What the record of a member's current assignment calls a topic with its partitions."""
+    """A topic with its partitions, in the record of a member's current assignment."""
 
     topic_id: UUID
     partitions: list[int]
@@ -32,15 +32,15 @@ class TopicPartitionsWithEpochs(Protocol):
 
 
 def of_one_epoch(partitions: Partitions, epoch: int) -> AssignmentEpochs:
-    """All of them came at one epoch."""
+    """The epochs of partitions that were all assigned at one epoch."""
     return {topic_id: dict.fromkeys(indexes, epoch) for topic_id, indexes in partitions.items()}
 
 
 def from_record(structs: Sequence[TopicPartitionsWithEpochs], member_epoch: int) -> AssignmentEpochs:
-    """What a record lists.
+    """The epochs that a record lists.
 
-    Kafka before 4.3 wrote no epochs: the partitions then came at the epoch of the member, at the latest. A static
-    member that has left for a while has a negative one, and counts from 0.
+    Kafka before 4.3 wrote no epochs: the partitions were then assigned at the member's epoch, at the latest. The epoch
+    of a static member that has left temporarily is negative and counts as 0.
     """
     epoch_without = max(member_epoch, 0)
     epochs: dict[UUID, dict[int, int]] = {}
@@ -50,7 +50,7 @@ def from_record(structs: Sequence[TopicPartitionsWithEpochs], member_epoch: int)
         listed = struct.assignment_epochs
         if listed is not None and len(listed) != len(struct.partitions):
             LOG.error(
-                "a member's record has %d epochs for %d partitions of topic %s: epoch %d is taken for all of them",
+                "a member's record has %d epochs for %d partitions of topic %s: epoch %d is used for all of them",
                 len(listed),
                 len(struct.partitions),
                 struct.topic_id,
@@ -66,7 +66,7 @@ def from_record(structs: Sequence[TopicPartitionsWithEpochs], member_epoch: int)
 
 
 def joined(one: AssignmentEpochs, other: AssignmentEpochs) -> AssignmentEpochs:
-    """Those of both; where both have a partition, that of `other`."""
+    """The epochs of both; where both have a partition, the epoch of `other` is used."""
     if not one or not other:
         return one or other
     return {
@@ -75,7 +75,7 @@ def joined(one: AssignmentEpochs, other: AssignmentEpochs) -> AssignmentEpochs:
 
 
 def moved(before: AssignmentEpochs, held: Partitions, partitions: Partitions, epoch: int) -> AssignmentEpochs:
-    """The epochs of `partitions`: those that were `held` keep theirs of `before`, the others come at `epoch`."""
+    """The epochs of `partitions`: those that were `held` keep theirs from `before`, new ones get `epoch`."""
     return {
         topic_id: _of_topic(before.get(topic_id, {}), held.get(topic_id, frozenset()), indexes, epoch)
         for topic_id, indexes in partitions.items()

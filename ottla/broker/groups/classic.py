@@ -1,18 +1,18 @@
-"""A group of the classic protocol: what its members ask of it, and what each request does (the third layer).
+"""A group of the classic protocol: the requests of its members, and what each of them does (the third layer).
 
 JoinGroup 0-9, SyncGroup 0-5, Heartbeat 0-4, LeaveGroup 0-5, with the behaviour and codes of Kafka 4.1's `ClassicGroup`
-and `GroupMetadataManager`. The two layers below are `classic_rebalance.py` (deadlines, generations, and what we do
-beyond Kafka) and `classic_stored.py` (the record). Checks that need no group stand in `classic_answers.py`.
+and `GroupMetadataManager`. The two layers below are `classic_rebalance.py` (deadlines, generations, and what Ottla does
+beyond Kafka) and `classic_stored.py` (the record). Checks that need no group are in `classic_answers.py`.
 
-A group comes into being with the JoinGroup of a client without a member id, and its first record is an empty group of
-generation 0. A step that left `is_stored` False changed nothing: the group need not be remembered.
+A group is created by the JoinGroup of a client without a member id. Its first record is an empty group of generation 0.
+If a step leaves `is_stored` False, it has changed nothing, and the group need not be kept.
 
-Differences from Kafka beside those of `classic_rebalance.py`: a protocol that a member names twice counts once (Kafka
-fails); a member that is refused for `group.max.size` in the middle of a rebalance does not hold it up; a static member
-that is replaced shows the client id and host of its new run, not of the old one; an id that was given to a dynamic
-member and is used with an instance id is UNKNOWN_MEMBER_ID, not UNKNOWN_SERVER_ERROR; a refused request makes no group;
-metadata of any bytes is the members' own affair (Kafka 4.1 never answers members whose subscription has a count beyond
-its end).
+Differences from Kafka, besides those of `classic_rebalance.py`: a protocol that a member names twice counts once (Kafka
+fails). A member that is refused for `group.max.size` during a rebalance does not delay it. A static member that is
+replaced shows the client id and host of its new run, not of the old one. An id that was assigned to a dynamic member
+and is used with an instance id is UNKNOWN_MEMBER_ID, not UNKNOWN_SERVER_ERROR. A refused request creates no group.
+Metadata of any bytes is accepted and left to the members (Kafka 4.1 never answers members whose subscription has a
+count beyond its end).
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ FIRST_VERSION_WITH_REBALANCE_TIMEOUT = 1
 FIRST_VERSION_WITH_REQUIRED_ID = 4
 FIRST_VERSION_WITH_SKIPPED_ASSIGNMENT = 9
 MAX_ID_PREFIX_CHARACTERS = 8_000
-"""Of a client id or instance id in a member id, which must stay within a string of the protocol."""
+"""The limit of a client id or instance id in a member id, which must fit into a string of the protocol."""
 MAX_REASON_CHARACTERS = 255
-"""Of a client's reason in our log; Kafka's clients cut theirs there."""
+"""The limit of a client's reason in Ottla's log; Kafka's clients truncate theirs to the same length."""
 
 
 class _Joining(NamedTuple):
-    """A JoinGroup, read once."""
+    """A JoinGroup, with its values read once."""
 
     request: JoinGroupRequest
     protocols: tuple[ProtocolMetadata, ...]
@@ -60,7 +60,7 @@ class _Joining(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """The client's own words, as they may stand in a log."""
+        """The client's own words, in a form that is safe for a log."""
         return f"client reason: {(self.request.reason or 'not provided')[:MAX_REASON_CHARACTERS]!r}"
 
 
@@ -68,7 +68,7 @@ class ClassicGroup(RebalancingGroup):
     """A group of the classic protocol. No request raises for a client's mistake; each reply carries its code."""
 
     def join(self, request: JoinGroupRequest, api_version: int, caller: Caller, waiter: Waiter, now: Now) -> Effects:
-        """A member comes in, for the first time or for a rebalance.
+        """A member joins, for the first time or for a rebalance.
 
         Codes: MEMBER_ID_REQUIRED, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, INCONSISTENT_GROUP_PROTOCOL,
         GROUP_MAX_SIZE_REACHED, REBALANCE_IN_PROGRESS (a later JoinGroup of the same member took its place).
@@ -101,7 +101,7 @@ class ClassicGroup(RebalancingGroup):
         return step.effects
 
     def _has_room_for(self, member_id: str) -> bool:
-        """Kafka's `acceptJoiningMember`. In the join phase members that have joined count: a limit hits the last."""
+        """Kafka's `acceptJoiningMember`. In the join phase only joined members count: the last are refused."""
         roster, max_size = self.roster, self.settings.max_size
         member = roster.members.get(member_id)
         if self._state is ClassicState.PREPARING_REBALANCE:
@@ -191,19 +191,19 @@ class ClassicGroup(RebalancingGroup):
         step.effects.reply(joining.wait.waiter, self._joined(member))
 
     def _update(self, step: Step, joining: _Joining, member: ClassicMember) -> None:
-        """A member says again what it is, and waits for the next generation."""
+        """Update a member by its JoinGroup, and let it wait for the next generation."""
         self.roster.update_protocols(member, joining.protocols)
         member.rebalance_timeout_ms = joining.rebalance_timeout_ms
         member.session_timeout_ms = joining.request.session_timeout_ms
         self._park_join(step.effects, member, joining.wait)
 
     def _replace_static(self, step: Step, joining: _Joining, old_id: str, member_id: str) -> None:
-        """The next run of a static member. A stable group stays as it is, if the protocol does (KIP-345, KIP-814)."""
+        """The next run of a static member. A stable group stays stable if its protocol does (KIP-345, KIP-814)."""
         roster = self.roster
         member = roster.members[old_id]
         more_bytes = len(member_id) + sum(len(protocol.metadata) for protocol in joining.protocols)
         if self._state is ClassicState.STABLE and not self._fits(self._assignments(), more_bytes):
-            LOG.error("group %r: its record with a new run of %r is larger than the log takes", self.group_id, old_id)
+            LOG.error("group %r: its record with a new run of %r is larger than the log accepts", self.group_id, old_id)
             self._refuse(step, joining, NO_MEMBER_ID, ErrorCode.UNKNOWN_SERVER_ERROR)
             return
         leader_before = roster.leader
@@ -223,7 +223,7 @@ class ClassicGroup(RebalancingGroup):
             roster.end_join(member)
             self._answer_replaced(step, joining, member, leader_before)
         elif self._state in (ClassicState.STABLE, ClassicState.COMPLETING_REBALANCE):
-            # The leader may be assigning to the old id just now.
+            # The leader may be assigning partitions to the old id at this moment.
             self._prepare_rebalance(step, reason)
         else:
             self._maybe_complete_join(step)
@@ -232,7 +232,7 @@ class ClassicGroup(RebalancingGroup):
         return {member.member_id: member.assignment for member in self.roster.members.values()}
 
     def _answer_replaced(self, step: Step, joining: _Joining, member: ClassicMember, leader_before: str | None) -> None:
-        """A leader must not assign again. Version 9 can say so; older versions get the answer that its old id leads."""
+        """A leader must not assign again: version 9 has a field for it; before, its old id is named as leader."""
         answer = self._joined(member)
         if joining.wait.api_version >= FIRST_VERSION_WITH_SKIPPED_ASSIGNMENT:
             answer.skip_assignment = member.member_id == self.roster.leader
@@ -242,7 +242,7 @@ class ClassicGroup(RebalancingGroup):
         step.effects.reply(joining.wait.waiter, answer)
 
     def sync(self, request: SyncGroupRequest, api_version: int, caller: Caller, waiter: Waiter, now: Now) -> Effects:
-        """A member brings the assignment (the leader) and waits for its own part.
+        """A member (the leader) sends the assignment, or waits for its own part.
 
         Codes: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL,
         REBALANCE_IN_PROGRESS.
@@ -282,10 +282,10 @@ class ClassicGroup(RebalancingGroup):
     def _assign(self, assignments: dict[str, bytes], step: Step) -> None:
         """Keep the leader's assignment, and answer all members that wait. A member that it left out gets nothing.
 
-        What the log cannot take is UNKNOWN_SERVER_ERROR to all, and another rebalance (as in Kafka).
+        If the log cannot take it, all get UNKNOWN_SERVER_ERROR, and another rebalance begins (as in Kafka).
         """
         if not self._fits(assignments):
-            LOG.error("group %r: its record with this assignment is larger than the log takes", self.group_id)
+            LOG.error("group %r: its record with this assignment is larger than the log accepts", self.group_id)
             for member in self.roster.members.values():
                 if self._refuse_sync(step.effects, member, ErrorCode.UNKNOWN_SERVER_ERROR):
                     self._await_life(member, step.now)
@@ -304,7 +304,7 @@ class ClassicGroup(RebalancingGroup):
     def heartbeat(
         self, request: HeartbeatRequest, api_version: int, caller: Caller, waiter: Waiter, now: Now
     ) -> Effects:
-        """A member is alive.
+        """Record that a member is alive.
 
         Codes: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS.
         """
@@ -325,7 +325,7 @@ class ClassicGroup(RebalancingGroup):
         return ErrorCode.REBALANCE_IN_PROGRESS if is_preparing else ErrorCode.NONE
 
     def leave(self, request: LeaveGroupRequest, api_version: int, caller: Caller, waiter: Waiter, now: Now) -> Effects:
-        """Members leave, or are taken out. Codes, for each: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+        """Members leave, or are removed. Codes, for each: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
         step = Step(now, Effects())
         if self._state is ClassicState.DEAD:
             step.effects.reply(waiter, LeaveGroupResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE))
@@ -354,7 +354,7 @@ class ClassicGroup(RebalancingGroup):
         return ErrorCode.NONE
 
     def note_commit(self, member_id: str, now: Now) -> None:
-        """A commit outside of the sync phase is as good as a heartbeat."""
+        """A commit outside of the sync phase counts as a heartbeat."""
         member = self.roster.members.get(member_id)
         if member is not None and self._state in (ClassicState.STABLE, ClassicState.PREPARING_REBALANCE):
             self._await_life(member, now)

@@ -1,7 +1,7 @@
-"""The answers of the classic protocol, and what its requests must be like before any group is looked at.
+"""The answers of the classic protocol, and the checks of its requests that need no group.
 
-Pure functions. A refused request is answered in the shape that its version has; `refuse_*` are Kafka's checks in
-front of the coordinator (`GroupCoordinatorService`, `KafkaApis`), the same whichever protocol the group speaks.
+Pure functions. A refused request is answered in the format of its version. `refuse_*` are the checks that Kafka makes
+before the coordinator (`GroupCoordinatorService`, `KafkaApis`); they are the same for both protocols of a group.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ class Leaver(NamedTuple):
 
 
 class LeaveResult(NamedTuple):
-    """What became of a leaver."""
+    """The result for one leaver."""
 
     leaver: Leaver
     code: ErrorCode
 
 
 def leavers(request: LeaveGroupRequest, api_version: int) -> list[Leaver]:
-    """The members that leave, whichever version says it."""
+    """The members that leave, in every version of the request."""
     if api_version < FIRST_BATCHED_LEAVE_VERSION:
         return [Leaver(request.member_id, None, None)]
     return [Leaver(member.member_id, member.group_instance_id, member.reason) for member in request.members]
 
 
 def left(api_version: int, results: Iterable[LeaveResult]) -> LeaveGroupResponse:
-    """What became of each; before version 3 there is one, and its code is the whole answer."""
+    """The results of all leavers; before version 3 there is one, and its code is the whole answer."""
     results = list(results)
     if api_version < FIRST_BATCHED_LEAVE_VERSION:
         return LeaveGroupResponse(error_code=results[0].code)
@@ -63,7 +63,7 @@ def left(api_version: int, results: Iterable[LeaveResult]) -> LeaveGroupResponse
 
 
 def refuse_join(request: JoinGroupRequest, api_version: int, settings: GroupSettings) -> JoinGroupResponse | None:
-    """INVALID_GROUP_ID or INVALID_SESSION_TIMEOUT; None for a request that a group may look at."""
+    """INVALID_GROUP_ID or INVALID_SESSION_TIMEOUT; None for a request that may go to a group."""
     if not request.group_id:
         return join_refused(api_version, request.member_id, ErrorCode.INVALID_GROUP_ID)
     if not settings.min_session_timeout_ms <= request.session_timeout_ms <= settings.max_session_timeout_ms:
@@ -72,7 +72,7 @@ def refuse_join(request: JoinGroupRequest, api_version: int, settings: GroupSett
 
 
 def refuse_sync(request: SyncGroupRequest, api_version: int) -> SyncGroupResponse | None:
-    """INCONSISTENT_GROUP_PROTOCOL where version 5 names no protocol, INVALID_GROUP_ID; None for a good one."""
+    """INCONSISTENT_GROUP_PROTOCOL where version 5 names no protocol, INVALID_GROUP_ID; None for a valid request."""
     if api_version >= FIRST_SYNC_WITH_PROTOCOL_VERSION and (
         request.protocol_type is None or request.protocol_name is None
     ):
@@ -81,10 +81,10 @@ def refuse_sync(request: SyncGroupRequest, api_version: int) -> SyncGroupRespons
 
 
 def refuse_heartbeat(request: HeartbeatRequest) -> HeartbeatResponse | None:
-    """INVALID_GROUP_ID, or None for a request that a group may look at."""
+    """INVALID_GROUP_ID; None for a request that may go to a group."""
     return None if request.group_id else HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID)
 
 
 def refuse_leave(request: LeaveGroupRequest) -> LeaveGroupResponse | None:
-    """INVALID_GROUP_ID, or None for a request that a group may look at."""
+    """INVALID_GROUP_ID; None for a request that may go to a group."""
     return None if request.group_id else LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)

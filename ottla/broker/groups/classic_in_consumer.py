@@ -1,8 +1,9 @@
-"""Members of the classic protocol in a consumer group: what keeps a group alive while its clients are moved over.
+"""Members of the classic protocol in a consumer group: they keep a group alive while its clients are moved over.
 
-JoinGroup says what the member wants and owns, as a heartbeat would, and is answered at once: generation and member
-epoch are one. SyncGroup fetches the assignment, and Heartbeat says REBALANCE_IN_PROGRESS whenever the member has to
-come again: for a new epoch, to give up partitions, or because others have given up what it is to own. No request parks.
+JoinGroup reports what the member wants and owns, as a heartbeat would, and is answered immediately: generation and
+member epoch are the same number. SyncGroup fetches the assignment. Heartbeat returns REBALANCE_IN_PROGRESS whenever the
+member has to join again: for a new epoch, to give up partitions, or because other members have released partitions that
+it is to own. No request parks.
 
 Source: the `classicGroup…ToConsumerGroup` methods of Kafka 4.1's `GroupMetadataManager` (KIP-848).
 """
@@ -40,12 +41,12 @@ if TYPE_CHECKING:
     from ottla.protocol.api.leave_group import LeaveGroupRequest
 
 FIRST_VERSION_WITH_KNOWN_MEMBER_IDS = 4
-"""From this version of JoinGroup on a dynamic member comes back with the id that it was given (KIP-394)."""
+"""From this version of JoinGroup on a dynamic member joins again with the id that it has received (KIP-394)."""
 NEWEST_ASSIGNMENT_VERSION = 3
 MAX_CHARACTER_BYTES = 4
 PARTITION_BYTES = 4
 ROOM_BYTES = 64
-"""For lengths and numbers beside what is counted."""
+"""Room for lengths and numbers besides what is counted."""
 
 ClassicMetadata = ConsumerGroupMemberMetadataValue.ClassicMemberMetadata
 
@@ -53,7 +54,7 @@ ClassicMetadata = ConsumerGroupMemberMetadataValue.ClassicMemberMetadata
 def join(
     group: ConsumerGroup, request: JoinGroupRequest, api_version: int, caller: Caller, waiter: Waiter, now: Now
 ) -> Effects:
-    """JoinGroup: answered at once."""
+    """JoinGroup: answered immediately."""
     try:
         return _join(group, request, api_version, caller, waiter, now)
     except KafkaError as error:
@@ -61,7 +62,7 @@ def join(
 
 
 def sync(group: ConsumerGroup, request: SyncGroupRequest, waiter: Waiter, now: Now) -> Effects:
-    """SyncGroup: answered at once; the assignments that a leader of an old generation brings are not looked at."""
+    """SyncGroup: answered immediately. Assignments that a leader of an old generation sends are ignored."""
     try:
         member = _classic_member(group, request.member_id, request.group_instance_id, request.generation_id)
         _check_protocol(member, request)
@@ -101,7 +102,7 @@ def heartbeat(group: ConsumerGroup, request: HeartbeatRequest, caller: Caller, w
 
 
 def leave(group: ConsumerGroup, request: LeaveGroupRequest, api_version: int, waiter: Waiter, now: Now) -> Effects:
-    """LeaveGroup: of classic members themselves, and of members of either protocol by an administrator."""
+    """LeaveGroup: from classic members, or from an administrator for members of either protocol."""
     results: list[LeaveResult] = []
     leaving: list[str] = []
     for leaver in leavers(request, api_version):
@@ -121,7 +122,7 @@ def leave(group: ConsumerGroup, request: LeaveGroupRequest, api_version: int, wa
 
 
 def classic_record_bytes(group: ConsumerGroup, members: list[ConsumerMember]) -> int:
-    """At most how large the one record of a classic group of these members would be."""
+    """An upper bound for the size of the one record of a classic group of these members."""
     size_bytes = len(group.group_id) * MAX_CHARACTER_BYTES + ROOM_BYTES
     for member in members:
         assert member.classic is not None
@@ -135,13 +136,13 @@ def classic_record_bytes(group: ConsumerGroup, members: list[ConsumerMember]) ->
 
 
 def first_protocol(member: ConsumerMember) -> ConsumerGroupMemberMetadataValue.ClassicProtocol:
-    """The protocol that a classic member prefers, the one that its answers name."""
+    """The protocol that a classic member prefers; its answers name it."""
     assert member.classic is not None
     return member.classic.supported_protocols[0]
 
 
 def assignment_bytes(assigned: Partitions, topics: TopicView, subscription: bytes) -> bytes:
-    """An assignment as the classic protocol carries it, in the version in which the member wrote `subscription`."""
+    """An assignment in the format of the classic protocol, in the version in which the member wrote `subscription`."""
     named = sorted((topics.name_of(topic_id) or "", sorted(indexes)) for topic_id, indexes in assigned.items())
     assignment = ConsumerProtocolAssignment(
         assigned_partitions=[
@@ -151,7 +152,7 @@ def assignment_bytes(assigned: Partitions, topics: TopicView, subscription: byte
     try:
         version = min(version_of(subscription), NEWEST_ASSIGNMENT_VERSION)
     except MalformedMessage:
-        version = 0  # the protocol that the group agreed on need not be the one that was looked at when it joined
+        version = 0  # the group's protocol need not be the one that was checked when the member joined
     return encode_assignment(assignment, version)
 
 
@@ -159,7 +160,7 @@ def partitions_by_id(
     listed: list[ConsumerProtocolSubscription.TopicPartition] | list[ConsumerProtocolAssignment.TopicPartition],
     topics: TopicView,
 ) -> Partitions:
-    """What the classic protocol lists by name; topics that do not exist are left out."""
+    """Partitions by topic id, from the names that the classic protocol lists; topics that do not exist are left out."""
     found: dict[UUID, frozenset[int]] = {}
     for entry in listed:
         topic_id = topics.id_of(entry.topic)
@@ -239,7 +240,7 @@ def _check_common_protocol(group: ConsumerGroup, request: JoinGroupRequest) -> N
 
 
 def _subscription(request: JoinGroupRequest) -> ConsumerProtocolSubscription:
-    """What the preferred protocol says. Raise UNKNOWN_SERVER_ERROR, Kafka's code too, for bytes that say nothing."""
+    """The subscription of the preferred protocol. Raise UNKNOWN_SERVER_ERROR, as Kafka does, for malformed bytes."""
     try:
         return decode_subscription(request.protocols[0].metadata)
     except MalformedMessage as error:
@@ -259,7 +260,7 @@ def _classic_metadata(request: JoinGroupRequest) -> ClassicMetadata:
 def _classic_member(
     group: ConsumerGroup, member_id: str, instance_id: str | None, generation_id: int
 ) -> ConsumerMember:
-    """The member that asks. Raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION."""
+    """The member that sent a request. Raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION."""
     if instance_id is None:
         member = group.member_of(member_id)
     else:
@@ -272,7 +273,7 @@ def _classic_member(
 
 
 def _check_protocol(member: ConsumerMember, request: SyncGroupRequest) -> None:
-    """Raise INCONSISTENT_GROUP_PROTOCOL for a protocol other than the one that JoinGroup was answered with."""
+    """Raise INCONSISTENT_GROUP_PROTOCOL for a protocol other than the one in the answer to JoinGroup."""
     is_other_type = request.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE)
     if is_other_type or request.protocol_name not in (None, first_protocol(member).name):
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)

@@ -1,6 +1,6 @@
 """One member of a group of the classic protocol, and what it waits for (Kafka's `ClassicGroupMember`).
 
-Protocols, timeouts and assignment are what the member said or was given; they are written with the group. The waits,
+Protocols and timeouts come from the member, the assignment from its leader; they are written with the group. The waits,
 the connection and `is_new` are soft: lost at a restart. Only `Roster` adds and removes members and sets their waits.
 """
 
@@ -17,14 +17,14 @@ NO_BYTES = b""
 
 
 class ProtocolMetadata(NamedTuple):
-    """An assignor that a member knows, by name, and what the leader gets of it: its subscription."""
+    """An assignor that a member supports, by name, and what the leader receives for it: the member's subscription."""
 
     name: str
     metadata: bytes
 
 
 class Wait(NamedTuple):
-    """A parked request: what waits for its answer, its connection, and the version of the answer."""
+    """A parked request: the object that waits for its answer, its connection, and the version of the answer."""
 
     waiter: Waiter
     connection: object
@@ -44,13 +44,13 @@ class ClassicMember:
     protocols: tuple[ProtocolMetadata, ...]
     assignment: bytes = NO_BYTES
     connection: object = None
-    """By which it last showed life; None when that ended, and after a restart."""
+    """The connection of its last request; None when that connection has ended, and after a restart."""
     join_wait: Wait | None = None
     sync_wait: Wait | None = None
     is_new: bool = False
     """Whether it waits for its first generation. It knows no generation yet, so it cannot send heartbeats."""
     knows_its_id: bool = True
-    """Whether it has received its member id. One that has not cannot come back."""
+    """Whether it has received its member id. A member that has not cannot join again."""
 
     @property
     def is_static(self) -> bool:
@@ -59,7 +59,7 @@ class ClassicMember:
 
     @property
     def needs_no_heartbeat(self) -> bool:
-        """Whether a parked request shows that it lives. A new member's does not: it may have been given up long ago."""
+        """Whether a parked request shows that it is alive. A new member's does not: its client may have given up."""
         return not self.is_new and (self.join_wait is not None or self.sync_wait is not None)
 
     def stored(self, protocol_name: str | None, assignment: bytes) -> GroupMetadataValue.MemberMetadata:
@@ -76,14 +76,14 @@ class ClassicMember:
         )
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """What it says for one protocol; nothing for one that it does not know."""
+        """Its metadata for one protocol; empty for a protocol that it does not support."""
         for protocol in self.protocols:
             if protocol.name == protocol_name:
                 return protocol.metadata
         return NO_BYTES
 
     def vote(self, candidates: Collection[str]) -> str | None:
-        """The candidate that it likes best; None when it knows none of them."""
+        """The candidate that it prefers; None when it supports none of them."""
         return next((protocol.name for protocol in self.protocols if protocol.name in candidates), None)
 
 

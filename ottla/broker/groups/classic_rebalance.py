@@ -1,4 +1,4 @@
-"""How a generation of a classic group comes about, and what happens when a member is late (the second layer).
+"""The rebalance of a classic group: how a generation begins, and what happens to late members (the second layer).
 
     Empty -> PreparingRebalance -> CompletingRebalance -> Stable
                ^  members join        leader assigns         |
@@ -6,14 +6,16 @@
 
 Three things are awaited, each with its deadline: a sign of life of each member (its session), the end of the join
 phase, and SyncGroup of every member. A deadline that passes removes late members, so no phase lasts for ever. A member
-with a parked JoinGroup waits on. Behaviour and codes are those of Kafka's `GroupMetadataManager`. Where we go beyond:
+with a parked JoinGroup continues to wait. Behaviour and codes are those of Kafka's `GroupMetadataManager`. Ottla goes
+beyond it in three points:
 
-- a parked request whose connection ended counts as never sent: its member must come again within its session timeout
-  (a new one that has not received its id cannot, and is removed at once). Kafka assigns partitions to the dead;
-- with `ottla.group.evict.on.disconnect.ms` a dynamic member is removed that long after its connection ended, unless it
-  shows life by another. Static members are not: they have an instance id in order to survive a restart unnoticed;
-- a second JoinGroup or SyncGroup of a member answers the first one, and a member that is taken out while its SyncGroup
-  is parked is answered UNKNOWN_MEMBER_ID. Kafka leaves both without an answer.
+- A parked request whose connection has ended counts as never sent: its member must send it again within its session
+  timeout (a new member that has not received its id cannot, and is removed immediately). Kafka assigns partitions to
+  the dead member.
+- With `ottla.group.evict.on.disconnect.ms` a dynamic member is removed that long after its connection ended, unless it
+  sends a request on another one. Static members are not removed: an instance id lets them survive a restart unnoticed.
+- A second JoinGroup or SyncGroup of a member answers the first one, and a member that is removed while its SyncGroup
+  is parked is answered UNKNOWN_MEMBER_ID. Kafka answers neither.
 """
 
 from __future__ import annotations
@@ -38,23 +40,23 @@ if TYPE_CHECKING:
     from ottla.broker.groups.settings import GroupSettings
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
-"""How long a new member's parked JoinGroup counts; after that it may have given up, and must ask again (KAFKA-7610)."""
+"""How long a new member's parked JoinGroup keeps it in the group; then its client may have given up (KAFKA-7610)."""
 MIN_WAIT_MS = 1
-"""No deadline lies nearer, whatever timeouts a client asks for: a phase of no length would never let others in."""
+"""No deadline is earlier, whatever timeouts clients request: in a phase of no length no other member could join."""
 RETRY_JOIN_MS = 100
-"""The least time between two looks whether one of the static members that are left has joined."""
+"""The shortest time between two checks whether one of the static members that are left has joined."""
 _MAX_GENERATION = (1 << 31) - 1
 
 
 class Step(NamedTuple):
-    """One call of the machine: when it happens, and what it asks for."""
+    """One call of the state machine: its time, and its effects."""
 
     now: Now
     effects: Effects
 
 
 class Awaited(Enum):
-    """What a deadline is about."""
+    """The subject of a deadline."""
 
     MEMBER = auto()
     JOINS = auto()
@@ -78,29 +80,29 @@ class RebalancingGroup(StoredClassicGroup):
         self._new_id = new_id
         self._deadlines: Deadlines[tuple[Awaited, str]] = Deadlines()
         self._is_first_rebalance = False
-        """Whether the rebalance under way began with an empty group, which may wait for more members to come."""
+        """Whether the current rebalance began with an empty group; then it may wait for more members."""
         self._has_grown = False
         self._initial_delay_ms = 0
         self._initial_left_ms = 0
 
     @property
     def next_deadline_ms(self) -> float | None:
-        """When `on_deadline` must be called at the latest."""
+        """The latest time for the next call of `on_deadline`."""
         return self._deadlines.next_ms
 
     def on_load(self, now: Now) -> Effects:
-        """Begin every member's session; a group that is now over `group.max.size` rebalances to get rid of some."""
+        """Begin every member's session. A group that is now over `group.max.size` rebalances to remove some members."""
         step = Step(now, Effects())
         for member in self.roster.members.values():
             self._await_life(member, now)
         if len(self.roster) > self.settings.max_size:
             self._prepare_rebalance(
-                step, f"the group has {counted(len(self.roster), 'member')}, {self.settings.max_size} may be"
+                step, f"the group has {counted(len(self.roster), 'member')}, {self.settings.max_size} are allowed"
             )
         return step.effects
 
     def on_unload(self) -> Effects:
-        """Answer every waiter with NOT_COORDINATOR; the group is Dead."""
+        """Answer every waiter with NOT_COORDINATOR; the group becomes Dead."""
         effects = self.answer_waiters(ErrorCode.NOT_COORDINATOR)
         self._deadlines.clear()
         self._state = ClassicState.DEAD
@@ -115,14 +117,14 @@ class RebalancingGroup(StoredClassicGroup):
         return effects
 
     def rebalance(self, reason: str, now: Now) -> Effects:
-        """Begin a rebalance from outside (a group that has just come from the consumer protocol), if it has members."""
+        """Begin a rebalance from outside (after a conversion from the consumer protocol), if the group has members."""
         step = Step(now, Effects())
         if self.roster.members and self._state in (ClassicState.STABLE, ClassicState.COMPLETING_REBALANCE):
             self._prepare_rebalance(step, reason)
         return step.effects
 
     def on_deadline(self, now: Now) -> Effects:
-        """Remove late members, and go on without them."""
+        """Remove late members, and continue without them."""
         step = Step(now, Effects())
         self._run_due(step)
         return step.effects
@@ -138,7 +140,7 @@ class RebalancingGroup(StoredClassicGroup):
                 self._on_syncs_due(step)
 
     def on_disconnect(self, connection: object, now: Now) -> Effects:
-        """Forget what was parked on the connection, and hurry the members that came by it (see the module's text)."""
+        """Forget requests parked on the connection, and shorten the sessions of its members (see the module)."""
         step = Step(now, Effects())
         roster = self.roster
         evict_ms = self.settings.evict_on_disconnect_ms
@@ -160,7 +162,7 @@ class RebalancingGroup(StoredClassicGroup):
         return step.effects
 
     def _forget_waits(self, member: ClassicMember, connection: object, now: Now) -> bool:
-        """Whether the member had something parked on `connection`; if so it is as if it had not sent it."""
+        """Drop what the member has parked on `connection`, as if it was never sent. Return whether there was any."""
         joins = member.join_wait is not None and member.join_wait.connection is connection
         syncs = member.sync_wait is not None and member.sync_wait.connection is connection
         if joins:
@@ -168,7 +170,7 @@ class RebalancingGroup(StoredClassicGroup):
         if syncs:
             member.sync_wait = None
             self.roster.pending_syncs.add(member.member_id)
-        if joins or syncs:  # while it was parked its session may have passed unnoticed
+        if joins or syncs:  # while it was parked, its session may have expired unnoticed
             self._await(now, member.session_timeout_ms, (Awaited.MEMBER, member.member_id))
         return joins or syncs
 
@@ -181,7 +183,7 @@ class RebalancingGroup(StoredClassicGroup):
             self._prepare_rebalance(step, reason)
 
     def _prepare_rebalance(self, step: Step, reason: str) -> None:
-        """Ask every member to join again: by the answer of a parked SyncGroup now, or of its next heartbeat."""
+        """Ask every member to join again: in the answer to a parked SyncGroup now, or to its next heartbeat."""
         now, roster = step.now, self.roster
         if self._state is ClassicState.COMPLETING_REBALANCE:
             for member in roster.members.values():
@@ -205,7 +207,7 @@ class RebalancingGroup(StoredClassicGroup):
             self._await(now, roster.rebalance_timeout_ms, _JOINS)
 
     def _maybe_complete_join(self, step: Step) -> None:
-        """Go on when every member is there. The first rebalance of a group waits its time in any case."""
+        """End the join phase when all members have joined. A group's first rebalance always waits its full time."""
         if self._state is ClassicState.PREPARING_REBALANCE and not self._is_first_rebalance and self.roster.all_joined:
             self._complete_join(step)
 
@@ -219,7 +221,7 @@ class RebalancingGroup(StoredClassicGroup):
         if late:
             LOG.info("group %r: %d members did not join in time", self.group_id, len(late))
         if not roster.elect_joined_leader() and roster.members:
-            # Static members only, and none has joined: they may still come, or their sessions end.
+            # Static members only, and none has joined: they may still join, or their sessions end.
             self._await(now, max(roster.rebalance_timeout_ms, RETRY_JOIN_MS), _JOINS)
             return
         self.generation_id = 0 if self.generation_id == _MAX_GENERATION else self.generation_id + 1
@@ -255,7 +257,7 @@ class RebalancingGroup(StoredClassicGroup):
             self._complete_join(step)
 
     def _on_syncs_due(self, step: Step) -> None:
-        """Members that have the generation and do not fetch their part of it are removed."""
+        """Remove members that have the generation and have not sent SyncGroup for their part of it."""
         late = [member for member in self.roster.members.values() if member.member_id in self.roster.pending_syncs]
         if not late or self._state not in (ClassicState.COMPLETING_REBALANCE, ClassicState.STABLE):
             return
@@ -275,10 +277,10 @@ class RebalancingGroup(StoredClassicGroup):
         if member is None:
             self._remove_pending_join(step, member_id)
         elif not member.needs_no_heartbeat:
-            self._remove_and_rebalance(step, member, "nothing was heard of it within its session timeout")
+            self._remove_and_rebalance(step, member, "it sent no request within its session timeout")
 
     def _remove_pending_join(self, step: Step, member_id: str) -> None:
-        """The client that was asked to come back with this id has not."""
+        """Remove the id of a client that was asked to join again with it and has not."""
         self.roster.remove(member_id)
         if self._state is ClassicState.PREPARING_REBALANCE and self.roster.all_joined:
             self._complete_join(step)
@@ -292,7 +294,7 @@ class RebalancingGroup(StoredClassicGroup):
             self._complete_join(step)
 
     def _remove(self, step: Step, member: ClassicMember) -> None:
-        """Take a member out. What it has parked is answered UNKNOWN_MEMBER_ID, so that a living one comes again."""
+        """Remove a member. Its parked requests are answered UNKNOWN_MEMBER_ID, so that a live client joins again."""
         self._refuse_join(step.effects, member, NO_MEMBER_ID, ErrorCode.UNKNOWN_MEMBER_ID)
         self._refuse_sync(step.effects, member, ErrorCode.UNKNOWN_MEMBER_ID)
         self.roster.remove(member.member_id)
@@ -301,7 +303,7 @@ class RebalancingGroup(StoredClassicGroup):
             self._deadlines.cancel(_SYNCS)
 
     def _await_life(self, member: ClassicMember, now: Now) -> None:
-        """A sign of life: the next one is due a session timeout from now, for a new member when it must ask again."""
+        """Begin its session again; for a new member, the time after which its client must send JoinGroup again."""
         timeout_ms = NEW_MEMBER_JOIN_TIMEOUT_MS if member.is_new else member.session_timeout_ms
         self._await(now, timeout_ms, (Awaited.MEMBER, member.member_id))
 
@@ -311,7 +313,7 @@ class RebalancingGroup(StoredClassicGroup):
     # Answers
 
     def _joined(self, member: ClassicMember) -> JoinGroupResponse:
-        """The member's place in the present generation; the leader gets all members."""
+        """The member's answer for the current generation; the leader gets all members."""
         is_leader = member.member_id == self.roster.leader
         return JoinGroupResponse(
             generation_id=self.generation_id,
@@ -340,14 +342,14 @@ class RebalancingGroup(StoredClassicGroup):
         )
 
     def _refuse_join(self, effects: Effects, member: ClassicMember, member_id: str, code: ErrorCode) -> bool:
-        """Refuse the parked JoinGroup of `member`; whether there was one."""
+        """Refuse the parked JoinGroup of `member`. Return whether there was one."""
         wait = self.roster.end_join(member)
         if wait is not None:
             effects.reply(wait.waiter, join_refused(wait.api_version, member_id, code))
         return wait is not None
 
     def _refuse_sync(self, effects: Effects, member: ClassicMember, code: ErrorCode) -> bool:
-        """Refuse the parked SyncGroup of `member`; whether there was one."""
+        """Refuse the parked SyncGroup of `member`. Return whether there was one."""
         wait, member.sync_wait = member.sync_wait, None
         if wait is not None:
             effects.reply(wait.waiter, sync_refused(code))

@@ -1,13 +1,13 @@
-"""The members of a group of the classic protocol, their leader, and the protocol on which they agree.
+"""The members of a group of the classic protocol, their leader, and the protocol that all of them support.
 
 The bookkeeping of Kafka's `ClassicGroup`, without time, states or replies. Invariants:
 
 - `leader` is a member, or None when there are no members (a record read from disk may break that until the next join);
 - `joined_count` is the number of members with a parked JoinGroup;
-- every pending join is the id of a client that is no member yet: it was asked to come back with that id (KIP-394);
+- every pending join is the id of a client that is not yet a member: it was asked to join again with that id (KIP-394);
 - every pending sync is a member that has not sent SyncGroup in this generation.
 
-Only the group's machine may call it.
+Only the group's state machine may call it.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from ottla.protocol.message import decode
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 MAX_PENDING_JOINS = 10_000
-"""Ids that were given out and not yet used; beyond it the oldest is forgotten, and its client asks for another."""
+"""The limit of assigned ids not yet used. Beyond it the oldest is forgotten, and its client asks for another."""
 _VERSION_BYTES = 2
 
 
 class Roster:
-    """Members by id, in the order in which they came."""
+    """Members by id, in the order in which they joined."""
 
     def __init__(self) -> None:
         self.members: dict[str, ClassicMember] = {}
         self.static_ids: dict[str, str] = {}
         """The member id of each instance id."""
         self.pending_joins: dict[str, object] = {}
-        """Ids that were given out, with the connection they were given to."""
+        """Assigned ids that are not yet used, with the connection of the client that received them."""
         self.pending_syncs: set[str] = set()
         self.leader: str | None = None
         self.protocol_type: str | None = None
@@ -46,16 +46,16 @@ class Roster:
 
     @property
     def all_joined(self) -> bool:
-        """Whether every member has a parked JoinGroup, and no client is still expected to come back with its id."""
+        """Whether every member has a parked JoinGroup, and no client is still expected to join again with its id."""
         return len(self.members) == self.joined_count and not self.pending_joins
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest that any member asks for."""
+        """The longest timeout of all members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def refusal(self, member_id: str, group_instance_id: str | None) -> ErrorCode | None:
-        """Why this is no member of the group: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID; None when it is one."""
+        """The reason why this is no member of the group: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID; None when it is one."""
         if group_instance_id is not None:
             owner = self.static_ids.get(group_instance_id)
             if owner is None:
@@ -65,7 +65,7 @@ class Roster:
         return None if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def add(self, member: ClassicMember) -> None:
-        """A new member; the first one decides what the group is about, and leads."""
+        """Add a new member; the first one becomes the leader."""
         self.members[member.member_id] = member
         if member.group_instance_id is not None:
             self.static_ids[member.group_instance_id] = member.member_id
@@ -75,9 +75,9 @@ class Roster:
             self.leader = member.member_id
 
     def remove(self, member_id: str) -> ClassicMember | None:
-        """Take out a member or a pending join; None when it was no member. Its waits are the caller's to answer first.
+        """Remove a member or a pending join; None when it was no member. The caller must answer its waits first.
 
-        Raises AssertionError if it still has one: it would never be answered.
+        Raises AssertionError if it still has one, since that would never be answered.
         """
         self.pending_joins.pop(member_id, None)
         self.pending_syncs.discard(member_id)
@@ -95,9 +95,9 @@ class Roster:
         return member
 
     def rename(self, member: ClassicMember, member_id: str) -> None:
-        """The next run of a static member takes the place of `member`, leadership included, under its own id."""
+        """Let the next run of a static member replace `member`, including its leadership, under its own id."""
         old_id = member.member_id
-        # Its place in the order is kept: assignors give partitions out in the order of the members.
+        # Its place in the order is kept: assignors assign partitions in the order of the members.
         self.members = {member_id if key == old_id else key: each for key, each in self.members.items()}
         member.member_id = member_id
         if member.group_instance_id is not None:
@@ -109,7 +109,7 @@ class Roster:
             self.pending_syncs.add(member_id)
 
     def update_protocols(self, member: ClassicMember, protocols: tuple[ProtocolMetadata, ...]) -> None:
-        """A member says again what it knows."""
+        """Replace the protocols that a member supports."""
         self._count_out(member)
         member.protocols = protocols
         self._supporters.update(protocol_names(protocols))
@@ -121,14 +121,14 @@ class Roster:
         self.joined_count += 1
 
     def end_join(self, member: ClassicMember) -> Wait | None:
-        """Take back the parked JoinGroup, to be answered or forgotten; None when none is parked."""
+        """Remove and return the parked JoinGroup, to be answered or forgotten; None when none is parked."""
         wait, member.join_wait = member.join_wait, None
         if wait is not None:
             self.joined_count -= 1
         return wait
 
     def add_pending_join(self, member_id: str, connection: object) -> str | None:
-        """Remember an id that was given out; returns the one that had to be forgotten for it."""
+        """Remember an id that was assigned; return the id that had to be forgotten for it."""
         forgotten = None
         if len(self.pending_joins) >= MAX_PENDING_JOINS:
             forgotten = next(iter(self.pending_joins))
@@ -137,7 +137,7 @@ class Roster:
         return forgotten
 
     def elect_joined_leader(self) -> bool:
-        """Let a member that has joined lead, the leader of before if it has. False when no member has joined."""
+        """Elect a leader that has joined, the previous one if possible. False when no member has joined."""
         leader = self.members.get(self.leader or "")
         if leader is None or leader.join_wait is None:
             joined = next((member for member in self.members.values() if member.join_wait is not None), None)
@@ -147,11 +147,11 @@ class Roster:
         return True
 
     def supports(self, protocols: Iterable[ProtocolMetadata]) -> bool:
-        """Whether all members know one of `protocols`."""
+        """Whether all members support one of `protocols`."""
         return any(self._supporters[protocol.name] == len(self.members) for protocol in protocols)
 
     def select_protocol(self) -> str | None:
-        """The protocol with the most votes among those that all members know; the first voted for, of equals."""
+        """The protocol with the most votes of those that all members support; of equals the one voted for first."""
         count = len(self.members)
         candidates = {name for name, supporters in self._supporters.items() if supporters == count}
         votes = Counter(vote for member in self.members.values() if (vote := member.vote(candidates)) is not None)
@@ -160,8 +160,8 @@ class Roster:
     def subscribed_topics(self, protocol_name: str | None) -> frozenset[str] | None:
         """The topics that members of a consumer group subscribe to; None when that is not known.
 
-        It cannot for another protocol type, nor when any member's metadata is no consumer subscription (Kafka's
-        `computeSubscribedTopics`). Each is read as version 0, which begins all versions.
+        It is not known for another protocol type, nor when any member's metadata is no consumer subscription (Kafka's
+        `computeSubscribedTopics`). Each is read as version 0, with which all versions begin.
         """
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return None

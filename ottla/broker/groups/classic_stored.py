@@ -1,12 +1,12 @@
-"""A group of the classic protocol as its record says it: generation, protocol, leader, members and what they own.
+"""A group of the classic protocol as its record describes it: generation, protocol, leader, members, assignments.
 
-The first of three layers: what is kept (here), how a generation comes about (`classic_rebalance.py`), what members ask
-(`classic.py`). One record holds the whole group, and the newest counts. It is written when the leader has assigned,
-when the last member is gone, when a static member is replaced in a stable group, and when a group appears; in between
-the group lives on soft state, so a restart during a rebalance falls back to the generation before, as in Kafka.
+The first of three layers: stored state (here), rebalances (`classic_rebalance.py`), members' requests (`classic.py`).
+One record holds the whole group, and the newest counts. It is written when the leader has assigned, when the last
+member has left, when a static member is replaced in a stable group, and when a group is created. In between the group
+has only soft state, so a restart during a rebalance falls back to the previous generation, as in Kafka.
 
-`replay` applies a record in life and at load alike. In life it finds the members that it speaks of and gives them their
-assignments; at load it makes them, each with the one protocol that the group had chosen.
+`replay` applies a record in the same way while the broker runs and at load. While the broker runs it finds the members
+that the record names and sets their assignments; at load it creates them, each with the one protocol of the group.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ClassicState(Enum):
 
 
 class StoredClassicGroup(Group):
-    """The durable side of a group, and the questions that it answers."""
+    """The durable state of a group, and the questions that it answers."""
 
     type = GroupType.CLASSIC
 
@@ -57,9 +57,9 @@ class StoredClassicGroup(Group):
         self.generation_id = 0
         self.protocol_name: str | None = None
         self.is_stored = False
-        """Whether there is a record of the group. One that has none after a request can be forgotten."""
+        """Whether there is a record of the group. A group that has none after a request can be forgotten."""
         self.rebalance_reason = ""
-        """Why the last rebalance of this run began; for people."""
+        """Why the last rebalance since the start began; for people."""
         self._state = ClassicState.EMPTY
         self._state_since_ms: int | None = None
         self._subscribed_topics: frozenset[str] | None = None
@@ -71,26 +71,26 @@ class StoredClassicGroup(Group):
 
     @property
     def protocol_type(self) -> str:
-        """What the members said when the group was last empty: `consumer`, `connect`, ..."""
+        """The protocol type of the first member since the group was last empty: `consumer`, `connect`, ..."""
         return self.roster.protocol_type or ""
 
     @property
     def is_empty(self) -> bool:
-        """Whether its state is Empty (a group whose first members are about to come in is not)."""
+        """Whether its state is Empty or Dead (a group whose first members are about to join is not)."""
         return self._state in (ClassicState.EMPTY, ClassicState.DEAD)
 
     @property
     def members(self) -> Mapping[str, ClassicMember]:
-        """The members by id. To be looked at, not changed."""
+        """The members by id. To be read, not changed."""
         return self.roster.members
 
     @property
     def subscribed_topics(self) -> frozenset[str] | None:
-        """What a consumer group reads; None when that is not known (another protocol type, strange metadata)."""
+        """The topics that a consumer group reads; None if not known (another protocol type, malformed metadata)."""
         return self._subscribed_topics
 
     def replay(self, key: Struct, value: Struct | None) -> None:
-        """Become what the record says; a tombstone makes the group Dead."""
+        """Take over the state of the record; a tombstone makes the group Dead."""
         if value is None:
             self.roster = Roster()
             self.is_stored = False
@@ -143,13 +143,13 @@ class StoredClassicGroup(Group):
             self.roster.update_protocols(member, (subscription,))
 
     def _write(self, effects: Effects, assignments: Mapping[str, bytes]) -> None:
-        """Ask for the record of this generation, and become what it says: Stable, or Empty without members."""
+        """Request the record of this generation, and take over its state: Stable, or Empty without members."""
         key, value = GroupMetadataKey(group=self.group_id), self._record(assignments)
         effects.records.append((key, value))
         self.replay(key, value)
 
     def _fits(self, assignments: Mapping[str, bytes], more_bytes: int = 0) -> bool:
-        """Whether the log takes the record of this generation, `more_bytes` longer than it is now."""
+        """Whether the log accepts the record of this generation, `more_bytes` longer than it is now."""
         size_bytes = len(self.group_id.encode()) + len(encode_group_value(self._record(assignments)))
         return size_bytes + more_bytes <= self.settings.record_max_bytes
 
@@ -201,7 +201,7 @@ class StoredClassicGroup(Group):
         return None
 
     def check_fetch_offsets(self, member_id: str | None, member_epoch: int) -> None:
-        """Every client may read offsets, as long as the group is there. Raises KafkaError(GROUP_ID_NOT_FOUND)."""
+        """Every client may read offsets, as long as the group exists. Raises KafkaError(GROUP_ID_NOT_FOUND)."""
         self._check_alive()
 
     def check_delete(self) -> None:
@@ -225,7 +225,7 @@ class StoredClassicGroup(Group):
         return [(GroupMetadataKey(group=self.group_id), None)]
 
     def offsets_idle_since_ms(self) -> int | None:
-        """Since when it is empty; None for a stable consumer group and for one that only keeps offsets.
+        """The time since which it is empty; None for a stable consumer group and for one that only keeps offsets.
 
         `NEVER_IDLE_MS` while nothing may expire: during a rebalance, and as long as it is not known what members use.
         """

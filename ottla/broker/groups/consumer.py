@@ -1,16 +1,17 @@
 """A group of the consumer protocol (KIP-848): members heartbeat, the broker assigns, each member reconciles by itself.
 
-Three epochs. The *group's* grows when members or topics change; the *assignment's* is the group epoch that the target
-was made for; a *member's* says how far that member has come. A heartbeat moves all of it at once as far as it goes:
-what the member says is kept, the target computed again where the group's epoch has moved, and the member takes its next
-step (`consumer_step.py`). No member waits for another, so every request is answered in its step.
+There are three epochs. The *group epoch* grows when members or topics change. The *assignment epoch* is the group epoch
+for which the target was computed. A *member epoch* shows how far that member has moved to the target. A heartbeat does
+everything that is possible in one step: what the member reports is stored, the target is computed again if the group
+epoch has grown, and the member takes its next step (`consumer_step.py`). No member waits for another, so every request
+is answered in its step.
 
 This file, `consumer_heartbeats.py` and `classic_in_consumer.py` are one class in three files and import each other: the
-functions of the other two are long steps of `ConsumerGroup`, and take it.
+functions of the other two are long methods of `ConsumerGroup`, and take it as a parameter.
 
 Durable state is `durable`; sessions and connections are soft. The behaviour, the codes and the records are those of
-Kafka 4.1's `GroupMetadataManager` and `ConsumerGroup`, but for expressions (`consumer_step.py`), the early removal of
-members whose connection breaks, and late commits, which are Kafka 4.3's (`assignment_epochs.py`).
+Kafka 4.1's `GroupMetadataManager` and `ConsumerGroup`, with three exceptions: expressions (`consumer_step.py`), the
+early removal of members whose connection breaks, and late commits, which are Kafka 4.3's (`assignment_epochs.py`).
 """
 
 from __future__ import annotations
@@ -55,12 +56,12 @@ DOWNGRADE_POLICIES = ("bidirectional", "downgrade")
 
 
 def random_member_id() -> str:
-    """A member id for a client that did not choose one: a uuid in Kafka's letters."""
+    """A member id for a client that did not choose one: a UUID in Kafka's text format."""
     return uuid_to_text(random_uuid())
 
 
 class Downgrade(NamedTuple):
-    """A group is to become a classic one: without `leaving`, and with a rebalance unless the target is complete."""
+    """A planned conversion to a classic group: without `leaving`, with a rebalance unless the target is complete."""
 
     leaving: frozenset[str]
     rebalances: bool
@@ -69,8 +70,8 @@ class Downgrade(NamedTuple):
 class ConsumerGroup(Group):
     """One group of the consumer protocol; it may have members of the classic protocol too (online migration).
 
-    `downgrade` is set by a step after which only classic members remain (or would remain): the shard then calls
-    `conversion.downgrade(group, now)` and puts the group that comes back in this one's place.
+    A step sets `downgrade` when only classic members remain (or would remain) after it. The shard then calls
+    `conversion.downgrade(group, now)` and replaces this group with the returned one.
     """
 
     type = GroupType.CONSUMER
@@ -103,11 +104,11 @@ class ConsumerGroup(Group):
             return self.answer(waiter, error)
 
     def join(self, request: JoinGroupRequest, api_version: int, caller: Caller, waiter: Waiter, now: Now) -> Effects:
-        """JoinGroup of a classic member. Answered at once."""
+        """JoinGroup of a classic member. Answered immediately."""
         return classic_in_consumer.join(self, request, api_version, caller, waiter, now)
 
     def sync(self, request: SyncGroupRequest, api_version: int, caller: Caller, waiter: Waiter, now: Now) -> Effects:
-        """SyncGroup of a classic member. Answered at once."""
+        """SyncGroup of a classic member. Answered immediately."""
         return classic_in_consumer.sync(self, request, waiter, now)
 
     def heartbeat(
@@ -117,7 +118,7 @@ class ConsumerGroup(Group):
         return classic_in_consumer.heartbeat(self, request, caller, waiter, now)
 
     def leave(self, request: LeaveGroupRequest, api_version: int, caller: Caller, waiter: Waiter, now: Now) -> Effects:
-        """LeaveGroup: classic members, and members of any protocol that an administrator removes."""
+        """LeaveGroup: of classic members, and of members of either protocol that an administrator removes."""
         return classic_in_consumer.leave(self, request, api_version, waiter, now)
 
     def describe(self) -> ConsumerGroupDescribeResponse.DescribedGroup:
@@ -151,23 +152,23 @@ class ConsumerGroup(Group):
         self.durable.replay(key, value)
 
     def on_load(self, now: Now) -> Effects:
-        """Sessions begin again, and so does the time of members that have partitions to give up."""
+        """Begin all sessions again, and the time of members that have partitions to give up."""
         for member in self.durable.members.values():
             self.begin_session(member, now)
             self.time_revocation(member, now)
         return Effects()
 
     def on_deadline(self, now: Now) -> Effects:
-        """Fence members whose time is over."""
+        """Fence members whose time has passed."""
         due = self.timers.pop_due(now.monotonic_ms)
         for member_id, limit in due.items():
             LOG.info("group %r: member %r is fenced: %s", self.group_id, member_id, limit.value)
         return self.remove([member_id for member_id in due if member_id in self.durable.members], now)
 
     def on_disconnect(self, connection: object, now: Now) -> Effects:
-        """Shorten the sessions of the members that came by `connection`, where the settings say so.
+        """Shorten the sessions of the members whose last request came on `connection`, if that is configured.
 
-        Static members keep theirs: an instance id is the promise to be back.
+        Static members keep theirs: an instance id promises that the member returns.
         """
         evict_ms = self.settings.evict_on_disconnect_ms
         for member_id in self.timers.members_of(connection):
@@ -200,7 +201,7 @@ class ConsumerGroup(Group):
         )
 
     def note_commit(self, member_id: str, now: Now) -> None:
-        """Nothing: in this protocol only heartbeats count."""
+        """Do nothing: in this protocol only heartbeats count."""
 
     def check_fetch_offsets(self, member_id: str | None, member_epoch: int) -> None:
         """Raise UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH or ILLEGAL_GENERATION; never where no member is named."""
@@ -213,22 +214,22 @@ class ConsumerGroup(Group):
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """By name, or by a regular expression as it was last matched."""
+        """Whether members subscribe to it by name, or by a regular expression as it was last matched."""
         return self.durable.subscriptions.includes(topic)
 
     def tombstones(self) -> list[CoordinatorRecord]:
-        """All records of the group, removed."""
+        """The tombstones of all records of the group."""
         return group_tombstones(self.durable)
 
     def offsets_idle_since_ms(self) -> int | None:
         """None: each offset's own commit time counts."""
         return None
 
-    # What the classic protocol's part and the conversions need besides.
+    # Also needed by the classic protocol's part and the conversions.
 
     def begin_step(self, now: Now, may_see: Callable[[str], bool] | None = None) -> ConsumerStep:
         """A step on the durable state. Nothing may be refused once it has written. `may_see`: the topics that the
-        member may know of whose heartbeat this is.
+        heartbeat's member may know of.
         """
         return ConsumerStep(self.durable, self.settings, self.topics, self._watch, now, may_see)
 
@@ -272,9 +273,9 @@ class ConsumerGroup(Group):
             )
 
     def check_size(self, member: ConsumerMember) -> None:
-        """Raise UNKNOWN_SERVER_ERROR, as Kafka does, for a member whose records the log would not take.
+        """Raise UNKNOWN_SERVER_ERROR, as Kafka does, for a member whose records the log would not accept.
 
-        What a member says of itself may take half of a record, so that what it is assigned has room beside its id.
+        A member's own metadata may take half of a record, so that its assignment has room beside its id.
         """
         key, value = member_record(self.group_id, member)
         assert value is not None
@@ -285,7 +286,7 @@ class ConsumerGroup(Group):
             )
 
     def begin_session(self, member: ConsumerMember, now: Now) -> None:
-        """A member showed life."""
+        """Begin the member's session again, after a sign of life."""
         if member.classic is None:
             timeout_ms = self.settings.consumer_session_timeout_ms_of(self.group_id)
         else:
@@ -293,13 +294,13 @@ class ConsumerGroup(Group):
         self.timers.start(member.member_id, Limit.SESSION, now.monotonic_ms + timeout_ms)
 
     def await_join(self, member: ConsumerMember, now: Now) -> None:
-        """A classic member was asked to join again."""
+        """Begin the time in which a classic member must join again."""
         self.timers.start_if_absent(member.member_id, Limit.JOIN, now.monotonic_ms + member.rebalance_timeout_ms)
 
     def remove(self, member_ids: Collection[str], now: Now) -> Effects:
-        """Members leave, or are fenced: their partitions are free, and a new epoch begins.
+        """Members leave, or are fenced: their partitions become free, and a new epoch begins.
 
-        Where none but classic members stay, the group is to become a classic one instead, which forgets these members.
+        If only classic members would stay, the group is planned to become a classic one instead, without these members.
         """
         if not member_ids:
             return Effects()
@@ -325,7 +326,7 @@ class ConsumerGroup(Group):
         return True
 
     def time_revocation(self, member: ConsumerMember, now: Now, since: ConsumerMember | None = None) -> None:
-        """A member has `rebalance_timeout_ms` to give up what it is asked to, counted from the answer that asks."""
+        """Begin the `rebalance_timeout_ms` of a member to give up partitions, from the answer that asks for it."""
         if member.classic is not None or member.state is not MemberState.UNREVOKED_PARTITIONS:
             self.timers.cancel(member.member_id, Limit.REVOCATION)
         elif since is None or (since.member_epoch, since.pending_revocation) != (

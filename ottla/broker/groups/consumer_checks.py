@@ -1,7 +1,8 @@
-"""Checks of the consumer protocol: whether it is served, whether a heartbeat is well-formed, whether an epoch is true.
+"""Checks of the consumer protocol: whether it is enabled, whether a heartbeat is well-formed, whether an epoch is
+valid.
 
 Sources, of Kafka 4.1: `KafkaApis.isConsumerGroupProtocolEnabled`;
-`GroupCoordinatorService.throwIfConsumerGroupHeartbeatRequestIsInvalid`, for which a text of blanks is empty, as here;
+`GroupCoordinatorService.throwIfConsumerGroupHeartbeatRequestIsInvalid`, for which a blank text is empty, as here;
 `GroupMetadataManager.throwIfConsumerGroupMemberEpochIsInvalid`; of Kafka 4.3: `ConsumerGroup.validateOffsetCommit`.
 """
 
@@ -38,7 +39,7 @@ NO_EPOCHS: Mapping[int, int] = {}
 
 
 def check_consumer_protocol(settings: GroupSettings, catalog: Catalog) -> None:
-    """Raise UNSUPPORTED_VERSION unless it is configured, and finalized as a feature."""
+    """Raise UNSUPPORTED_VERSION unless the consumer protocol is configured, and finalized as a feature."""
     is_configured = CONSUMER_PROTOCOL_TYPE in settings.rebalance_protocols
     _, levels = catalog.finalized_features()
     if not is_configured or levels.get(GROUP_VERSION_FEATURE, 0) < CONSUMER_PROTOCOL_LEVEL:
@@ -85,9 +86,9 @@ def _invalid(reason: str) -> KafkaError:
 
 
 def check_member_epoch(member: ConsumerMember, member_epoch: int, owned: Partitions | None) -> None:
-    """Raise FENCED_MEMBER_EPOCH unless a heartbeat may come with this epoch.
+    """Raise FENCED_MEMBER_EPOCH unless a heartbeat may have this epoch.
 
-    The previous epoch is good too, as long as the member owns nothing beyond its assignment: the answer with the
+    The previous epoch is valid too, as long as the member owns nothing beyond its assignment: the answer with the
     new epoch may have been lost.
     """
     if member_epoch > member.member_epoch:
@@ -106,11 +107,11 @@ def check_member_epoch(member: ConsumerMember, member_epoch: int, owned: Partiti
 def check_commit_epoch(
     member: ConsumerMember, epoch_or_generation: int, *, commit_version: int | None = None
 ) -> PartitionCheck | None:
-    """Raise ILLEGAL_GENERATION for a classic member, STALE_MEMBER_EPOCH for another, for an epoch that is not yet.
+    """Raise ILLEGAL_GENERATION for a classic member, STALE_MEMBER_EPOCH for another, for an epoch in the future.
 
-    None for the member's own epoch. With an earlier one each partition has to be checked: it may be committed where it
-    came to the member no later than that (KIP-1251). `commit_version` is that of an OffsetCommit; UNSUPPORTED_VERSION
-    for one that cannot carry epochs.
+    None for the member's own epoch. With an earlier one each partition has to be checked: it may be committed if it
+    was assigned to the member at that epoch or before (KIP-1251). `commit_version` is that of an OffsetCommit;
+    UNSUPPORTED_VERSION for one that cannot carry epochs.
     """
     is_classic = member.uses_classic_protocol
     if commit_version is not None and commit_version < FIRST_COMMIT_VERSION_WITH_EPOCHS and not is_classic:

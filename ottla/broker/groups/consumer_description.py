@@ -17,7 +17,7 @@ CONSUMER_MEMBER = 1
 
 
 def describe_group(state: ConsumerState, topics: TopicView, assignor: str) -> Description.DescribedGroup:
-    """The group; topics that are deleted since are left out of assignments."""
+    """Describe the group; topics that have been deleted since are left out of assignments."""
     return Description.DescribedGroup(
         group_id=state.group_id,
         group_state=state.name,

@@ -1,8 +1,8 @@
 """ConsumerGroupHeartbeat: members of the consumer protocol join, stay, and leave (KIP-848).
 
-A heartbeat is refused before anything is written, or goes through. What the member owns at present, and what it was
-last sent, need not agree: an answer has the assignment when the member joins, when it sends all of its fields, and when
-the assignment changes.
+A heartbeat is either refused before anything is written, or completed. What the member owns at present and what it was
+last sent may differ: an answer has the assignment when the member joins, when it sends all of its fields, and when the
+assignment changes.
 
 Source: `consumerGroupHeartbeat` and `consumerGroupLeave` of Kafka 4.1's `GroupMetadataManager`.
 """
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 def answer(
     group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, caller: Caller, waiter: Waiter, now: Now
 ) -> Effects:
-    """What a valid heartbeat comes to. Raises KafkaError for a refused one."""
+    """Handle a valid heartbeat. Raises KafkaError for a refused one."""
     if request.member_epoch in (LEAVING_EPOCH, STATIC_LEAVING_EPOCH):
         return _leave(group, request, waiter, now)
     return _heartbeat(group, request, caller, waiter, now)
@@ -85,7 +85,7 @@ def _heartbeat(
 def _find(
     group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, member_id: str, owned: Partitions | None
 ) -> tuple[ConsumerMember, ConsumerMember | None]:
-    """The member that heartbeats, and the static member whose place it takes, if it does. Raises KafkaError."""
+    """The member that heartbeats, and the static member that it replaces, if any. Raises KafkaError."""
     joins = request.member_epoch == JOINING_EPOCH
     instance_id = request.instance_id
     if instance_id is None:
@@ -102,7 +102,7 @@ def _find(
         return group.durable.members.get(member_id) or ConsumerMember(member_id), None
     if not existing.uses_classic_protocol and existing.member_epoch != STATIC_LEAVING_EPOCH:
         if existing.member_id == member_id and existing.previous_member_epoch == JOINING_EPOCH:
-            return existing, None  # the answer to its join was lost; where it is no static member Kafka sees that, too
+            return existing, None  # the answer to its join was lost; Kafka detects this only for dynamic members
         raise KafkaError(
             ErrorCode.UNRELEASED_INSTANCE_ID,
             f"Static member {member_id} with instance id {instance_id} cannot join the group because the "
@@ -112,7 +112,7 @@ def _find(
 
 
 def _check_expression(member: ConsumerMember, expression: str | None) -> None:
-    """Raise INVALID_REGULAR_EXPRESSION for an expression that is new to the group and no good."""
+    """Raise INVALID_REGULAR_EXPRESSION for an expression that is new to the group and invalid."""
     if expression and expression != member.subscribed_topic_regex:
         compile_expression(expression)
 

@@ -1,7 +1,7 @@
-"""A member of a consumer group, as its records have it: what it is, what it subscribes to, what it owns.
+"""A member of a consumer group, as its records describe it: its metadata, its subscription, what it owns.
 
-Never changed once made; a record makes a new one. Two records describe a member: its metadata (type 5), written when it
-says something new of itself, and its current assignment (type 8), written with each step of its reconciliation. Source:
+Members are immutable; a record creates a new object. Two records describe a member: its metadata (type 5), written when
+it sends different metadata, and its current assignment (type 8), written with each step of its reconciliation. Source:
 Kafka's `ConsumerGroupMember` and `ModernGroupMember`.
 """
 
@@ -24,23 +24,23 @@ LEAVING_EPOCH = -1
 STATIC_LEAVING_EPOCH = -2
 """A static member has left for a while; its partitions wait for its instance id until its session ends."""
 NOT_GIVEN = -1
-"""A rebalance timeout that did not change."""
+"""A rebalance timeout that has not changed."""
 
 
 class MemberState(IntEnum):
-    """How far a member is on its way to the target; the numbers are those of the record."""
+    """The progress of a member towards the target; the numbers are those of the record."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
-    """It must give up partitions before it can come to the next epoch."""
+    """It must give up partitions before it can move to the next epoch."""
     UNRELEASED_PARTITIONS = 2
-    """It is at the target's epoch, but others have not given up all that it is to own."""
+    """It is at the target's epoch, but other members have not given up all that it is to own."""
     UNKNOWN = 127
     """A state of a later version of Kafka."""
 
     @classmethod
     def of(cls, number: int) -> MemberState:
-        """The state of a record."""
+        """The state of a number in a record."""
         try:
             return cls(number)
         except ValueError:
@@ -77,11 +77,11 @@ class ConsumerMember:
         return self.classic is not None
 
     def is_reconciled_to(self, assignment_epoch: int) -> bool:
-        """Whether it owns what the target of this epoch gives it."""
+        """Whether it owns what the target of this epoch assigns to it."""
         return self.state is MemberState.STABLE and self.member_epoch == assignment_epoch
 
     def updated_by(self, request: ConsumerGroupHeartbeatRequest, client_id: str, client_host: str) -> ConsumerMember:
-        """With what a heartbeat says of it; null fields did not change. It speaks the consumer protocol from now on."""
+        """The member after a heartbeat; null fields did not change. It uses the consumer protocol from now on."""
         names = request.subscribed_topic_names
         regex = request.subscribed_topic_regex
         timeout_ms = request.rebalance_timeout_ms
@@ -99,7 +99,7 @@ class ConsumerMember:
         )
 
     def at_epoch(self, member_epoch: int) -> ConsumerMember:
-        """At another epoch, its present one becoming the previous."""
+        """The member at another epoch; its present epoch becomes the previous one."""
         return replace(self, member_epoch=member_epoch, previous_member_epoch=self.member_epoch)
 
     def moved_to(
@@ -110,7 +110,7 @@ class ConsumerMember:
         pending_revocation: Partitions,
         target_epoch: int,
     ) -> ConsumerMember:
-        """After a step of its reconciliation: what it gets comes at `target_epoch`, what it had keeps its epoch."""
+        """The member after a step of its reconciliation: new partitions get `target_epoch`, the rest keep theirs."""
         before, held = self.assignment_epochs, self.assigned
         epochs = joined(
             moved(before, held, pending_revocation, target_epoch), moved(before, held, assigned, target_epoch)
@@ -124,7 +124,7 @@ class ConsumerMember:
         )
 
     def left_for_a_while(self) -> ConsumerMember:
-        """A static member that will be back: it keeps its partitions, from the first epoch on, and owes none."""
+        """A static member that will return: it keeps its partitions, with the first epoch, and need not revoke any."""
         return replace(
             self,
             member_epoch=STATIC_LEAVING_EPOCH,
@@ -133,7 +133,7 @@ class ConsumerMember:
         )
 
     def with_metadata(self, value: ConsumerGroupMemberMetadataValue) -> ConsumerMember:
-        """With what a record of type 5 says."""
+        """The member with the fields of a record of type 5."""
         return replace(
             self,
             instance_id=value.instance_id,
@@ -148,7 +148,7 @@ class ConsumerMember:
         )
 
     def with_current_assignment(self, value: ConsumerGroupCurrentMemberAssignmentValue | None) -> ConsumerMember:
-        """With what a record of type 8 says; a tombstone takes everything away and leaves the leaving epoch."""
+        """The member with the fields of a record of type 8; a tombstone removes them and leaves the leaving epoch."""
         if value is None:
             return replace(
                 self,

@@ -23,23 +23,23 @@ from ottla.protocol.stored.group import (
 
 
 def member_record(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
-    """What a member is and subscribes to."""
+    """The record of a member's metadata and subscription."""
     return _member_key(group_id, member.member_id), member.metadata_value()
 
 
 def current_assignment_record(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
-    """What a member owns."""
+    """The record of what a member owns."""
     return _current_key(group_id, member.member_id), member.current_assignment_value()
 
 
 def epoch_record(group_id: str, group_epoch: int, metadata_hash: int) -> CoordinatorRecord:
-    """The epoch of the group, and its topics' hash."""
+    """The record of the group's epoch and the hash of its topics."""
     value = ConsumerGroupMetadataValue(epoch=group_epoch, metadata_hash=metadata_hash)
     return ConsumerGroupMetadataKey(group_id=group_id), value
 
 
 def target_record(group_id: str, member_id: str, partitions: Partitions) -> CoordinatorRecord:
-    """What a member is to own."""
+    """The record of what a member is to own."""
     return _target_key(group_id, member_id), ConsumerGroupTargetAssignmentMemberValue(
         topic_partitions=[
             ConsumerGroupTargetAssignmentMemberValue.TopicPartition(topic_id=topic_id, partitions=indexes)
@@ -49,30 +49,30 @@ def target_record(group_id: str, member_id: str, partitions: Partitions) -> Coor
 
 
 def assignment_epoch_record(group_id: str, assignment_epoch: int) -> CoordinatorRecord:
-    """The epoch that the target is of."""
+    """The record of the epoch for which the target was computed."""
     value = ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=assignment_epoch)
     return ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), value
 
 
 def expression_record(group_id: str, expression: str, resolved: ResolvedExpression) -> CoordinatorRecord:
-    """The topics that an expression matches."""
+    """The record of the topics that an expression matches."""
     return _expression_key(group_id, expression), ConsumerGroupRegularExpressionValue(
         topics=sorted(resolved.topics), version=resolved.version, timestamp=resolved.timestamp_ms
     )
 
 
 def expression_tombstone(group_id: str, expression: str) -> CoordinatorRecord:
-    """No member subscribes to the expression any more."""
+    """The tombstone of an expression to which no member subscribes any more."""
     return _expression_key(group_id, expression), None
 
 
 def partition_metadata_tombstone(group_id: str) -> CoordinatorRecord:
-    """Takes away what Kafka before 4.1 wrote about topics."""
+    """The tombstone of the record about topics that Kafka before 4.1 wrote."""
     return ConsumerGroupPartitionMetadataKey(group_id=group_id), None
 
 
 def member_tombstones(group_id: str, member_id: str) -> list[CoordinatorRecord]:
-    """A member goes; in the order in which Kafka's replay insists."""
+    """The tombstones of a member, in the order that Kafka's replay requires."""
     return [
         (_current_key(group_id, member_id), None),
         (_target_key(group_id, member_id), None),
@@ -81,7 +81,7 @@ def member_tombstones(group_id: str, member_id: str) -> list[CoordinatorRecord]:
 
 
 def group_tombstones(state: ConsumerState) -> list[CoordinatorRecord]:
-    """The whole group goes; in the order in which Kafka's replay insists."""
+    """The tombstones of the whole group, in the order that Kafka's replay requires."""
     group_id = state.group_id
     members = list(state.members)
     targets = sorted(state.target.keys() | state.members.keys())

@@ -1,9 +1,9 @@
-"""What a consumer group has on disk: epochs, members, target, owners. It changes by replaying records alone.
+"""The durable state of a consumer group: epochs, members, target, owners. Only replaying records changes it.
 
-Records may come in any order that a cleaned log can have: a member may be named by its assignment first, a tombstone
-may stand alone. Nothing is refused here; what a step may do is decided before it writes. Sources: the replay methods of
-Kafka's `GroupMetadataManager`, and `ConsumerGroup`; unlike there, a partition that two members' records claim does not
-stop the load: the later record has it, and the other member is asked to give it up.
+Records may come in any order that a cleaned log can have: a member's assignment may come before its metadata, and a
+tombstone without the record that it deletes. Nothing is refused here; a step is checked before it writes. Sources: the
+replay methods of Kafka's `GroupMetadataManager`, and `ConsumerGroup`. Unlike there, a partition that two members'
+records claim does not stop the load: it belongs to the later record, and the other member is asked to give it up.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NO_EPOCH = -1
 
 
 class ConsumerState:
-    """One group's durable state. Read freely; written by `replay` alone."""
+    """One group's durable state. It may be read freely; only `replay` writes it."""
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
@@ -47,7 +47,7 @@ class ConsumerState:
         self.assignment_epoch = 0
         self.members: dict[str, ConsumerMember] = {}
         self.target: dict[str, Partitions] = {}
-        """What each member is to own; a member that joined since has no entry."""
+        """What each member is to own; a member that has joined since has no entry."""
         self.static_member_ids: dict[str, str] = {}
         """Member id by instance id."""
         self.subscriptions = Subscriptions()
@@ -57,7 +57,7 @@ class ConsumerState:
 
     @property
     def name(self) -> str:
-        """The state's name: what the group waits for."""
+        """The name of the state, by what the group waits for."""
         if not self.members:
             return "Empty"
         if self.group_epoch > self.assignment_epoch:
@@ -67,7 +67,7 @@ class ConsumerState:
         return "Reconciling"
 
     def is_owned(self, topic_id: UUID, partition: int) -> bool:
-        """Whether some member owns the partition, or has still to give it up."""
+        """Whether a member owns the partition, or has still to give it up."""
         return partition in self._owners.get(topic_id, NO_OWNERS)
 
     def target_of(self, member_id: str) -> Partitions:
@@ -88,7 +88,7 @@ class ConsumerState:
         )
 
     def replay(self, key: Struct, value: Struct | None) -> None:
-        """Apply a record of types 3 to 8 or 16; others are not a consumer group's, and do nothing."""
+        """Apply a record of types 3 to 8 or 16; records of other types are ignored."""
         match key:
             case ConsumerGroupMemberMetadataKey():
                 assert value is None or isinstance(value, ConsumerGroupMemberMetadataValue)

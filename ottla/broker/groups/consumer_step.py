@@ -1,15 +1,16 @@
-"""One step of a consumer group on its way from one state on disk to the next: what it writes is replayed at once.
+"""One step of a consumer group, from one durable state to the next. Each record is replayed as soon as it is written.
 
-The order within a step is Kafka's, and so is that of its records: the member, its expressions, the group's epoch, the
-target, the member's own progress. A step refuses before it writes; once it has written, it goes through. What one
-record cannot hold (a target of very many partitions where `max.message.bytes` is small) is left out, and said.
+The order within a step is Kafka's, and so is the order of its records: the member, its expressions, the group's epoch,
+the target, the member's own progress. A step refuses before it writes; once it has written, it is completed. What one
+record cannot hold (a target of very many partitions where `max.message.bytes` is small) is left out, and logged.
 
-The records of one step may need more than one batch, and a crash may keep the first of them alone. No answer has shown
-the step, and what is there works on: a target without its epoch is computed again because the group's is ahead, members
-that went without a new epoch leave partitions without an owner, for which a group is looked through after each start.
+The records of one step may need more than one batch, and a crash may keep only the first of them. No answer has shown
+the step, and the group can continue with what is there. A target without its epoch is computed again because the
+group's epoch is ahead. Members that left without a new epoch leave partitions without an owner, for which the group is
+searched once after each start.
 
-Unlike Kafka, expressions are matched within the step that brings them, so a member that subscribes by one learns its
-partitions in the answer to its first heartbeat and not in that to its second.
+Unlike in Kafka, expressions are matched within the step that brings them. So a member that subscribes by an expression
+gets its partitions in the answer to its first heartbeat, and not to its second.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("ottla.groups")
 NEVER_LOOKED = -1
 
-# What a record takes at most, as far as it grows with the cluster.
+# Upper bounds of the size of a record, for the parts that grow with the cluster.
 NAME_EXTRA_BYTES = 5
 TOPIC_BYTES = 33
 """The id, two lengths, and the tag of the epochs with its size and their number."""
@@ -60,7 +61,7 @@ KEY_EXTRA_BYTES = 64
 
 
 class TopicWatch:
-    """What of the cluster's topics a group has looked at already. Soft: after a start it looks at all of them again.
+    """The topics of the cluster that a group has checked already. Soft: after a start it checks all of them again.
 
     `all_matched_ms` is when all topics were last matched against the expressions (monotonic).
     """
@@ -74,7 +75,7 @@ class TopicWatch:
 
 
 class ConsumerStep:
-    """The writing part of one step. `effects` has the records; the state is already what they make of it."""
+    """The writing part of one step. `effects` has the records; the state has replayed them already."""
 
     def __init__(
         self,
@@ -94,19 +95,19 @@ class ConsumerStep:
         self._may_see = may_see
 
     def write(self, record: CoordinatorRecord) -> None:
-        """Ask for a record, and replay it."""
+        """Request a record, and replay it."""
         self.effects.records.append(record)
         self._state.replay(*record)
 
     def update_member(self, old: ConsumerMember, new: ConsumerMember) -> bool:
-        """Keep what a member says of itself. Whether it subscribes to something else than before."""
+        """Store a member's metadata. Return whether its subscription has changed."""
         if new == old:
             return False
         self.write(member_record(self._state.group_id, new))
         return self._subscription_changed(old, new)
 
     def replace_static_member(self, old: ConsumerMember, member_id: str) -> ConsumerMember:
-        """The next run of a static member takes the place, the target and the partitions of the last one."""
+        """Let the next run of a static member take over the target and the partitions of the last one."""
         group_id = self._state.group_id
         target = self._state.target_of(old.member_id)
         new = replace(old, member_id=member_id, member_epoch=JOINING_EPOCH, previous_member_epoch=JOINING_EPOCH)
@@ -118,7 +119,7 @@ class ConsumerStep:
         return new
 
     def remove_members(self, member_ids: Iterable[str]) -> None:
-        """Members go, and a new epoch begins."""
+        """Remove members, and begin a new epoch."""
         state = self._state
         for member_id in member_ids:
             member = state.members[member_id]
@@ -128,7 +129,7 @@ class ConsumerStep:
         self.write(epoch_record(state.group_id, state.group_epoch + 1, self.metadata_hash()))
 
     def catch_up(self, *, is_changed: bool) -> None:
-        """Begin a new epoch where the members (`is_changed`) or the topics changed, and give it a target."""
+        """Begin a new epoch where the members (`is_changed`) or the topics changed, and compute its target."""
         state = self._state
         if is_changed or self._watch.epoch != self._topics.epoch or self._is_refresh_due():
             looks_through = self._watch.epoch == NEVER_LOOKED and state.group_epoch == state.assignment_epoch
@@ -142,7 +143,7 @@ class ConsumerStep:
             self._assign()
 
     def reconcile(self, member_id: str, owned: Partitions | None) -> ConsumerMember:
-        """Let a member take its next step. `owned` is what it says that it owns, None where it says nothing."""
+        """Let a member take its next step. `owned` is what it reports to own, None where it reports nothing."""
         state = self._state
         member = state.members[member_id]
         moved = next_step(member, state.assignment_epoch, state.target_of(member_id), state.is_owned, owned)
@@ -152,7 +153,7 @@ class ConsumerStep:
         return moved
 
     def metadata_hash(self) -> int:
-        """The hash of the topics that members subscribe to at present (KIP-1101)."""
+        """The hash of the topics to which members subscribe at present (KIP-1101)."""
         topics = self._topics
         found = ((name, topics.id_of(name)) for name in self._state.subscriptions.names())
         return hash_of_topics(
@@ -173,7 +174,7 @@ class ConsumerStep:
         return is_changed
 
     def _covers_all(self) -> bool:
-        """Whether each partition of the topics that members subscribe to is to have an owner."""
+        """Whether the target has an owner for each partition of the topics to which members subscribe."""
         state, topics = self._state, self._topics
         if not state.members:
             return True
@@ -185,9 +186,9 @@ class ConsumerStep:
         return all(covered.get(topic_id, 0) >= topics.partition_count(topic_id) for topic_id in ids)
 
     def _fits(self, size_bytes: int, what: str) -> bool:
-        """Whether a record of about so many bytes is taken, and one twice as long.
+        """Whether the log accepts a record of this estimated size, and one twice as large.
 
-        That of a member's current assignment names its topics twice at most, and has an epoch for each partition.
+        The record of a member's current assignment may name its topics twice, and has an epoch for each partition.
         """
         if 2 * size_bytes <= self._settings.record_max_bytes:
             return True
@@ -206,14 +207,14 @@ class ConsumerStep:
             self.write(expression_tombstone(self._state.group_id, expression))
 
     def _seen(self, topics: frozenset[str]) -> frozenset[str]:
-        """Those that the member may know of whose heartbeat this is; a member is assigned no topic that it may not."""
+        """The topics that the heartbeat's member may know of; a member is assigned no other topics by an expression."""
         return topics if self._may_see is None else frozenset(filter(self._may_see, topics))
 
     def _match_expressions(self) -> bool:
-        """Match the names that came since the last look; whether an expression has other topics than before.
+        """Match the names that are new since the last call. Return whether an expression has other topics than before.
 
-        All names once in `group.consumer.regex.refresh.interval.ms`. As in Kafka by heartbeats only: what a member
-        may know of decides.
+        All names are matched once in `group.consumer.regex.refresh.interval.ms`. As in Kafka only heartbeats do this,
+        since the result depends on the topics that a member may know of.
         """
         watch, subscriptions = self._watch, self._state.subscriptions
         if self._may_see is None and subscriptions.has_expressions:
@@ -250,7 +251,7 @@ class ConsumerStep:
         return since_ms >= self._settings.consumer_regex_refresh_interval_ms
 
     def _matching(self, expression: str, names: frozenset[str]) -> frozenset[str] | None:
-        """An expression on disk may be one that Kafka took and RE2 here does not: None, it keeps what it matched."""
+        """The names that match; None, to keep the old ones, for an expression that Kafka accepted and RE2 does not."""
         try:
             return matching(expression, names)
         except KafkaError as error:

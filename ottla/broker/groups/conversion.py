@@ -1,13 +1,13 @@
-"""Groups change their protocol, classic to consumer and back, with or without members.
+"""Groups change their protocol, from classic to consumer and back, with or without members.
 
-*Upgrade*: the first member of the consumer protocol comes to a classic group. Its members keep what they own, at their
-generation, which becomes the epoch; they go on in the classic protocol (`classic_in_consumer.py`) until each is moved
-over. *Downgrade*: the last member of the consumer protocol goes, or is replaced by a classic run of itself. The target
-becomes the assignment of a stable classic generation, and unless the target is complete a rebalance begins at once.
-`group.consumer.migration.policy` allows either, both or none; groups without members change freely.
+*Upgrade*: the first member of the consumer protocol joins a classic group. The group's members keep what they own, and
+their generation becomes the epoch. They continue in the classic protocol (`classic_in_consumer.py`) until each is moved
+over. *Downgrade*: the last member of the consumer protocol leaves, or is replaced by a classic run of itself. The
+target becomes the assignment of a stable classic generation; unless the target is complete, a rebalance begins
+immediately. `group.consumer.migration.policy` allows either, both or none; groups without members change freely.
 
-The old group's records are removed and the new one's written in one step, so that a crash finds one or the other. The
-shard puts the new group in the old one's place. Source: `convertToConsumerGroup`, `convertToClassicGroup` and the
+The old group's records are removed and the new one's written in one step, so that a crash leaves one or the other. The
+shard replaces the old group with the new one. Source: `convertToConsumerGroup`, `convertToClassicGroup` and the
 conditions around them in Kafka 4.1's `GroupMetadataManager`.
 """
 
@@ -58,12 +58,12 @@ def upgrade(
     *,
     new_id: Callable[[], str] = random_member_id,
 ) -> tuple[ConsumerGroup, Effects]:
-    """A ConsumerGroupHeartbeat (member epoch 0) came to a classic group: make it a consumer group.
+    """Convert a classic group that got a ConsumerGroupHeartbeat (member epoch 0) to a consumer group.
 
     An empty one is simply replaced. Raises KafkaError(GROUP_ID_NOT_FOUND) where the policy, the protocol type, the size
-    or what the members said forbid it. `classic` does not change. The heartbeat goes to the new group afterwards, in
-    the same step; where that is refused, the new group and the records are to be dropped. Where it is not, every
-    request that is parked in `classic` is to be answered REBALANCE_IN_PROGRESS.
+    or the members' metadata forbid it. `classic` does not change. The new group handles the heartbeat afterwards, in
+    the same step. If it refuses the heartbeat, the new group and the records must be dropped. Otherwise every request
+    that is parked in `classic` must be answered REBALANCE_IN_PROGRESS.
     """
     consumer = ConsumerGroup(classic.group_id, settings, topics, new_id=new_id)
     if classic.is_empty:
@@ -94,7 +94,7 @@ def upgrade(
 
 
 def downgrade(consumer: ConsumerGroup, now: Now) -> tuple[ClassicGroup, Effects]:
-    """The group that takes the place of `consumer`, whose `downgrade` a step has set."""
+    """The group that replaces `consumer`, whose `downgrade` a step has set."""
     planned = consumer.downgrade
     assert planned is not None
     state = consumer.durable
@@ -136,7 +136,7 @@ def _check_size(consumer: ConsumerGroup, classic: ClassicGroup, member: Consumer
 
 
 def _consumer_member(classic: ClassicGroup, member: ClassicMember, topics: TopicView) -> ConsumerMember:
-    """A member as it goes on. Raises KafkaError where what it says of itself cannot be kept."""
+    """A member as it continues in the new group. Raises KafkaError where its metadata cannot be kept."""
     subscription, assignment = _said(classic, member)
     if assignment.user_data:
         raise _cannot_upgrade(classic, "an unsupported custom assignor is in use: its user data would be lost")

@@ -1,10 +1,10 @@
 """The group coordinator of this broker: what API handlers and the node call.
 
-Each partition of `__consumer_offsets` is a shard (`shard.py`) that holds the groups whose id hashes to it; the way to
-it is the runtime's (`coordination/runtime.py`). Every method that takes a request returns a `Pending`; a refusal of the
-whole request is a failed one, which the dispatcher turns into the API's own error response.
+Each partition of `__consumer_offsets` is a shard (`shard.py`) that holds the groups whose id hashes to it; the runtime
+finds it (`coordination/runtime.py`). Every method that takes a request returns a `Pending`. If the whole request is
+refused, that fails, and the dispatcher returns the API's own error response.
 
-All calls on the broker's one thread.
+All calls are made on the broker's one thread.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 
 P = TypeVar("P")
 GROUPS_BEFORE_A_LOOK = 1_000
-"""Whenever a connection remembers so many more groups, it is looked which of them are still there."""
+"""After so many new groups of a connection, those that no longer exist are forgotten."""
 
 
 class GroupCoordinator:
@@ -86,7 +86,7 @@ class GroupCoordinator:
         self.shards = self._runtime.shards
         """The groups themselves, by the partitions of `__consumer_offsets`."""
         self._groups_of: dict[Peer, set[str]] = {}
-        """The groups whose members came by a connection."""
+        """The groups with members that send requests on a connection."""
 
     def open(self) -> None:
         """As `CoordinatorRuntime.open`."""
@@ -111,7 +111,7 @@ class GroupCoordinator:
         )
 
     def sync(self, request: SyncGroupRequest, context: RequestContext) -> Pending[SyncGroupResponse]:
-        """A member asks for its assignment; the answer parks until the leader has given it."""
+        """A member asks for its assignment; the answer parks until the leader has sent it."""
         pending: Pending[SyncGroupResponse] = Pending(parks=True)
         version = context.api_version
         return self._run_member(
@@ -119,7 +119,7 @@ class GroupCoordinator:
         )
 
     def heartbeat(self, request: HeartbeatRequest, context: RequestContext) -> Pending[HeartbeatResponse]:
-        """A member of the classic protocol is alive. While the group loads it is simply believed, as in Kafka."""
+        """A member of the classic protocol is alive. While the group loads, all are accepted, as in Kafka."""
         pending: Pending[HeartbeatResponse] = Pending()
         version = context.api_version
         if self.shards.is_loading(request.group_id):
@@ -143,8 +143,8 @@ class GroupCoordinator:
         context: RequestContext,
         may_see: Callable[[str], bool] = sees_all,
     ) -> Pending[ConsumerGroupHeartbeatResponse]:
-        """A member of the consumer protocol joins, is alive, or leaves. `may_see` says of a topic's name whether the
-        client may know of it: expressions match no others.
+        """A member of the consumer protocol joins, is alive, or leaves. `may_see` returns whether the client may know
+        of a topic, by its name; expressions match no others.
         """
         pending: Pending[ConsumerGroupHeartbeatResponse] = Pending()
         version = context.api_version
@@ -177,7 +177,7 @@ class GroupCoordinator:
     # --- committed offsets -------------------------------------------------------------------------------------------
 
     def commit_offsets(self, request: OffsetCommitRequest, context: RequestContext) -> Pending[OffsetCommitResponse]:
-        """Keep offsets of partitions that exist; the answer says that they survive a crash."""
+        """Keep offsets of partitions that exist; the answer is sent when they survive a crash."""
         pending: Pending[OffsetCommitResponse] = Pending()
         return self._runtime.run(
             request.group_id, pending, lambda shard: shard.commit_offsets(request, context.api_version, pending)
@@ -188,8 +188,8 @@ class GroupCoordinator:
     ) -> Pending[TxnOffsetCommitResponse]:
         """Keep offsets of partitions that exist, in a producer's transaction.
 
-        `admit` asks the transaction coordinator whether the producer may, in the same step in which the offsets are
-        gathered; the answer leaves when both are durable.
+        `admit` asks the transaction coordinator whether the producer may do this, in the same step in which the offsets
+        are gathered. The answer is sent when both are durable.
         """
         pending: Pending[TxnOffsetCommitResponse] = Pending()
         if not request.group_id:
@@ -218,12 +218,12 @@ class GroupCoordinator:
     ) -> None:
         """End a producer's transaction in a partition of `__consumer_offsets`; `done(None)` once the marker is visible.
 
-        `done(error)` where it is not: COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR and errors of the disk pass, and
-        the caller asks again later; UNKNOWN_TOPIC_OR_PARTITION does not; INVALID_PRODUCER_EPOCH and
+        `done(error)` where it is not. COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR and errors of the disk are
+        temporary, and the caller asks again later; UNKNOWN_TOPIC_OR_PARTITION is permanent; INVALID_PRODUCER_EPOCH and
         TRANSACTION_COORDINATOR_FENCED are those of `Partition.end_transaction`.
         """
         if not 0 <= index < self.shards.count:
-            done(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{OFFSETS_TOPIC}-{index} is not there"))
+            done(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{OFFSETS_TOPIC}-{index} does not exist"))
             return
         end = TransactionMarker(producer_id, producer_epoch, is_commit, coordinator_epoch)
         try:
@@ -254,7 +254,7 @@ class GroupCoordinator:
     def list_groups(
         self, request: ListGroupsRequest, may_see: Callable[[str], bool]
     ) -> Steps[Pending[ListGroupsResponse]]:
-        """All groups that the client may see, or those in some states and of some types. Makes no topic."""
+        """All groups that the client may see, or those in some states and of some types. Creates no topic."""
         return answers.list_groups(self.shards, request, may_see)
 
     def describe_groups(
@@ -302,47 +302,47 @@ class GroupCoordinator:
         """Remove groups without members, and their offsets."""
         return self._runtime.when_made(lambda pending: answers.delete_groups(self.shards, request, pending))
 
-    # --- what happens ------------------------------------------------------------------------------------------------
+    # --- events ------------------------------------------------------------------------------------------------------
 
     def on_disconnect(self, peer: Peer) -> None:
-        """A connection by which members came has ended."""
+        """Handle the end of a connection on which members have sent requests."""
         for group_id in sorted(self._groups_of.pop(peer, ())):
             shard = self.shards.get(group_id)
             if shard is not None:
                 shard.on_disconnect(group_id, peer)
 
     def on_topics_changed(self, deleted: Collection[str]) -> Iterator[None]:
-        """The catalog's topics are other ones now; `deleted` are gone. Gives the steps of what takes long."""
+        """Handle a change of the catalog's topics; `deleted` no longer exist. Returns the steps of long work."""
         return self._runtime.on_topics_changed(deleted)
 
     def expire_some(self) -> bool:
-        """A step of the chore that removes old offsets and groups; whether it left some over."""
+        """A step of the chore that removes old offsets and groups. Return whether it has left some over."""
         return self._runtime.expire_some()
 
     # --- figures -----------------------------------------------------------------------------------------------------
 
     def count_by_state(self) -> Counter[tuple[str, str]]:
-        """How many groups there are, by (type, state)."""
+        """The number of groups, by (type, state)."""
         return Counter(
             (group.type.value, group.state) for shard in self.shards.active() for group in shard.groups.values()
         )
 
     @property
     def offset_count(self) -> int:
-        """How many offsets are committed."""
+        """The number of committed offsets."""
         return sum(shard.offsets.count for shard in self.shards.active())
 
     @property
     def loads_under_way(self) -> int:
-        """How many partitions are being loaded."""
+        """The number of partitions that are being loaded."""
         return self.shards.loads_under_way
 
-    # --- below -------------------------------------------------------------------------------------------------------
+    # --- internals ---------------------------------------------------------------------------------------------------
 
     def _run_member(
         self, group_id: str, pending: Pending[P], context: RequestContext, step: Callable[[GroupShard, Caller], None]
     ) -> Pending[P]:
-        """As `CoordinatorRuntime.run`, for what a member sends: the end of its connection will matter to the group."""
+        """As `CoordinatorRuntime.run`, for a member's request: the group must learn of the end of its connection."""
 
         def run(shard: GroupShard) -> None:
             step(shard, _caller(context))
@@ -368,6 +368,6 @@ class GroupCoordinator:
 
 
 def _caller(context: RequestContext) -> Caller:
-    """Hosts are shown as Java's InetAddress writes them."""
+    """The client of a request. Hosts are written as by Java's InetAddress."""
     peer = context.connection
     return Caller(context.client_id or "", f"/{peer.host}", peer)

@@ -1,4 +1,4 @@
-"""Which partitions of a commit exist: only those go to the group's shard, the others are answered by the handler."""
+"""The partitions of a commit that exist: only these go to the group's shard, the handler answers the others."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""OffsetFetch: the committed offsets of groups, in the shape that the version asks in.
+"""OffsetFetch: the committed offsets of groups, in the format of the request's version.
 
 A partition without a committed offset is -1 without an error, and so is every partition of a group that does not exist:
-clients take any error there as fatal. An error of a whole group is returned once per group from version 8 on, once for
+clients treat any error there as fatal. An error of a whole group is returned once per group from version 8 on, once for
 the request from version 2 on, and before that for each partition.
-
 A reader that asks for stable offsets (KIP-447) gets UNSTABLE_OFFSET_COMMIT for a partition of which an open transaction
-has committed an offset, and asks again; other readers get the one that counts. Null topics list only what counts.
+has committed an offset, and asks again. Other readers get the offset that is valid now. A request with null topics
+lists only offsets that are valid now.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _Found = list[tuple[str, list[_Partition]]]
 def fetch_offsets(
     shards: ShardMap[GroupShard], request: OffsetFetchRequest, version: int
 ) -> Steps[Pending[OffsetFetchResponse]]:
-    """Answer for one group, or for each of several. What is committed of a group is looked up in one step."""
+    """Answer for one group, or for each of several. The offsets of a group are looked up in one step."""
     response = OffsetFetchResponse()
     pending: Pending[OffsetFetchResponse] = Pending()
     joint = JointAnswer(pending, response)
@@ -130,7 +130,7 @@ def _look_up(
     *,
     must_be_stable: bool,
 ) -> _Found:
-    """What is asked for, or everything where `topics` is None. Raises KafkaError for the whole group."""
+    """The requested offsets, or all where `topics` is None. Raises KafkaError for the whole group."""
     shard = shards.ready(group_id)
     group = shard.groups.get(group_id)
     if group is None:
@@ -158,7 +158,7 @@ def _select(topics: _Asked | None, committed: dict[str, Partitions]) -> _Found:
 
 
 def _only_stable(found: _Found, group_id: str, offsets: Offsets) -> _Found:
-    """What may be said of `found` to a reader that asks for stable offsets."""
+    """The answer to a reader that asks for stable offsets, from `found`."""
 
     def stable(topic: str, partition: _Partition) -> _Partition:
         index = partition[0]

@@ -1,8 +1,8 @@
-"""What every kind of group can do, whichever protocol its members speak.
+"""The interface of a group, which is the same for both protocols of its members.
 
-A group lives in one partition of `__consumer_offsets`. Its *durable* state changes only in `replay`, which a machine
-also calls for each record that it asks to be written; its *soft* state (members that are joining, sessions) is lost at
-a restart, as in Kafka. All times are passed in. Committed offsets are not here: they belong to `offsets.py` and
+A group is in one partition of `__consumer_offsets`. Its *durable* state changes only in `replay`, which a state machine
+also calls for each record that it requests to be written. Its *soft* state (members that are joining, sessions) is lost
+at a restart, as in Kafka. All times are passed in. Committed offsets are not here: they belong to `offsets.py` and
 outlive members.
 """
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from ottla.protocol.message import Struct
 
 PartitionCheck: TypeAlias = Callable[[str, UUID, int], None]
-"""Whether an offset of this partition (topic, topic id, partition) may be committed. Raises KafkaError if not, which
-refuses the whole commit."""
+"""Check that an offset of this partition (topic, topic id, partition) may be committed. It raises KafkaError if not,
+which refuses the whole commit."""
 
 
 def sees_all(topic: str) -> bool:
-    """Whether a client may know of a topic: each does where nobody has to have rights."""
+    """Whether a client may know of a topic: always, where no rights are configured."""
     return True
 
 
 class Caller(NamedTuple):
-    """The sender of a request: client id and host as they are shown in descriptions, and the connection it came by.
-    `may_see` says of a topic's name whether the client may know of it.
+    """The sender of a request: client id and host as they are shown in descriptions, and its connection.
+    `may_see` returns whether the client may know of a topic, by its name.
 
-    `connection` is compared by identity only; the same object comes with `on_disconnect` when it ends.
+    `connection` is compared by identity only; `on_disconnect` gets the same object when it ends.
     """
 
     client_id: str
@@ -51,7 +51,7 @@ class GroupType(Enum):
 
 
 class Group(ABC):
-    """One group; see the module's text for what holds."""
+    """One group; see the module."""
 
     type: GroupType
 
@@ -80,23 +80,23 @@ class Group(ABC):
 
     @abstractmethod
     def replay(self, key: Struct, value: Struct | None) -> None:
-        """Apply a record of this group: at load, and when a step has asked for it."""
+        """Apply a record of this group: at load, and when a step has requested it."""
 
     @abstractmethod
     def on_load(self, now: Now) -> Effects:
-        """All records have been replayed after a start: begin the sessions of the members that are there."""
+        """Begin the sessions of the members, after all records have been replayed at a start."""
 
     @abstractmethod
     def on_deadline(self, now: Now) -> Effects:
-        """`next_deadline_ms` has come (calling early or twice does no harm)."""
+        """Handle a `next_deadline_ms` that has passed (calling it early or twice is harmless)."""
 
     @abstractmethod
     def on_disconnect(self, connection: object, now: Now) -> Effects:
-        """A connection ended: members that came by it may be removed early (`ottla.group.evict.on.disconnect.ms`)."""
+        """Handle the end of a connection. Its members may be removed early (`ottla.group.evict.on.disconnect.ms`)."""
 
     @abstractmethod
     def on_unload(self) -> Effects:
-        """The coordinator goes: every waiter gets NOT_COORDINATOR. No records."""
+        """Answer every waiter with NOT_COORDINATOR: the coordinator gives the group up. No records."""
 
     @abstractmethod
     def check_commit(
@@ -108,23 +108,23 @@ class Group(ABC):
         api_version: int,
         is_transactional: bool = False,
     ) -> PartitionCheck | None:
-        """Whether this member may commit offsets, by an OffsetCommit (or TxnOffsetCommit) of `api_version`.
+        """Check whether this member may commit offsets, by an OffsetCommit (or TxnOffsetCommit) of `api_version`.
 
-        None where it may commit any; else what each partition that it names has to pass. Raises KafkaError with
+        None where it may commit any offset; else the check for each partition that it names. Raises KafkaError with
         Kafka's code.
         """
 
     @abstractmethod
     def note_commit(self, member_id: str, now: Now) -> None:
-        """A commit of a member was accepted: in the classic protocol that is as good as a heartbeat."""
+        """A commit of a member was accepted: in the classic protocol it counts as a heartbeat."""
 
     @abstractmethod
     def check_fetch_offsets(self, member_id: str | None, member_epoch: int) -> None:
-        """Whether committed offsets may be read by this member (OffsetFetch 9). Raises KafkaError."""
+        """Check whether this member may read committed offsets (OffsetFetch 9). Raises KafkaError."""
 
     @abstractmethod
     def check_delete(self) -> None:
-        """Whether the group may be deleted. Raises KafkaError(NON_EMPTY_GROUP)."""
+        """Check whether the group may be deleted. Raises KafkaError(NON_EMPTY_GROUP)."""
 
     @abstractmethod
     def is_subscribed_to(self, topic: str) -> bool:
@@ -136,7 +136,7 @@ class Group(ABC):
 
     @abstractmethod
     def offsets_idle_since_ms(self) -> int | None:
-        """Wall time since which the group's offsets count as unused; None when each offset's own commit time counts.
+        """Wall time since which the group's offsets are unused; None when each offset's own commit time counts.
 
-        `is_subscribed_to` keeps single topics from expiring. Kafka's `Group.offsetExpirationCondition`.
+        Topics for which `is_subscribed_to` is true do not expire. Kafka's `Group.offsetExpirationCondition`.
         """

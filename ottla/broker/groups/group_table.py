@@ -1,8 +1,8 @@
-"""The groups of one shard by their ids, and which machine serves a group.
+"""The groups of one shard by their ids, and the choice of the protocol that a group uses.
 
-Three occasions decide on the machine, and all of them stand here: a record that is replayed at a load, a request that
-may make a group or change its protocol, and a step after which only classic members are left. A request's new group is
-`put` in its place by the caller, once its step wants something kept.
+The protocol is chosen on three occasions, which are all here: a record is replayed at a load, a request may create a
+group or change its protocol, and a step leaves only classic members. When a request creates a group, the caller `put`s
+it into the table, once its step has something to store.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class GroupTable:
-    """`by_id` may be read by any part; only the shard takes groups out of it."""
+    """The groups. Any part may read `by_id`; only the shard removes groups from it."""
 
     def __init__(self, services: GroupServices) -> None:
         self.by_id: dict[str, Group] = {}
@@ -45,7 +45,7 @@ class GroupTable:
         return group
 
     def put(self, group: Group) -> Group | None:
-        """Let this be the group of its id; the one whose place it takes, if any."""
+        """Make this the group of its id. Return the group that it replaces, if any."""
         replaced = self.by_id.get(group.group_id)
         self.by_id[group.group_id] = group
         return replaced
@@ -60,7 +60,7 @@ class GroupTable:
             self._replay(group_id, kind, key, value)
 
     def replay_owner(self, group_id: str) -> None:
-        """There is a committed offset of this group, so there is the group: a classic one, if nothing else is known."""
+        """Create the group of a committed offset, if it is not known yet: as a classic one."""
         if group_id not in self.by_id:
             self.by_id[group_id] = self.new_classic(group_id)
 
@@ -78,9 +78,9 @@ class GroupTable:
         group.replay(key, value)
 
     def for_join(self, request: JoinGroupRequest) -> tuple[ClassicGroup | ConsumerGroup, Effects]:
-        """The group that a JoinGroup goes to, and what must be written before its step.
+        """The group that handles a JoinGroup, and the effects to be written before its step.
 
-        An empty group of the consumer protocol becomes a new one of the classic protocol. A member that names itself
+        An empty group of the consumer protocol becomes a new one of the classic protocol. A member that names its id
         must be known, so its group cannot be new. Raises KafkaError UNKNOWN_MEMBER_ID.
         """
         group = self.by_id.get(request.group_id)
@@ -93,10 +93,10 @@ class GroupTable:
         return self.new_classic(request.group_id), Effects(records=[] if group is None else group.tombstones())
 
     def for_consumer_heartbeat(self, request: ConsumerGroupHeartbeatRequest, now: Now) -> tuple[ConsumerGroup, Effects]:
-        """The group that a ConsumerGroupHeartbeat goes to, and what must be written before its step.
+        """The group that handles a ConsumerGroupHeartbeat, and the effects to be written before its step.
 
         Raises KafkaError GROUP_ID_NOT_FOUND where there is none and the member does not join, or where the group
-        speaks the classic protocol and may not be upgraded.
+        uses the classic protocol and may not be upgraded.
         """
         group = self.by_id.get(request.group_id)
         if isinstance(group, ConsumerGroup):
@@ -128,14 +128,14 @@ class GroupTable:
         return group
 
     def for_member(self, group_id: str) -> ClassicGroup | ConsumerGroup:
-        """The group of a request that only members send; one that is not there answers as an empty one."""
+        """The group of a request that only members send; a group that does not exist answers as an empty one."""
         group = self.by_id.get(group_id)
         if isinstance(group, (ClassicGroup, ConsumerGroup)):
             return group
         return self.new_classic(group_id)
 
     def after_step(self, group: Group, effects: Effects, now: Now) -> Group:
-        """What a group is after a step: a classic one in its place, if the step asked for that."""
+        """The group after a step: a classic one that replaces it, if the step asked for that."""
         if isinstance(group, ConsumerGroup) and group.downgrade:
             group, more = conversion.downgrade(group, now)
             effects.join(more)
@@ -143,7 +143,7 @@ class GroupTable:
         return group
 
     def new_classic(self, group_id: str) -> ClassicGroup:
-        """A group without members, which is not in the table yet."""
+        """A new group without members. It is not in the table yet."""
         return ClassicGroup(group_id, self._services.settings, new_id=self._services.new_id)
 
     def _new(self, group_id: str, kind: GroupType) -> Group:

@@ -1,8 +1,8 @@
-"""How far groups are behind: for each committed offset, how many offsets the partition shows beyond it.
+"""The lag of groups: for each committed offset, the number of visible offsets of the partition beyond it.
 
-Figures for a scrape, and nothing that the coordinator acts by. Of many groups those with members come first, and no
-more than the caller takes; looking on costs nothing then. A record that compaction or a transaction's marker stands for
-counts as one, as in all tools that subtract offsets.
+These are figures for a scrape; the coordinator does not use them. Groups with members come first, and no more than the
+caller asked for are read. Offsets of compacted records and of transaction markers count, as in all tools that subtract
+offsets.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 
 PLACES_PER_STEP: Final = 2_000
-"""Groups that are looked at, and their places: a millisecond."""
+"""Groups that are checked, and their places: a millisecond."""
 
 CommittedPlace = tuple[str, str, int]
-"""Where a group has an offset: its id, topic, partition. A plain tuple: ten thousand of them are made in one go."""
+"""The place of a group's offset: group id, topic, partition. A plain tuple: ten thousand may be made at once."""
 
 
 def committed_places(groups: GroupCoordinator, most: int) -> Generator[None, None, list[CommittedPlace]]:
-    """At most `most` places: first of groups that have members, then of the others, as they come. Stops for others
-    after each `PLACES_PER_STEP`; a group that changes meanwhile is in the list once, or not at all.
+    """At most `most` places: first of groups that have members, then of the other groups. Yields to other work after
+    each `PLACES_PER_STEP`; a group that changes meanwhile is in the list once, or not at all.
     """
     places: list[CommittedPlace] = []
     taken: set[str] = set()
@@ -50,8 +50,8 @@ def committed_places(groups: GroupCoordinator, most: int) -> Generator[None, Non
 
 
 def lag_of(groups: GroupCoordinator, catalog: Catalog, place: CommittedPlace) -> int | None:
-    """Offsets below the high watermark that are not committed, 0 where the commit lies beyond it; None where there is
-    no commit any more, or the partition is gone or offline.
+    """The number of offsets from the committed one to the high watermark, 0 where the commit is beyond it. None where
+    there is no commit any more, or the partition is deleted or offline.
     """
     group_id, topic, index = place
     shard, partition = groups.shards.get(group_id), catalog.partition(topic, index)

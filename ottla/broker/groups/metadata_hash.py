@@ -1,14 +1,14 @@
-"""The hash by which a group sees that its topics changed: XXH3 of each topic, and of those by name (KIP-1101).
+"""The hash by which a group detects that its topics changed: XXH3 of each topic, and of those by name (KIP-1101).
 
-Stored in the group's epoch record, hence Kafka's own bytes. A topic is: a version byte 0, the two halves of its id, its
-name, its number of partitions, and each partition's number (with the racks of its replicas, sorted, where brokers have
-racks). Numbers are little-endian; a text is its UTF-16 units followed by their number. No topics hash to 0.
+It is stored in the group's epoch record, so its input is byte for byte Kafka's. A topic is: a version byte 0, the two
+halves of its id, its name, its number of partitions, and each partition's number (with the racks of its replicas,
+sorted, where brokers have racks). Numbers are little-endian; a text is its UTF-16 units followed by their number. No
+topics hash to 0.
 
-    topic with id 0 (never in life), name "a", one partition:
+    topic with id 0 (no real topic has it), name "a", one partition:
     00  00*8  00*8  61 00 01 00 00 00  01 00 00 00  00 00 00 00
 
-Source: Kafka 4.1's group-coordinator `Utils.computeTopicHash` and `computeGroupHash`, and hash4j, whose order of bytes
-this is.
+Source: Kafka 4.1's group-coordinator `Utils.computeTopicHash` and `computeGroupHash`, and the byte order of hash4j.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The committed offsets of one shard's groups: what requests, the expiry and deleted topics do to them.
+"""The committed offsets of one shard's groups: how requests, the expiry and deleted topics change them.
 
-Which offsets there are is in `offsets.py`, which is pure. Here stands what goes with it: the checks of the group, the
-records that are written, and whether a group is left without its last offset. `shard.py` has the members' side.
+`offsets.py` keeps the offsets themselves, without I/O. This file adds the checks of the group, the records that are
+written, and the removal of a group that has lost its last offset. `shard.py` has the members' side.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ logger = logging.getLogger(__name__)
 
 FIRST_COMMIT_VERSION_WITH_MEMBER_EPOCHS = 9
 MOST_NAMED = 5
-"""So many topics are named in a line of the log; the rest are counted."""
+"""Up to this many topics are named in a log line; more are only counted."""
 FORGOTTEN_PER_STEP = 200
-"""Groups of which one step forgets the offsets of deleted topics, 10 us each."""
+"""The number of groups of which one step forgets the offsets of deleted topics, 10 us each."""
 KEYS_PER_GROUP = 16
-"""So many further offsets of a group count as another group."""
+"""The number of further offsets of a group that count as one more group."""
 SMALLEST_RECORD_BYTES = 64
-"""A group's record without its names: the key's version, numbers, empty lists."""
+"""The size of a group's record without its names: the key's version, numbers, empty lists."""
 
 
 class OffsetShard(CoordinatorShard):
-    """See the module; `GroupShard` is the whole."""
+    """See the module; `GroupShard` is the complete class."""
 
     def __init__(self, context: ShardContext, services: GroupServices) -> None:
         super().__init__(context)
@@ -65,7 +65,7 @@ class OffsetShard(CoordinatorShard):
         self.offsets = Offsets()
         self._services = services
         self._forgetting: dict[object, Collection[str]] = {}
-        """Deleted topics by the writes of their offsets' tombstones that are under way."""
+        """Deleted topics, by the current writes of their offsets' tombstones."""
 
     # --- replay ------------------------------------------------------------------------------------------------------
 
@@ -76,7 +76,7 @@ class OffsetShard(CoordinatorShard):
         self.offsets.replay(key, value)
 
     def _share_topic_id(self, key: OffsetCommitKey, value: OffsetCommitValue) -> None:
-        """Let a million offsets of a topic hold its id once."""
+        """Let all offsets of a topic share one object for its id: there may be a million of them."""
         topic_id = self._services.topics.id_of(key.topic)
         if topic_id is not None and topic_id == value.topic_id:
             value.topic_id = topic_id
@@ -130,7 +130,7 @@ class OffsetShard(CoordinatorShard):
         """TxnOffsetCommit for topics that exist: the offsets count when the producer's transaction commits.
 
         Raises KafkaError, as Kafka's `validateTransactionalOffsetCommit`: a stale epoch of a member is
-        ILLEGAL_GENERATION, which these clients know. A commit in a transaction is no sign of life of the member.
+        ILLEGAL_GENERATION, which these clients understand. A commit in a transaction is no sign of life of the member.
         """
         group_id = request.group_id
         now = self.now()
@@ -163,9 +163,9 @@ class OffsetShard(CoordinatorShard):
         self.log.write_transactional(group_id, records, replies, producer_id, request.producer_epoch)
 
     def end_transaction(self, end: TransactionMarker, done: VisibleCallback) -> None:
-        """The transaction coordinator ends a producer's transaction: its offsets count now, or are dropped.
+        """End a producer's transaction, for the transaction coordinator: its offsets become valid, or are dropped.
 
-        `done(None)` once the marker is visible; with an error the caller asks again later, and nothing has changed.
+        `done(None)` once the marker is visible. With an error nothing has changed, and the caller asks again later.
         """
 
         def apply() -> None:
@@ -200,14 +200,14 @@ class OffsetShard(CoordinatorShard):
         self.timer.plan(group.group_id, None)
         self.write(group.group_id, [*offset_tombstones, *group.tombstones()])
 
-    # --- what happens by itself --------------------------------------------------------------------------------------
+    # --- not caused by requests --------------------------------------------------------------------------------------
 
     def _forget_what_is_gone(self, group_id: str) -> None:
-        """At a load: forget a group's offsets of topics that are not there any more, or were made again since.
+        """At a load: forget a group's offsets of topics that do not exist any more, or were created again since.
 
-        A topic is gone as soon as the metadata say so; its offsets' tombstones are written after that, and a crash may
-        come between. A new topic of the same name must not be read from where the old one was left. Nor can a topic
-        be distinguished from a new one whose id was lost with the metadata log and every `partition.metadata`: to read
+        A topic is deleted as soon as the metadata says so. Its offsets' tombstones are written after that, and a crash
+        may come between. A new topic of the same name must not be read from the offset in the old one. A topic cannot
+        be distinguished from a new one if its id was lost with the metadata log and every `partition.metadata`; reading
         it from its beginning loses nothing.
         """
         topic_id_of = self._services.topics.id_of
@@ -216,15 +216,15 @@ class OffsetShard(CoordinatorShard):
         if others:
             topics = sorted({key.topic for key, _ in others if isinstance(key, OffsetCommitKey)})
             logger.warning(
-                "group %r: what it has committed of %s is forgotten: its topic id is not that of the topic now",
+                "group %r: its offsets of %s are removed: they were committed for a topic with another id",
                 group_id,
                 counted(len(topics), "topic") if len(topics) > MOST_NAMED else ", ".join(topics),
             )
             self._forget(group_id, others)
 
     def _forget_deleted(self, deleted: Collection[str]) -> Iterator[None]:
-        """The steps in which all groups forget topics that are deleted from now on. Until the last one nobody may make
-        a topic of such a name: what is committed of it would be forgotten, too.
+        """The steps in which all groups forget topics that are being deleted. No topic of such a name may be created
+        before the last step: offsets committed for it would be forgotten, too.
         """
         self._forgetting[write := object()] = deleted
 
@@ -235,16 +235,16 @@ class OffsetShard(CoordinatorShard):
                 if pace.is_up(1 + self._forget_topics(group_id, deleted) // KEYS_PER_GROUP):
                     yield
                 if self.is_dead:
-                    return  # the next load learns it from `deleted_topics`
+                    return  # the next load gets them from `deleted_topics`
             del self._forgetting[write]
             if groups:
-                yield  # another shard's are another step
+                yield  # another shard's groups are another step
 
         return steps()
 
     def _forget_topics(self, group_id: str, deleted: Collection[str]) -> int:
-        """By topic, not by `_forget`: deleted topics may have thousands of partitions, which many groups read. How many
-        offsets that were.
+        """Forget a group's offsets of topics. By topic, not by `_forget`: deleted topics may have thousands of
+        partitions, which many groups read. Return the number of offsets.
         """
         held = self.offsets.of_topics(group_id, deleted)
         keys: list[bytes] = []
@@ -266,7 +266,7 @@ class OffsetShard(CoordinatorShard):
         def settled(error: KafkaError | None) -> None:
             if error is None:
                 del self._forgetting[write]
-            elif not self.is_dead:  # the disk takes longer than a client waits
+            elif not self.is_dead:  # the disk takes longer than a client's timeout
                 self._end_forgetting(group_id, write)
 
         if not self.is_dead:
@@ -274,11 +274,11 @@ class OffsetShard(CoordinatorShard):
 
     @property
     def deleted_topics(self) -> set[str]:
-        """Topics that are deleted, and whose offsets the log would bring back if it were loaded now."""
+        """Deleted topics whose offsets the log would restore if it were loaded now."""
         return set().union(*self._forgetting.values())
 
     def _expire(self, group: Group, deletion_ms: int) -> None:
-        """Kafka's `cleanupGroupMetadata` of one group."""
+        """Remove what has expired of one group (Kafka's `cleanupGroupMetadata`)."""
         idle_since_ms = group.offsets_idle_since_ms()
         if idle_since_ms == NEVER_IDLE_MS:
             return
@@ -306,7 +306,7 @@ class OffsetShard(CoordinatorShard):
     # --- effects -----------------------------------------------------------------------------------------------------
 
     def _finish(self, group: Group, effects: Effects, now: Now) -> None:
-        """Write the records of a step, let its replies go when they may, and note when the group is due again."""
+        """Write the records of a step, send its replies when they may be sent, and plan the group's next deadline."""
         group = self._table.after_step(group, effects, now)
         if effects.records:
             self._count_rebalances(effects.records)
@@ -315,7 +315,7 @@ class OffsetShard(CoordinatorShard):
             self.timer.plan(group.group_id, group.next_deadline_ms)
 
     def _count_rebalances(self, records: Sequence[CoordinatorRecord]) -> None:
-        """Rebalances leave a record each: a generation that has its assignment, an epoch of the group."""
+        """Count rebalances by their records: a generation that has its assignment, an epoch of the group."""
         counters = self._services.counters
         for key, value in records:
             if isinstance(key, GroupMetadataKey):
@@ -324,12 +324,12 @@ class OffsetShard(CoordinatorShard):
                 counters.consumer_rebalances += value is not None
 
     def _begin_step(self) -> Now:
-        """The time, for a step that may write what members brought: they are held to what the log takes now."""
+        """The time, for a step that may write what members sent. The limit is what the log accepts now."""
         self._services.settings.record_max_bytes = self.log.record_max_bytes
         return self.now()
 
     def _check_name(self, group_id: str, more: str = "") -> None:
-        """Refuse a group whose smallest record, with `more` text in it, the log would not take.
+        """Refuse a group if the log would not accept even its smallest record, with `more` text in it.
 
         Raises KafkaError UNKNOWN_SERVER_ERROR, as Kafka answers for records that are too large.
         """
@@ -369,7 +369,7 @@ def _check_transactional_commit(group: Group, request: TxnOffsetCommitRequest, v
 
 
 def _without_epochs(refusal: KafkaError) -> KafkaError:
-    """The refusal in a code that these clients know."""
+    """The refusal with a code that these clients understand."""
     if refusal.code is ErrorCode.STALE_MEMBER_EPOCH:
         return KafkaError(ErrorCode.ILLEGAL_GENERATION, refusal.message)
     return refusal

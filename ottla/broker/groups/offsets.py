@@ -1,11 +1,10 @@
-"""The committed offsets of one shard: what may be committed, fetched, deleted, and what is old enough to go.
+"""The committed offsets of one shard: commits, fetches, deletions, and which offsets have expired.
 
-Offsets change only in `replay`, `replay_open` (of a transaction) and `end_transaction`, in life and at a load alike.
-They belong to a group id, not to a group object: members
-and protocols come and go, offsets stay until they are deleted, expire, or their topic is deleted. Kafka's
-`OffsetMetadataManager` and `OffsetExpirationConditionImpl`.
+Offsets change only in `replay`, `replay_open` (of a transaction) and `end_transaction`, both while the broker runs and
+at a load. They belong to a group id, not to a group object: members and protocols change, offsets stay until they are
+deleted, expire, or their topic is deleted. Kafka's `OffsetMetadataManager` and `OffsetExpirationConditionImpl`.
 
-Pure: no clock, no log, no catalog; the shard passes the time in, and whether a group's topic is in use.
+Pure: no clock, no log, no catalog. The shard passes the time in, and whether members use a topic.
 """
 
 from __future__ import annotations
@@ -35,17 +34,17 @@ NO_RETENTION_ASKED = -1
 NO_TIMESTAMP = -1
 NO_LEADER_EPOCH = -1
 OFFSET_RECORD_BYTES = 128
-"""A record of an offset without its texts: headers, versions, lengths, numbers."""
+"""The size of an offset's record without its texts: headers, versions, lengths, numbers."""
 LAST_TIMESTAMP_MS = (1 << 63) - 1
-"""The last moment that a record can name."""
+"""The latest time that a record can hold."""
 
 
 class CommittedOffset(NamedTuple):
-    """One committed offset: the next record to read, and what was said with it. Times in ms since 1970.
+    """One committed offset: the next record to read, and what was sent with it. Times in ms since 1970.
 
-    `expire_timestamp_ms` is -1 unless an OffsetCommit 2-4 asked for a retention of its own. `topic_id` is that of the
-    topic at the commit, zero where it is not known: Kafka before 4.1 did not write it, nor is it in records with an
-    expiry.
+    `expire_timestamp_ms` is -1 unless an OffsetCommit 2-4 asked for its own retention. `topic_id` is that of the topic
+    at the commit, zero where it is not known: Kafka before 4.1 did not write it, and records with an expiry do not have
+    it.
     """
 
     offset: int
@@ -58,7 +57,7 @@ class CommittedOffset(NamedTuple):
 
 Partitions = dict[int, CommittedOffset]
 TopicIdOf = Callable[[str], "UUID | None"]
-"""The id of a topic, None where there is none of that name."""
+"""Returns the id of a topic, or None where no topic has that name."""
 
 
 class Offsets:
@@ -67,9 +66,9 @@ class Offsets:
     def __init__(self) -> None:
         self._by_group: dict[str, dict[str, Partitions]] = {}
         self.count = 0
-        """How many offsets there are."""
+        """The number of offsets."""
         self.pending: PendingOffsets[CommittedOffset] = PendingOffsets()
-        """Those of open transactions, which do not count yet."""
+        """The offsets of open transactions, which are not valid yet."""
 
     def groups(self) -> Collection[str]:
         """The groups that have offsets, or whose first ones are pending."""
@@ -84,7 +83,7 @@ class Offsets:
         return self._by_group.get(group_id, {}).get(topic, {}).get(partition)
 
     def replay(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
-        """Apply a record; without a value the offset is forgotten, and what is pending of it."""
+        """Apply a record. Without a value the offset is forgotten, with its pending ones."""
         offset_id = key.group, key.topic, key.partition
         if value is None:
             self._remove(*offset_id)
@@ -131,13 +130,15 @@ class Offsets:
         topic_id_of: TopicIdOf,
         check_partition: PartitionCheck | None = None,
     ) -> tuple[list[CoordinatorRecord], OffsetCommitResponse]:
-        """The records of a commit that may be made, and its answer; an offset whose text is too long is left out, and
-        so are those of topics that do not exist any more: one may go while the commit waits for `__consumer_offsets`.
+        """The records of a commit that may be made, and its answer. Left out are offsets whose metadata is too long,
+        and offsets of topics that do not exist any more: a topic may be deleted while the commit waits for
+        `__consumer_offsets`.
 
         As in Kafka the limit of `offset.metadata.max.bytes` counts characters of UTF-16, the offset itself is not
-        judged, and a missing text is an empty one. OffsetCommit 2-4 may ask for a retention of its own, version 1 gives
-        each offset a commit time. A retention beyond the end of time is for ever; in Kafka the sum overflows, and the
-        offset expires at once. `check_partition` may refuse the whole commit: it raises KafkaError.
+        checked, and missing metadata is empty. OffsetCommit 2-4 may ask for its own retention, version 1 gives each
+        offset a commit time. A retention beyond the last time that a record can hold never ends; in Kafka the sum
+        overflows, and the offset expires immediately. `check_partition` may refuse the whole commit: it raises
+        KafkaError.
         """
         records: list[CoordinatorRecord] = []
         response = OffsetCommitResponse(topics=[])
@@ -181,7 +182,7 @@ class Offsets:
         topic_id_of: TopicIdOf,
         check_partition: PartitionCheck | None = None,
     ) -> tuple[list[CoordinatorRecord], TxnOffsetCommitResponse]:
-        """As `plan_commit`, of a commit in a transaction: `replay_open` applies the records."""
+        """As `plan_commit`, for a commit in a transaction: `replay_open` applies the records."""
         records: list[CoordinatorRecord] = []
         response = TxnOffsetCommitResponse(topics=[])
         for topic in request.topics:
@@ -216,7 +217,7 @@ class Offsets:
     ) -> tuple[list[CoordinatorRecord], OffsetDeleteResponse]:
         """The tombstones of a deletion, and its answer; topics in use are GROUP_SUBSCRIBED_TO_TOPIC.
 
-        To delete what is not there is no error.
+        Deleting an offset that does not exist is no error.
         """
         records: list[CoordinatorRecord] = []
         response = OffsetDeleteResponse(topics=[])
@@ -233,7 +234,7 @@ class Offsets:
             response.topics.append(OffsetDeleteResponse.OffsetDeleteResponseTopic(name=topic.name, partitions=results))
         return records, response
 
-    # --- going away --------------------------------------------------------------------------------------------------
+    # --- deletions ---------------------------------------------------------------------------------------------------
 
     def tombstones(self, group_id: str) -> list[CoordinatorRecord]:
         """The records that remove all offsets of a group, and drop those that are pending."""
@@ -241,7 +242,7 @@ class Offsets:
         return [(offset_key(group_id, topic, index), None) for topic, indexes in held.items() for index in indexes]
 
     def of_topics(self, group_id: str, topics: Collection[str]) -> dict[str, list[int]]:
-        """The partitions of some topics of which a group has offsets, pending ones as well."""
+        """The partitions of some topics of which a group has offsets, pending ones included."""
         of_group = self.of(group_id)
         held = {topic: list(of_group[topic]) for topic in topics if topic in of_group}
         for _, topic, index in self.pending.of_group(group_id):
@@ -250,7 +251,7 @@ class Offsets:
         return held
 
     def forget_topics(self, group_id: str, topics: Collection[str]) -> None:
-        """Do at once what the replay of a tombstone for each partition of `of_topics` does."""
+        """Do in one call what replaying a tombstone for each partition of `of_topics` does."""
         of_group = self._by_group.get(group_id, {})
         for topic in topics:
             self.count -= len(of_group.pop(topic, ()))
@@ -261,15 +262,15 @@ class Offsets:
                 self.pending.forget(offset_id)
 
     def topics(self, group_id: str) -> Collection[str]:
-        """The topics that a group has offsets of, pending ones as well."""
+        """The topics of which a group has offsets, pending ones included."""
         topics = dict.fromkeys(self.of(group_id))
         topics.update((topic, None) for _, topic, _ in self.pending.of_group(group_id))
         return topics.keys()
 
     def tombstones_of_others(self, group_id: str, topic_id_of: TopicIdOf) -> list[CoordinatorRecord]:
-        """The records that remove a group's offsets of topics that were deleted since, and made again.
+        """The records that remove a group's offsets of topics that were deleted since, and created again.
 
-        Such an offset is known by its topic id; one that has none is taken to be the present topic's.
+        Such an offset is recognized by its topic id; one without an id is assumed to be of the present topic.
         """
         others: dict[OffsetId, None] = {}
         for topic, partitions in self.of(group_id).items():
@@ -296,10 +297,9 @@ class Offsets:
     ) -> tuple[list[CoordinatorRecord], bool]:
         """The tombstones of a group's expired offsets, and whether nothing is left then, not even in a transaction.
 
-        Offsets of topics that members use never expire, nor those of partitions for which a transaction has committed
-        another one. The others do `retention_ms` after the group began to be idle,
-        or, where `idle_since_ms` is None, after each was committed; one that was committed with a retention of its own
-        when that has passed.
+        Offsets of topics that members use never expire, nor do offsets of partitions for which an open transaction has
+        committed another one. An offset that was committed with its own retention expires when that has passed. All
+        others expire `retention_ms` after the group became idle or, where `idle_since_ms` is None, after their commit.
         """
         records: list[CoordinatorRecord] = []
         kept = 0
@@ -332,7 +332,7 @@ def _committed(value: OffsetCommitValue) -> CommittedOffset:
 
 
 def most_bytes(records: Iterable[CoordinatorRecord]) -> int:
-    """What the records of offsets take at most, without looking at how long their texts are in UTF-8."""
+    """An upper bound for the size of offsets' records, which does not compute the UTF-8 lengths of their texts."""
     size_bytes = 0
     for key, value in records:
         assert isinstance(key, OffsetCommitKey)
@@ -344,7 +344,7 @@ def most_bytes(records: Iterable[CoordinatorRecord]) -> int:
 
 
 def _code(topic_id: UUID | None, metadata: str, metadata_max_bytes: int) -> ErrorCode:
-    """Whether an offset may be committed: its topic may be gone, its text too long."""
+    """The code for an offset of a commit: its topic may be deleted, its metadata too long."""
     if topic_id is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return ErrorCode.OFFSET_METADATA_TOO_LARGE if _utf16_length(metadata) > metadata_max_bytes else ErrorCode.NONE

@@ -1,6 +1,6 @@
-"""`__consumer_offsets`, as the runtime of coordinators gets it: its configuration, and the codec of its records.
+"""`__consumer_offsets`, for the runtime of coordinators: its configuration, and the codec of its records.
 
-What a key and a value are made of is described in `ottla.protocol.stored.group`.
+`ottla.protocol.stored.group` describes keys and values.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LEGACY_OFFSET_KEY_TYPE = b"\x00\x00"
 
 
 def groups_definition(config: BrokerConfig, services: GroupServices) -> CoordinatorDefinition[GroupShard]:
-    """The coordinator of groups, by the broker's configuration."""
+    """The definition of the group coordinator, by the broker's configuration."""
     return CoordinatorDefinition(
         topic=OFFSETS_TOPIC,
         partitions=config.offsets_topic_num_partitions,

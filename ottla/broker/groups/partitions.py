@@ -1,7 +1,7 @@
-"""Partitions by topic: the one form in which groups keep what is assigned, owned, or to be given up.
+"""Partitions by topic: the one data type for partitions that are assigned, owned, or to be given up.
 
-A `Partitions` is never changed once made, so members, targets and records may share it. Topics without partitions are
-left out, so that equal sets are equal dictionaries.
+A `Partitions` is immutable, so members, targets and records may share it. Topics without partitions are left out, so
+that equal sets are equal dictionaries.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ NO_PARTITIONS: Partitions = {}
 
 
 class TopicPartitions(Protocol):
-    """What requests and records call a topic with its partitions; each message has its own struct for it."""
+    """A topic with its partitions in requests and records; each message has its own struct for it."""
 
     topic_id: UUID
     partitions: list[int]
 
 
 def from_structs(structs: Iterable[TopicPartitions]) -> Partitions:
-    """What a message lists; a topic that comes twice is one topic."""
+    """The partitions that a message lists; a topic that is listed twice is one topic."""
     collected: dict[UUID, frozenset[int]] = {}
     for struct in structs:
         if struct.partitions:
@@ -38,7 +38,7 @@ def in_order(partitions: Partitions) -> list[tuple[UUID, list[int]]]:
 
 
 def contains(whole: Partitions, part: Partitions) -> bool:
-    """Whether `part` lies in `whole`."""
+    """Whether all of `part` is in `whole`."""
     return all(indexes <= whole.get(topic_id, frozenset()) for topic_id, indexes in part.items())
 
 
@@ -48,5 +48,5 @@ def overlaps(one: Partitions, other: Partitions) -> bool:
 
 
 def count(partitions: Partitions) -> int:
-    """How many partitions."""
+    """The number of partitions."""
     return sum(map(len, partitions.values()))

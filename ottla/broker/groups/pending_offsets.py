@@ -1,10 +1,10 @@
-"""Offsets that transactions have committed and that do not count yet: by group, and by the producer that wrote them.
+"""Offsets that open transactions have committed, which are not valid yet: by group, and by their producer.
 
-They count, or are dropped, when the producer's transaction ends; which of two offsets of a partition counts is decided
-by their order in the log (`coordination/pending_values.py`). Until then a reader that asks for stable offsets is
+They become valid, or are dropped, when the producer's transaction ends. The order in the log decides which of two
+offsets of a partition is valid (`coordination/pending_values.py`). Until then a reader that asks for stable offsets is
 refused (UNSTABLE_OFFSET_COMMIT, KIP-447), and neither the offset that is committed already nor the group expires.
 
-Pure. Called by `offsets.py` only, which replays every record. Source: Kafka's `OffsetMetadataManager`.
+Pure. Only `offsets.py` calls it, which replays every record. Source: Kafka's `OffsetMetadataManager`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ OffsetId: TypeAlias = tuple[str, str, int]
 
 
 class PendingOffsets(PendingValues[OffsetId, V]):
-    """The open transactions of one shard, as far as they have committed offsets."""
+    """The open transactions of one shard that have committed offsets."""
 
     __slots__ = ("_by_group",)
 
@@ -31,11 +31,11 @@ class PendingOffsets(PendingValues[OffsetId, V]):
 
     @property
     def groups(self) -> Collection[str]:
-        """The groups that have some."""
+        """The groups that have pending offsets."""
         return self._by_group.keys()
 
     def of_group(self, group_id: str) -> Collection[OffsetId]:
-        """A group's, each once, however many transactions have written it."""
+        """The pending offsets of a group, each once, however many transactions have written it."""
         return self._by_group.get(group_id, {}).keys()
 
     def groups_of(self, producer_id: int) -> list[str]:
@@ -43,17 +43,17 @@ class PendingOffsets(PendingValues[OffsetId, V]):
         return list(dict.fromkeys(group_id for group_id, _, _ in self.keys_of(producer_id)))
 
     def write(self, producer_id: int, key: OffsetId, value: V) -> None:
-        """The producer's transaction commits an offset."""
+        """Add an offset that the producer's transaction has committed."""
         super().write(producer_id, key, value)
         self._by_group.setdefault(key[0], {})[key] = None
 
     def forget(self, key: OffsetId) -> None:
-        """A tombstone."""
+        """Forget an offset, after a tombstone."""
         super().forget(key)
         self._settle(key)
 
     def end(self, producer_id: int, *, is_commit: bool) -> list[tuple[OffsetId, V]]:
-        """The producer's transaction ends: the offsets that count from now on."""
+        """End the producer's transaction. Return the offsets that are valid from now on."""
         keys = list(self.keys_of(producer_id))
         count_now = super().end(producer_id, is_commit=is_commit)
         for key in keys:
@@ -61,7 +61,7 @@ class PendingOffsets(PendingValues[OffsetId, V]):
         return count_now
 
     def _settle(self, key: OffsetId) -> None:
-        """Take the key out of its group's, unless another transaction has written it too."""
+        """Remove the key from its group, unless another transaction has written it too."""
         of_group = self._by_group.get(key[0])
         if of_group is None or self.is_open(key):
             return

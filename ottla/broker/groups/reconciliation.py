@@ -2,9 +2,10 @@
 
     STABLE ──new target──> UNREVOKED_PARTITIONS ──given up──> UNRELEASED_PARTITIONS ──others gave up──> STABLE
 
-A member first gives up what the target takes from it, at its old epoch. Only then it comes to the target's epoch, and
-gets of its new partitions those that no member owns; the rest as their owners give them up. So no partition has two
-owners: it is owned from the step that gives it to a member to the step in which that member is seen without it.
+A member first gives up what the target takes from it, at its old epoch. Only then does it move to the target's epoch
+and get those of its new partitions that no member owns; it gets the others when their owners give them up. So no
+partition has two owners: it is owned from the step that assigns it to a member to the step in which that member no
+longer reports it.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ def next_step(
 ) -> ConsumerMember:
     """The member after this step; the same object where there is nothing to do.
 
-    `is_owned` says whether any member owns a partition, this one included. `owned` is what the member says that it
-    owns, None where it says nothing, which is no proof of having given anything up.
+    `is_owned` returns whether any member owns a partition, this one included. `owned` is what the member reports to
+    own; None where it reports nothing, which does not prove that it has given anything up.
     """
     if member.state is MemberState.STABLE:
         if member.member_epoch == target_epoch:
@@ -40,7 +41,7 @@ def next_step(
         return _towards(member, member.member_epoch + 1, target_epoch, target, is_owned, owned)
     if member.state is MemberState.UNRELEASED_PARTITIONS:
         return _towards(member, member.member_epoch, target_epoch, target, is_owned, owned)
-    # A state of a later Kafka: the caller has seen to it that the member owns nothing, so it can begin again.
+    # A state of a later Kafka. The caller has made sure that the member owns nothing, so it can begin again.
     return _towards(member, target_epoch, target_epoch, target, is_owned, owned)
 
 

@@ -1,9 +1,9 @@
-"""What groups may know of their broker: its settings as plain numbers, its topics, its counters.
+"""What groups know of their broker: its settings as plain numbers, its topics, its counters.
 
-Machines get `GroupSettings` instead of the whole configuration, so that a test makes one in a line and no heartbeat
-looks a key up by name. A group may set its own session timeout and heartbeat interval for the consumer protocol
-(`consumer.session.timeout.ms`, `consumer.heartbeat.interval.ms` of a GROUP resource); they count within the broker's
-bounds, as Kafka's `GroupConfigManager` has it.
+State machines get `GroupSettings` instead of the whole configuration. So a test creates one in a line, and no heartbeat
+looks up a key by name. A group may set its own session timeout and heartbeat interval for the consumer protocol
+(`consumer.session.timeout.ms`, `consumer.heartbeat.interval.ms` of a GROUP resource). They are limited to the broker's
+bounds, as in Kafka's `GroupConfigManager`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _no_group_configs(group_id: str) -> Mapping[str, str]:
 
 @dataclass(slots=True)
 class GroupSettings:
-    """Named as the keys, without `group.`; the defaults are Ottla's. Times in milliseconds."""
+    """Named like the keys, without `group.`; the defaults are Ottla's. Times in milliseconds."""
 
     initial_rebalance_delay_ms: int = 0
     min_session_timeout_ms: int = 100
@@ -63,12 +63,12 @@ class GroupSettings:
     evict_on_disconnect_ms: int = NEVER_EVICT
     """How long after its connection ended a member is removed; -1 waits for the session timeout, as Kafka does."""
     record_max_bytes: int = 1 << 20
-    """The largest record that the log of the groups takes; the shard sets it by the topic's configuration."""
+    """The largest record that the log of the groups accepts; the shard sets it by the topic's configuration."""
     group_configs: GroupConfigs = field(default=_no_group_configs)
 
     @classmethod
     def of(cls, config: BrokerConfig, group_configs: GroupConfigs = _no_group_configs) -> GroupSettings:
-        """The settings that `config` asks for."""
+        """The settings of `config`."""
         return cls(
             initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
             min_session_timeout_ms=config.group_min_session_timeout_ms,
@@ -137,8 +137,8 @@ class GroupSettings:
 
 @dataclass(frozen=True, slots=True)
 class GroupServices:
-    """What all shards of a broker share. `new_id` makes the random part of a member's id; a simulation passes one that
-    repeats itself."""
+    """What all shards of a broker share. `new_id` makes the random part of a member's id; a simulation passes a
+    reproducible one."""
 
     settings: GroupSettings
     topics: TopicView

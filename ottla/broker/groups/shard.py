@@ -1,9 +1,9 @@
-"""The groups of one partition of `__consumer_offsets`: what each request, timer and deletion of topics does to them.
+"""The groups of one partition of `__consumer_offsets`: how requests, timers and deletions of topics change them.
 
-    request, timer, disconnection -> step of a machine -> effects -> one batch -> replies
+    request, timer, disconnection -> step of a state machine -> effects -> one batch -> replies
 
-The way from the effects on is the runtime's (`coordination/shard.py`). Which machine serves a group, and what a group
-turns into after a step: `group_table.py`. What concerns committed offsets: `offset_shard.py`.
+From the effects on, the runtime does the work (`coordination/shard.py`). `group_table.py` decides which protocol a
+group uses, also after a step. `offset_shard.py` handles committed offsets.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from ottla.protocol.message import Struct
 
 GROUPS_PER_STEP = 100
-"""Groups that one step of a start or of the expiry looks at: a millisecond of work."""
+"""Groups that one step of a start or of the expiry handles: a millisecond of work."""
 
 
 class GroupShard(OffsetShard):
-    """One partition's groups, from the end of their load until the partition goes or its disk fails."""
+    """One partition's groups, from the end of their load until the partition is deleted or its disk fails."""
 
     def __init__(self, context: ShardContext, services: GroupServices) -> None:
         super().__init__(context, services)
@@ -60,7 +60,7 @@ class GroupShard(OffsetShard):
             self._table.replay(key, value)
 
     def begin_some(self) -> bool:
-        """Everything is replayed: sessions begin, in some groups at a time; whether groups are left over."""
+        """After the replay, begin the sessions of some groups. Return whether groups are left over."""
         if self._beginning is None:
             self._beginning = iter(list(self.groups.values()))
         now = self._begin_step()
@@ -90,8 +90,8 @@ class GroupShard(OffsetShard):
         self._finish(group, group.sync(request, version, caller, waiter, now), now)
 
     def heartbeat(self, request: HeartbeatRequest, version: int, caller: Caller, waiter: Waiter) -> None:
-        """Heartbeat. Answered at once, and not after the commits of its group as by Kafka: nothing that it says is
-        stored, and clients whose heartbeats wait for a slow disk give up their membership, and what is not committed.
+        """Heartbeat. Answered immediately, and not after the commits of its group as in Kafka: it stores nothing, and
+        clients whose heartbeats wait for a slow disk would give up their membership, and what they have not committed.
         """
         now = self.now()
         group = self._table.for_member(request.group_id)
@@ -136,10 +136,10 @@ class GroupShard(OffsetShard):
         self._finish(group, group.with_topics(added, removed), self.now())
 
     def _run(self, group: Group, before: Effects, step: Effects, now: Now) -> None:
-        """Put a group that a request made in its place, unless the machine refused and wants nothing kept.
+        """Put a group that a request created into the table, unless the group refused and has nothing to store.
 
         Members that wait in a classic group that is upgraded are asked to join again. Kafka asks them in a refused
-        upgrade too, and then no deadline ends a member that had waited for longer than its session and does not come.
+        upgrade too, and then no deadline removes a member that had waited longer than its session and does not join.
         """
         if self.groups.get(group.group_id) is not group:
             if not step.records:
@@ -151,23 +151,23 @@ class GroupShard(OffsetShard):
         before.join(step)
         self._finish(group, before, now)
 
-    # --- what happens by itself --------------------------------------------------------------------------------------
+    # --- not caused by requests --------------------------------------------------------------------------------------
 
     def on_disconnect(self, group_id: str, connection: object) -> None:
-        """A connection by which members of the group came has ended."""
+        """Handle the end of a connection on which members of the group have sent requests."""
         group = self.groups.get(group_id)
         if group is not None:
             now = self.now()
             self._finish(group, group.on_disconnect(connection, now), now)
 
     def on_topics_changed(self, deleted: Collection[str]) -> Iterator[None]:
-        """Topics came, grew or went: offsets of the deleted go. Groups that are assigned by the broker do nothing at
-        once, as in Kafka: the next heartbeat of any member sees that the topics have another epoch.
+        """Topics were created, grew or were deleted: forget offsets of the deleted. Groups that the broker assigns do
+        nothing immediately, as in Kafka: the next heartbeat of any member detects the new epoch of the topics.
         """
         return self._forget_deleted(deleted) if deleted else iter(())
 
     def expire_some(self) -> bool:
-        """Remove what is too old in some groups, and groups that nothing is left of; whether groups are left over."""
+        """Remove expired offsets in some groups, and groups without any. Return whether groups are left over."""
         if self._expiry is None:
             self._expiry = iter(list(self.groups))
         deletion_ms = self._clock_trust.deletion_ms()
@@ -182,7 +182,7 @@ class GroupShard(OffsetShard):
         return True
 
     def on_due(self, key: str) -> None:
-        """A group's `next_deadline_ms` has come."""
+        """Handle a group's `next_deadline_ms` that has passed."""
         group = self.groups.get(key)
         if group is not None:
             now = self.now()
@@ -191,11 +191,11 @@ class GroupShard(OffsetShard):
     # --- the shard itself --------------------------------------------------------------------------------------------
 
     def on_unload(self) -> list[Reply]:
-        """The replies of members that wait for others: NOT_COORDINATOR."""
+        """Unload all groups. Return the replies to members with parked requests: NOT_COORDINATOR."""
         replies = [reply for group in list(self.groups.values()) for reply in group.on_unload().replies]
         self.groups.clear()
         return replies
 
     def summary(self) -> str:
-        """For the log: how many groups and committed offsets there are."""
+        """For the log: the numbers of groups and of committed offsets."""
         return f"{counted(len(self.groups), 'group')} and {counted(self.offsets.count, 'committed offset')}"

@@ -1,7 +1,7 @@
-"""What the members of a consumer group subscribe to: by name, and by regular expressions with the topics they matched.
+"""The subscriptions of a consumer group's members: by name, and by regular expressions with the topics they matched.
 
-Follows the members and the expressions' records; counts, so that one question costs one look-up. Source: the
-subscription parts of Kafka's `ModernGroup` and `ConsumerGroup`.
+They follow the members and the expressions' records. They are counted, so that a question needs one look-up. Source:
+the subscription parts of Kafka's `ModernGroup` and `ConsumerGroup`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ottla.broker.groups.consumer_member import ConsumerMember
 
 
 class ResolvedExpression(NamedTuple):
-    """The topics that an expression matched when it was last looked at, and when that was."""
+    """The topics that an expression matched when it was last evaluated, and when that was."""
 
     topics: frozenset[str]
     version: int
@@ -30,7 +30,7 @@ class Subscriptions:
         self._resolved: dict[str, ResolvedExpression] = {}
 
     def replace(self, old: ConsumerMember | None, new: ConsumerMember | None) -> None:
-        """A member changed, came (`old` is None) or went (`new` is None)."""
+        """Follow a member that changed, was added (`old` is None) or removed (`new` is None)."""
         if old is not None:
             _subtract(self._by_name, old.subscribed_topic_names)
             if old.subscribed_topic_regex:
@@ -41,7 +41,7 @@ class Subscriptions:
                 self._by_expression[new.subscribed_topic_regex] += 1
 
     def resolve(self, expression: str, resolved: ResolvedExpression | None) -> None:
-        """An expression was looked at, or is forgotten."""
+        """Set what an expression matched; None forgets the expression."""
         if resolved is None:
             self._resolved.pop(expression, None)
         else:
@@ -49,33 +49,33 @@ class Subscriptions:
 
     @property
     def expressions(self) -> list[str]:
-        """The expressions that members subscribe to."""
+        """The expressions by which members subscribe."""
         return sorted(self._by_expression)
 
     @property
     def has_expressions(self) -> bool:
-        """Whether any member subscribes by one."""
+        """Whether any member subscribes by an expression."""
         return bool(self._by_expression)
 
     @property
     def resolved(self) -> Mapping[str, ResolvedExpression]:
-        """What was last matched, by expression."""
+        """What each expression matched last."""
         return self._resolved
 
     def is_used(self, expression: str) -> bool:
-        """Whether any member subscribes to it."""
+        """Whether any member subscribes by it."""
         return expression in self._by_expression
 
     def includes(self, topic: str) -> bool:
-        """Whether any member subscribes to `topic`, in whichever way."""
+        """Whether any member subscribes to `topic`, by name or by an expression."""
         return topic in self._by_name or any(topic in resolved.topics for resolved in self._resolved.values())
 
     def names(self) -> set[str]:
-        """All topics that any member subscribes to, those that do not exist included."""
+        """All topics to which any member subscribes, including those that do not exist."""
         return set(self._by_name).union(*(resolved.topics for resolved in self._resolved.values()))
 
     def names_of(self, member: ConsumerMember) -> frozenset[str]:
-        """The topics that one member subscribes to."""
+        """The topics to which one member subscribes."""
         if not member.subscribed_topic_regex:
             return member.subscribed_topic_names
         resolved = self._resolved.get(member.subscribed_topic_regex)

@@ -1,7 +1,7 @@
-"""The target of a consumer group: which member is to own what, by its assignor (Kafka's `TargetAssignmentBuilder`).
+"""The target of a consumer group: which partitions each member is to own (Kafka's `TargetAssignmentBuilder`).
 
-The assignor is the one that most members prefer; where they say nothing, or prefer one that is not configured, the
-first of `group.consumer.assignors`. A tie goes to the one that comes first there.
+The assignor is the one that most members prefer. Where they have no preference, or prefer one that is not configured,
+it is the first of `group.consumer.assignors`, which also decides ties by its order.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from ottla.broker.groups.topics import TopicView
 
 ASSIGNORS: dict[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}
-"""The assignors by the names that members and `group.consumer.assignors` call them."""
+"""The assignors by the names that members and `group.consumer.assignors` use."""
 
 DEFAULT_ASSIGNOR = "uniform"
-"""Where the configuration names none that is known here: Kafka's may be Java classes."""
+"""Used where the configuration has no name that is known here: Kafka's may be Java classes."""
 
 
 def preferred_assignor(state: ConsumerState, configured: Sequence[str]) -> str:
@@ -35,7 +35,7 @@ def preferred_assignor(state: ConsumerState, configured: Sequence[str]) -> str:
 
 
 def compute_target(state: ConsumerState, topics: TopicView, assignor: str) -> dict[str, Partitions]:
-    """What each member is to own from now on."""
+    """The partitions that each member is to own from now on."""
     ids_by_names: dict[frozenset[str], frozenset[UUID]] = {}
     members: dict[str, AssignorMember] = {}
     for member_id in sorted(state.members):

@@ -1,6 +1,6 @@
 """The topics of the cluster as groups see them: names, ids, numbers of partitions, and an epoch of changes.
 
-Read only. Group machines see the `TopicView` alone, never the catalog; tests give them a dictionary in its place.
+Read only. Groups see only the `TopicView`, never the catalog; tests pass a dictionary instead.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class TopicView(Protocol):
-    """What a group may ask of the topics."""
+    """What a group may ask about the topics."""
 
     @property
     def epoch(self) -> int:
@@ -34,7 +34,7 @@ class TopicView(Protocol):
         """The name of a topic, None when there is none of that id."""
 
     def partition_count(self, topic_id: UUID) -> int:
-        """How many partitions the topic has; 0 when there is none of that id."""
+        """The number of the topic's partitions; 0 when no topic has that id."""
 
 
 class CatalogTopics:
@@ -67,6 +67,6 @@ class CatalogTopics:
         return None if topic is None else topic.name
 
     def partition_count(self, topic_id: UUID) -> int:
-        """How many partitions the topic has, 0 for an unknown id."""
+        """The number of the topic's partitions, 0 for an unknown id."""
         topic = self._catalog.topics_by_id.get(topic_id)
         return 0 if topic is None else len(topic.partitions)

@@ -1,7 +1,8 @@
-"""What a commit of offsets in a transaction waits for, beside its own records: the transaction coordinator's.
+"""A commit of offsets in a transaction: its answer also waits for the transaction coordinator's records.
 
-A TxnOffsetCommit may add the group's partition to the transaction (version 5). The answer must not leave before that is
-durable too, or a crash could leave offsets in a log of which the coordinator knows nothing, so that nobody ends them.
+A TxnOffsetCommit may add the group's partition to the transaction (version 5). The answer must not be sent before that
+is durable too. Otherwise a crash could leave offsets in a log of which the coordinator does not know, and which it
+never ends.
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ if TYPE_CHECKING:
 
 
 class Admission(Protocol):
-    """The transaction coordinator's verdict about one request; `error` is None where it may go on."""
+    """The transaction coordinator's decision about one request; `error` is None where it may continue."""
 
     @property
     def error(self) -> KafkaError | None:
-        """Why nothing of it may be written."""
+        """The reason why nothing of it may be written."""
 
     def when_durable(self, settled: Settled) -> None:
-        """Call `settled` when what was added to the transaction is durable, at once where nothing was."""
+        """Call `settled` when what was added to the transaction is durable: immediately, where nothing was added."""
 
 
 def answer_when_both(
     pending: Pending[TxnOffsetCommitResponse], committed: Pending[TxnOffsetCommitResponse], admission: Admission
 ) -> None:
-    """Complete `pending` as `committed`, once the admission is durable too; an error of either fails it."""
+    """Complete `pending` like `committed`, once the admission is durable too; an error of either fails it."""
 
     def settled(error: KafkaError | None) -> None:
         if error is not None:

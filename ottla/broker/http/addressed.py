@@ -1,17 +1,17 @@
-"""Whether a request names this machine in `Host`, or a name that a web page may have pointed here (DNS rebinding).
+"""Check that the `Host` of a request names this machine, and not a web page's name that points here (DNS rebinding).
 
-A browser lets a page read what its own name answers. A page of `evil.example` whose name is resolved to 127.0.0.1 a
-moment later would so read `/metrics` of a broker that listens for this machine only, and may get round what guards
-operations. Such a request names the page's own host. What cannot be a page's name is let in:
+A browser lets a page read the answers of its own host name. A page of `evil.example` whose name is resolved to
+127.0.0.1 a moment later could so read `/metrics` of a broker that listens only for this machine, and might bypass the
+protection of operations. Such a request names the page's own host. These names cannot be a page's, and are accepted:
 
-- an address: nobody's DNS is asked for one;
-- a name without a dot (`localhost`, a container's, one of `/etc/hosts`), or below `.localhost` or `.internal`: nobody
-  can register them;
-- what `ottla.http.listener` is set to, and this machine's own name;
+- an address: no DNS is asked for it;
+- a name without a dot (`localhost`, a container's, one of `/etc/hosts`), or below `.localhost` or `.internal`: these
+  cannot be registered;
+- the value of `ottla.http.listener`, and this machine's own name;
 - no `Host` at all, which no browser omits.
 
-Pages ask this where the port is bound to loopback addresses only: a port bound to others is meant to be reached there
-by any name. Operations always ask. See OWASP, "DNS rebinding"; RFC 9110, section 15.5.20 (421).
+Pages check this if the port is bound to loopback addresses only: a port that is bound to others is meant to be reached
+by any name. Operations always check it. See OWASP, "DNS rebinding"; RFC 9110, section 15.5.20 (421).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ UNREGISTRABLE = (".localhost", ".internal")
 
 
 def is_named(host: str, own_names: Collection[str] = ()) -> bool:
-    """Whether `host`, the value of a Host header, names this machine. `own_names` are what it is configured to be."""
+    """Whether `host`, the value of a Host header, names this machine. `own_names` are its configured names."""
     name = _without_port(host.strip().lower()).removesuffix(".")
     if not name or "." not in name or name.endswith(UNREGISTRABLE) or _is_address(name):
         return True
@@ -35,7 +35,7 @@ def is_named(host: str, own_names: Collection[str] = ()) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a peer's address is this machine's own."""
+    """Whether a peer's address is on this machine."""
     return host == "::1" or plain_host(host).startswith("127.")
 
 

@@ -1,7 +1,7 @@
-"""The page at `/`: which broker this is, and links to what else there is on this port. For people.
+"""The page at `/`, for people: which broker this is, and links to everything else on this port.
 
 Plain HTML of a fixed size, whatever the broker holds: one row for each listener, counts of the rest. It loads nothing
-and runs nothing (its Content-Security-Policy forbids both), and what does not come from this file is escaped.
+and runs nothing (its Content-Security-Policy forbids both), and all text from outside of this file is escaped.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ COMMANDS = {
     "ottla log explain TOPIC-N --retention --compaction": "why each segment is still here",
     "ottla log trust-clock": "the wall clock is right, although it has jumped",
 }
-"""What the operations of this port are for, as they are asked: by POST and from this machine only."""
+"""The purposes of this port's operations, by the command that requests them: by POST, from this machine only."""
 
 _STYLE = (
     "body{font:16px/1.5 system-ui,sans-serif;max-width:50em;margin:2em auto;padding:0 1em}"
@@ -64,7 +64,7 @@ def _table(rows: Iterable[Sequence[str]], heads: Sequence[str] = ()) -> str:
 
 
 def _rows(rows: Iterable[Sequence[str]], heads: Sequence[str] = ()) -> str:
-    """A table of cells that are HTML already."""
+    """A table of cells that are already HTML."""
     lines = [f"<tr>{''.join(f'<th>{escape(head)}</th>' for head in heads)}</tr>"] if heads else []
     lines += [f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows]
     return "\n".join(["<table>", *lines, "</table>"])

@@ -1,21 +1,21 @@
-"""What an operator may ask a running broker to do over HTTP: by POST, from this machine only.
+"""Operations that an operator may request from a running broker over HTTP: by POST, from this machine only.
 
     POST /log/roll?partition=orders-0      begin a new segment; nothing happens when the active one is empty
     POST /log/retain[?topic=orders]        delete now what retention would delete at its next check
-    POST /log/clean?topic=orders           compact now what the cleaner would compact later: begins it, does not wait
-    POST /log/cleaning?topic=orders        what has become of that
-    POST /log/explain?partition=orders-0   why each segment is kept, goes, or is not yet cleaned
+    POST /log/clean?topic=orders           compact now what the cleaner would compact later: begins, does not wait
+    POST /log/cleaning?topic=orders        the state of that compaction
+    POST /log/explain?partition=orders-0   why each segment is kept, deleted, or not yet cleaned
     POST /log/trust-clock                  the wall clock is right although it has jumped (storage/files/clock_trust.py)
 
-All do what the broker does by itself sooner or later, or show it, so nothing can be asked here that the configuration
-does not allow anyway. Still they change things, so `server.py` refuses them (403) unless the peer's address is a
-loopback one, whatever `ottla.http.listener` is bound to, and refuses requests that a web page has made (they carry
+All of them do what the broker does by itself sooner or later, or show it, so they allow nothing that the configuration
+does not allow anyway. Still they change things. So `server.py` refuses them (403) unless the peer's address is a
+loopback one, whatever `ottla.http.listener` is bound to. It also refuses requests that a web page has made (they carry
 `Origin`, or name the page's host: `addressed.py`) or could have made (`X-Ottla` is missing). A proxy on this machine
-makes its clients look like this machine: it must not pass `/log/` on.
+makes its clients look like this machine: it must not forward `/log/`.
 
-Answers are JSON. What is asked wrongly is 400, an unknown topic or partition 404, a log that takes no writes 503, each
-with `error` in a line for people. Runs on the broker's thread, as the retention chore does, and where it takes long in
-steps: the answer is then `Pending`.
+Answers are JSON. A malformed request is 400, an unknown topic or partition 404, a log that takes no writes 503, each
+with `error` in a line for people. Operations run on the broker's thread, as the retention chore does; long ones run in
+steps, and their answer is `Pending`.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PARTITIONS_PER_STEP = 50
-"""Partitions of which `/log/retain` looks at in one turn of the loop."""
+"""Partitions that `/log/retain` handles in one turn of the loop."""
 
 
 def operations_of(services: Services, cleaner: LogCleaner) -> Operations:
-    """The operations of one broker; the audit log, if there is one, learns which of them are asked."""
+    """The operations of one broker; each request is written to the audit log, if there is one."""
     operations: Operations = {
         "/log/roll": partial(roll, services),
         "/log/retain": partial(retain, services),
@@ -105,7 +105,7 @@ def retain(services: Services, asked: Mapping[str, str]) -> Page | Pending[Page]
 
 
 class _Retaining:
-    """Retention of some partitions one after another, a bounded number in each turn of the loop."""
+    """Retention of some partitions one after another, a limited number in each turn of the loop."""
 
     def __init__(self, services: Services, partitions: Sequence[Partition]) -> None:
         self.answer: Pending[Page] = Pending()
@@ -125,7 +125,7 @@ class _Retaining:
         self._later()
 
     def _retain(self, partition: Partition) -> bool:
-        """Whether it is through at once; otherwise it continues with the next ones by itself."""
+        """Whether it is done already; otherwise it continues with the next partitions by itself."""
         is_through = is_waiting = False
 
         def through(deleted: Sequence[Segment]) -> None:
@@ -142,7 +142,7 @@ class _Retaining:
             if is_waiting:
                 self._later()
 
-        retain_partition(self._services, partition, "retention, asked for by an operator,", through)
+        retain_partition(self._services, partition, "retention, requested by an operator,", through)
         is_waiting = not is_through
         return is_through
 
@@ -151,7 +151,7 @@ class _Retaining:
 
 
 def clean(services: Services, cleaner: LogCleaner, asked: Mapping[str, str]) -> Page:
-    """Let the cleaner take the topic `asked["topic"]` next."""
+    """Let the cleaner clean the topic `asked["topic"]` next."""
     topic = services.catalog.topics.get(asked.get("topic", ""))
     if asked.keys() != {"topic"}:
         return _refusal(HTTPStatus.BAD_REQUEST, "ask for ?topic=NAME")
@@ -165,7 +165,7 @@ def clean(services: Services, cleaner: LogCleaner, asked: Mapping[str, str]) -> 
 
 
 def cleaning(services: Services, cleaner: LogCleaner, asked: Mapping[str, str]) -> Page:
-    """What became of the cleaning of the topic `asked["topic"]`."""
+    """Report the cleaning of the topic `asked["topic"]`."""
     if asked.keys() != {"topic"}:
         return _refusal(HTTPStatus.BAD_REQUEST, "ask for ?topic=NAME")
     if asked["topic"] not in services.catalog.topics:
@@ -175,7 +175,7 @@ def cleaning(services: Services, cleaner: LogCleaner, asked: Mapping[str, str]) 
 
 
 def explain(services: Services, cleaner: LogCleaner, asked: Mapping[str, str]) -> Page:
-    """Why each segment of the partition `asked["partition"]` is kept, goes, or is not yet cleaned."""
+    """Report why each segment of the partition `asked["partition"]` is kept, deleted, or not yet cleaned."""
     named = _partition_of(services, asked)
     if isinstance(named, Page):
         return named
@@ -208,7 +208,7 @@ def explain(services: Services, cleaner: LogCleaner, asked: Mapping[str, str]) -
 
 
 def trust_clock(services: Services, asked: Mapping[str, str]) -> Page:
-    """Believe the wall clock as it is."""
+    """Trust the present wall clock."""
     if asked:
         return _refusal(HTTPStatus.BAD_REQUEST, "ask for nothing: there is one clock")
     jump_ms = services.clock_trust.trust()
@@ -216,7 +216,7 @@ def trust_clock(services: Services, asked: Mapping[str, str]) -> Page:
 
 
 def _partition_of(services: Services, asked: Mapping[str, str]) -> tuple[str, int, Partition] | Page:
-    """The partition that is asked for, with nothing gathered that is not appended; or the refusal."""
+    """The requested partition, after all gathered batches are appended; or the refusal."""
     found = parse_partition_directory(asked.get("partition", ""))
     if found is None or found.kind is not DirectoryKind.PARTITION or asked.keys() != {"partition"}:
         return _refusal(HTTPStatus.BAD_REQUEST, "ask for ?partition=TOPIC-N, such as orders-0")

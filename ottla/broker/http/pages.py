@@ -1,9 +1,9 @@
-"""What the HTTP port shows: is the process alive, may clients come, and its figures.
+"""The pages of the HTTP port: is the process alive, is the broker ready for clients, and its metrics.
 
-`/` links what there is (`front.py`). `/livez` is 200 as long as the loop runs, during a recovery too. `/readyz` is 200
-when the broker accepts requests, 503 while it starts, with how far that is, while it stops and when no log directory
-takes writes; with the directories' states as JSON once they are known. `/metrics` is Prometheus' text, 503 while the
-broker starts. Functions of the broker's services; `server.py` speaks HTTP.
+`/` links to all of them (`front.py`). `/livez` is 200 as long as the loop runs, during a recovery too. `/readyz` is 200
+when the broker accepts requests. It is 503 while the broker starts (with the progress), while it stops, and when no log
+directory takes writes; it has the directories' states as JSON once they are known. `/metrics` is Prometheus' text, 503
+while the broker starts. Pages are functions of the broker's services; `server.py` speaks HTTP.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ Address = tuple[str, int]
 def pages_of(
     services: ApiServices, cleaner: LogCleaner, addresses: Mapping[str, Address], accepts_requests: Callable[[], bool]
 ) -> Pages:
-    """The pages of one broker, whose listeners are bound to `addresses` by their names; `accepts_requests` says whether
-    they are open and it does not stop.
+    """The pages of one broker, whose listeners are bound to `addresses` by their names; `accepts_requests` returns
+    whether they are open and the broker does not stop.
     """
     return {
         "/": partial(_front, services, addresses, accepts_requests),
@@ -46,7 +46,7 @@ def pages_of(
 
 
 def starting_pages(progress: Callable[[], str]) -> Pages:
-    """The pages while logs are opened in another thread, which nothing here may look at; `progress` says how far."""
+    """The pages while another thread opens logs, to which nothing here has access; `progress` returns how far it is."""
 
     def not_ready() -> Page:
         words = f"starting: {progress()}"
@@ -90,8 +90,8 @@ def _readyz(services: ApiServices, accepts_requests: Callable[[], bool]) -> Page
 
 
 def _status(services: ApiServices, accepts_requests: Callable[[], bool]) -> tuple[bool, str]:
-    """Whether clients may come, and how it is in words."""
-    # Below the reserve records are refused; clients that read, commit or make room must be served all the same.
+    """Whether the broker is ready for clients, and its status in words."""
+    # Below the reserve records are refused; clients that read, commit or delete must still be served.
     takes_writes = any(directory.has_taken_all for directory in services.log_manager.directories)
     if not accepts_requests():
         return False, "not accepting requests"
@@ -124,8 +124,8 @@ def _sent_to(services: ApiServices, listener: str, bound_port: int) -> str:
 
 
 class _Metrics:
-    """prometheus-client is imported by a worker with the first scrape, so that neither a start nor a client pays for
-    it; a scrape is made in steps, because 2,000 partitions are 12,000 lines.
+    """The metrics page. A worker imports prometheus-client with the first scrape, so that neither a start nor a client
+    waits for it. A scrape is made in steps, because 2,000 partitions are 12,000 lines.
     """
 
     def __init__(self, services: ApiServices, cleaner: LogCleaner) -> None:
@@ -157,7 +157,7 @@ class _Metrics:
         started_ns = time.perf_counter_ns()
         try:
             piece = next(pieces, None)
-        except Exception as error:  # a bug: the server says so, and the client must not wait for ever
+        except Exception as error:  # a bug, which the server logs; the client must not wait for ever
             pending.fail(error)
             return
         services.metrics.chore("scrape").step((time.perf_counter_ns() - started_ns) // 1_000, services.clock.wall_ms())

@@ -1,14 +1,15 @@
-"""A small HTTP/1.1 server for people and probes, on a port of its own: `/livez`, `/readyz`, `/metrics`, operations.
+"""A small HTTP/1.1 server for people and probes, on a separate port: `/livez`, `/readyz`, `/metrics`, operations.
 
-It answers GET and HEAD for pages and POST for operations, one request after the other on a connection, and knows no
-bodies. An operation is refused (403) unless it is asked from a loopback address, not by a web page, and with a header
-that no form can send (`operations.py`); a request that is meant for another host is 421 (`addressed.py`). Everything a
-client may send is bounded: the head in bytes (431), the time until the head is complete (the connection is closed),
-requests per connection, and connections. What it cannot understand is 400, an unknown path 404, another method 405.
+It answers GET and HEAD for pages and POST for operations, one request after the other on a connection, and supports no
+bodies. An operation is refused (403) unless it comes from a loopback address, not from a web page, and has a header
+that no form can send (`operations.py`). A request that is meant for another host is 421 (`addressed.py`). Everything
+that a client may send is limited: the size of the head (431), the time until the head is complete (the connection is
+closed), requests per connection, and connections. A request that it cannot parse is 400, an unknown path 404, another
+method 405.
 
-Own code instead of a library: it is one page, needs no dependency, and starts in no time; the broker's port never
-speaks HTTP. Asyncio lives here and in `ottla.broker.server` and `process` only. Paths are served by `pages.py` and
-`operations.py`.
+It is used instead of a library because it is one page, needs no dependency, and starts in no time; the broker's port
+never speaks HTTP. Asyncio is used only here and in `ottla.broker.server` and `process`. Paths are served by `pages.py`
+and `operations.py`.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ WRITE_TIMEOUT_S = 10.0
 MAX_REQUESTS_PER_CONNECTION = 1_000
 MAX_CONNECTIONS = 100
 BYTES_PER_WRITE = 256 * 1024
-"""Of a long page that are written before others run: a copy of them takes 0.1 ms."""
+"""The part of a long page that is written before other requests run: copying it takes 0.1 ms."""
 _END_OF_HEAD = b"\r\n\r\n"
 
 
 class Page(NamedTuple):
-    """An answer: status, type and body; `allow` names the methods to a 405."""
+    """An answer: status, type and body; `allow` lists the methods in a 405."""
 
     status: HTTPStatus
     content_type: str
@@ -45,18 +46,18 @@ class Page(NamedTuple):
 
 
 Answer: TypeAlias = "Page | Pending[Page]"
-"""What takes long is pending, so that the broker's requests run meanwhile."""
+"""A long answer is pending, so that the broker's requests run meanwhile."""
 Pages = Mapping[str, Callable[[], Answer]]
 Operations = Mapping[str, Callable[[Mapping[str, str]], Answer]]
-"""What is done, by path; an operation is given the fields of the query."""
+"""The operations, by path; an operation gets the fields of the query."""
 
 MAX_QUERY_FIELDS = 10
 MARK = "x-ottla"
-"""A header that an operation has to have, with any value, where it is not said to be JSON."""
+"""A header that an operation must have, with any value, unless its Content-Type is JSON."""
 
 
 class BadRequest(Exception):
-    """A head that is not HTTP/1.x as we speak it."""
+    """A head that is not HTTP/1.x as this server supports it."""
 
 
 class _Head(NamedTuple):
@@ -65,17 +66,17 @@ class _Head(NamedTuple):
     keeps_alive: bool
     query: str = ""
     is_from_a_page: bool = False
-    """Whether a browser says that a web page has made the request."""
+    """Whether the browser's headers show that a web page has made the request."""
     host: str = ""
     """The value of `Host`, in lower case; empty where there is none."""
     is_marked: bool = False
-    """Whether it has what a page of another origin may not send without asking: a header of its own, or JSON."""
+    """Whether it has what a page of another origin may not send without a preflight: a custom header, or JSON."""
 
 
 class HttpServer:
     """Serves `pages` and `operations` by path. `start` listens, `stop` closes the port and every connection.
 
-    `names` are what requests may call this machine besides its addresses, see `addressed.py`.
+    `names` are the names that requests may use for this machine besides its addresses, see `addressed.py`.
     """
 
     def __init__(
@@ -107,19 +108,19 @@ class HttpServer:
 
     @property
     def connection_count(self) -> int:
-        """Connections that are open, or not yet rid of what the other end has not taken."""
+        """Connections that are open, or still have data that the peer has not read."""
         return len(self._connections)
 
     @property
     def address(self) -> tuple[str, int]:
-        """What it is bound to; the port is the real one also where 0 was asked for."""
+        """The bound address; the port is the real one even if 0 was requested."""
         if self._server is None:
             raise RuntimeError("the HTTP server is not started")
         host, port = self._server.sockets[0].getsockname()[:2]
         return str(host), int(port)
 
     async def start(self, bound: socket.socket | None = None) -> None:
-        """Bind, or take over a socket that listens. Raises OSError when the address cannot be had."""
+        """Bind, or take over a listening socket. Raises OSError when the address is not available."""
         limit = MAX_HEAD_BYTES - len(_END_OF_HEAD)
         if bound is not None:
             self._server = await asyncio.start_server(self._serve, sock=bound, limit=limit)
@@ -150,7 +151,7 @@ class HttpServer:
             async with asyncio.timeout(self._write_timeout_s):
                 await writer.wait_closed()
         except (ConnectionError, TimeoutError):
-            # The other end went away or was too slow: what it has not taken would be kept for as long as it likes.
+            # The peer has disconnected or was too slow: its unread data would stay in memory as long as it wants.
             writer.transport.abort()
         except asyncio.CancelledError:
             pass  # the broker stops, and no client is left to answer
@@ -201,7 +202,7 @@ class HttpServer:
             if page is None or head.method not in ("GET", "HEAD"):
                 return plain(HTTPStatus.METHOD_NOT_ALLOWED, "GET and HEAD only", allow="GET, HEAD")
             return await _page_of(page())
-        except Exception:  # a bug in a page must not end the server; it is loud in the log
+        except Exception:  # a bug in a page must not end the server; it is logged with its traceback
             logger.exception("the HTTP page %s failed", head.path)
             return plain(HTTPStatus.INTERNAL_SERVER_ERROR, "see the log")
 
@@ -223,13 +224,13 @@ class HttpServer:
             writer.write(head + body[:BYTES_PER_WRITE])
             await writer.drain()
             for start in range(BYTES_PER_WRITE, len(body), BYTES_PER_WRITE):
-                await asyncio.sleep(0)  # others run, even where the kernel takes everything at once
+                await asyncio.sleep(0)  # other requests run, even if the kernel accepts everything immediately
                 writer.write(body[start : start + BYTES_PER_WRITE])
                 await writer.drain()
 
 
 def parse_head(data: bytes) -> _Head:
-    """Method, path (without its query) and whether the connection stays open. Raises BadRequest."""
+    """Parse the head: method, path and query, headers, whether the connection stays open. Raises BadRequest."""
     lines = data[: -len(_END_OF_HEAD)].split(b"\r\n")
     parts = lines[0].split(b" ")
     if len(parts) != 3 or not parts[0].isalpha() or not parts[1].startswith(b"/"):
@@ -261,14 +262,14 @@ def parse_head(data: bytes) -> _Head:
 
 
 async def _page_of(answer: Answer) -> Page:
-    """The page, once it is there."""
+    """Wait for the page."""
     if not isinstance(answer, Pending):
         return answer
     page: asyncio.Future[Page] = asyncio.get_running_loop().create_future()
 
     def done(pending: Pending[Page]) -> None:
         if page.done():
-            return  # the other end went away
+            return  # the peer has disconnected
         if pending.response is not None:
             page.set_result(pending.response)
         else:
@@ -286,11 +287,11 @@ def _operate(operation: Callable[[Mapping[str, str]], Answer], head: _Head, peer
     if head.is_from_a_page:
         return plain(HTTPStatus.FORBIDDEN, "operations are not asked by web pages")
     if not head.is_marked:
-        # A form of a web page can send neither; Origin alone is left to the browser's good will.
+        # A form of a web page can send neither; `Origin` alone would depend on the browser.
         return plain(
             HTTPStatus.FORBIDDEN, f"an operation needs a header `{MARK}: 1`, or Content-Type: application/json"
         )
-    from urllib.parse import parse_qsl  # not for a start that serves pages only
+    from urllib.parse import parse_qsl  # imported here, since most starts serve only pages
 
     try:
         fields = parse_qsl(

@@ -1,7 +1,7 @@
-"""The first request that needs a coordinator: its modules are imported in steps, so that others are served in between.
+"""The first request that needs a coordinator: its modules are imported in steps, so that other requests run in between.
 
-The group coordinator is 85 modules, which take 40 ms; a start imports none of them. An import cannot be interrupted, so
-the request, which parks, imports some in each turn of the loop, those on which the others rest first (`OnDemand`).
+The group coordinator has 85 modules, which take 40 ms; a start imports none of them. An import cannot be interrupted,
+so the request, which parks, imports some in each turn of the loop, dependencies first (`OnDemand`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ GROUP_APIS: Final = frozenset(
         ApiKey.DELETE_SHARE_GROUP_OFFSETS,
     }
 )
-"""Whose requests the group coordinator answers, as a rule."""
+"""The APIs whose requests the group coordinator usually answers."""
 TRANSACTION_APIS: Final = frozenset(
     {
         ApiKey.ADD_PARTITIONS_TO_TXN,
@@ -52,7 +52,7 @@ TRANSACTION_APIS: Final = frozenset(
         ApiKey.LIST_TRANSACTIONS,
     }
 )
-"""Whose requests the transaction coordinator answers."""
+"""The APIs whose requests the transaction coordinator answers."""
 SHARE_APIS: Final = frozenset(
     {
         ApiKey.SHARE_FETCH,
@@ -62,7 +62,7 @@ SHARE_APIS: Final = frozenset(
         ApiKey.DELETE_SHARE_GROUP_OFFSETS,
     }
 )
-"""Whose requests the share coordinator answers."""
+"""The APIs whose requests the share coordinator answers."""
 COORDINATED: Final = GROUP_APIS | TRANSACTION_APIS | SHARE_APIS | {ApiKey.FIND_COORDINATOR, ApiKey.INIT_PRODUCER_ID}
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 """FindCoordinator's types of keys."""

@@ -482,7 +482,7 @@ def test_a_topic_whose_id_is_lost_everywhere_is_read_from_its_beginning_and_a_li
     node, _, _ = start_node(files, clock)
     pass_time(node, clock, 1_000, step_ms=10)
     assert committed(node, "g") == -1
-    assert "group 'g': what it has committed of t is forgotten" in caplog.text
+    assert "group 'g': its offsets of t are removed" in caplog.text
 
 
 def test_offsets_with_the_present_topics_id_or_none_count_at_a_load() -> None:

@@ -1,1 +1,1 @@
-"""Server-side assignors of the consumer protocol (KIP-848): who owns which partition, not how it gets there."""
+"""Server-side assignors of the consumer protocol (KIP-848): the owner of each partition, not the steps to it."""

@@ -1,9 +1,9 @@
-"""What an assignor is: a function from members and topics to partitions by member.
+"""The interface of assignors: a function from members and topics to partitions by member.
 
-Kafka's `PartitionAssignor`, `GroupSpec` and `MemberSubscription` in one call. An assignor knows neither epochs nor what
-members own at present, only the target before; it must give every partition of every subscribed topic to exactly one
-of the topic's subscribers. The same input always gives the same output, which Kafka leaves to the order of its hash
-maps: here members come sorted by id.
+It is Kafka's `PartitionAssignor`, `GroupSpec` and `MemberSubscription` in one call. An assignor knows neither epochs
+nor what members own at present, only the previous target. It must assign every partition of every subscribed topic to
+exactly one of the topic's subscribers. The same input always gives the same output: members are sorted by id (in Kafka
+the output depends on the order of hash maps).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ottla.broker.groups.partitions import Partitions
 class AssignorMember(NamedTuple):
     """A member as assignors see it.
 
-    `topics` are those of its subscription that exist, `target` is its part of the target before this one.
+    `topics` are those of its subscription that exist, `target` is its part of the previous target.
     """
 
     instance_id: str | None
@@ -30,10 +30,10 @@ Members: TypeAlias = Mapping[str, AssignorMember]
 """Members by id, sorted by id."""
 
 PartitionCounts: TypeAlias = Mapping[UUID, int]
-"""How many partitions each subscribed topic has."""
+"""The number of partitions of each subscribed topic."""
 
 Assignor: TypeAlias = Callable[[Members, PartitionCounts], "dict[str, Partitions]"]
-"""Gives each member its partitions; the mapping has all members."""
+"""Assigns partitions to each member; the mapping has all members."""
 
 
 def subscribe_alike(members: Members) -> bool:

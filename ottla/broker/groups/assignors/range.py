@@ -1,9 +1,10 @@
 """The `range` assignor: each topic's partitions in consecutive runs, one run for each subscriber.
 
-Subscribers of a topic are lined up, static members first by instance id, the others by member id. With P partitions and
-N subscribers everyone gets P // N in a row, the first P % N one more. Topics with equally many partitions and the same
-subscribers are cut at the same places (co-partitioned), so that a join of both finds its keys at one member. Sticky
-only in that the line does not change: a static member that comes back finds its place.
+Subscribers of a topic are sorted: first static members by instance id, then the other members by member id. With P
+partitions and N subscribers each gets P // N in a row, and the first P % N one more. Topics with equally many
+partitions and the same subscribers are divided at the same places (co-partitioned), so that a join of both finds its
+keys at one member. The assignor is sticky only in that the order does not change: a static member that returns keeps
+its place.
 
     7 partitions, members A B C:   A 0 1 2   B 3 4   C 5 6
 

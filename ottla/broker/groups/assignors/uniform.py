@@ -1,9 +1,9 @@
-"""The `uniform` assignor: as even as can be, and as little moved as that allows. The default of the consumer protocol.
+"""The `uniform` assignor: as even as possible, with as few moves as that allows. The default of the consumer protocol.
 
-Where all members subscribe alike, the numbers are fixed beforehand: with P partitions and N members everyone gets
-P // N, and P % N members one more. Each member keeps what it has up to its number; what is left over goes to those that
-have too little. A member that already has one more than P // N has the first claim on one of the P % N places, so that
-nothing moves for evenness' sake between equals.
+Where all members have the same subscription, the numbers are fixed beforehand: with P partitions and N members each
+gets P // N, and P % N members one more. Each member keeps what it has up to its number; the rest is assigned to members
+that have too few. A member that already has one more than P // N has the first claim on one of the P % N extra
+partitions, so that nothing moves only to even out a difference of one.
 
 Where subscriptions differ, `uniform_mixed.py` takes over. Source: Kafka 4.1's `UniformAssignor` and
 `UniformHomogeneousAssignmentBuilder` (KIP-848).
@@ -40,7 +40,7 @@ def _assign_alike(members: Members, partition_counts: PartitionCounts) -> dict[s
         may_have_extra = extra > 0
         kept, room = _keep(member, share + may_have_extra, partition_counts, taken)
         if room > 0 and may_have_extra and members_left > extra:
-            # A member behind may have the extra partition already; only the last ones must take what is left.
+            # A later member may have the extra partition already; only the last ones must take what is left.
             room -= 1
             may_have_extra = False
         if room > 0:
@@ -57,7 +57,7 @@ def _assign_alike(members: Members, partition_counts: PartitionCounts) -> dict[s
 def _keep(
     member: AssignorMember, room: int, partition_counts: PartitionCounts, taken: dict[UUID, set[int]]
 ) -> tuple[Partitions, int]:
-    """What of its target a member keeps, and how much room is left. `member.target` itself when that is all of it."""
+    """The part of its target that a member keeps (`member.target` itself if that is all), and its room for more."""
     kept: dict[UUID, frozenset[int]] = {}
     is_whole = True
     for topic_id, partitions in member.target.items():
@@ -68,7 +68,7 @@ def _keep(
         fits = len(partitions) <= room and max(partitions) < partition_counts[topic_id]
         if not fits or not topic_taken.isdisjoint(partitions):
             still_there = [p for p in sorted(partitions - topic_taken) if p < partition_counts[topic_id]]
-            partitions = frozenset(still_there[:room])  # noqa: PLW2901 - what is kept of it
+            partitions = frozenset(still_there[:room])  # noqa: PLW2901 - the part that it keeps
             is_whole = False
         if partitions:
             kept[topic_id] = partitions

@@ -1,12 +1,14 @@
 """The `uniform` assignor for members that subscribe to different topics.
 
-Three steps: each member keeps what is still subscribed; what no member has goes, topic by topic, to the subscriber with
-the fewest partitions, topics with the most partitions per subscriber first; then partitions of a topic move from its
-most loaded owner to its least loaded subscriber for as long as these two differ by more than one.
+Three steps. Each member keeps the partitions of topics to which it is still subscribed. Partitions without an owner are
+assigned, topic by topic, to the subscriber with the fewest partitions; topics with the most partitions per subscriber
+come first. Then partitions of a topic move from its most loaded owner to its least loaded subscriber, as long as these
+two differ by more than one.
 
-Moving one topic's partitions can unbalance another's, so the last step goes round until a whole round moves nothing, or
-`MOST_ROUNDS` are over. Perfect where the subscribers of each topic subscribe alike, close elsewhere. Source: Kafka
-4.1's `UniformHeterogeneousAssignmentBuilder`, whose limit of rounds this is; the heaps are ours.
+Moving one topic's partitions can unbalance another's, so the last step is repeated until a round moves nothing, or
+`MOST_ROUNDS` have been made. The result is perfectly even where all subscribers of a topic have the same subscription,
+and nearly even elsewhere. Source: Kafka 4.1's `UniformHeterogeneousAssignmentBuilder`, from which the limit of rounds
+is taken; the heaps are Ottla's.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ def assign_mixed(members: Members, partition_counts: PartitionCounts) -> dict[st
 
 
 class _Plan:
-    """Owners by topic and partition, and how many partitions each member has; members are numbers here."""
+    """Owners by topic and partition, and the number of partitions of each member; members are numbers here."""
 
     def __init__(self, members: Members, partition_counts: PartitionCounts) -> None:
         self.members = members
@@ -58,7 +60,7 @@ class _Plan:
                 self.loads[number] += 1
 
     def topics_by_load(self) -> list[UUID]:
-        """Most partitions per subscriber first, then fewest subscribers, then by id."""
+        """The topics with the most partitions per subscriber first, then with the fewest subscribers, then by id."""
 
         def place(topic_id: UUID) -> tuple[float, int, UUID]:
             subscriber_count = len(self.subscribers[topic_id])
@@ -67,7 +69,7 @@ class _Plan:
         return sorted(self.subscribers, key=place)
 
     def give_what_nobody_has(self, topic_id: UUID) -> None:
-        """Each partition without an owner goes to the subscriber that has the fewest."""
+        """Assign each partition without an owner to the subscriber that has the fewest."""
         owners = self.owners[topic_id]
         if NO_OWNER not in owners:
             return
@@ -81,7 +83,7 @@ class _Plan:
                 heapreplace(least_loaded, (load + 1, number))
 
     def balance(self, topic_id: UUID) -> int:
-        """Move partitions of one topic until its subscribers are even, or none has one to give. How many moved."""
+        """Move partitions of one topic until its subscribers are even, or none can give one. Return how many moved."""
         loads = self.loads
         subscribers = self.subscribers[topic_id]
         if max(loads[number] for number in subscribers) - min(loads[number] for number in subscribers) <= 1:
