@@ -77,7 +77,7 @@ class Deadline:
         """Limit the next wait to the time that is left. Raises TimeoutError if none is."""
         left_s = self._ends_s - self._now_s()
         if left_s <= 0:
-            raise TimeoutError(f"the answer is not there within {self._timeout_s:g} s")
+            raise TimeoutError(f"there is no complete answer within {self._timeout_s:g} s")
         sock.settimeout(left_s)
 
 

@@ -47,7 +47,7 @@ def final_problem(error: BaseException | None) -> str:
         return ""
     reason = error.reason or ""
     if reason in _NO_TLS:
-        return "what listens there does not speak TLS: is security.protocol that of the listener?"
+        return "the server there does not use TLS: is security.protocol that of the listener?"
     if "ALERT" in reason and reason.rpartition("ALERT_")[2] in _ABOUT_OUR_CERTIFICATE:
         said = reason.rpartition("ALERT_")[2].lower().replace("_", " ")
         return f"the broker does not accept this client's certificate (ssl.keystore.location): {said}"

@@ -63,7 +63,7 @@ def _of_server(source: TokenSource, timeout_s: float) -> str:
     try:
         data = fetch(request, timeout_s, MAX_TOKEN_BYTES, Stay)
     except HTTPError as refused:
-        raise NoToken(f"{shown} gives no token to client {source.client_id!r}: HTTP status {refused.code}") from None
+        raise NoToken(f"{shown} issues no token to client {source.client_id!r}: HTTP status {refused.code}") from None
     except (OSError, HTTPException, ValueError) as error:
         raise NoToken(f"{shown} cannot be asked for a token: {getattr(error, 'reason', None) or error}") from None
     try:

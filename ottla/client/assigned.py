@@ -28,7 +28,7 @@ each batch would cost the blocking consumer a fifth of its time, for the changes
 
 
 class FetchedBatch:
-    """One batch as received, and the producers whose aborted transactions begin in it or before it."""
+    """One batch as received, and the producers whose transactions are aborted from this batch on."""
 
     __slots__ = ("aborted", "header", "view")
 

@@ -175,7 +175,7 @@ class Cluster(ClusterView):
             await self.refresh([name])
             found = self.topics.get(name)
             if found is None:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name}: the broker said nothing of this topic")
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name}: the broker's answer lacks this topic")
             if found.error:
                 raise KafkaError(found.error, f"{name}: {found.error.message}")
             if not found.is_usable:

@@ -60,7 +60,7 @@ async def find_coordinator(cluster: Cluster, key: str, kind: KeyType = KeyType.G
     answer = await connection.send(request, FindCoordinatorResponse, version)
     found = next((one for one in answer.coordinators if one.key == key), None)
     if found is None and version >= _FIRST_VERSION_WITH_KEYS and not answer.error_code:
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{kind.of(key)}: the broker said nothing of it")
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{kind.of(key)}: the broker's answer lacks it")
     code = ErrorCode.of(answer.error_code if found is None else found.error_code)
     node_id = answer.node_id if found is None else found.node_id
     if code:

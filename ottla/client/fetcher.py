@@ -441,7 +441,7 @@ class Fetcher:
         if self._reset_to is None:
             self._fail(assigned, LogTruncated(assigned.partition, offset))
             return
-        logger.warning("%s-%d: the log was truncated, reading goes on at %d", *assigned.partition, offset)
+        logger.warning("%s-%d: the log was truncated, reading continues at %d", *assigned.partition, offset)
         assigned.move(offset)
 
     def _back_off_or_fail(self, partitions: Sequence[AssignedPartition], error: KafkaError) -> None:

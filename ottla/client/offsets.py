@@ -127,5 +127,5 @@ async def _ask_leader(
                 found[partition] = OffsetAndTimestamp(entry.offset, entry.timestamp, entry.leader_epoch)
     silent = [partition for partition in times if partition not in found]
     if silent and not refused:
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the broker said nothing of {silent[0]}")
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the broker's answer lacks {silent[0]}")
     return found, refused

@@ -298,7 +298,7 @@ class Producer(TransactionMethods):
             bounds = f"max_request_size or buffer_memory ({self._max_record_bytes} bytes)"
             raise RecordTooLarge(f"{topic}: a record of up to {bound} bytes, above {bounds}")
         if (room.used_bytes + bound > room.capacity_bytes or room.owes_a_break or room.line) and not has_turn:
-            return None  # as `room.is_at_hand` says
+            return None  # the same condition as in `room.is_at_hand`
         if partition is None:
             partition = self._partitioner.choose(topic, key, len(queues))
         elif not 0 <= partition < len(queues):

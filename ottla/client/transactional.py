@@ -160,7 +160,7 @@ class Transaction:
         """
         if isinstance(source, GroupMetadata):
             if offsets is None:
-                raise ValueError("group metadata do not say how far was read: give the offsets, or the consumer")
+                raise ValueError("group metadata contain no offsets: give the offsets, or the consumer")
             await self._producer.send_offsets_to_transaction(offsets, source)
             return
         group, consumed = source.consumed_for_transaction()

@@ -109,9 +109,7 @@ class ClusterView:
     # Requests ---------------------------------------------------------------------------------------------------
 
     def ask_about(self, topics: Iterable[str]) -> bool:
-        """Ask about topics until they are let go; return whether any of them is new. Raises ValueError for a name
-        that no topic can have.
-        """
+        """Ask about topics until `let_go`; return whether any of them is new. Raises ValueError for an invalid name."""
         new = [topic for topic in topics if topic not in self._wanted]
         for topic in new:
             if not 0 < len(topic) <= MAX_TOPIC_NAME_CHARACTERS:

@@ -164,7 +164,7 @@ def _login(mechanism: str, values: Mapping[str, str], entry: JaasEntry | None) -
             raise SecurityProblem("sasl.username", f"is missing, or sasl.jaas.config: {mechanism} needs a user")
         return _checked(Login(mechanism, username, password), "sasl.password" if not password else "sasl.username")
     if username or password:
-        raise SecurityProblem("sasl.jaas.config", "and sasl.username say who logs in: give one of them")
+        raise SecurityProblem("sasl.jaas.config", "and sasl.username are alternatives: give one of them")
     is_token = entry.options.get("tokenauth", "").lower() == "true"
     login = Login(
         mechanism,
@@ -254,11 +254,11 @@ def _tls(values: Mapping[str, str]) -> TlsSettings:
 def _check_stores(values: Mapping[str, str]) -> None:
     """Refuse options that name the same store twice, or only half of one."""
     if values["ssl.truststore.location"] and values["ssl.truststore.certificates"]:
-        raise SecurityProblem("ssl.truststore.certificates", "and ssl.truststore.location say the same: give one")
+        raise SecurityProblem("ssl.truststore.certificates", "and ssl.truststore.location are alternatives: give one")
     has_file = bool(values["ssl.keystore.location"])
     has_chain, has_key = bool(values["ssl.keystore.certificate.chain"]), bool(values["ssl.keystore.key"])
     if has_file and (has_chain or has_key):
-        raise SecurityProblem("ssl.keystore.key", "and ssl.keystore.location say the same: give one")
+        raise SecurityProblem("ssl.keystore.key", "and ssl.keystore.location are alternatives: give one")
     if has_chain != has_key:
         raise SecurityProblem("ssl.keystore.key", "goes with ssl.keystore.certificate.chain: give both, or none")
     if values["ssl.key.location"] and not has_file:

@@ -286,7 +286,7 @@ class SendQueues(Generic[B, N]):
                 error = KafkaError(code, _explain(batch.queue, answer, code))
                 results.append(self._failed(batch, error, now, code in UNKNOWN_OUTCOME, answer))
         for batch in waiting.values():
-            silent = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker said nothing of this partition")
+            silent = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker's answer lacks this partition")
             results.append(self._failed(batch, silent, now, True))
         return results
 

@@ -90,7 +90,7 @@ def failure_of(verdict: Verdict, cause: KafkaError) -> KafkaError:
     failure: KafkaError
     if verdict is Verdict.FATAL:
         message = code.message if code is ErrorCode.PRODUCER_FENCED else cause.message
-        failure = FatalTransactionError(code, f"the producer cannot go on: {message}")
+        failure = FatalTransactionError(code, f"the producer cannot continue: {message}")
     else:
         failure = AbortableTransactionError(code, f"the transaction cannot be committed: {cause.message}")
     failure.__cause__ = cause

@@ -49,7 +49,7 @@ class Phase(Enum):
     COMMITTING = "is committing its transaction"
     ABORTING = "is aborting its transaction"
     FAILED = "has to abort its transaction"
-    ENDED = "cannot go on"
+    ENDED = "cannot continue"
 
 
 _WRITING = (Phase.OPEN, Phase.COMMITTING)

@@ -58,7 +58,7 @@ class Access(Options):
         "",
         check=_principals,
         allowed="principals, separated by semicolons",
-        doc="Principals that may do everything, whatever ACLs say, separated by semicolons: `User:admin;User:bob`.",
+        doc="Principals that may do everything, regardless of ACLs, separated by semicolons: `User:admin;User:bob`.",
     )
     allow_everyone_if_no_acl_found = boolean(
         False, doc="Whether every client may do everything with a resource to which no ACL applies."

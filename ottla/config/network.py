@@ -145,7 +145,7 @@ class Network(Options):
         "cgroup, `ulimit -d`).",
     )
     connections_max_idle_ms = int64(
-        600000, at_least=-1, doc="A connection that is silent for so long is closed; -1 for never."
+        600000, at_least=-1, doc="A connection that is idle for this time is closed; -1 for never."
     )
     max_connections_per_ip = int32(INT_MAX, dynamic=True, doc="Connections at a time from one address.")
     max_connections_per_ip_overrides = parsed(

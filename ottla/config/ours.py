@@ -39,7 +39,7 @@ class Promises(Options):
         doc="Whether the broker's main thread waits for a sync of `ottla-redo.log` itself where a single client sends "
         "and waits for each answer, as long as the disk syncs in less than half a millisecond. That saves two wake-ups "
         "of threads. If such a disk stalls, no client is answered until the sync has ended, and threads sync after "
-        "that. `false` leaves all syncs to threads: for a disk that may hang, such as one behind a network.",
+        "that. `false` leaves all syncs to threads: for a disk that may hang, such as a network disk.",
     )
     ottla_validate_records = boolean(
         False,
@@ -168,13 +168,13 @@ class Limits(Options):
     ottla_handshake_timeout_ms = int64(
         30000,
         at_least=1,
-        doc="A connection that has not finished its TLS handshake, or its login, is closed after so long.",
+        doc="A connection that has not finished its TLS handshake, or its login, is closed after this time.",
     )
     ottla_sasl_jwks_timeout_ms = int64(
         10000,
         at_least=1,
-        doc="A read of `sasl.oauthbearer.jwks.endpoint.url` that is not done after so long is given up, however fast "
-        "the server sends.",
+        doc="A read of `sasl.oauthbearer.jwks.endpoint.url` that is not done after this time is given up, no matter "
+        "how fast the server sends.",
     )
     ottla_tls_reload_interval_ms = int64(
         10000,
@@ -183,10 +183,10 @@ class Limits(Options):
         "new content.",
     )
     ottla_partial_frame_timeout_ms = int64(
-        30000, at_least=1, doc="A connection whose request is still incomplete after so long is closed."
+        30000, at_least=1, doc="A connection whose request is still incomplete after this time is closed."
     )
     ottla_shutdown_timeout_ms = int64(
-        10000, doc="How long a stop waits for requests under way before connections are closed."
+        10000, doc="How long a stop waits for requests in progress before connections are closed."
     )
     ottla_shutdown_close_timeout_ms = int64(
         45000,
