@@ -1,7 +1,7 @@
 """The part of an Admin that handles groups and their committed offsets.
 
-Each coordinator gets one request for all its groups. A refusal for one group is reported by name in an `AdminError`;
-the rest is done.
+Requests about a group go to its coordinator, together for all groups of a coordinator. A refusal for one group is
+reported by name in an `AdminError`; the rest is done.
 """
 
 from __future__ import annotations

@@ -39,13 +39,13 @@ _NO_EFFECT = (
     (r"(?:KAFKA_)?CONFLUENT_.*", "it is about Confluent's own additions"),
     (
         r"BITNAMI_(?!DEBUG).*|KAFKA_(?:BASE|CONF|MOUNTED_CONF|CERTS|INITSCRIPTS)_DIR|KAFKA_CONF_FILE|KAFKA_CLIENT_LISTENER_NAME",
-        "it is about the insides of Bitnami's image",
+        "it is about the internals of Bitnami's image",
     ),
 )
 
 _NO_LOGINS = "is about logins to Bitnami's image; set sasl.jaas.config for PLAIN, and SCRAM users by kafka-configs"
 _NO_TLS = (
-    "names the TLS files of another image; remove it, and set KAFKA_SSL_KEYSTORE_TYPE=PEM, "
+    "is for the TLS files of another image; remove it, and set KAFKA_SSL_KEYSTORE_TYPE=PEM, "
     "KAFKA_SSL_KEYSTORE_LOCATION and the like, with absolute paths"
 )
 _REFUSED = (
