@@ -53,7 +53,7 @@ def test_a_group_has_the_ten_keys_of_kafka_4_1_and_three_of_4_2_for_share_groups
             "11",
             "share.delivery.count.limit must be less than or equal to group.share.",
         ),
-        ("share.partition.max.record.locks", "0", "share.partition.max.record.locks must be greater than or equal to"),
+        ("share.partition.max.record.locks", "4001", "share.partition.max.record.locks must be less than or equal to"),
     ],
 )
 def test_what_a_group_cannot_have_is_refused(key: str, value: str, words: str) -> None:
