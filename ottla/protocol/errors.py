@@ -1,8 +1,9 @@
-"""What can go wrong between client and broker: Kafka's error codes, and the exceptions of the wire.
+"""The errors between client and broker: Kafka's error codes, and the exceptions of the wire.
 
 Names, codes and which of them a client may retry are those of Apache Kafka 4.1 (``Errors.java``); the messages are
-ours. Three kinds of wrong: a refusal is a `KafkaError` with its code, broken bytes are `MalformedMessage` and end the
-connection, a message that cannot be written is `UnencodableMessage`, a mistake of the caller.
+Ottla's. There are three exceptions. `KafkaError` is a refusal with an error code. `MalformedMessage` means broken
+bytes, and ends the connection. `UnencodableMessage` means a message that cannot be written, which is an error of the
+caller.
 """
 
 from __future__ import annotations
@@ -11,15 +12,15 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """An error code of the protocol; each knows whether a retry may help, and what it means."""
+    """An error code of the protocol, with whether a retry may help, and a message."""
 
     retriable: bool
-    """Whether Kafka's clients send the request again by themselves."""
+    """Whether Kafka's clients send the request again automatically."""
     message: str
-    """One sentence for people."""
+    """The message: one sentence."""
 
     def __new__(cls, code: int, retriable: bool, message: str) -> ErrorCode:
-        """Make the int that travels, with its two attributes."""
+        """Make the int that is sent, with its two attributes."""
         member = int.__new__(cls, code)
         member._value_ = code
         member.retriable = retriable
@@ -176,17 +177,17 @@ _BY_CODE = {int(code): code for code in ErrorCode}
 
 
 class KafkaError(Exception):
-    """A refusal that travels as an error code."""
+    """A refusal that is sent as an error code."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
-        """`message` for people; without one, that of the code."""
+        """`message` is text for the client; by default, that of the code."""
         self.code = code
         self.message = code.message if message is None else message
         super().__init__(f"{code.name}: {self.message}")
 
 
 class MalformedMessage(ValueError):
-    """Bytes from outside that are not what they should be. Closes the connection they came by."""
+    """Malformed bytes from outside. Closes the connection on which they arrived."""
 
 
 class UnencodableMessage(ValueError):

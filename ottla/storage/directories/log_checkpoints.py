@@ -103,8 +103,7 @@ class LogCheckpoints:
         self._demand(RECOVERY_POINT_CHECKPOINT_FILE, directory, _recovery_point)
 
     def take_over(self, directory: LogDirectory) -> None:
-        """Take over Kafka's directory: records that it had cleaned beyond its recovery points are below Ottla's points.
-        """
+        """Take over Kafka's directory: what it cleaned beyond its recovery points is below Ottla's."""
         try:
             # Once the directory is Ottla's, a log without a row starts at offset 0.
             names = {RECOVERY_POINT_CHECKPOINT_FILE: _recovery_point, LOG_START_OFFSET_CHECKPOINT_FILE: _moved_start}

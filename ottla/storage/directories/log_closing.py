@@ -91,8 +91,7 @@ class CloseProgress:
 def close_logs(
     logs: Mapping[TopicPartition, Log], volume_of: Callable[[TopicPartition], Volume | None], progress: CloseProgress
 ) -> list[Closed]:
-    """`close_all`, but logs on the same volume are closed together. `volume_of` maps a log's directory to its volume.
-    """
+    """`close_all`, with the logs on a volume together. `volume_of` returns the volume of a log's directory."""
     alone = dict(logs)
     together: dict[Volume, dict[TopicPartition, Log]] = {}
     for one, log in logs.items():
@@ -204,8 +203,7 @@ def close_all(logs: Mapping[TopicPartition, Log], progress: CloseProgress) -> li
 
 
 def _start(work: Callable[[], None]) -> threading.Thread | None:
-    """Start another thread that closes logs. None if the system refuses it: the caller's thread then closes them all.
-    """
+    """Start another thread that closes logs. None if the system refuses it: the caller's thread closes them all."""
     thread = threading.Thread(target=work, name="close logs", daemon=True)
     try:
         thread.start()

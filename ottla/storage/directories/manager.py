@@ -307,8 +307,7 @@ class LogManager:
         removed: RemovedTopics,
         loaded: LoadedLogs,
     ) -> None:
-        """Rename directories that have the name of a partition but are not the partition's: to `-delete` or `-stray`.
-        """
+        """Rename directories with the name of a partition that are not the partition's: to `-delete` or `-stray`."""
         unwanted = [
             Unwanted(topic_partition, log_directory, topic_partition in self._directory_by_log)
             for topic_partition, directories in present.items()
