@@ -129,7 +129,7 @@ def test_explain_shows_of_each_segment_why_it_is_there() -> None:
     clock.advance(60_001)
     body = reported(explain(node.services, node.cleaner, {"partition": "orders-0"}))[1]
     assert [one["compaction"] for one in body["segments"][:-1]] == ["clean: an earlier cleaning has gone through it"]
-    assert body["segments"][0]["retention"].startswith("goes at the next check: its newest record is older")
+    assert body["segments"][0]["retention"].startswith("deleted at the next check: its newest record is older")
     assert retained(node, {"topic": "orders"})[0] == 200
     assert len(reported(explain(node.services, node.cleaner, {"partition": "orders-0"}))[1]["segments"]) == 1
 
