@@ -28,15 +28,16 @@ from ottla.storage.formats.layout import (
 
 CONSEQUENCES: Final = {
     RECOVERY_POINT_CHECKPOINT_FILE: "every log is checked from its first batch",
-    REPLICATION_OFFSET_CHECKPOINT_FILE: "what follows a torn batch may have been acknowledged or not",
+    REPLICATION_OFFSET_CHECKPOINT_FILE: "records after a torn batch may have been acknowledged or not",
     CLEANER_OFFSET_CHECKPOINT_FILE: "missing offsets are taken for cleaned ones in all logs",
-    LOG_START_OFFSET_CHECKPOINT_FILE: "records that were deleted would be there again",
+    LOG_START_OFFSET_CHECKPOINT_FILE: "deleted records would be visible again",
 }
 """The consequence of the loss of each."""
 
 
 STARTS_LOST: Final = (
-    "what DeleteRecords had deleted and no segment was removed for is there again; put the file back to have it deleted"
+    "records that DeleteRecords had deleted are visible again, unless their segment was removed; put the file back to"
+    " have them deleted"
 )
 """The consequence where `log-start-offset-checkpoint` existed once and is missing now. A start continues nevertheless,
 since its content is unknown."""

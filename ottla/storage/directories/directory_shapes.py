@@ -62,9 +62,9 @@ def segment_of_0_7(files: Files, path: Path) -> str | None:
 def words_of_0_7(segment: Path) -> str:
     """The error message for a segment of Kafka 0.7: what it is, and what can be done, in one line."""
     return (
-        f"{segment} is of Apache Kafka 0.7, where a file is named by a position in bytes: that format is not read here,"
-        " nor by any Kafka since 0.8; start it with Kafka 0.7 and bring its records over with the KafkaMigrationTool of"
-        " Kafka 0.8, or by a mirror, into an empty directory"
+        f"{segment} is of Apache Kafka 0.7, where a file is named by a position in bytes: Ottla does not read that"
+        " format, nor does any Kafka since 0.8; start it with Kafka 0.7 and copy its records with the"
+        " KafkaMigrationTool of Kafka 0.8, or with a mirror, to an empty directory"
     )
 
 
@@ -153,11 +153,11 @@ def _refusal(files: Files, path: Path, shape: Shape) -> str:
     repair = f"`ottla log verify --repair {path}` (and --also for each further one of log.dirs)"
     if shape is Shape.ZOOKEEPER:
         return (
-            f"{path} is of an Apache Kafka with ZooKeeper, where its topics stand; {repair} makes a metadata log of"
-            " what the partitions' directories tell, which is not the topics' configurations"
+            f"{path} is of an Apache Kafka with ZooKeeper, which has its topics; {repair} makes a metadata log from the"
+            " partitions' directories, but without the topics' configurations"
         )
     first = next(partitions_in(files, path), path)
     return (
-        f"{first} is there, and the metadata log {path / str(METADATA)} is missing or empty: name the directory that"
-        f" has it in log.dirs, or put it back; where there is none, {repair} makes topics of what is there"
+        f"{first} exists, but the metadata log {path / str(METADATA)} is missing or empty: name the directory that has"
+        f" it in log.dirs, or put it back; if there is none, {repair} makes topics of the partitions"
     )

@@ -202,8 +202,8 @@ class DirectoryStatus:
             logger.warning("log directory %s has room again and takes writes", self.path)
         elif state is DirectoryState.FULL and self._no_room_error is None:
             logger.error(
-                "log directory %s is full: %s: records are refused until there is more; reads, commits, and all that"
-                " makes room continue",
+                "log directory %s is full: %s: records are refused until there is more; reads, commits, and operations"
+                " that free space continue",
                 self.path,
                 self.room,
             )

@@ -455,7 +455,7 @@ class LogManager:
                 " next start recovers as after a kill",
                 len(left),
                 len(wanted),
-                "somebody would wait" if self.closing.is_stopped else f"ottla.shutdown.close.timeout.ms={timeout_ms}",
+                "an operator waits" if self.closing.is_stopped else f"ottla.shutdown.close.timeout.ms={timeout_ms}",
             )
         if clean:
             self.checkpoints.write_last()

@@ -41,7 +41,7 @@ RemovedTopics: TypeAlias = Callable[[], Mapping[UUID, str]]
 
 MAX_NAMES_IN_A_LINE = 10
 """The most names of topics in one line of the log."""
-PUT_BACK = "its topic was deleted, and somebody has put it here since"
+PUT_BACK = "its topic was deleted, and it was put here afterwards"
 UNKNOWN = "no such partition is known"
 OTHER_TOPIC = "it belongs to another topic id"
 

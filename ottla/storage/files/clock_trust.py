@@ -272,8 +272,8 @@ class ClockTrust:
         logger.log(
             level,
             "the wall clock, %s, is %s ahead of the time that this broker knows, %s. %s. Time-based deletion"
-            " (retention.ms, delete.retention.ms, expiry of offsets and of producer ids) waits: it goes by the known"
-            " time until the clock comes back, `ottla log trust-clock` says that the clock is right, or in %s"
+            " (retention.ms, delete.retention.ms, expiry of offsets and of producer ids) waits: it uses the known"
+            " time until the clock comes back, until `ottla log trust-clock` confirms the clock, or for %s"
             " (ottla.clock.trust.after.ms); docs/clock.md",
             shown(wall_ms),
             duration(self._gap_ms),

@@ -18,7 +18,7 @@ LINE_EVERY_NS: Final = 60_000_000_000
 _ADVICE: Final = {
     errno.EMFILE: "this process may have {limit} open (RLIMIT_NOFILE); `ulimit -n` before it starts, LimitNOFILE= in a"
     " unit of systemd or --ulimit nofile= of a container raises that",
-    errno.ENFILE: "the whole system has as many open as fs.file-max says; sysctl raises that",
+    errno.ENFILE: "the whole system has as many open as fs.file-max allows; sysctl raises that",
     errno.ENOMEM: "the kernel has no memory for another one",
 }
 
@@ -43,8 +43,8 @@ class DescriptorShortage:
 
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         logger.error(
-            "no file can be opened (%s): %s. What needs one is refused or waits, acknowledgements too, until others are"
-            " closed; nothing is lost",
+            "no file can be opened (%s): %s. Operations that need one are refused or wait, acknowledgements too, until"
+            " other files are closed; nothing is lost",
             error.strerror,
             _ADVICE.get(error.errno or 0, "").format(limit=limit),
         )

@@ -338,4 +338,4 @@ def _wrong_length(size: int, given: int) -> Refused:
             ErrorCode.INVALID_RECORD,
             f"exactly one batch is allowed per partition: {given - size} bytes follow the first",
         )
-    return Refused(ErrorCode.CORRUPT_MESSAGE, f"the batch says that it has {size} bytes, {given} came")
+    return Refused(ErrorCode.CORRUPT_MESSAGE, f"the batch has a length of {size} bytes, but {given} were sent")

@@ -46,7 +46,7 @@ def require_possible(directory: Path, end_offset: int, reached: int) -> None:
     if not is_possible(end_offset, reached):
         raise StorageError(
             f"{directory}: the log ends at offset {end_offset}, and the checkpoints in {directory.parent} say that it"
-            f" had reached {reached}, which no log does; stop the broker and run"
+            f" had reached {reached}, which is impossible; stop the broker and run"
             f" `ottla log verify --repair {directory.parent}`"
         )
 

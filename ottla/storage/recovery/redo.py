@@ -83,10 +83,10 @@ class RedoContents(Plain):
             try:
                 written += _restore_segment(files, log_file(directory, base_offset), entries)
             except _LeftOut as reason:
-                logger.warning("%s: what %s holds of it is left out: %s", directory, REDO_LOG_FILE, reason)
+                logger.warning("%s: its entries in %s are skipped: %s", directory, REDO_LOG_FILE, reason)
                 break
         if written:
-            logger.info("%s lacked what %s holds of it, and has it now", directory, REDO_LOG_FILE)
+            logger.info("%s: missing records were restored from %s", directory, REDO_LOG_FILE)
         return written
 
     def end_of(self, name: str, topic_id: bytes) -> int:

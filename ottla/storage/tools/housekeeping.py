@@ -113,7 +113,7 @@ def _compaction(log: LogToAssess, found: Assessment, segment: Segment, end_offse
     if end_offset <= found.first_dirty_offset:
         return "clean: an earlier cleaning has gone through it"
     if found.is_due(config.min_cleanable_dirty_ratio):
-        return "dirty: the cleaner takes it as soon as it is its turn"
+        return "dirty: the cleaner cleans it when its turn comes"
     overdue = (
         f" or its first record older than max.compaction.lag.ms, {config.max_compaction_lag_ms}"
         if config.max_compaction_lag_ms < NEVER_MS

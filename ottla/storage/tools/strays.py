@@ -41,7 +41,7 @@ class StrayReason(Enum):
     SAME_TOPIC = "its topic exists: it is a second directory of a partition, or of one that the topic does not have"
     NAME_ONLY = "it has no topic id, and a topic of this name exists"
     UNKNOWN = "the metadata does not know its topic"
-    NO_METADATA = "no metadata log is here that could be asked: --also names the log directory that has it"
+    NO_METADATA = "there is no metadata log here: name the log directory that has it by --also"
     METADATA_LOG = "the metadata log as it was before a repair"
 
 
