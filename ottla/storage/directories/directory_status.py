@@ -81,7 +81,7 @@ class DirectoryStatus:
 
     @property
     def has_taken_all(self) -> bool:
-        """Whether a probe has succeeded since the last failed write. The reserve may still make it FULL."""
+        """Whether no write has failed, or a probe has succeeded since. The reserve may still make it FULL."""
         return not self.is_offline and self._no_room_error is None
 
     @property

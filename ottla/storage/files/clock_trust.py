@@ -6,8 +6,8 @@ never jumps: the trusted `offset` is the difference between the two clocks while
 `ottla.clock.jump.max.ms` of that difference the wall clock is *plausible*. Beyond it, it is
 
     ahead     deletion uses the boot clock plus the trusted offset, as if the wall clock had not jumped
-    behind    deletion uses the wall clock, by which only that is old which was old already. Records stamped meanwhile
-              have their real age, also when the clock is right again (`stamped_ms`)
+    behind    deletion uses the wall clock, by which records are old only if they were old before. Records that are
+              stamped meanwhile get their real age, also when the clock is right again (`stamped_ms`)
 
 until it returns to plausible, an operator confirms it (`trust`), or it has continued without another jump for
 `ottla.clock.trust.after.ms`, of which only time counts while the broker runs. So deletion never uses a time later than

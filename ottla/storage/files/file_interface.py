@@ -102,7 +102,7 @@ class File(ABC):
 
     @property
     def is_open(self) -> bool:
-        """Whether it has a descriptor now: if not, the next use must open one, where descriptors are limited."""
+        """Whether the next use needs to open no descriptor: False while it has none, if descriptors are limited."""
         return True
 
     @property

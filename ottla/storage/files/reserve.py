@@ -5,7 +5,7 @@ space. So writes that need more space are refused before:
 
     free on the volume         level    accepted writes
     the reserve or more        AMPLE    all
-    less than the reserve      SHORT    all except clients' records: groups (commits, members), and all that frees space
+    less than the reserve      SHORT    no clients' records; groups (commits, members), and all that frees space
     less than half of it       SCARCE   those that free space: metadata, checkpoints, retention, the cleaner
 
 The return to the better level needs an eighth of the reserve more, so that a broker at the limit does not switch with

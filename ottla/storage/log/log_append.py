@@ -136,9 +136,9 @@ class LogAppend(LogState):
         return appended
 
     def next_append(self, records: memoryview, now_ms: int) -> int:
-        """The work of an append of this batch in addition to the write: none (PLAIN); opening the file or reading its
-        first page (OPENS_FILE), because there was no append since the log was opened, or the file was closed to save
-        descriptors; or creating the files of a new segment (BEGINS_SEGMENT). A guess, before the batch is checked.
+        """The work of an append of this batch in addition to the write: none (PLAIN); opening the file or allocating
+        its first page (OPENS_FILE), because there was no append since the log was opened, or the file was closed to
+        save descriptors; or creating the files of a new segment (BEGINS_SEGMENT). A guess, before the batch is checked.
         """
         run = self._active_run
         if run is None or run.segment is None or not run.segment.file.is_open:
