@@ -188,7 +188,7 @@ class LogDirectory(DirectoryStatus):
         if found is None:
             self.take_over()
         elif self.is_ours and self.checkpoints.has_lost_starts:
-            self.checkpoints.write_missing()
+            self.checkpoints.write_missing()  # the loss was logged: the next start must not log it again
 
     def _redo(self) -> None:
         """Read the redo log, and create one. The caller syncs its name.
@@ -262,7 +262,7 @@ class LogDirectory(DirectoryStatus):
             self.release()
 
     def release(self) -> None:
-        """Release the lock."""
+        """Close the volume and the redo log, and release the lock."""
         if self.volume is not None:
             self.volume.close()
             self.volume = None
