@@ -9,7 +9,6 @@ What members fetch and acknowledge comes here; that they are members is the grou
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -361,13 +360,15 @@ class ShareCoordinator:
         """The catalog's topics are other ones now; `deleted` are gone. Gives the steps of what takes long."""
         return self._runtime.on_topics_changed(deleted)
 
-    def count_by_state(self) -> Counter[str]:
-        """Records in flight and states, for the metrics."""
-        return Counter(
-            sessions=len(self.sessions),
-            share_partitions=len(self._share_partitions),
-            states=sum(len(shard.states) for shard in self.shards.active()),
-        )
+    @property
+    def session_count(self) -> int:
+        """How many share sessions there are."""
+        return len(self.sessions)
+
+    @property
+    def state_count(self) -> int:
+        """How many share partitions have a state."""
+        return sum(len(shard.states) for shard in self.shards.active())
 
     def _plan_prune(self) -> None:
         if self._is_closed or self._prune_timer is not None or not self.shards.is_adopted:

@@ -20,6 +20,7 @@ from ottla.broker.share.in_flight import (
     Acknowledgement,
     Acquired,
     InFlightRecords,
+    RecordState,
     Span,
     StateBatch,
     Wanted,
@@ -70,6 +71,7 @@ class SharePartition:
         """Whether a worker reads records for a member, which no other needs to do at the same time."""
         self.is_closed = False
         self._services = services
+        self._counters = services.metrics.share_groups
         self.settings = settings
         self._waiting: dict[Waiting, None] = {}
         self._is_watching = False
@@ -128,6 +130,7 @@ class SharePartition:
         self._plan_time_out()
         if not acquired:
             return b"", []
+        self._counters.acquired_records += sum(one.last_offset - one.first_offset + 1 for one in acquired)
         needed = [
             (begin, end)
             for span, begin, end in places
@@ -144,12 +147,15 @@ class SharePartition:
             most_deliveries=self.settings.most_deliveries,
             renewed_until_ms=renewed_until_ms,
         )
+        self._count(changes)
         self._changed(changes)
 
     def release(self, member_id: str) -> None:
         """The member's session has ended."""
         if not self.is_closed and not self.shard.is_dead:
-            self._changed(self.records.release(member_id, self.settings.most_deliveries))
+            changes = self.records.release(member_id, self.settings.most_deliveries)
+            self._count(changes)
+            self._changed(changes)
 
     def close(self) -> None:
         """Its state is not the shard's any more: those who wait look for it again."""
@@ -158,6 +164,16 @@ class SharePartition:
             self._timer.cancel()
             self._timer = None
         self.wake()
+
+    def _count(self, changes: Sequence[StateBatch]) -> None:
+        counters = self._counters
+        for change in changes:
+            if change.state is RecordState.ACKNOWLEDGED:
+                counters.acknowledged_records += _record_count(change)
+            elif change.state is RecordState.ARCHIVED:
+                counters.archived_records += _record_count(change)
+            else:
+                counters.released_records += _record_count(change)
 
     def _changed(self, changes: Sequence[StateBatch]) -> None:
         if changes:
@@ -172,8 +188,9 @@ class SharePartition:
     def _time_out(self) -> None:
         self._timer = None
         if not self.is_closed and not self.shard.is_dead:
-            now_ms = self._services.clock.monotonic_ms()
-            self._changed(self.records.time_out(now_ms, self.settings.most_deliveries))
+            changes = self.records.time_out(self._services.clock.monotonic_ms(), self.settings.most_deliveries)
+            self._counters.timed_out_records += sum(map(_record_count, changes))
+            self._changed(changes)
 
     def _plan_time_out(self) -> None:
         deadline_ms, timer = self.records.next_deadline_ms, self._timer
@@ -250,6 +267,10 @@ class SharePartition:
             return header.is_transactional and header.producer_id in producers
 
         return is_aborted
+
+
+def _record_count(batch: StateBatch) -> int:
+    return batch.last_offset - batch.first_offset + 1
 
 
 def lag_of(start_offset: int, complete_count: int, end_offset: int) -> int:

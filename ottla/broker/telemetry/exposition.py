@@ -25,6 +25,7 @@ from ottla.broker.telemetry.buckets import cumulative
 from ottla.broker.telemetry.lag_exposition import group_lag
 from ottla.broker.telemetry.pause import PAUSE
 from ottla.broker.telemetry.security_exposition import audit_figures, login_figures, quota_figures
+from ottla.broker.telemetry.share_exposition import share_group_figures
 from ottla.broker.telemetry.transaction_exposition import transaction_figures
 from ottla.protocol.errors import ErrorCode
 
@@ -129,6 +130,7 @@ class NodeCollector(Collector):
         yield from self._groups()
         yield from self._lag()
         yield from transaction_figures(self._services.transactions.if_made, self._services.metrics.transactions)
+        yield from share_group_figures(self._services.share_groups.if_made, self._services.metrics.share_groups)
         yield from login_figures(self._services.metrics.logins)
         yield from quota_figures(self._services.quotas)
         yield from audit_figures(self._services.audit)
