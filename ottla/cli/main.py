@@ -48,6 +48,7 @@ class _Root(LazyGroup):
         "users": ("ottla.cli.users:users", "List, add and delete users (SCRAM)."),
         "configs": ("ottla.cli.configs:configs", "Show and change the configuration of topics, brokers and groups."),
         "acls": ("ottla.cli.acls:acls", "List, add and delete ACLs: who may do what."),
+        "quotas": ("ottla.cli.quotas:quotas", "Show, set and remove quotas of users, client ids and addresses."),
         "features": ("ottla.cli.features:features", "Show, raise and lower the levels of features."),
         "config": ("ottla.cli.config:config", "Show the configuration that serve would start with."),
         "log": ("ottla.cli.log:log", "Look into the log files on disk; roll, retain and clean on a running broker."),

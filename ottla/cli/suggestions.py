@@ -100,6 +100,46 @@ def consumer_pairs(_: click.Context, __: click.Parameter, incomplete: str) -> li
     return _matching((f"{name}=" for name in _names(ConsumerOptions)), incomplete)
 
 
+def quota_users(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Names of users that have quotas, or log in by SCRAM."""
+
+    async def ask(admin: Admin) -> Iterable[str]:
+        return {*await _quota_names(admin, "user"), *await admin.describe_user_scram_credentials()}
+
+    return _matching(_asked(context, ask), incomplete)
+
+
+def quota_client_ids(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Client ids that have quotas."""
+    return _matching(_asked(context, lambda admin: _quota_names(admin, "client-id")), incomplete)
+
+
+def quota_addresses(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Addresses that have quotas."""
+    return _matching(_asked(context, lambda admin: _quota_names(admin, "ip")), incomplete)
+
+
+def quota_keys(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """The quotas of what the line names: of clients, or of addresses; all else."""
+    from ottla.cli.quota_entities import ALL_QUOTAS, CLIENT_QUOTAS, IP_QUOTAS
+
+    params = context.params
+    is_of_addresses = params.get("addresses") or params.get("ip_defaults")
+    is_of_clients = any(params.get(name) for name in ("users", "user_defaults", "client_ids", "client_defaults"))
+    named = IP_QUOTAS if is_of_addresses else CLIENT_QUOTAS if is_of_clients else ALL_QUOTAS
+    return _matching(named, incomplete)
+
+
+def quota_pairs(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """As `quota_keys`, `KEY=`."""
+    return [f"{key}=" for key in quota_keys(context, parameter, incomplete)]
+
+
+async def _quota_names(admin: Admin, kind: str) -> Iterable[str]:
+    found = [dict(entity).get(kind) for entity in await admin.describe_quotas()]
+    return {name for name in found if name is not None}
+
+
 def _alterable(params: Mapping[str, object]) -> dict[str, Option]:
     from ottla.config.broker import ALL_BROKER_KEYS
     from ottla.config.resources import GroupConfig

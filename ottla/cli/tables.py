@@ -47,4 +47,4 @@ def _is_of_numbers(cells: Sequence[object]) -> bool:
 
 
 def _is_number(cell: object) -> bool:
-    return isinstance(cell, int) and not isinstance(cell, bool)
+    return isinstance(cell, (int, float)) and not isinstance(cell, bool)

@@ -77,6 +77,7 @@ def test_dry_run_is_where_something_is_changed_or_begun_and_says_so() -> None:
         "ottla topics delete",
         "ottla configs alter",
         "ottla groups reset",
+        "ottla quotas alter",
     }
 
 
@@ -162,6 +163,7 @@ def test_spellings_of_before_are_taken_and_not_shown(old: list[str]) -> None:
         ["groups", "delete", "g", "--topic", ""],
         ["configs", "describe", "--topic", ""],
         ["transactions", "describe", ""],
+        ["quotas", "list", "--user", ""],
         ["consume", ""],
         ["produce", ""],
         ["log", "clean", ""],

@@ -24,6 +24,7 @@ COMMANDS = (
     "users",
     "configs",
     "acls",
+    "quotas",
     "features",
     "config",
     "log",
