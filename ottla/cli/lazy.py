@@ -17,6 +17,15 @@ ONE_MEANING = {"-a": "--all", "-g": "--group", "-p": "--partition", "-s": "--sep
 """Short flags that people try where they do not exist, by what each is short for, in every command."""
 
 
+OTHER_NAMES = {
+    **dict.fromkeys(("trim-prefix", "trim", "truncate", "purge"), "delete-records"),
+    **dict.fromkeys(("remove", "rm"), "delete"),
+    **dict.fromkeys(("ls", "show"), "list"),
+    "info": "describe",
+}
+"""What other tools call a command, which people try first."""
+
+
 class LazyGroup(click.Group):
     """`commands_by_name`: name -> ("module:attribute", one line of help)."""
 
@@ -90,6 +99,7 @@ class LazyGroup(click.Group):
     def _no_such_command(self, name: str) -> str:
         import difflib  # only for somebody's typing mistake
 
-        near = difflib.get_close_matches(name, self._by_name, n=1, cutoff=0.5)
+        other = OTHER_NAMES.get(name)
+        near = [other] if other in self._by_name else difflib.get_close_matches(name, self._by_name, n=1, cutoff=0.5)
         meant = f": did you mean {near[0]}? There" if near else "; there"
         return f"there is no command {name!r}{meant} are {', '.join(self._by_name)}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ import click
 
 from ottla.cli.failures import Failure, closed_pipe_ends_quietly, file_errors, require_posix
 from ottla.cli.partitions import DEFAULT_LOG_DIRECTORY
+from ottla.cli.questions import ask
 from ottla.cli.show import show_time
 from ottla.cli.tables import table_lines
 from ottla.cli.waiting import Waiting
@@ -142,17 +142,8 @@ def _show(found: list[Stray], directory: Path, nothing: str, *, as_json: bool) -
 
 
 def _ask(found: list[Stray]) -> None:
-    """Ask before anything is removed. Raises Failure where there is no terminal, SystemExit where the answer is no."""
-    if not _is_terminal():
-        raise Failure("nothing is removed: there is no terminal to ask at; --yes removes them without a question")
     size = shown_bytes(sum(one.size_bytes for one in found))
-    question = f"Remove {_directories(len(found))} with {size} for good?"
-    if not click.confirm(question, err=True):
-        raise SystemExit(1)
-
-
-def _is_terminal() -> bool:
-    return sys.stdin.isatty()
+    ask(f"Remove {_directories(len(found))} with {size} for good?", otherwise="nothing is removed")
 
 
 def _directories(count: int) -> str:

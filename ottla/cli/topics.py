@@ -43,6 +43,10 @@ NOT_DONE = " (not done, only checked)"
         "describe": ("ottla.cli.topics:describe", "Show a topic's partitions, offsets and configuration."),
         "alter": ("ottla.cli.topics:alter", "Add partitions to topics."),
         "delete": ("ottla.cli.topics:delete", "Delete topics with all their records."),
+        "delete-records": (
+            "ottla.cli.topics_delete_records:delete_records",
+            "Delete a topic's records before an offset or a time.",
+        ),
     },
     short_help="Create, list, describe, alter and delete topics.",
 )
