@@ -24,6 +24,7 @@ from ottla.cli.waiting import Waiting
             "ottla.cli.log_strays:strays",
             "List and remove the directories that a start has renamed to -stray.",
         ),
+        "dirs": ("ottla.cli.log_dirs:dirs", "Show a running broker's log directories, and what takes room in them."),
         "roll": ("ottla.cli.log_operations:roll", "Begin a new segment, on a running broker."),
         "retain": ("ottla.cli.log_operations:retain", "Apply retention now, on a running broker."),
         "clean": ("ottla.cli.log_housekeeping:clean", "Compact a topic now, on a running broker."),
@@ -39,7 +40,7 @@ def log() -> None:
 
     dump, explain, verify and strays need no broker; they only read, and may run beside one (with --repair or
     --remove it must be stopped). roll, retain, clean and trust-clock ask a running broker, at its ottla.http.listener,
-    and so does explain with --retention or --compaction.
+    and so does explain with --retention or --compaction. dirs asks it as clients do, at --bootstrap-server.
     """
 
 

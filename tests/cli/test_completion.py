@@ -66,6 +66,7 @@ def named(broker: BrokerProcess) -> str:
         ("consume --bootstrap-server {} zebra-", ["zebra-crossing"]),
         ("produce -b {} zebra-c", ["zebra-crossing"]),
         ("topics describe -b {} zebra-c", ["zebra-crossing"]),
+        ("log dirs -b {} zebra-c", ["zebra-crossing"]),
         ("topics delete-records -b {} zebra-c", ["zebra-crossing"]),
         ("topics delete -b {} zebra zebra-c", ["zebra-crossing"]),
         ("configs alter -b {} -t zebra-c", ["zebra-crossing"]),
