@@ -310,7 +310,8 @@ class MembersCommand(click.Command):
 @click.argument("members", nargs=-1, metavar="[MEMBER]...")
 @bootstrap_server
 @click.option("--all", "kicks_all", is_flag=True, help="Every member.")
-def kick(group_id: str, members: tuple[str, ...], servers: str, kicks_all: bool) -> None:
+@click.option("--dry-run", is_flag=True, help="Only show which members would be removed.")
+def kick(group_id: str, members: tuple[str, ...], servers: str, kicks_all: bool, dry_run: bool) -> None:
     """Remove members from GROUP, by member id or instance id. Their partitions go to the other members at once.
 
     For dead members whose session has not expired yet, and for members that do not read their partitions. A consumer
@@ -320,12 +321,18 @@ def kick(group_id: str, members: tuple[str, ...], servers: str, kicks_all: bool)
         raise click.UsageError("name the members, or give --all")
 
     async def remove(admin: Admin) -> list[str]:
-        return await admin.remove_members(group_id, None if kicks_all else members, reason="kicked by an operator")
+        from ottla.cli.groups_dry_run import members_to_kick
 
-    removed = work_on_groups(servers, remove)
-    for member in removed:
-        click.echo(f"removed {member}")
-    if not removed:
+        named = None if kicks_all else members
+        if dry_run:
+            return await members_to_kick(admin, group_id, named)
+        removed = await admin.remove_members(group_id, named, reason="kicked by an operator")
+        return [f"removed {member}" for member in removed]
+
+    lines = work_on_groups(servers, remove)
+    for line in lines:
+        click.echo(one_line(line))
+    if not lines:
         click.echo(f"{group_id} has no members")
 
 
@@ -342,7 +349,8 @@ def kick(group_id: str, members: tuple[str, ...], servers: str, kicks_all: bool)
     shell_complete=suggestions.topics,
     help="Only the committed offsets for it. May be repeated.",
 )
-def delete(group_ids: tuple[str, ...], servers: str, topics: tuple[str, ...]) -> None:
+@click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
+def delete(group_ids: tuple[str, ...], servers: str, topics: tuple[str, ...], dry_run: bool) -> None:
     """Delete groups without members, with all their committed offsets. This cannot be undone.
 
     With --topic the groups stay, and only their committed offsets for these topics are deleted. No member may be
@@ -350,6 +358,15 @@ def delete(group_ids: tuple[str, ...], servers: str, topics: tuple[str, ...]) ->
     """
 
     async def delete_all(admin: Admin) -> list[str]:
+        from ottla.cli.groups_dry_run import groups_to_delete, offsets_to_delete
+
+        if not topics and dry_run:
+            lines, refused = await groups_to_delete(admin, group_ids)
+            if refused is not None:
+                for line in lines:
+                    click.echo(one_line(line))
+                raise refused
+            return lines
         if not topics:
             return await _delete_groups(admin, group_ids)
         done: list[str] = []
@@ -358,12 +375,15 @@ def delete(group_ids: tuple[str, ...], servers: str, topics: tuple[str, ...]) ->
             chosen = [one for one in committed if any(wants(one) for wants in choose_partitions(topics))]
             if not chosen:
                 raise Failure(f"{group_id} has committed nothing for {', '.join(topics)}")
+            if dry_run:
+                done += await offsets_to_delete(admin, group_id, chosen)
+                continue
             await admin.delete_group_offsets(group_id, chosen)
             done += [f"{group_id}: forgot {one.topic}-{one.partition}" for one in sorted(chosen)]
         return done
 
     for line in work_on_groups(servers, delete_all):
-        click.echo(line)
+        click.echo(one_line(line))
 
 
 async def _delete_groups(admin: Admin, group_ids: tuple[str, ...]) -> list[str]:

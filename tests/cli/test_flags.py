@@ -77,6 +77,8 @@ def test_dry_run_is_where_something_is_changed_or_begun_and_says_so() -> None:
         "ottla topics delete",
         "ottla configs alter",
         "ottla groups reset",
+        "ottla groups kick",
+        "ottla groups delete",
         "ottla quotas alter",
         "ottla topics delete-records",
     }
