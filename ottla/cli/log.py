@@ -1,4 +1,4 @@
-"""`ottla log`: the group, and what looks into the files of a data directory: dump and explain."""
+"""`ottla log`: the group, and its commands `dump` and `explain`, which read the files of a data directory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from ottla.cli.waiting import Waiting
             "Make a running broker trust its wall clock.",
         ),
     },
-    short_help="Look into the log files on disk; roll, retain and clean on a running broker.",
+    short_help="Read and repair the log files on disk; roll, retain and clean on a running broker.",
 )
 def log() -> None:
     """Examine the files of a data directory.

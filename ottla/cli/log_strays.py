@@ -1,4 +1,4 @@
-"""`ottla log strays`: the directories that a start has renamed to `-stray`, why, and removing them."""
+"""`ottla log strays`: lists the directories that a start has renamed to `-stray`, with the reason, and removes them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def strays(
     written to, and why no broker serves it. NAME is the name of a directory or a topic. Without a name, all are listed.
 
     A start renames a directory to -stray if its metadata has no such partition, and never removes it, since it may be
-    the only copy. With --remove the directories are removed for good.
+    the only copy. With --remove the directories are removed permanently.
 
     \b
     Examples:
@@ -143,7 +143,7 @@ def _show(found: list[Stray], directory: Path, nothing: str, *, as_json: bool) -
 
 def _ask(found: list[Stray]) -> None:
     size = shown_bytes(sum(one.size_bytes for one in found))
-    ask(f"Remove {_directories(len(found))} with {size} for good?", otherwise="nothing is removed")
+    ask(f"Remove {_directories(len(found))} with {size} permanently?", otherwise="nothing is removed")
 
 
 def _directories(count: int) -> str:

@@ -1,7 +1,7 @@
 """`ottla`: the root of the command line.
 
-What a command needs is imported when that command runs, and not before: `ottla --help` and a mistyped command answer at
-once. The list of commands with their one-line help is therefore here.
+A command is imported when it runs, and not before, so that `ottla --help` and a mistyped command answer quickly. The
+list of commands with their one-line help is therefore here.
 """
 
 from __future__ import annotations
@@ -51,7 +51,10 @@ class _Root(LazyGroup):
         "quotas": ("ottla.cli.quotas:quotas", "Show, set and remove quotas of users, client ids and addresses."),
         "features": ("ottla.cli.features:features", "Show, raise and lower the levels of features."),
         "config": ("ottla.cli.config:config", "Show the configuration that serve would start with."),
-        "log": ("ottla.cli.log:log", "Look into the log files on disk; roll, retain and clean on a running broker."),
+        "log": (
+            "ottla.cli.log:log",
+            "Read and repair the log files on disk; roll, retain and clean on a running broker.",
+        ),
         "tls": ("ottla.cli.tls:tls", "Make certificates for TLS, for tests and small networks."),
         "ping": ("ottla.cli.ping:ping", "Ask whether a broker answers."),
         "completion": ("ottla.cli.completion:completion", "Print the script that completes commands in a shell."),

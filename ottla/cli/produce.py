@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from ottla.client.accumulator import Delivery
 
 MAX_BLOCK_MS = 15_000
-"""How long to wait for the topic: long enough for a broker that is starting, short enough for a mistyped name."""
+"""The time to wait for the topic: enough for a broker that is starting, and not too long for a mistyped name."""
 
 _INPUT = "lines on standard input"
 
 
 PARTITIONERS = ("murmur2", "murmur2_random", "consistent", "consistent_random", "random", "roundrobin", "sticky")
-"""The client's rules, which `--help` names without importing it; a test compares them."""
+"""The client's partitioners. `--help` names them without importing the client; a test compares the two."""
 
 
 @click.command(short_help="Write lines from standard input to a topic.")
@@ -60,7 +60,7 @@ PARTITIONERS = ("murmur2", "murmur2_random", "consistent", "consistent_random", 
     "--partition",
     type=Number(0, 2**31 - 1),
     metavar="N",
-    help="The partition for every record.  [default: that of the JSON, or as --partitioner has it]",
+    help="The partition for every record.  [default: that of the JSON, else the --partitioner chooses]",
 )
 @click.option(
     "--partitioner",
@@ -162,7 +162,7 @@ def produce(
                 shape = " as JSON objects" if as_json else shape
                 line = f"waiting for records for {topic}: type them{shape}, one a line; Ctrl-D ends"
                 sending.is_input_said = notice(line)
-            # All lines or none, where the producer has transactions.
+            # All lines or none, if the producer has transactions.
             async with producer.transaction() if options.get("transactional_id") else nullcontext():
                 await sending.run()
 
@@ -179,7 +179,7 @@ def produce(
 
 
 class _Sending:
-    """The way of lines into the producer, and of its failures back."""
+    """Sends the lines, and reports the errors of the producer."""
 
     def __init__(
         self,
@@ -197,7 +197,7 @@ class _Sending:
         self._progress = progress
         self._waiting = waiting
         self.is_input_said = False
-        """Whether a notice has said already that lines are waited for."""
+        """Whether a notice on the terminal has said that the command waits for lines."""
         self._deliveries: asyncio.Queue[Delivery] = asyncio.Queue()
         self._line = 0
 
@@ -211,7 +211,7 @@ class _Sending:
             for task in tasks:
                 if task.done():
                     task.result()
-        finally:  # also after Ctrl-C: a task that went on would meet a closed producer
+        finally:  # also after Ctrl-C: a task that continued would use a closed producer
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -258,6 +258,6 @@ class _Sending:
         self._deliveries.put_nowait(delivery)
 
     async def _watch(self) -> None:
-        """Notice a refusal while somebody is still typing."""
+        """Raise the error of a refused record, even while the command waits for the next line."""
         while True:
             await (await self._deliveries.get())

@@ -45,7 +45,7 @@ def entity_words(entity: QuotaEntity) -> str:
     """An entity for people: `user alice`, `user alice, client app`, `default address`."""
     parts = dict(entity)
     words = []
-    for kind in (*_NOUNS, *sorted(parts.keys() - _NOUNS.keys())):  # of another broker: a type that is new
+    for kind in (*_NOUNS, *sorted(parts.keys() - _NOUNS.keys())):  # a type that this program does not know
         if kind in parts:
             noun, name = _NOUNS.get(kind, kind), parts[kind]
             words.append(f"default {noun}" if name is None else f"{noun} {name}")
@@ -55,7 +55,7 @@ def entity_words(entity: QuotaEntity) -> str:
 def quotas_of_client(
     quotas: Mapping[QuotaEntity, Mapping[str, float]], user: str, client_id: str | None
 ) -> dict[str, InEffect]:
-    """The quotas that count for a client. A `client_id` of None is any that has no quota of its own."""
+    """The quotas that count for a client. A `client_id` of None means one that has no quota of its own."""
     own = [] if client_id is None else [client_id]
     levels: list[dict[str, str | None]] = [
         *({USER: user, CLIENT_ID: one} for one in (*own, None)),
@@ -81,5 +81,5 @@ def _first(quotas: Mapping[QuotaEntity, Mapping[str, float]], levels: Iterable[Q
 
 
 def shown_value(value: float) -> int | float:
-    """A whole number without its fraction."""
+    """The value, as an int if it is a whole number."""
     return int(value) if value == int(value) else value

@@ -70,14 +70,14 @@ _OF_OTHERS = {
     **dict.fromkeys(("--broker", "--all-brokers"), "a broker has no quotas"),
     **dict.fromkeys(("--entity-type", "--entity-name", "--entity-default"), "entities are named by their type"),
 }
-"""What somebody may try that has no quotas, or by which kafka-configs names what has."""
+"""Options that users may try: of resources without quotas, and those of kafka-configs."""
 
 
 class QuotasCommand(click.Command):
-    """A command that says what has quotas where something else is named."""
+    """A command whose error about an unknown option names the entities that have quotas."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click does. Raises WrongOption."""
+        """As click's. Raises WrongOption."""
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -90,12 +90,12 @@ class QuotasCommand(click.Command):
 
 
 def work_on_quotas(servers: str, work: Callable[[Admin], Awaitable[_T]]) -> _T:
-    """What `work` makes of an Admin."""
+    """Return the result of `work` with an Admin."""
     return with_admin(servers, "ottla-quotas", work)
 
 
 def entity_options(command: _F) -> _F:
-    """The options that name entities, as kafka-configs has them."""
+    """Add the options that name entities, as in kafka-configs."""
     options = [
         click.option(
             "--user",
@@ -219,7 +219,7 @@ def _order(entity: QuotaEntity) -> tuple[object, ...]:
     metavar="NAME",
     type=NAME,
     shell_complete=suggestions.quota_users,
-    help=f"The user as which the client logs in.  [default: {WITHOUT_LOGIN}, a client that does not]",
+    help=f"The user of the client's login.  [default: {WITHOUT_LOGIN}, a client without login]",
 )
 @click.option(
     "--client-id",
@@ -264,7 +264,7 @@ def describe(user: str | None, client_id: str | None, address: str | None, serve
         names[IP] = address
         kinds |= IP_QUOTAS
         in_effect |= quotas_of_address(found, address)
-    kinds |= {name: "" for name in in_effect if name not in kinds}  # of another broker: a quota that is new
+    kinds |= {name: "" for name in in_effect if name not in kinds}  # a quota that this program does not know
     with closed_pipe_ends_quietly():
         if as_json:
             click.echo(json.dumps({"client": names, "quotas": [_to_json(name, in_effect) for name in kinds]}))

@@ -99,7 +99,7 @@ def alter(
 
 
 def _changes(to_set: Sequence[str], to_delete: Sequence[str], *, is_of_addresses: bool) -> _Changes:
-    """What the options ask for. Raises WrongOption."""
+    """The changes that the options describe. Raises WrongOption."""
     changes: dict[str, float | None] = {}
     pairs = [text.partition("=") for text in to_set]
     for text, (key, equals, _) in zip(to_set, pairs, strict=True):

@@ -1,4 +1,4 @@
-"""Lines of standard input for an event loop, which must not wait for a person who types.
+"""Lines of standard input for an event loop, which must not block while a person types.
 
 A thread reads at most two chunks ahead: one that the loop may take, and one that it holds. It is a daemon that reads
 the descriptor itself: neither Ctrl-C nor the end of the program waits for it, and it keeps no lock of `sys.stdin`. It
@@ -18,7 +18,7 @@ from typing import Final
 
 CHUNK_BYTES: Final = 256 * 1024
 MAX_LINE_BYTES: Final = 64 * 1024 * 1024
-"""A line longer than this is refused; nothing of it has been sent then."""
+"""A longer line is refused; no part of it is sent."""
 ENDS_WITH_CRLF: Final = sys.platform == "win32"
 """Whether a carriage return before the line feed belongs to the line end; elsewhere it is part of the record."""
 
@@ -32,7 +32,7 @@ async def stdin_lines() -> AsyncIterator[list[bytes]]:
     handover = _Handover(asyncio.get_running_loop())
     try:
         threading.Thread(target=handover.read, args=(_reader(),), daemon=True, name="stdin").start()
-    except RuntimeError as error:  # the limit of tasks is reached
+    except RuntimeError as error:  # the system's limit of threads is reached
         raise OSError(errno.EAGAIN, f"no thread to read it: {error}") from error
     rest = b""
     try:

@@ -27,7 +27,7 @@ LATEST = "latest"
 
 
 class Before(NamedTuple):
-    """Before what the records are deleted: exactly one of these."""
+    """The bound of the deletion: exactly one of these is set."""
 
     offset: int | None = None
     """A negative one counts from the end."""
@@ -122,7 +122,7 @@ def delete_records(
 
 
 def parse_before(text: str) -> Before:
-    """What `--before` means. Raises WrongOption."""
+    """The bound that `--before` names. Raises WrongOption."""
     if text == LATEST:
         return Before(is_latest=True)
     if text in ("earliest", "beginning"):
@@ -150,7 +150,7 @@ def parse_before(text: str) -> Before:
 
 
 async def _plan(admin: Admin, topic: str, partitions: Sequence[int], wanted: Before) -> _Plan:
-    """What would be deleted. Raises Failure for what the broker would refuse."""
+    """The plan of the deletion. Raises Failure if the broker would refuse it."""
     from ottla.cli.group_facts import edges_of
     from ottla.client import TopicPartition
 
@@ -175,7 +175,7 @@ async def _plan(admin: Admin, topic: str, partitions: Sequence[int], wanted: Bef
 
 
 def plan_trim(partition: TopicPartition, wanted: Before, edges: Edges, at_time: int | None) -> Trim:
-    """Where a partition is to begin. `at_time` is the offset of the first record at the time, None where there is none.
+    """The new start of a partition. `at_time` is the offset of the first record at the time, None if there is none.
 
     Raises Failure for an offset after the end.
     """

@@ -51,7 +51,7 @@ CASES = {
     ),
     "joining": (replace(HEALTHY, state="PreparingRebalance"), Weight.CAUSE, ["waits for its members"], ["wait"]),
     "syncing": (replace(HEALTHY, state="CompletingRebalance"), Weight.CAUSE, ["of its leader"], ["wait"]),
-    "assigning": (replace(HEALTHY, state="Assigning"), Weight.CAUSE, ["who gets what"], ["wait"]),
+    "assigning": (replace(HEALTHY, state="Assigning"), Weight.CAUSE, ["computes the assignment"], ["wait"]),
     "a member that holds what it shall give up": (
         replace(HEALTHY, state="Reconciling", members=(replace(M, to_give_up=("orders-0",)),)),
         Weight.CAUSE,
