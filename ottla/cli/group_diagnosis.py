@@ -29,7 +29,7 @@ _WORDS = {
 
 
 class Weight(StrEnum):
-    """How much a finding has to do with it."""
+    """The weight of a finding."""
 
     CAUSE = "!"
     PERHAPS = "?"
@@ -138,7 +138,7 @@ def _no_such_group(facts: GroupFacts) -> Finding:
     meant = f"did you mean {near[0]}? else " if near else ""
     return Finding(
         Weight.CAUSE,
-        f"there is no such group: nobody has joined it, and it has committed nothing{_or_expired(facts)}",
+        f"there is no such group: no consumer has joined it, and it has committed nothing{_or_expired(facts)}",
         f"{meant}start a consumer with this group.id; `ottla groups list` shows those there are",
     )
 
@@ -282,7 +282,7 @@ def _nothing_committed(facts: GroupFacts, one: PartitionFacts, reset: str) -> Fi
 
 
 def _held_back(one: PartitionFacts) -> Finding:
-    text = f"an open transaction holds back what lies from {one.stable_end:,} to {one.end - 1:,}"
+    text = f"an open transaction holds back the records from {one.stable_end:,} to {one.end - 1:,}"
     remedy = "its producer has to commit or abort; until then only read_uncommitted gets these records"
     if one.open_transactions:
         oldest = min(one.open_transactions, key=lambda transaction: transaction.start_offset)
@@ -297,7 +297,7 @@ def _held_back(one: PartitionFacts) -> Finding:
         elif oldest.is_hanging:
             number = one.name.rpartition("-")[2]
             text += ", of which no coordinator knows"
-            remedy = f"nobody will end it but you: `ottla transactions abort --topic {one.topic} --partition {number}`"
+            remedy = f"no coordinator will end it: `ottla transactions abort --topic {one.topic} --partition {number}`"
     return Finding(Weight.CAUSE, text, remedy)
 
 

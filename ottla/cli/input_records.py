@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 _FIELDS: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
-"""What `record_lines.json_line` writes. The topic and the offset of a record are not its copy's."""
+"""The fields that `record_lines.json_line` writes. A copy has a topic and an offset of its own."""
 _NO_TIMESTAMP: Final = -1
 _BYTES_IN_WORDS: Final = 'neither text, null nor {"base64": "..."}'
 
@@ -20,7 +20,7 @@ InputRecord = tuple[bytes | None, bytes | None, Headers, int | None, int | None]
 """Key, value, headers, timestamp and partition; None leaves the last two to the producer. A plain tuple: there is one
 for each line."""
 Reader = Callable[[bytes], InputRecord | None]
-"""Makes a record of a line; None of a line without one. Raises ValueError, whose text has the line as its subject."""
+"""Makes a record of a line, None of a blank one. Raises ValueError; the line is the subject of its message."""
 
 
 def plain_reader(separator: bytes | None, null_marker: bytes | None, headers: Headers, partition: int | None) -> Reader:
@@ -85,7 +85,7 @@ def _object(line: bytes) -> dict[str, object]:
 
 
 def _bytes(given: object, name: str) -> bytes | None:
-    """What `show.json_bytes` was given."""
+    """The reverse of `show.json_bytes`."""
     if given is None:
         return None
     if isinstance(given, str):

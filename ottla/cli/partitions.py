@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ottla import client
 
 DEFAULT_LOG_DIRECTORY = Path("data")
-"""Where `ottla serve` keeps its data unless `log.dirs` says otherwise."""
+"""The default of `log.dirs`."""
 
 
 def parse_partition(text: str) -> TopicPartition | None:

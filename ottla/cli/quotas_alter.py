@@ -73,7 +73,7 @@ def alter(
     entities = chosen_entities(users, user_defaults, client_ids, client_defaults, addresses, ip_defaults)
     if not entities:
         raise click.UsageError(
-            "name whose quotas: --user, --client-id or --ip, or --user-defaults, --client-defaults or --ip-defaults"
+            "name an entity: --user, --client-id or --ip, or --user-defaults, --client-defaults or --ip-defaults"
         )
     if not to_set and not to_delete:
         raise click.UsageError("say what to change: --set or --delete")

@@ -48,10 +48,10 @@ NOT_DONE = " (not done, only checked)"
             "Delete a topic's records before an offset or a time.",
         ),
     },
-    short_help="Create, list, describe, alter and delete topics.",
+    short_help="Create, list, describe, alter and delete topics, and delete records.",
 )
 def topics() -> None:
-    """Create, list, describe, alter and delete topics."""
+    """Create, list, describe, alter and delete topics, and delete records."""
 
 
 def split_config(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, str | None]:

@@ -168,7 +168,7 @@ def test_why_names_the_transaction_that_holds_records_back(broker: BrokerProcess
     producer.produce(filled, b"held back", partition=0)
     assert producer.flush(30) == 0
     (found,) = [line for line in lines(broker, "groups", "why", group) if "holds back" in line]
-    assert found.startswith(f"! {filled}-0: an open transaction holds back what lies from 10 to 10")
+    assert found.startswith(f"! {filled}-0: an open transaction holds back the records from 10 to 10")
     assert f"transactional id '{transactional_id}'" in found
     run(broker, "transactions", "abort", transactional_id)
     assert not [line for line in lines(broker, "groups", "why", group) if "holds back" in line]
