@@ -27,9 +27,9 @@ import org.springframework.transaction.support.TransactionTemplate;
 import org.springframework.util.backoff.FixedBackOff;
 
 /**
- * What Spring's Kafka support does with transactions: templates, a transaction manager, a container that is rolled back.
+ * Spring's Kafka support for transactions: templates, a transaction manager, a container that is rolled back.
  *
- * Usage: SpringTransactions BOOTSTRAP PREFIX. One line for each thing that was seen; the last is "spring transactions done".
+ * Usage: SpringTransactions BOOTSTRAP PREFIX. Prints one line for each result; the last is "spring transactions done".
  */
 public class SpringTransactions {
     static final long LIMIT_MS = 60_000;
@@ -127,7 +127,7 @@ public class SpringTransactions {
             new StringDeserializer(), new StringDeserializer());
     }
 
-    /** Every committed value up to the ends of this moment. */
+    /** Every committed value up to the current ends. */
     static List<String> read(String name) {
         List<String> values = new ArrayList<>();
         try (Consumer<String, String> consumer = consumers().createConsumer("reader", "reader")) {

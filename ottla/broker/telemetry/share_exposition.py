@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def share_group_figures(share_groups: ShareCoordinator | None, counters: ShareGroupCounters) -> Iterator[Metric]:
     """All families; `share_groups` is None if no client has used share groups since the start."""
-    gauges = {
+    gauges: dict[str, tuple[str, float]] = {
         "ottla_share_sessions": ("Share sessions.", share_groups.session_count if share_groups else 0),
         "ottla_share_partitions": (
             "Partitions of share groups whose offsets are stored.",
@@ -53,5 +53,5 @@ def share_group_figures(share_groups: ShareCoordinator | None, counters: ShareGr
         "ottla_share_group_load_records": ("Records replayed by loading.", counters.loaded_records),
         "ottla_share_group_load_skipped_records": ("Records that loading could not use.", counters.skipped_records),
     }
-    for name, (text, value) in counts.items():
-        yield CounterMetricFamily(name, text, value=value)
+    for name, (text, count) in counts.items():
+        yield CounterMetricFamily(name, text, value=count)

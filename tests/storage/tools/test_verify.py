@@ -528,7 +528,7 @@ def test_what_a_crash_left_of_a_deleted_topic_is_a_note_that_says_what_becomes_o
 
 
 def test_the_records_of_a_stray_are_served_where_it_takes_the_place_of_a_new_partition() -> None:
-    """As docs/cli.md says."""
+    """As docs/log-verify.md says."""
     files = left_behind()
     copy_folder(files, PLACE, DATA / "other-0")
     node, _, _ = start_node(files)
