@@ -7,7 +7,6 @@ import java.util.Map;
 import java.util.Set;
 import java.util.TreeSet;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.function.BooleanSupplier;
 import org.apache.kafka.clients.consumer.Consumer;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.common.TopicPartition;
@@ -108,7 +107,7 @@ public class SpringTransactions {
         container.setConcurrency(3);
         container.setAfterRollbackProcessor(new DefaultAfterRollbackProcessor<>(new FixedBackOff(20, 5)));
         container.start();
-        until("all records", () -> new TreeSet<>(read("-output")).size() == COUNT);
+        awaitValues("-output", COUNT);
         container.stop();
         check(read("-output").size() == COUNT, "each once: " + read("-output").size());
         check(failed.size() == COUNT / 10, "so many were rolled back: " + failed.size());
@@ -142,11 +141,17 @@ public class SpringTransactions {
         return values;
     }
 
-    static void until(String what, BooleanSupplier condition) throws Exception {
-        long end = System.currentTimeMillis() + LIMIT_MS;
-        while (!condition.getAsBoolean()) {
-            check(System.currentTimeMillis() < end, what + " came");
+    /**
+     * Waits for so many different committed values. It gives up where no new one has come for LIMIT_MS: on a busy machine
+     * 300 transactions of each a few round trips may take longer than that.
+     */
+    static void awaitValues(String name, int count) throws Exception {
+        long lastMs = System.currentTimeMillis();
+        for (int seen = 0, before = 0; seen < count; before = seen) {
             Thread.sleep(50);
+            seen = new TreeSet<>(read(name)).size();
+            if (seen > before) lastMs = System.currentTimeMillis();
+            check(System.currentTimeMillis() - lastMs < LIMIT_MS, "a new record within " + LIMIT_MS + " ms after " + seen + " of " + count);
         }
     }
 
