@@ -14,7 +14,7 @@ first time. An offset without a record (compacted, a marker) is acquired like an
 offsets that are missing between two batches are archived.
 
 Acquisitions are soft: after a restart these records are available again. All else is written: each method returns the
-changes that the caller writes (`state_record.py`). Source: Kafka's `SharePartition`.
+changes that the caller writes (`stored_state.py`). Source: Kafka's `SharePartition`.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class InFlightRecords:
         missing_records = wanted.most_records
         position = max(read_offset, self.start_offset)
         for span in spans:
-            if missing_records <= 0:
+            if missing_records <= 0 or position > self.end_offset:  # there was no room for the span before
                 break
             if span.last_offset < position:
                 continue
