@@ -36,7 +36,7 @@ class ShareGroups(Options):
     )
     group_share_max_size = int32(200, at_least=1, doc="Members of one share group.")
     group_share_assignors = words(
-        ("simple",), "simple", at_least_one=True, doc="Assignors of share groups; there is one."
+        ("simple",), "simple", at_least_one=True, inert="there is only one", doc="Assignors of share groups."
     )
     group_share_max_share_sessions = int32(2000, at_least=1, doc="Share sessions that the broker keeps.")
     group_share_record_lock_duration_ms = int32(

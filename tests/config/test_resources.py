@@ -23,9 +23,9 @@ def test_a_group_has_the_brokers_default_until_it_sets_its_own() -> None:
     ]
 
 
-def test_a_group_has_the_ten_keys_of_kafka_4_1() -> None:
+def test_a_group_has_the_ten_keys_of_kafka_4_1_and_three_of_4_2_for_share_groups() -> None:
     entries = GroupConfig.describe({}, BROKER)
-    assert len(entries) == 10
+    assert len(entries) == 13
     assert all(entry.documentation for entry in entries)
 
 
@@ -38,6 +38,22 @@ def test_a_group_has_the_ten_keys_of_kafka_4_1() -> None:
         ("consumer.session.timeout.ms", "60001", "consumer.session.timeout.ms must be less than or equal to group."),
         ("consumer.heartbeat.interval.ms", "15001", "consumer.heartbeat.interval.ms must be less than or equal to"),
         ("share.auto.offset.reset", "never", "Invalid value never for configuration share.auto.offset.reset"),
+        (
+            "share.auto.offset.reset",
+            "by_duration:1h",
+            "Invalid value by_duration:1h for configuration share.auto",
+        ),
+        (
+            "share.record.lock.duration.ms",
+            "99",
+            "share.record.lock.duration.ms must be greater than or equal to",
+        ),
+        (
+            "share.delivery.count.limit",
+            "11",
+            "share.delivery.count.limit must be less than or equal to group.share.",
+        ),
+        ("share.partition.max.record.locks", "4001", "share.partition.max.record.locks must be less than or equal to"),
     ],
 )
 def test_what_a_group_cannot_have_is_refused(key: str, value: str, words: str) -> None:

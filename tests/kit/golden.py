@@ -1,4 +1,5 @@
-"""Messages as Apache Kafka's own classes write them, kept as files: `tests/protocol/golden/kafka-4.1.0.jsonl`.
+"""Messages as Apache Kafka's own classes write them, kept as files in `tests/protocol/golden`: `kafka-4.1.0.jsonl`, and
+`kafka-4.4.0.jsonl` for those of share groups.
 
 Each line has a message, a version, its fields in Kafka's JSON, and the bytes in hex. scripts/interop/wire-golden makes
 the file from the jars of a Kafka distribution, so that tests need neither Java nor Kafka.
@@ -32,9 +33,21 @@ from ottla.protocol.stored.control import (
 )
 from ottla.protocol.stored.group import GROUP_RECORDS, GroupKey, GroupValue
 from ottla.protocol.stored.metadata import METADATA_RECORDS, MetadataRecord
+from ottla.protocol.stored.share_state import SHARE_STATE_RECORDS, ShareStateKey, ShareStateValue
 from ottla.protocol.stored.transaction import TransactionLogKey, TransactionLogValue
 
-GOLDEN_FILE = Path(__file__).parent.parent / "protocol" / "golden" / "kafka-4.1.0.jsonl"
+GOLDEN_DIRECTORY = Path(__file__).parent.parent / "protocol" / "golden"
+RELEASES = ("4.1.0", "4.4.0")
+"""The releases of Kafka whose classes were asked: the first about all messages but those of share groups."""
+SHARE_APIS = (
+    ApiKey.SHARE_GROUP_HEARTBEAT,
+    ApiKey.SHARE_GROUP_DESCRIBE,
+    ApiKey.SHARE_FETCH,
+    ApiKey.SHARE_ACKNOWLEDGE,
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS,
+)
 
 REQUESTS_AND_RESPONSES: list[type[Message]] = [
     message for api in REGISTRY.values() for message in (api.request, api.response)
@@ -70,6 +83,7 @@ SAME_AS_THE_NEXT: list[tuple[type[Message], int]] = [(DescribeLogDirsRequest, 0)
 kafka-python stated the partitions of a DescribeLogDirs 0 as one number instead of an array."""
 GROUP_KEYS_AND_VALUES: list[type[Message]] = [cls for classes in GROUP_RECORDS.values() for cls in classes]
 TRANSACTION_KEYS_AND_VALUES: list[type[Message]] = [TransactionLogKey, TransactionLogValue]
+SHARE_KEYS_AND_VALUES: list[type[Message]] = [cls for classes in SHARE_STATE_RECORDS.values() for cls in classes]
 CONSUMER_PROTOCOL: list[type[Message]] = [ConsumerProtocolSubscription, ConsumerProtocolAssignment]
 ALL_MESSAGES: list[type[Message]] = [
     *REQUESTS_AND_RESPONSES,
@@ -77,6 +91,7 @@ ALL_MESSAGES: list[type[Message]] = [
     *METADATA_RECORDS.values(),
     *GROUP_KEYS_AND_VALUES,
     *TRANSACTION_KEYS_AND_VALUES,
+    *SHARE_KEYS_AND_VALUES,
     *CONSUMER_PROTOCOL,
 ]
 
@@ -95,6 +110,21 @@ def versions_of_kafka(cls: type[Message]) -> list[int]:
     return [version for version in cls.message_versions.versions() if (cls, version) not in DROPPED_BY_KAFKA]
 
 
+def golden_file(release: str) -> Path:
+    """The messages that the classes of a release wrote."""
+    return GOLDEN_DIRECTORY / f"kafka-{release}.jsonl"
+
+
+def release_of(cls: type[Message]) -> str:
+    """The release whose class was asked about a message."""
+    is_of_share_group = (
+        cls in SHARE_KEYS_AND_VALUES
+        or cls in [message for key in SHARE_APIS for message in (REGISTRY[key].request, REGISTRY[key].response)]
+        or (issubclass(cls, GroupKey | GroupValue) and cls.__name__.startswith("ShareGroup"))
+    )
+    return RELEASES[is_of_share_group]
+
+
 def java_class(cls: type[Message]) -> str:
     """The name of Kafka's class."""
     if issubclass(cls, MetadataRecord):
@@ -103,15 +133,18 @@ def java_class(cls: type[Message]) -> str:
         return f"org.apache.kafka.coordinator.group.generated.{cls.__name__}"
     if cls in TRANSACTION_KEYS_AND_VALUES:
         return f"org.apache.kafka.coordinator.transaction.generated.{cls.__name__}"
+    if issubclass(cls, ShareStateKey | ShareStateValue):
+        return f"org.apache.kafka.coordinator.share.generated.{cls.__name__}"
     suffix = "Data" if cls in REQUESTS_AND_RESPONSES else ""
     return f"org.apache.kafka.common.message.{cls.__name__}{suffix}"
 
 
 @cache
 def golden_messages() -> list[Golden]:
-    """All that the file holds."""
+    """All that the files hold."""
     by_name = {cls.__name__: cls for cls in ALL_MESSAGES}
-    lines = [json.loads(line) for line in GOLDEN_FILE.read_text(encoding="utf-8").rstrip("\n").split("\n")]
+    texts = [golden_file(release).read_text(encoding="utf-8") for release in RELEASES]
+    lines = [json.loads(line) for text in texts for line in text.rstrip("\n").split("\n")]
     return [
         Golden(by_name[line["message"]], line["version"], line["fields"], bytes.fromhex(line["hex"])) for line in lines
     ]

@@ -17,8 +17,10 @@ from kit.golden import (
     DROPPED_BY_KAFKA,
     REQUESTS_AND_RESPONSES,
     SAME_AS_THE_NEXT,
+    SHARE_KEYS_AND_VALUES,
     TRANSACTION_KEYS_AND_VALUES,
     golden_messages,
+    release_of,
 )
 from kit.kafka_python_messages import kafka_python_class
 from kit.kio_messages import kio_class
@@ -27,6 +29,7 @@ from kit.old_kafka_python_messages import old_kafka_python_class
 from ottla.protocol.api import REGISTRY
 from ottla.protocol.message import Message
 from ottla.protocol.stored.group import GroupKey, GroupValue
+from ottla.protocol.stored.share_state import ShareStateKey
 from ottla.protocol.stored.transaction import TransactionLogKey
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "wire-oracles.md"
@@ -46,8 +49,8 @@ else can read and write it:
 - **old kafka-python**: the classes that this client keeps from its second version, for versions that Kafka 4 dropped;
   random values (`tests/protocol/test_old_kafka_python_oracle.py`).
 - **the next version**: the schema says that this version looks as the next, which others vouch for; the same file.
-- **Kafka 4.1**: frames that the classes of Apache Kafka 4.1.0 wrote, kept in `tests/protocol/golden`
-  (`tests/protocol/test_kafka_golden.py`); `scripts/interop/wire-golden` makes them again.
+- **Kafka 4.1**, and **Kafka 4.4** for share groups: frames that the classes of Apache Kafka 4.1.0 and 4.4.0 wrote, kept
+  in `tests/protocol/golden` (`tests/protocol/test_kafka_golden.py`); `scripts/interop/wire-golden` makes them again.
 """
 
 
@@ -60,7 +63,9 @@ def oracles(cls: type[Message], version: int) -> list[str]:
         and (cls, version) not in SAME_AS_THE_NEXT
         and old_kafka_python_class(cls, version) is not None,
         "the next version": (cls, version) in SAME_AS_THE_NEXT,
-        "Kafka 4.1": any(golden.cls is cls and golden.version == version for golden in golden_messages()),
+        f"Kafka {release_of(cls)[:-2]}": any(
+            golden.cls is cls and golden.version == version for golden in golden_messages()
+        ),
     }
     return [name for name, vouches in known.items() if vouches]
 
@@ -82,11 +87,19 @@ def page() -> str:
         for name, cls in stored
         if cls in TRANSACTION_KEYS_AND_VALUES
     ]
+    share_states = [
+        (name, "key" if issubclass(cls, ShareStateKey) else "value", cls)
+        for name, cls in stored
+        if cls in SHARE_KEYS_AND_VALUES
+    ]
     protocol = [(name, "consumer protocol", cls) for name, cls in stored if cls in CONSUMER_PROTOCOL]
     records = [
         (name, "control" if cls in CONTROL_RECORDS else "metadata", cls)
         for name, cls in stored
-        if cls not in CONSUMER_PROTOCOL and cls not in TRANSACTION_KEYS_AND_VALUES and not _is_group(cls)
+        if cls not in CONSUMER_PROTOCOL
+        and cls not in TRANSACTION_KEYS_AND_VALUES
+        and cls not in SHARE_KEYS_AND_VALUES
+        and not _is_group(cls)
     ]
     return "\n".join(
         [
@@ -105,6 +118,10 @@ def page() -> str:
             "Kafka's bytes are those after the type or version that each key and value begins with.\n",
             "| record (type) | part | versions | oracles |\n|---|---|---|---|",
             *_rows(transactions),
+            "\n## Records of `__share_group_state`\n",
+            "Kafka's bytes are those after the type or version that each key and value begins with.\n",
+            "| record (type) | part | versions | oracles |\n|---|---|---|---|",
+            *_rows(share_states),
             "\n## What consumers say to each other\n",
             "| message | kind | versions | oracles |\n|---|---|---|---|",
             *_rows(protocol),

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
+from ottla.protocol.api.share_fetch import ShareFetchResponse
 from ottla.protocol.message import Message
 from ottla.protocol.plan import FieldPlan, StructPlan, plan_message
 
@@ -35,6 +36,13 @@ NUMBERS = {
 
 def wide(field: FieldPlan) -> None:
     """No field is narrowed."""
+
+
+def with_records(cls: type[Message], narrow: Narrow) -> Narrow:
+    """Without null for records in the message where Kafka writes none: a ShareFetch."""
+    if cls is not ShareFetchResponse:
+        return narrow
+    return lambda field: NUMBERS["Records"] if field.name == "records" else narrow(field)
 
 
 def messages(cls: type[Message], version: int, narrow: Narrow = wide) -> st.SearchStrategy[Any]:

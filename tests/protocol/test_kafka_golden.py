@@ -1,4 +1,4 @@
-"""Messages that Apache Kafka 4.1's own classes wrote (see kit/golden.py): we write and read the same bytes."""
+"""Messages that Apache Kafka's own classes wrote (see kit/golden.py): we write and read the same bytes."""
 
 from __future__ import annotations
 

@@ -26,6 +26,13 @@ UNKNOWN_TO_KAFKA_PYTHON = {
         "RenewDelegationToken",
         "ExpireDelegationToken",
         "DescribeDelegationToken",
+        "ShareGroupHeartbeat",
+        "ShareGroupDescribe",
+        "ShareFetch",
+        "ShareAcknowledge",
+        "DescribeShareGroupOffsets",
+        "AlterShareGroupOffsets",
+        "DeleteShareGroupOffsets",
     )
     for kind in ("Request", "Response")
 }

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from kit.golden import CONSUMER_PROTOCOL
 from kit.kio_messages import kio_bytes, kio_class, kio_message, narrow_to_kio, to_kio
-from kit.wire_values import messages
+from kit.wire_values import messages, with_records
 
 from ottla.protocol.api import REGISTRY
 from ottla.protocol.encoder_source import EncoderSource
@@ -54,7 +54,7 @@ def test_kio_writes_the_same_bytes_and_reads_ours(cls: type[Message], version: i
     in_steps = encoder_of_single_elements(cls, version)
 
     @settings(max_examples=20, phases=[Phase.generate])
-    @given(ours=messages(cls, version, narrow_to_kio))
+    @given(ours=messages(cls, version, with_records(cls, narrow_to_kio)))
     def check(ours: Message) -> None:
         theirs = to_kio(ours, theirs_class)
         encoded = encode(ours, version)

@@ -24,6 +24,8 @@ TRANSACTION_VERSION_FEATURE = "transaction.version"
 NEWEST_TRANSACTION_VERSION = 2
 """From this level on each transaction has its own epoch (KIP-890 part 2)."""
 SHARE_VERSION_FEATURE = "share.version"
+FIRST_METADATA_VERSION_WITH_SHARE_GROUPS = 26
+"""4.1-IV0: a broker of an earlier Kafka refuses a directory in which `share.version` is finalized."""
 SHARE_GROUP_LEVEL = 1
 """The level of `share.version` from which on there can be share groups; 2 has the dead letters of Kafka 4.4."""
 

@@ -13,7 +13,9 @@ from uuid import UUID
 
 from ottla.broker.metadata.features import (
     FIRST_METADATA_VERSION_WITH_GROUP_VERSION,
+    FIRST_METADATA_VERSION_WITH_SHARE_GROUPS,
     GROUP_VERSION_FEATURE,
+    SHARE_VERSION_FEATURE,
     TRANSACTION_VERSION_FEATURE,
 )
 from ottla.broker.metadata.image import MetadataError, MetadataImage
@@ -156,8 +158,11 @@ def known_features(image: MetadataImage, node_id: int) -> set[str]:
     last_run = image.brokers.get(node_id)
     offered = set() if last_run is None else {feature.name for feature in last_run.features}
     known = set(image.features) | (offered - {METADATA_VERSION_FEATURE})
-    if image.features.get(METADATA_VERSION_FEATURE, METADATA_VERSION) < FIRST_METADATA_VERSION_WITH_GROUP_VERSION:
+    metadata_version = image.features.get(METADATA_VERSION_FEATURE, METADATA_VERSION)
+    if metadata_version < FIRST_METADATA_VERSION_WITH_GROUP_VERSION:
         known.add(GROUP_VERSION_FEATURE)  # the Kafka version of the directory refuses it
+    if metadata_version < FIRST_METADATA_VERSION_WITH_SHARE_GROUPS:
+        known.add(SHARE_VERSION_FEATURE)  # likewise
     if image.features or image.brokers:
         known.add(TRANSACTION_VERSION_FEATURE)  # not a new directory: an administrator decides
     return known

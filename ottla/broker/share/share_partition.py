@@ -214,7 +214,7 @@ class SharePartition:
                 if self.readable_from() is None or self.is_being_read:
                     return
             except KafkaError:
-                pass  # each of them is told
+                pass  # each request that waits gets the error
             if waiting in self._waiting:
                 waiting.try_again()
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from ottla.protocol.decoder_source import MAX_ELEMENTS_IN_ONE_PIECE
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response, Struct
 from ottla.protocol.types import Int16, Int32, Int64, NullableString, String, Uuid
 
 
-class AlterShareGroupOffsetsRequest(Request, key=91, versions="0", flexible="0+"):
+class AlterShareGroupOffsetsRequest(
+    Request, key=91, versions="0", flexible="0+", max_elements=MAX_ELEMENTS_IN_ONE_PIECE
+):
     """The new start offsets."""
 
     class AlterShareGroupOffsetsRequestPartition(Struct):

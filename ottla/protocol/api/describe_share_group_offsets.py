@@ -5,12 +5,15 @@ Versions: 1 adds the lag (KIP-1226).
 
 from __future__ import annotations
 
+from ottla.protocol.decoder_source import MAX_ELEMENTS_IN_ONE_PIECE
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response, Struct, since
 from ottla.protocol.types import Int16, Int32, Int64, NullableString, String, Uuid
 
 
-class DescribeShareGroupOffsetsRequest(Request, key=90, versions="0-1", flexible="0+"):
+class DescribeShareGroupOffsetsRequest(
+    Request, key=90, versions="0-1", flexible="0+", max_elements=MAX_ELEMENTS_IN_ONE_PIECE
+):
     """The groups, and the partitions of each; null for all that the group has."""
 
     class DescribeShareGroupOffsetsRequestTopic(Struct):

@@ -7,12 +7,13 @@ Versions: 2 adds Renew, and the lock's duration in the response (KIP-1222). Vers
 
 from __future__ import annotations
 
+from ottla.protocol.decoder_source import MAX_ELEMENTS_IN_ONE_PIECE
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response, Struct, since
 from ottla.protocol.types import Bool, Int8, Int16, Int32, Int64, NullableString, String, Uuid
 
 
-class ShareAcknowledgeRequest(Request, key=79, versions="1-2", flexible="0+"):
+class ShareAcknowledgeRequest(Request, key=79, versions="1-2", flexible="0+", max_elements=MAX_ELEMENTS_IN_ONE_PIECE):
     """The records by partition."""
 
     class AcknowledgementBatch(Struct):

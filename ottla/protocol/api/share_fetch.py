@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from ottla.protocol.decoder_source import MAX_ELEMENTS_IN_ONE_PIECE
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response, Struct, since
 from ottla.protocol.types import Bool, Int8, Int16, Int32, Int64, NullableString, Records, String, Uuid
@@ -40,7 +41,7 @@ class AcquireMode(IntEnum):
     """No more records than asked for."""
 
 
-class ShareFetchRequest(Request, key=78, versions="1-2", flexible="0+"):
+class ShareFetchRequest(Request, key=78, versions="1-2", flexible="0+", max_elements=MAX_ELEMENTS_IN_ONE_PIECE):
     """What to fetch and to acknowledge. `batch_size`: the records that one entry of acquired records should have."""
 
     class AcknowledgementBatch(Struct):

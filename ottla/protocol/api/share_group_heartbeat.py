@@ -7,12 +7,13 @@ Kafka 4.0.
 
 from __future__ import annotations
 
+from ottla.protocol.decoder_source import MAX_ELEMENTS_IN_ONE_PIECE
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response, Struct
 from ottla.protocol.types import Int16, Int32, NullableString, String, Uuid
 
 
-class ShareGroupHeartbeatRequest(Request, key=76, versions="1", flexible="0+"):
+class ShareGroupHeartbeatRequest(Request, key=76, versions="1", flexible="0+", max_elements=MAX_ELEMENTS_IN_ONE_PIECE):
     """What the member is and subscribes to."""
 
     group_id: String

@@ -172,21 +172,34 @@ def test_bootstrap_names_the_metadata_version_of_kafka_4_1_and_then_the_other_fe
         FeatureLevelRecord(name="metadata.version", feature_level=27),
         FeatureLevelRecord(name="group.version", feature_level=1),
         FeatureLevelRecord(name="transaction.version", feature_level=2),
+        FeatureLevelRecord(name="share.version", feature_level=1),
     ]
 
 
 def test_a_log_that_is_not_empty_gets_the_features_that_it_lacks() -> None:
-    known = {"metadata.version", "transaction.version"}
+    known = {"metadata.version", "transaction.version", "share.version"}
     assert bootstrap_records(known) == [FeatureLevelRecord(name="group.version", feature_level=1)]
 
 
-@pytest.mark.parametrize(("level", "is_given"), [(17, False), (21, False), (22, True), (27, True)])
-def test_a_directory_of_an_older_kafka_gets_no_feature_that_this_kafka_would_refuse(level: int, is_given: bool) -> None:
-    """Kafka 3.9 (level 21) ends at a FeatureLevelRecord of group.version 1."""
+@pytest.mark.parametrize(
+    ("level", "given"),
+    [
+        (17, []),
+        (21, []),
+        (22, ["group.version"]),
+        (25, ["group.version"]),
+        (26, ["group.version", "share.version"]),
+        (27, ["group.version", "share.version"]),
+    ],
+)
+def test_a_directory_of_an_older_kafka_gets_no_feature_that_this_kafka_would_refuse(
+    level: int, given: list[str]
+) -> None:
+    """Kafka 3.9 (level 21) ends at a record of group.version 1, Kafka 4.0 (25) at one of share.version 1."""
     image = MetadataImage()
     image.replay(FeatureLevelRecord(name="metadata.version", feature_level=level))
     lacks = [record.name for record in bootstrap_records(known_features(image, node_id=1))]
-    assert lacks == (["group.version"] if is_given else [])
+    assert lacks == given
 
 
 # --- The log

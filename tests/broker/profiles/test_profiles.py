@@ -11,7 +11,7 @@ from kit.nodes import start_node
 
 from ottla.broker.api import HANDLERS
 from ottla.broker.node import Node
-from ottla.broker.profiles.profiles import DEFAULT, profile_named
+from ottla.broker.profiles.profiles import DEFAULT, NEWER, profile_named
 from ottla.broker.profiles.releases import API_NAMES, FEATURES, RELEASES
 from ottla.broker.requests.gate import advertised_apis
 from ottla.config.ours import PROFILE_NAMES
@@ -66,10 +66,17 @@ def test_a_profile_lists_what_the_release_has_and_we_have(name: str) -> None:
 
 
 def test_by_default_the_newest_versions_are_those_of_kafka_4_1_and_the_oldest_ours() -> None:
+    """But for share groups, which Kafka 4.2 has in versions that clients need to renew records, and for the lag."""
     for api in advertised_apis():
         declared = REGISTRY[api.key]
         assert api.min_version == declared.min_version
-        assert api.max_version == min(RELEASES["4.1"][api.key][1], declared.max_version)
+        newest = NEWER.get(api.key, RELEASES["4.1"][api.key][1])
+        assert api.max_version == min(newest, declared.max_version)
+
+
+def test_the_profile_of_kafka_4_1_has_share_groups_as_that_release_has_them() -> None:
+    listed = {api.key: api.max_version for api in advertised_apis(profile=profile_named("kafka-4.1"))}
+    assert [listed[key] for key in NEWER] == [1, 1, 0]
 
 
 @pytest.mark.parametrize("name", PROFILE_NAMES)

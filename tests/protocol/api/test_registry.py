@@ -70,10 +70,17 @@ RANGES = {
     "ConsumerGroupDescribe": (69, 0, 1, 0),
     "ListConfigResources": (74, 0, 1, 0),
     "DescribeTopicPartitions": (75, 0, 0, 0),
+    "ShareGroupHeartbeat": (76, 1, 1, 0),
+    "ShareGroupDescribe": (77, 1, 1, 0),
+    "ShareFetch": (78, 1, 2, 0),
+    "ShareAcknowledge": (79, 1, 2, 0),
+    "DescribeShareGroupOffsets": (90, 0, 1, 0),
+    "AlterShareGroupOffsets": (91, 0, 0, 0),
+    "DeleteShareGroupOffsets": (92, 0, 0, 0),
 }
 
 
-def test_versions_are_those_of_kafka_4_1() -> None:
+def test_versions_are_those_of_kafka_4_1_and_of_4_4_for_share_groups() -> None:
     declared = {
         api.name: (int(api.key), api.min_version, api.max_version, api.flexible_from) for api in REGISTRY.values()
     }

@@ -79,9 +79,9 @@ def test_a_classic_member_of_a_consumer_group_keeps_its_protocols() -> None:
 
 @pytest.mark.parametrize("value", [None, b"", b"\0\0anything"])
 def test_a_type_that_is_not_known_is_kept_as_its_bytes(value: bytes | None) -> None:
-    key = b"\0\x0b\0\1s"
-    assert decode_group_record(key, value) == (UnknownRecord(record_type=11, key=key, value=value), None)
-    assert 11 not in GROUP_RECORDS
+    key = b"\0\x11\0\1s"
+    assert decode_group_record(key, value) == (UnknownRecord(record_type=17, key=key, value=value), None)
+    assert 17 not in GROUP_RECORDS
 
 
 def test_bytes_behind_a_message_are_ignored() -> None:

@@ -591,7 +591,7 @@ def test_a_checkpoint_of_log_starts_that_was_taken_away_is_damage() -> None:
     files.unlink(DATA / "log-start-offset-checkpoint")
     found = the_one(findings(files))
     assert (found.severity, found.path) == (Severity.DAMAGE, DATA / "log-start-offset-checkpoint")
-    assert "what DeleteRecords had deleted" in found.problem
+    assert "records that DeleteRecords had deleted" in found.problem
 
 
 def test_segments_that_a_running_broker_replaces_meanwhile_are_no_damage() -> None:
