@@ -18,6 +18,7 @@ from ottla.broker.coordination.runtime import CoordinatorRuntime
 from ottla.broker.coordination.writes import JointAnswer
 from ottla.broker.runtime.pending import Pending
 from ottla.broker.share.acknowledging import acknowledgements_of
+from ottla.broker.share.in_flight import InFlightRecords
 from ottla.broker.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, ShareSessions
 from ottla.broker.share.settings import ShareSettings
 from ottla.broker.share.shard import ShareStateShard
@@ -327,9 +328,14 @@ class ShareCoordinator:
             return -1, -1
         share_partition = self._share_partitions.get(key)
         if share_partition is not None:
+            share_partition.records.begin_at(partition.log_start_offset)
             return share_partition.records.start_offset, share_partition.lag
-        start_offset = max(state.start_offset, partition.log_start_offset)
-        return start_offset, lag_of(start_offset, state.complete_count, partition.high_watermark)
+        start_offset, complete_count = state.start_offset, state.complete_count
+        if partition.log_start_offset > start_offset and complete_count >= 0:
+            records = InFlightRecords(start_offset, state.batches)
+            records.begin_at(partition.log_start_offset)
+            start_offset, complete_count = records.start_offset, records.complete_count
+        return start_offset, lag_of(start_offset, complete_count, partition.high_watermark)
 
     def keys_of(self, group_id: str) -> list[SharePartitionKey]:
         """The share partitions of a group that have a state."""
@@ -385,6 +391,21 @@ class ShareCoordinator:
         self._plan_prune()
 
     def _remove_before(self, shard: ShareStateShard, offset: int) -> None:
+        """Remove records that newer ones have superseded, once those are synced: in `page-cache` a power cut might
+        take the newer ones, and neither would be left.
+        """
+        log = shard.partition.log
+        if log.synced_offset >= log.log_end_offset:
+            self._remove(shard, offset)
+            return
+
+        def synced(error: BaseException | None) -> None:
+            if error is None and not shard.is_dead:
+                self._remove(shard, offset)
+
+        self._services.syncer.request(log, synced)
+
+    def _remove(self, shard: ShareStateShard, offset: int) -> None:
         partition = shard.partition
         try:
             partition.log.delete_records(offset)

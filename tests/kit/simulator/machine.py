@@ -26,7 +26,7 @@ from kit.simulator.themes import sites_ahead
 from ottla.broker.metadata.rebuild import MetadataRebuild
 from ottla.broker.node import Node
 from ottla.storage.errors import StorageError
-from ottla.storage.formats.layout import CLEAN_SHUTDOWN_FILE
+from ottla.storage.formats.layout import CLEAN_SHUTDOWN_FILE, SHARE_GROUP_STATE_TOPIC
 from ottla.storage.tools.repair import Repair
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ CHANGES_TO_A_CRASH = 40
 """Calls that change the disk, counted from the moment when the end of a life is decided."""
 STOPS_IN_STOPPING = 0.12
 """How often the end of a life falls into a stop in good order."""
+STOPS_IN_SHARE_STATE = 0.4
+"""How many stops at a certain call are at one to `__share_group_state`, in worlds with share groups."""
 TRANSACTION_SITES = ("transactions: append", "transactions: sync", "transactions: index", "groups: append", "log: sync")
 REDO_LOGS = 0.9
 """How many lives have a redo log, in worlds without rights."""
@@ -84,6 +86,7 @@ class Machine:
         self.may_stop_inside = False
         """Whether this life may end in the middle of an operation."""
         self.has_transactions = False
+        self.has_share_groups = False
         self.open_without: bool | None = None
         """With an authorizer: whether everybody may use what no ACL is about; None without one."""
         self.make_node: Callable[[BrokerConfig, SimulatedFiles], Node] = self._plain_node
@@ -110,6 +113,10 @@ class Machine:
     def _stop_at(self, wanted: str) -> None:
         if self.has_transactions and self._chance.random() < 0.4:
             wanted = self._chance.choice(TRANSACTION_SITES)
+        if self.has_share_groups and self._chance.random() < STOPS_IN_SHARE_STATE:
+            call_wanted = self._chance.choice(("pwritev", "fdatasync", "open"))
+            self.files.crash_when = lambda call, path: call == call_wanted and SHARE_GROUP_STATE_TOPIC in str(path)
+            return
         self.files.crash_when = lambda call, path: site_of(call, path) == wanted
 
     def stop_soon(self, most_changes: int = CHANGES_TO_A_CRASH) -> None:

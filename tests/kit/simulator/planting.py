@@ -32,6 +32,7 @@ class Bug:
     has_times: bool
     has_epochs: bool
     has_shortages: bool
+    has_shares: bool
 
 
 _BUGS: dict[str, Bug] = {}
@@ -53,6 +54,7 @@ def bug(
     times: bool = False,
     epochs: bool = False,
     descriptors: bool = False,
+    shares: bool = False,
 ) -> Callable[[Patch], Patch]:
     """Register a bug; one that shows in worlds of one `theme` only is looked for in these."""
 
@@ -72,6 +74,7 @@ def bug(
             times,
             epochs,
             descriptors,
+            shares,
         )
         return patch
 

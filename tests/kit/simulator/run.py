@@ -24,6 +24,7 @@ from kit.simulator import (  # noqa: F401  # they register what is planted
     quota_bugs,
     redo_bugs,
     settings_bugs,
+    share_bugs,
     shortage_bugs,
     transaction_bugs,
     transaction_trace_bugs,
@@ -120,6 +121,7 @@ def _world(seed: int, bug: str | None) -> World:
         times=1 if one.has_times else 0,
         epochs=1 if one.has_epochs else 0,
         descriptors=1 if one.has_shortages else 0,
+        shares=1 if one.has_shares else 0,
     )
 
 

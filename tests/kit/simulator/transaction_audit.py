@@ -71,6 +71,10 @@ class LogContent:
             else:
                 self.shown.update(records)
 
+    def open_offsets(self) -> set[int]:
+        """Of records whose end is not decided."""
+        return {offset for records in self._waiting.values() for offset in records}
+
 
 class CommittedReading:
     """One partition, read from its start to its last stable offset, with the lists of aborted transactions."""

@@ -15,6 +15,7 @@ import logging
 import random
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from itertools import accumulate
 from unittest import mock
 
@@ -26,6 +27,7 @@ from kit.simulator import (
     page_cache_worlds,
     quota_worlds,
     settings_changes,
+    share_worlds,
     shortages,
     time_worlds,
     turn_worlds,
@@ -46,6 +48,7 @@ from kit.simulator.quota_worlds import QuotaWorld
 from kit.simulator.rights_clients import USERS, RightsClients
 from kit.simulator.rot import read_rot
 from kit.simulator.settings_changes import SettingsChanges
+from kit.simulator.share_worlds import ShareWorld
 from kit.simulator.shortages import Shortages
 from kit.simulator.themes import draw_theme, theme_named
 from kit.simulator.time_worlds import TimeWorld, timed_kinds
@@ -105,6 +108,7 @@ class World:
         times: float = time_worlds.WORLDS,
         epochs: float = epoch_clients.WORLDS,
         descriptors: float = shortages.WORLDS,
+        shares: float = share_worlds.WORLDS,
     ) -> None:
         self.chance = random.Random(seed)
         self.theme = draw_theme(self.chance) if theme is None else theme_named(theme)
@@ -180,6 +184,20 @@ class World:
             self._add(self._shortages.operations(), weights)
         self._secured: RightsClients | None = None
         self._operation_count = OPERATIONS
+        self._shares: ShareWorld | None = None
+        if random.Random(f"whether {seed} has share groups").random() < shares:
+            known = None if self._transactional is None else self._transactional.known
+            self._shares = ShareWorld(
+                seed,
+                self.model,
+                clock,
+                self.machine,
+                known,
+                loses_states=self.machine.has_bad_disk or self._shortages is not None,
+            )
+            self.machine.has_share_groups = True
+            self._add(self._shares.operations(), weights)
+            self._operation_count = share_worlds.OPERATIONS
         of_rights = random.Random(f"the rights of {seed}")
         if of_rights.random() < acls:
             self.machine.open_without = open_without = of_rights.random() < OPEN_WITHOUT_ACLS
@@ -187,7 +205,7 @@ class World:
             without = sum(weights)
             self._add(self._secured.operations(), weights)
             # What the others do is done as often as elsewhere: transactions would hardly ever come to an end.
-            self._operation_count = round(OPERATIONS * sum(weights) / without)
+            self._operation_count = round(self._operation_count * sum(weights) / without)
         self._weights = list(accumulate(weights))
 
     def _add(self, operations: Sequence[tuple[float, Callable[[], None]]], weights: list[float]) -> None:
@@ -216,6 +234,7 @@ class World:
                 self.machine.redo_limits.kept(),
                 nullcontext() if self._quotas is None else self._quotas.kept(),
                 nullcontext() if self._turns is None else self._turns.limits.kept(),
+                nullcontext() if self._shares is None else self._shares.kept(),
             ):
                 self._meet(self.machine.start(None))
                 for loss in losses:
@@ -224,6 +243,9 @@ class World:
                     self._complain()
                     self._spoil(ended)
                     self._meet(self.machine.start(ended))
+                if self._shares is not None:
+                    self._shares.end()
+                    self._complain()
         except Violation as violation:
             self.outcome.violation = str(violation)
         except Exception as error:  # whatever escapes the broker is a finding of its own
@@ -307,6 +329,12 @@ class World:
         if self._shortages is not None:
             self._shortages.line = Line(node, self._connections, user)
             self._shortages.reconnect()
+        if self._shares is not None:
+            self._shares.new_line = partial(Line, node, self._connections, user)
+            self._shares.settle, self._shares.end_turn = self._settle, self._happenings.end_turn
+            self._shares.reconnect()
+            if loss is Loss.POWER:
+                self._shares.note_power_cut(syncs=self._promise == SYNC)
         if self._settings is not None:
             self._settings.line, self._settings.node = admin_line, node
             self._settings.settle = self._settle
@@ -325,6 +353,8 @@ class World:
             )
             with nullcontext() if self._turns is None else self._turns.limits.lifted():
                 auditor.audit(loss, self._happenings.true_ms)
+                if self._shares is not None:
+                    self._shares.audit()
         self._complain()
 
     def _note_power_cut(self) -> None:
@@ -382,6 +412,8 @@ class World:
                 line.take()
             if line.is_closed:
                 raise Violation("the broker closed a connection that did nothing wrong")
+        if self._shares is not None:
+            self._shares.take_answers()
         if self._quotas is not None:
             for line in (*lines, *others):
                 line.look()
