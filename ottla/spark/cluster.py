@@ -156,13 +156,17 @@ class Cluster:
 
     def _describe(self, topics: Sequence[str] | None) -> dict[str, TopicInfo]:
         found = {}
-        for name, topic in self._view(topics).topics.items():
+        view = self._view(topics)
+        for name, topic in view.topics.items():
             if topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 continue
             if topics is None and topic.error:
                 continue  # a topic that is just being made or deleted is no reason to fail a pattern
             _check(topic.error, name)
-            found[name] = TopicInfo(name, topic.topic_id, tuple(sorted(topic.partitions)), topic.is_internal)
+            partitions = tuple(sorted(topic.partitions))
+            addresses = ((partition, _address_of_leader(view, name, partition)) for partition in partitions)
+            leaders = {partition: address for partition, address in addresses if address is not None}
+            found[name] = TopicInfo(name, topic.topic_id, partitions, topic.is_internal, leaders)
         return found
 
     def _list_offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
@@ -237,10 +241,15 @@ def _list_offsets_request(
 
 
 def _leader_address(view: ClusterView, topic: str, partition: int) -> Address:
-    broker = view.brokers.get(view.leader_of(topic, partition))
-    if broker is None or broker.port not in _VALID_PORTS:
+    address = _address_of_leader(view, topic, partition)
+    if address is None:
         raise Retriable(f"{topic}-{partition} has no leader just now")
-    return Address(broker.host, broker.port)
+    return address
+
+
+def _address_of_leader(view: ClusterView, topic: str, partition: int) -> Address | None:
+    broker = view.brokers.get(view.leader_of(topic, partition))
+    return None if broker is None or broker.port not in _VALID_PORTS else Address(broker.host, broker.port)
 
 
 def _check(error: ErrorCode, what: str) -> None:

@@ -4,6 +4,9 @@ What a response's batches say (their last offset) is where the next Fetch begins
 headers are surveyed; decoding and the broker's work overlap. Batches are handed on with the offset from which they
 are wanted.
 
+A task begins at the leader that the driver knew when it planned the range. It asks for metadata only when that broker
+refuses, cannot be reached, or has less of the log than the range needs.
+
 Whatever moves or restarts is waited for, up to `kafkaConsumer.pollTimeoutMs` without progress: another leader, a lost
 connection, a topic whose metadata is not there yet. Records that are gone (deleted by retention, a topic deleted or
 rebuilt under the same name, a log that ends before the range) are a DataLoss, or with failOnDataLoss=false a
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from ottla.protocol.types import Buffer
     from ottla.spark.client_options import ClientSettings
     from ottla.spark.connection import Connection
+    from ottla.spark.option_values import Address
     from ottla.spark.planner import OffsetRange
 
 logger = logging.getLogger(__name__)
@@ -76,6 +80,8 @@ class RangeFetcher:
         self._sleep = sleep
         self._cluster = Cluster(settings, persistent=False)
         self._leader: Leader | None = None
+        self._planned_leader = wanted.leader
+        """Where to begin without a look-up; None once that leader has been in doubt."""
         self._position = wanted.start
         self._asked = False
         self._progress_at = monotonic()
@@ -138,6 +144,11 @@ class RangeFetcher:
         return Fetched(found, first_offset, aborted)
 
     def _connect(self) -> Connection:
+        if self._planned_leader is not None:
+            connection = self._connect_as_planned(self._planned_leader)
+            if connection is not None:
+                return connection
+            self._planned_leader = None
         if self._leader is None:
             leader = self._cluster.leader(self._wanted.topic, self._wanted.partition)
             if leader is None:
@@ -147,10 +158,28 @@ class RangeFetcher:
             self._leader = leader
         return self._cluster.connection(self._leader.address)
 
-    def _ask(self, connection: Connection) -> None:
-        version = connection.version(
+    def _connect_as_planned(self, address: Address) -> Connection | None:
+        """Return the connection to the leader of the plan; None where only a look-up can find the right one.
+
+        That is so when the address does not belong to a broker of use any more, and when its Fetch names topics: then
+        it cannot tell the planned topic from one that was created later under the same name.
+        """
+        try:
+            connection = self._cluster.connection(address)
+            version = self._fetch_version(connection)
+        except (OSError, ProtocolFailure) as problem:
+            logger.info("%s: %s; looking for the leader", self._where, problem)
+            self._cluster.drop(address)
+            return None
+        return None if self._wanted.topic_id.int and version < _TOPIC_IDS_SINCE else connection
+
+    def _fetch_version(self, connection: Connection) -> int:
+        return connection.version(
             ApiKey.FETCH, at_most=ANY_VERSION if self._wanted.topic_id.int else _TOPIC_IDS_SINCE - 1
         )
+
+    def _ask(self, connection: Connection) -> None:
+        version = self._fetch_version(connection)
         partition = FetchRequest.FetchPartition(
             partition=self._wanted.partition,
             fetch_offset=self._position,
@@ -189,11 +218,14 @@ class RangeFetcher:
         """Nothing at our position: either the range has no more, or leaders and followers lag, which may take a while.
 
         A leader that shows all of the range gives at least one batch of it, however large (KIP-74), if there is one:
-        what stood at its end was compacted away.
+        what stood at its end was compacted away. The leader of the plan may follow another one by now: a follower
+        answers Fetch as well (KIP-392) and may never have more, so a look-up comes before the waiting.
         """
         visible_end = partition.last_stable_offset if self._settings.read_committed else partition.high_watermark
         if visible_end >= self._wanted.end:
             self._position = self._wanted.end
+        elif self._planned_leader is not None:
+            self._planned_leader = None
         elif self._waited_too_long():
             self._lose(
                 f"{self._where}: no record from offset {self._position} on; the log ends at {partition.high_watermark}",
@@ -205,7 +237,7 @@ class RangeFetcher:
         if error == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._handle_out_of_range()
         elif error in _GONE:
-            self._leader = None
+            self._leader = self._planned_leader = None
             self._connect()  # raises _Gone when the metadata agrees
             raise Retriable(f"{self._where}: the broker answered {error.name}")
         elif error == ErrorCode.CORRUPT_MESSAGE:
@@ -243,9 +275,10 @@ class RangeFetcher:
 
     def _recover(self, problem: Exception) -> None:
         """Drop what may be stale, wait a moment and look for the leader again; give up without progress for long."""
-        if self._leader is not None:
-            self._cluster.drop(self._leader.address)
-        self._leader = None
+        for address in (self._planned_leader, None if self._leader is None else self._leader.address):
+            if address is not None:
+                self._cluster.drop(address)
+        self._leader = self._planned_leader = None
         self._asked = False
         if self._waited_too_long():
             self._give_up(problem)

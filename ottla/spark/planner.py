@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.spark.errors import DataLoss, OptionError
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
     from uuid import UUID
 
+    from ottla.spark.option_values import Address
     from ottla.spark.options import ReadOptions, SubscribePattern, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -42,23 +43,32 @@ EARLIEST_TIMESTAMP, LATEST_TIMESTAMP = -2, -1  # ListOffsets' special times
 
 @dataclass(frozen=True)
 class TopicInfo:
-    """A topic as the cluster knows it. `topic_id` is zero from brokers older than Kafka 2.8."""
+    """A topic as the cluster knows it. `topic_id` is zero from brokers older than Kafka 2.8.
+
+    `leaders` has the addresses of the partitions' leaders, without the partitions that have none now.
+    """
 
     name: str
     topic_id: UUID
     partitions: tuple[int, ...]
     is_internal: bool = False
+    leaders: Mapping[int, Address] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class OffsetRange:
-    """Records of one partition from `start` to before `end`; the work of one task."""
+    """Records of one partition from `start` to before `end`; the work of one task.
+
+    `leader` is the partition's leader when the range was planned: a task that knows it needs no Metadata request, which
+    would describe the whole topic to every task. It may be another one when the task runs, minutes or hours later.
+    """
 
     topic: str
     topic_id: UUID
     partition: int
     start: int
     end: int
+    leader: Address | None = None
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition} [{self.start}, {self.end})"
@@ -96,7 +106,7 @@ def plan(options: ReadOptions, cluster: ClusterView) -> list[OffsetRange]:
     for topic, partition in partitions:
         place = (topic, partition)
         info = topics[topic]
-        whole = OffsetRange(topic, info.topic_id, partition, starts[place], ends[place])
+        whole = OffsetRange(topic, info.topic_id, partition, starts[place], ends[place], info.leaders.get(partition))
         if whole.end < whole.start and not isinstance(options.ending, Latest):
             raise OptionError(f"{topic}-{partition}: the ending offset {whole.end} lies before the start {whole.start}")
         present = present_part(whole, firsts[place], lasts[place], options)

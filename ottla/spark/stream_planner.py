@@ -10,6 +10,7 @@ come to. Source: Spark's KafkaMicroBatchStream for the meaning of limits and of 
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ottla.spark.errors import DataLoss
@@ -169,7 +170,7 @@ class StreamPlanner:
             elif part.topic_id.int and info.topic_id.int and part.topic_id != info.topic_id:
                 self._lose(f"{part} is to be read, but the topic was deleted and rebuilt")
             else:
-                existing.append(part)
+                existing.append(replace(part, leader=info.leaders.get(part.partition)))
         return existing
 
     def _is_too_early(self, waiting: int) -> bool:

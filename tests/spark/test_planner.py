@@ -10,10 +10,12 @@ from kit.examples import examples
 
 from ottla.spark import planner
 from ottla.spark.errors import DataLoss, OptionError
+from ottla.spark.option_values import Address
 from ottla.spark.options import read_options
 from ottla.spark.planner import OffsetRange, TopicInfo, plan, split
 
 ID = UUID(int=7)
+LEADER = Address("h", 9092)
 
 
 class FakeCluster:
@@ -29,7 +31,8 @@ class FakeCluster:
         for name in names:
             partitions = tuple(sorted(index for topic, index in self.logs if topic == name))
             if partitions:
-                found[name] = TopicInfo(name, ID, partitions, is_internal=name.startswith("__"))
+                leaders = dict.fromkeys(partitions[:1], LEADER)  # the other ones have none just now
+                found[name] = TopicInfo(name, ID, partitions, name.startswith("__"), leaders)
         return found
 
     def list_offsets(self, times: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int | None]:
@@ -52,6 +55,11 @@ def planned(cluster: FakeCluster = TWO, **given: str) -> list[tuple[str, int, in
 def test_by_default_each_partition_is_one_range_from_its_first_to_its_last_record() -> None:
     assert planned() == [("t", 0, 0, 100), ("t", 1, 20, 60)]
     assert plan(read_options({"kafka.bootstrap.servers": "h:1", "subscribe": "t"}), TWO)[0].topic_id == ID
+
+
+def test_a_range_names_the_leader_that_the_driver_knows() -> None:
+    options = read_options({"kafka.bootstrap.servers": "h:1", "subscribe": "t", "minPartitions": "3"})
+    assert [(part.partition, part.leader) for part in plan(options, TWO)] == [(0, LEADER), (0, LEADER), (1, None)]
 
 
 def test_empty_partitions_make_no_task() -> None:

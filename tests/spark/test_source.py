@@ -13,8 +13,12 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from kit.broker import BrokerProcess
+from kit.scripted_broker import ScriptedBroker, ScriptedLog, ScriptedTopic
 
 import pyspark_ottla
+from ottla.protocol.api import ApiKey
+from ottla.protocol.records.batch import encode_batch
+from ottla.protocol.records.record import Record
 from ottla.spark import register
 from ottla.spark.source import OttlaDataSource, RangeReader
 
@@ -217,6 +221,19 @@ def test_a_dataframe_and_a_view_show_later_records_after_another_load(
     assert (table.count(), spark.table("later").count()) == (3, 3)
     spark.sql(view)
     assert (load(spark, broker, subscribe=topic).count(), spark.table("later").count()) == (4, 4)
+
+
+def test_a_query_asks_for_the_metadata_of_a_topic_on_the_driver_and_not_in_every_task(spark: SparkSession) -> None:
+    """Two brokers, so that the bootstrap server is not the leader."""
+    bootstrap, leader = ScriptedBroker(), ScriptedBroker()
+    records = bytes(encode_batch([Record(0, START_MS, None, b"v")]))
+    logs = {index: ScriptedLog([records], 0, 1) for index in range(20)}
+    bootstrap.topics["t"] = leader.topics["t"] = ScriptedTopic(logs, leader_port=leader.port)
+    with bootstrap.running(), leader.running():
+        reader = spark.read.format("ottla").option("kafka.bootstrap.servers", bootstrap.bootstrap)
+        assert reader.option("subscribe", "t").load().count() == 20
+    assert leader.count(ApiKey.FETCH) == 20
+    assert bootstrap.count(ApiKey.METADATA) + leader.count(ApiKey.METADATA) == 3
 
 
 def test_a_query_that_stops_early_gets_its_rows(spark: SparkSession, broker: BrokerProcess, numbers: str) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from kit.examples import examples
 
 from ottla.spark.errors import DataLoss, OptionError
+from ottla.spark.option_values import Address
 from ottla.spark.options import stream_options
 from ottla.spark.planner import TopicInfo
 from ottla.spark.rate_limit import share_out
@@ -17,6 +18,7 @@ from ottla.spark.stream_offsets import StreamOffsets
 from ottla.spark.stream_planner import StreamPlanner
 
 ID, OTHER_ID = UUID(int=7), UUID(int=8)
+LEADER = Address("h", 9092)
 
 
 class FakeCluster:
@@ -32,7 +34,8 @@ class FakeCluster:
         for name in names:
             partitions = tuple(sorted(index for topic, index in self.logs if topic == name))
             if partitions:
-                found[name] = TopicInfo(name, self.ids.get(name, ID), partitions)
+                leaders = dict.fromkeys(partitions, LEADER)
+                found[name] = TopicInfo(name, self.ids.get(name, ID), partitions, leaders=leaders)
         return found
 
     def list_offsets(self, times: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int | None]:
@@ -290,6 +293,10 @@ def test_nothing_new_is_the_same_offsets_and_no_work(cluster: FakeCluster) -> No
     plan = planner()
     assert plan.next_end(at(100, 60), 10, take_all=False, cluster=cluster).to_json() == at(100, 60).to_json()
     assert plan.ranges(at(100, 60), at(100, 60), cluster) == []
+
+
+def test_the_ranges_of_a_batch_name_the_leaders_of_now(cluster: FakeCluster) -> None:
+    assert [part.leader for part in planner().ranges(at(0, 20), at(100, 60), cluster)] == [LEADER, LEADER]
 
 
 def test_a_batch_is_split_like_a_batch_query(cluster: FakeCluster) -> None:
