@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from ottla.client_core.security import DEFAULTS, Security, SecurityProblem, read_security
 from ottla.spark.errors import OptionError
+from ottla.spark.option_names import KAFKA_PREFIX, nearest, unknown
 from ottla.spark.option_values import Address, addresses, boolean, integer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-KAFKA_PREFIX = "kafka."
 LARGEST_FETCH_BYTES = 256 * 1024 * 1024
 _LARGEST_WAIT_MS = 2**31 - 1
 _LARGEST_RETRIES = 1000
@@ -105,6 +105,10 @@ _REFUSED = {
 }
 """What Spark's own source forbids, with the way out."""
 
+KNOWN_KEYS = _FOLLOWED.keys() | _WITHOUT_EFFECT | DEFAULTS.keys()
+KAFKA_NAMES = frozenset(f"{KAFKA_PREFIX}{key}" for key in KNOWN_KEYS)
+"""The `kafka.*` options of a reader that are not refused."""
+
 
 def client_settings(kafka: Mapping[str, str], given: Mapping[str, str]) -> ClientSettings:
     """Read the `kafka.*` options (names in lower case) and those of the source's own that steer the client."""
@@ -147,11 +151,12 @@ def _security(given: Mapping[str, str]) -> Security:
 def _check_known(key: str, name: str) -> None:
     if key in _REFUSED:
         raise OptionError(f"option {name} cannot be set: {_REFUSED[key]}")
-    if key.startswith(("ssl.", "sasl.")) and key not in DEFAULTS:
+    if key in KNOWN_KEYS:
+        return
+    if key.startswith(("ssl.", "sasl.")) and not nearest(name, KAFKA_NAMES):
         known = ", ".join(f"{KAFKA_PREFIX}{one}" for one in DEFAULTS if one.startswith(("ssl.", "sasl.")))
         raise OptionError(f"option {name} is about TLS or SASL, and none that this source has; it has {known}")
-    if key not in _FOLLOWED and key not in _WITHOUT_EFFECT and key not in DEFAULTS:
-        raise OptionError(f"unknown option {name}; known are kafka.{', kafka.'.join(sorted(_FOLLOWED))}")
+    raise OptionError(unknown(name, KAFKA_NAMES, f"kafka.{', kafka.'.join(sorted(_FOLLOWED))}"))
 
 
 def _fetch_bytes(values: Mapping[str, str]) -> int:

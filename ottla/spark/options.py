@@ -13,8 +13,9 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ottla.spark.client_options import KAFKA_PREFIX, ClientSettings, client_settings
+from ottla.spark.client_options import KAFKA_NAMES, ClientSettings, client_settings
 from ottla.spark.errors import OptionError
+from ottla.spark.option_names import KAFKA_PREFIX, unknown
 from ottla.spark.option_values import boolean, duration_ms, integer, json_partition_lists, json_partition_numbers
 
 if TYPE_CHECKING:
@@ -232,7 +233,8 @@ def _sorted_out(raw: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]
         elif name == "path":
             raise OptionError("load() takes no path; name the topic by option subscribe")
         else:
-            raise OptionError(f"unknown option {key}; known are {', '.join(sorted(_OPTIONS.values()))} and kafka.*")
+            listed = f"{', '.join(sorted(_OPTIONS.values()))} and kafka.*"
+            raise OptionError(unknown(key, {*_OPTIONS.values(), *KAFKA_NAMES}, listed))
     return given, kafka
 
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ottla.client_core.security import DEFAULTS
 from ottla.protocol.records.compression import Compression
-from ottla.spark.client_options import KAFKA_PREFIX, ClientSettings, client_settings
+from ottla.spark.client_options import ClientSettings, client_settings
 from ottla.spark.errors import OptionError
+from ottla.spark.option_names import KAFKA_PREFIX, unknown
 from ottla.spark.option_values import boolean, integer, shown
 
 if TYPE_CHECKING:
@@ -96,6 +98,9 @@ _REFUSED = {
     "value.serializer": "values are written as they are; convert the column to string or binary",
 }
 
+KAFKA_NAMES = frozenset(f"{KAFKA_PREFIX}{key}" for key in (*_SHARED, *_FOLLOWED, *_WITHOUT_EFFECT, *DEFAULTS))
+"""The `kafka.*` options of a sink that are not refused."""
+
 
 def producer_settings(kafka: Mapping[str, str]) -> tuple[ClientSettings, ProducerSettings]:
     """Read the `kafka.*` options of a sink (names in lower case). Raises OptionError."""
@@ -110,8 +115,8 @@ def producer_settings(kafka: Mapping[str, str]) -> tuple[ClientSettings, Produce
         elif key in _FOLLOWED:
             values[key] = value.strip()
         elif key not in _WITHOUT_EFFECT:
-            known = ", kafka.".join(sorted({"security.protocol", *_SHARED, *_FOLLOWED}))
-            raise OptionError(f"unknown option {name}; known are kafka.{known}")
+            listed = ", kafka.".join(sorted({"security.protocol", *_SHARED, *_FOLLOWED}))
+            raise OptionError(unknown(name, KAFKA_NAMES, f"kafka.{listed}"))
     client = client_settings(shared, {})
     acks = _acks(values["acks"])
     compression = _compression(values["compression.type"])

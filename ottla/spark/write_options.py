@@ -10,10 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ottla.spark.client_options import KAFKA_PREFIX, ClientSettings
+from ottla.spark.client_options import ClientSettings
 from ottla.spark.errors import OptionError, SchemaError
+from ottla.spark.option_names import KAFKA_PREFIX, unknown
 from ottla.spark.option_values import boolean, shown
-from ottla.spark.producer_options import ProducerSettings, producer_settings
+from ottla.spark.producer_options import KAFKA_NAMES, ProducerSettings, producer_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,7 +75,8 @@ def write_options(raw: Mapping[str, str], schema: StructType) -> WriteOptions:
         elif name == "path":
             raise OptionError("save() takes no path; name the topic by option topic")
         elif name not in _FROM_SPARK:
-            raise OptionError(f"unknown option {key}; known are topic, includeTimestamp and kafka.*")
+            known = {"topic", "includeTimestamp", *KAFKA_NAMES}
+            raise OptionError(unknown(key, known, "topic, includeTimestamp and kafka.*"))
     columns = _check_columns(schema, include_timestamp)
     if topic is None and "topic" not in columns:
         raise OptionError("no topic: give option topic, or the rows a column topic")

@@ -348,7 +348,8 @@ def test_a_broker_that_restarts_while_it_is_written_to_is_waited_for(
 @pytest.mark.parametrize(
     ("select", "given", "says"),
     [
-        ("'v' AS value", {"topicc": "t", "topic": "t"}, "OptionError: unknown option topicc; known are topic"),
+        ("'v' AS value", {"topicc": "t", "topic": "t"}, "OptionError: unknown option topicc; did you mean topic?"),
+        ("'v' AS value", {"verbose": "t", "topic": "t"}, "OptionError: unknown option verbose; known are topic"),
         (
             "'v' AS value",
             {"topic": "t", "includeTimestamp": "yes"},
@@ -369,7 +370,11 @@ def test_a_broker_that_restarts_while_it_is_written_to_is_waited_for(
             {"topic": "t", "includeTimestamp": "true"},
             "SchemaError: column timestamp is timestamp_ntz; a sink needs timestamp",
         ),
-        ("'v' AS value", {"kafka__batch__sizes": "1", "topic": "t"}, "unknown option kafka.batch.sizes; known are"),
+        (
+            "'v' AS value",
+            {"kafka__batch__sizes": "1", "topic": "t"},
+            "option kafka.batch.sizes; did you mean kafka.batch.size?",
+        ),
         ("'v' AS value", {}, "OptionError: no topic: give option topic, or the rows a column topic"),
         ("'v' AS value", {"topic": "a b"}, "OptionError: topic: 'a b' cannot be a topic's name"),
         ("'v' AS value", {"subscribe": "t"}, "OptionError: option subscribe is for reading"),

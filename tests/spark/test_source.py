@@ -245,7 +245,10 @@ def test_a_query_that_stops_early_gets_its_rows(spark: SparkSession, broker: Bro
     [
         ({"subscribe": "there-is-no-such-topic"}, "OptionError: unknown topic there-is-no-such-topic\n"),
         ({"subscribe": "a", "assign": "{}"}, "OptionError: exactly one of subscribe, subscribePattern and assign"),
-        ({"subscribe": "a", "startingoffset": "earliest"}, "OptionError: unknown option startingoffset;"),
+        (
+            {"subscribe": "a", "startingoffset": "earliest"},
+            "unknown option startingoffset; did you mean startingOffsets?",
+        ),
         (
             {"subscribe": "a", "kafka__bootstrap__servers": "127.0.0.1:1"},
             "BrokerUnavailable: cannot reach 127.0.0.1:1:",

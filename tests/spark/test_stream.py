@@ -324,7 +324,7 @@ def test_a_damaged_batch_ends_the_stream_and_is_never_skipped(own_archive: Archi
     ("given", "says"),
     [
         ({"endingOffsets": "latest"}, "OptionError: endingOffsets: a stream has no end"),
-        ({"maxOffsetPerTrigger": "1"}, "OptionError: unknown option maxoffsetpertrigger;"),
+        ({"maxOffsetPerTrigger": "1"}, "unknown option maxoffsetpertrigger; did you mean maxOffsetsPerTrigger"),
         ({"maxOffsetsPerTrigger": "0"}, "OptionError: maxOffsetsPerTrigger: 0 is not between"),
         ({"minOffsetsPerTrigger": "2", "maxOffsetsPerTrigger": "1"}, "OptionError: minOffsetsPerTrigger 2 is more"),
         ({"maxTriggerDelay": "soon"}, "OptionError: maxTriggerDelay: 'soon' is no time"),
