@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 
 from ottla.client_core.security import DEFAULTS, Security, SecurityProblem, read_security
 from ottla.spark.errors import OptionError
-from ottla.spark.option_names import KAFKA_PREFIX, nearest, unknown
+from ottla.spark.option_names import KAFKA_PREFIX, check_without_effect, nearest, unknown
 from ottla.spark.option_values import Address, addresses, boolean, integer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from ottla.spark.option_names import Kind
 
 LARGEST_FETCH_BYTES = 256 * 1024 * 1024
 _LARGEST_WAIT_MS = 2**31 - 1
@@ -64,35 +66,34 @@ _FOLLOWED = {
 """Keys that change something, with their defaults. A Fetch asks for one partition, so of the two bounds of bytes the
 smaller holds; the default is the size that decodes fastest."""
 
-_WITHOUT_EFFECT = frozenset(
-    {
-        "allow.auto.create.topics",
-        "client.dns.lookup",
-        "client.rack",
-        "connections.max.idle.ms",
-        "default.api.timeout.ms",
-        "enable.metrics.push",
-        "exclude.internal.topics",
-        "group.id",
-        "group.instance.id",
-        "group.protocol",
-        "heartbeat.interval.ms",
-        "max.poll.interval.ms",
-        "max.poll.records",
-        "metadata.max.age.ms",
-        "metric.reporters",
-        "metrics.num.samples",
-        "metrics.recording.level",
-        "metrics.sample.window.ms",
-        "partition.assignment.strategy",
-        "reconnect.backoff.max.ms",
-        "reconnect.backoff.ms",
-        "retry.backoff.max.ms",
-        "send.buffer.bytes",
-        "session.timeout.ms",
-        "socket.connection.setup.timeout.max.ms",
-    }
-)
+WITHOUT_EFFECT: Mapping[str, Kind] = {
+    "allow.auto.create.topics": "boolean",
+    "client.dns.lookup": "text",
+    "client.rack": "text",
+    "connections.max.idle.ms": "number",
+    "default.api.timeout.ms": "number",
+    "enable.metrics.push": "boolean",
+    "exclude.internal.topics": "boolean",
+    "group.id": "text",
+    "group.instance.id": "text",
+    "group.protocol": "text",
+    "heartbeat.interval.ms": "number",
+    "max.poll.interval.ms": "number",
+    "max.poll.records": "number",
+    "metadata.max.age.ms": "number",
+    "metric.reporters": "text",
+    "metrics.num.samples": "number",
+    "metrics.recording.level": "text",
+    "metrics.sample.window.ms": "number",
+    "partition.assignment.strategy": "text",
+    "reconnect.backoff.max.ms": "number",
+    "reconnect.backoff.ms": "number",
+    "retry.backoff.max.ms": "number",
+    "send.buffer.bytes": "number",
+    "session.timeout.ms": "number",
+    "socket.connection.setup.timeout.max.ms": "number",
+}
+"""Keys that are accepted and change nothing, and what their values have to be."""
 
 _REFUSED = {
     "auto.offset.reset": "use option startingOffsets",
@@ -105,7 +106,7 @@ _REFUSED = {
 }
 """What Spark's own source forbids, with the way out."""
 
-KNOWN_KEYS = _FOLLOWED.keys() | _WITHOUT_EFFECT | DEFAULTS.keys()
+KNOWN_KEYS = _FOLLOWED.keys() | WITHOUT_EFFECT.keys() | DEFAULTS.keys()
 KAFKA_NAMES = frozenset(f"{KAFKA_PREFIX}{key}" for key in KNOWN_KEYS)
 """The `kafka.*` options of a reader that are not refused."""
 
@@ -117,6 +118,8 @@ def client_settings(kafka: Mapping[str, str], given: Mapping[str, str]) -> Clien
     for name, value in kafka.items():
         key = name.removeprefix(KAFKA_PREFIX)
         _check_known(key, name)
+        if key in WITHOUT_EFFECT:
+            check_without_effect(name, value, WITHOUT_EFFECT[key])
         (secured if key in DEFAULTS else values)[key] = value.strip()
     if not values["bootstrap.servers"]:
         raise OptionError("option kafka.bootstrap.servers is missing; it names brokers as host:port,host:port")

@@ -13,9 +13,9 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ottla.spark.client_options import KAFKA_NAMES, ClientSettings, client_settings
+from ottla.spark.client_options import KAFKA_NAMES, WITHOUT_EFFECT, ClientSettings, client_settings
 from ottla.spark.errors import OptionError
-from ottla.spark.option_names import KAFKA_PREFIX, unknown
+from ottla.spark.option_names import KAFKA_PREFIX, unknown, warning_of, without_effect
 from ottla.spark.option_values import boolean, duration_ms, integer, json_partition_lists, json_partition_numbers
 
 if TYPE_CHECKING:
@@ -151,6 +151,7 @@ _NO_CATALOG = (
 def read_options(raw: Mapping[str, str]) -> ReadOptions:
     """Read the options of a batch query; raises OptionError at the first that cannot be used."""
     given, kafka = _sorted_out(raw)
+    _warn_without_effect(given, kafka)
     for name in _STREAMING_ONLY:
         if name in given:
             logger.warning("option %s is ignored in a batch query", name)
@@ -168,10 +169,17 @@ def read_options(raw: Mapping[str, str]) -> ReadOptions:
 def stream_options(raw: Mapping[str, str]) -> ReadOptions:
     """Read the options of a stream; raises OptionError at the first that cannot be used."""
     given, kafka = _sorted_out(raw)
+    _warn_without_effect(given, kafka)
     for name in _BATCH_ONLY:
         if name in given:
             raise OptionError(f"{name}: a stream has no end; leave the option away, or use spark.read")
     return _options(given, kafka, _starting(given, "latest"), None, _limits(given))
+
+
+def _warn_without_effect(given: Mapping[str, str], kafka: Mapping[str, str]) -> None:
+    names = without_effect(kafka, WITHOUT_EFFECT)
+    if warning := warning_of([*names, "groupIdPrefix"] if "groupIdPrefix" in given else names):
+        logger.warning("%s", warning)
 
 
 def wants_headers(raw: Mapping[str, str]) -> bool:

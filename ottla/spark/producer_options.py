@@ -13,11 +13,13 @@ from ottla.client_core.security import DEFAULTS
 from ottla.protocol.records.compression import Compression
 from ottla.spark.client_options import ClientSettings, client_settings
 from ottla.spark.errors import OptionError
-from ottla.spark.option_names import KAFKA_PREFIX, unknown
+from ottla.spark.option_names import KAFKA_PREFIX, check_without_effect, unknown
 from ottla.spark.option_values import boolean, integer, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from ottla.spark.option_names import Kind
 
 _LARGEST_BYTES = 256 * 1024 * 1024
 _LARGEST_WAIT_MS = 2**31 - 1
@@ -62,31 +64,30 @@ _FOLLOWED = {
 """Keys that change something, with their defaults: Kafka's, but for batches four times as large, since a task does not
 wait for them to fill."""
 
-_WITHOUT_EFFECT = frozenset(
-    {
-        "buffer.memory",
-        "client.dns.lookup",
-        "connections.max.idle.ms",
-        "enable.metrics.push",
-        "linger.ms",
-        "max.block.ms",
-        "max.in.flight.requests.per.connection",
-        "metadata.max.age.ms",
-        "metadata.max.idle.ms",
-        "metric.reporters",
-        "metrics.num.samples",
-        "metrics.recording.level",
-        "metrics.sample.window.ms",
-        "partitioner.adaptive.partitioning.enable",
-        "partitioner.availability.timeout.ms",
-        "reconnect.backoff.max.ms",
-        "reconnect.backoff.ms",
-        "retries",
-        "retry.backoff.max.ms",
-        "send.buffer.bytes",
-        "socket.connection.setup.timeout.max.ms",
-    }
-)
+WITHOUT_EFFECT: Mapping[str, Kind] = {
+    "buffer.memory": "number",
+    "client.dns.lookup": "text",
+    "connections.max.idle.ms": "number",
+    "enable.metrics.push": "boolean",
+    "linger.ms": "number",
+    "max.block.ms": "number",
+    "max.in.flight.requests.per.connection": "number",
+    "metadata.max.age.ms": "number",
+    "metadata.max.idle.ms": "number",
+    "metric.reporters": "text",
+    "metrics.num.samples": "number",
+    "metrics.recording.level": "text",
+    "metrics.sample.window.ms": "number",
+    "partitioner.adaptive.partitioning.enable": "boolean",
+    "partitioner.availability.timeout.ms": "number",
+    "reconnect.backoff.max.ms": "number",
+    "reconnect.backoff.ms": "number",
+    "retries": "number",
+    "retry.backoff.max.ms": "number",
+    "send.buffer.bytes": "number",
+    "socket.connection.setup.timeout.max.ms": "number",
+}
+"""Keys that are accepted and change nothing, and what their values have to be."""
 
 _REFUSED = {
     "interceptor.classes": "there are no Java interceptors here",
@@ -98,7 +99,7 @@ _REFUSED = {
     "value.serializer": "values are written as they are; convert the column to string or binary",
 }
 
-KAFKA_NAMES = frozenset(f"{KAFKA_PREFIX}{key}" for key in (*_SHARED, *_FOLLOWED, *_WITHOUT_EFFECT, *DEFAULTS))
+KAFKA_NAMES = frozenset(f"{KAFKA_PREFIX}{key}" for key in (*_SHARED, *_FOLLOWED, *WITHOUT_EFFECT, *DEFAULTS))
 """The `kafka.*` options of a sink that are not refused."""
 
 
@@ -114,7 +115,9 @@ def producer_settings(kafka: Mapping[str, str]) -> tuple[ClientSettings, Produce
             raise OptionError(f"option {name} cannot be set: {_REFUSED[key]}")
         elif key in _FOLLOWED:
             values[key] = value.strip()
-        elif key not in _WITHOUT_EFFECT:
+        elif key in WITHOUT_EFFECT:
+            check_without_effect(name, value, WITHOUT_EFFECT[key])
+        else:
             listed = ", kafka.".join(sorted({"security.protocol", *_SHARED, *_FOLLOWED}))
             raise OptionError(unknown(name, KAFKA_NAMES, f"kafka.{listed}"))
     client = client_settings(shared, {})
@@ -161,10 +164,13 @@ _LEVELS = {Compression.GZIP: (1, 9), Compression.LZ4: (1, 17), Compression.ZSTD:
 
 
 def _level(compression: Compression, values: Mapping[str, str]) -> int | None:
-    key = f"compression.{compression.name.lower()}.level"
-    if compression not in _LEVELS or not values[key]:
-        return None
-    return _number(values, key, *_LEVELS[compression])
+    """Return the level of the codec; those of other codecs are only checked."""
+    levels = {}
+    for codec, (smallest, largest) in _LEVELS.items():
+        key = f"compression.{codec.name.lower()}.level"
+        if values[key]:
+            levels[codec] = _number(values, key, smallest, largest)
+    return levels.get(compression)
 
 
 def _number(values: Mapping[str, str], key: str, smallest: int, largest: int) -> int:
