@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _NO_TRANSACTION_MS = 2**31 - 1  # what Java's client says without a transactional id
+_TOPIC_RESOURCE = 2  # of DescribeConfigs
 _VALID_PORTS = range(1, 2**16)
 
 
@@ -123,6 +124,23 @@ class Cluster:
     def init_producer_id(self) -> tuple[int, int]:
         """Return a producer id and epoch for idempotent writing. Raises BrokerUnavailable or ProtocolFailure."""
         return self._persistently(self._init_producer_id)
+
+    def topic_config(self, topic: str, key: str) -> str | None:
+        """Return the value of a topic's configuration; None if no broker says it, for want of a right perhaps.
+
+        Asked for a better message alone, so nothing that goes wrong is raised.
+        """
+        from ottla.protocol.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+
+        resource = DescribeConfigsRequest.DescribeConfigsResource(
+            resource_type=_TOPIC_RESOURCE, resource_name=topic, configuration_keys=[key]
+        )
+        try:
+            response = self._ask_anyone(DescribeConfigsRequest(resources=[resource]), DescribeConfigsResponse)
+        except (OSError, ProtocolFailure):
+            return None
+        values = [config.value for result in response.results for config in result.configs if config.name == key]
+        return values[0] if values else None
 
     def _persistently(self, question: Callable[[], T]) -> T:
         if not self._is_persistent:

@@ -7,8 +7,9 @@ MAX_IN_FLIGHT of them. A broker that has forgotten the producer gets the rest fr
 
 `kafka.delivery.timeout.ms` without any progress is the end, counted from the first question on: a broker that is away
 when a task begins is waited for like one that goes away later. What the broker refuses for good ends at once:
-WriteFailed, and Spark fails the task. A batch of another attempt of the same task is a stranger to the broker, so a
-retried task writes its records again: at least once."""
+WriteFailed, and Spark fails the task. A batch that is too large for its topic is split, and later batches of the topic
+are smaller; only a single record that is too large ends the task. A batch of another attempt of the same task is a
+stranger to the broker, so a retried task writes its records again: at least once."""
 
 from __future__ import annotations
 
@@ -24,11 +25,12 @@ from ottla.client_core.send_results import Result, SendResult, SendRules
 from ottla.protocol.api import ApiKey
 from ottla.protocol.api.produce import ProduceResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.records.batch import seal_batch
+from ottla.protocol.records.batch import HEADER_BYTES, seal_batch
 from ottla.protocol.records.compression import Compression
 from ottla.protocol.types import ZERO_UUID
 from ottla.spark.cluster import Cluster, Retriable
 from ottla.spark.errors import BrokerUnavailable, ProtocolFailure, WriteFailed
+from ottla.spark.splitting import smaller_batch_bytes, split
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -49,7 +51,6 @@ _SHORTEST_PAUSE_S = 0.001
 """A pause shorter than the clock can show would never end."""
 
 _HINTS = {
-    ErrorCode.MESSAGE_TOO_LARGE: "; the topic's max.message.bytes is smaller than a batch: lower kafka.batch.size",
     ErrorCode.INVALID_TIMESTAMP: "; the topic's message.timestamp.after.max.ms and ...before.max.ms bound the times",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "; the broker does not let this client write there",
 }
@@ -58,7 +59,7 @@ _HINTS = {
 class Batch(QueuedBatch):
     """Encoded records of one partition. `created_ms` is the time of records that name none."""
 
-    __slots__ = ("body", "timestamps_ms", "topic")
+    __slots__ = ("body", "created_ms", "timestamps_ms", "topic")
 
     queue: PartitionQueue[Batch]
 
@@ -66,14 +67,15 @@ class Batch(QueuedBatch):
         super().__init__()
         self.topic = topic
         self.body = body
+        self.created_ms = created_ms
         self.record_count = body.record_count
         self.timestamps_ms = body.timestamps_ms or (created_ms, created_ms)
         self.is_closed = True
 
     @property
     def size_bytes(self) -> int:
-        """The size of the batch, compressed."""
-        return len(self.sealed or b"")
+        """The size of the batch, compressed; before it is sealed, the most that it can be."""
+        return HEADER_BYTES + len(self.body.records) if self.sealed is None else len(self.sealed)
 
 
 class _Sent(NamedTuple):
@@ -114,12 +116,14 @@ class Sender:
                 never_retried=frozenset({ErrorCode.CORRUPT_MESSAGE}),
             ),
             seal=self._seal,
-            split=lambda batch: [],
+            split=self._split,
             leader_of=lambda topic, partition: self._leaders[topic].get(partition),
             topic_id=lambda topic: ZERO_UUID,  # a writer means the name
             may_write=lambda address: True,
         )
         self._queues.wants_identity = producer.is_idempotent
+        self._batch_bytes: dict[str, int] = {}
+        """How large the batches of a topic may be that has refused one as too large."""
         self._by_place: dict[TopicPartition, PartitionQueue[Batch]] = {}
         self._in_flight: deque[_Sent] = deque()
         self._unacknowledged = 0
@@ -146,6 +150,10 @@ class Sender:
             except ProtocolFailure as problem:
                 raise WriteFailed(f"cannot write to topic {topic}: {problem}") from None
         return len(self._leaders[topic])
+
+    def batch_bytes(self, topic: str) -> int:
+        """Return how large batches of a topic are to be: `kafka.batch.size`, less once the topic has refused one."""
+        return self._batch_bytes.get(topic, self._settings.batch_bytes)
 
     def send(self, batches: Sequence[Batch]) -> None:
         """Send batches, each partition's in the order given; returns when they are on their way, or in.
@@ -298,6 +306,8 @@ class Sender:
                 self._unacknowledged -= batch.record_count
                 self._problem = None
                 continue
+            if result is Result.SPLIT:
+                continue
             if answer is None:
                 if result is Result.GIVEN_UP:
                     raise ProtocolFailure(f"{batch.queue}: the broker left the partition out of its answer")
@@ -307,12 +317,35 @@ class Sender:
             if result is Result.RETRIED:
                 passing = Retriable(said)
             elif code == ErrorCode.MESSAGE_TOO_LARGE and batch.record_count == 1:
-                size = batch.size_bytes
-                raise WriteFailed(f"{said}; one record of {size} bytes is more than the topic's max.message.bytes")
+                raise WriteFailed(self._too_large(batch))
             else:
                 raise WriteFailed(f"{said}{_HINTS.get(code, '')}")
         if passing is not None:
             self._note(passing)
+
+    def _split(self, batch: Batch) -> list[Batch]:
+        """Return the batches in which the records of one that is too large go again; none for a single record."""
+        limit = min(self.batch_bytes(batch.topic), smaller_batch_bytes(batch.body))
+        parts = []
+        for index, body in enumerate(split(batch.body, limit)):
+            part = Batch(batch.topic, body, batch.created_ms)
+            part.queue = batch.queue
+            part.serial = (*batch.serial, index)
+            parts.append(part)
+        if parts:
+            self._batch_bytes[batch.topic] = limit
+            logger.info(
+                "%s: a batch of %d bytes is too large for the topic and is split", batch.queue, batch.size_bytes
+            )
+        return parts
+
+    def _too_large(self, batch: Batch) -> str:
+        """Return what to say of a record that is too large for its topic."""
+        limit = self._cluster.topic_config(batch.topic, "max.message.bytes")
+        return (
+            f"{batch.queue}: a record of {batch.size_bytes} bytes is larger than the topic's max.message.bytes"
+            f"{'' if limit is None else f' {limit}'}; raise that of topic {batch.topic}, or write smaller records"
+        )
 
     def _seal(self, batch: Batch) -> bytearray:
         base_timestamp, max_timestamp = batch.timestamps_ms

@@ -127,7 +127,7 @@ class _Task:
         bodies = encode_rows(
             rows,
             partitions,
-            batch_bytes=settings.batch_bytes,
+            batch_bytes=self._sender.batch_bytes(topic),
             most_bytes=settings.max_request_bytes,
             most_name="kafka.max.request.size",
         )
