@@ -1,5 +1,9 @@
 """Which offsets a query reads, and how they are shared out among tasks. Pure but for the cluster that it asks.
 
+An end before the start is an error if both are numbers of the options, as these contradict each other. Where the log
+decides one of them (earliest, a time), the partition is empty, as in Spark's own source: retention moves the start of
+one partition past an ending offset while others still have their records.
+
 The order is: topics to partitions, the ends of each log, the limits of the options to offsets, the check against what
 is there, the split into tasks. A start below the first record that is left, or an end beyond the last, is data loss:
 an error, or with failOnDataLoss=false a warning and the part that is there. Source for the meaning of the options:
@@ -108,7 +112,10 @@ def plan(options: ReadOptions, cluster: ClusterView) -> list[OffsetRange]:
         info = topics[topic]
         whole = OffsetRange(topic, info.topic_id, partition, starts[place], ends[place], info.leaders.get(partition))
         if whole.end < whole.start and not isinstance(options.ending, Latest):
-            raise OptionError(f"{topic}-{partition}: the ending offset {whole.end} lies before the start {whole.start}")
+            if _is_number(options.starting, place) and _is_number(options.ending, place):
+                problem = f"the ending offset {whole.end} lies before the start {whole.start}"
+                raise OptionError(f"{topic}-{partition}: {problem}")
+            whole = replace(whole, end=whole.start)
         present = present_part(whole, firsts[place], lasts[place], options)
         if present.start < present.end:
             ranges.append(present)
@@ -226,6 +233,11 @@ def from_latest(
     if isinstance(limit, Offsets):
         return {place for place, offset in limit.offsets.items() if offset == LATEST_OFFSET}
     return {place for place, offset in found.items() if offset is None}
+
+
+def _is_number(limit: object, place: TopicPartition) -> bool:
+    """Say whether the options name the offset of this partition itself."""
+    return isinstance(limit, Offsets) and limit.offsets[place] >= 0
 
 
 def _ends(

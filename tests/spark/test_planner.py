@@ -107,12 +107,28 @@ def test_offsets_by_partition_with_earliest_and_latest_in_them() -> None:
             {"startingOffsets": '{"t":{"0":9,"1":30}}', "endingOffsets": '{"t":{"0":8,"1":30}}'},
             "t-0: the ending offset 8",
         ),
-        ({"startingTimestamp": "2000", "endingOffsets": '{"t":{"0":39,"1":60}}'}, "t-0: the ending offset 39"),
     ],
 )
 def test_limits_that_do_not_fit_the_topic_are_refused(given: dict[str, str], says: str) -> None:
     with pytest.raises(OptionError, match=says):
         planned(**given)
+
+
+@pytest.mark.parametrize(
+    ("given", "ranges"),
+    [
+        ({"endingOffsets": '{"t":{"0":30,"1":10}}'}, [("t", 0, 0, 30)]),  # t-1 starts at 20
+        ({"startingOffsets": '{"t":{"0":5,"1":-2}}', "endingOffsets": '{"t":{"0":30,"1":10}}'}, [("t", 0, 5, 30)]),
+        ({"startingTimestamp": "2000", "endingOffsets": '{"t":{"0":39,"1":60}}'}, [("t", 1, 40, 60)]),
+        ({"startingOffsets": '{"t":{"0":35,"1":29}}', "endingTimestamp": "1000"}, [("t", 1, 29, 30)]),
+    ],
+)
+@pytest.mark.parametrize("loss", ["true", "false"])
+def test_an_end_before_a_start_that_the_log_decides_makes_an_empty_partition_as_in_sparks_own_source(
+    loss: str, given: dict[str, str], ranges: list[tuple[str, int, int, int]]
+) -> None:
+    """Only two numbers that contradict each other are a mistake; the log may lose its oldest records at any time."""
+    assert planned(failOnDataLoss=loss, **given) == ranges
 
 
 def test_times_start_and_end_at_the_first_record_that_is_as_new() -> None:
@@ -139,6 +155,11 @@ def test_a_start_after_the_last_record_in_time_is_an_error_unless_the_strategy_s
             ("t", 1, 20, 60),
         ),
         ({"startingOffsets": '{"t":{"0":0,"1":61}}'}, "t-1: offset 61 does not exist, the log ends at 60", None),
+        (
+            {"startingOffsets": '{"t":{"0":0,"1":61}}', "endingOffsetsByTimestamp": '{"t":{"0":9000,"1":1000}}'},
+            "t-1: offset 61 does not exist, the log ends at 60",
+            None,
+        ),
         (
             {"endingOffsets": '{"t":{"0":-1,"1":10}}', "startingOffsets": '{"t":{"0":0,"1":5}}'},
             "offset 5 is gone",

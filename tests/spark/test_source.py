@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from kit.broker import BrokerProcess
 from kit.scripted_broker import ScriptedBroker, ScriptedLog, ScriptedTopic
@@ -201,6 +201,21 @@ def test_a_session_whose_timestamps_have_no_zone_reads_the_column_all_the_same(
         spark.conf.unset("spark.sql.timestampType")
     assert first is not None
     assert first[0] == START_MS
+
+
+def test_an_end_below_the_first_record_that_is_left_makes_an_empty_partition(
+    spark: SparkSession, broker: BrokerProcess, topic: str
+) -> None:
+    produce(broker, topic, "none", 30)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    (deleted,) = admin.delete_records([TopicPartition(topic, 1, 6)]).values()
+    deleted.result()
+    ends = f'{{"{topic}":{{"0":4,"1":4,"2":4}}}}'
+    table = load(spark, broker, subscribe=topic, endingOffsets=ends)
+    assert {row["partition"]: row["count"] for row in table.groupBy("partition").count().collect()} == {0: 4, 2: 4}
+    starts = f'{{"{topic}":{{"0":2,"1":2,"2":2}}}}'
+    with pytest.raises(Exception, match=f"DataLoss: {topic}-1: offset 2 is gone, the log starts at 6"):
+        load(spark, broker, subscribe=topic, startingOffsets=starts, endingOffsets=ends).count()
 
 
 def test_a_dataframe_and_a_view_show_later_records_after_another_load(
