@@ -23,7 +23,7 @@ from ottla.protocol.errors import ErrorCode
 from ottla.spark.connection import OLDEST_METADATA, Connection
 from ottla.spark.errors import BrokerUnavailable, ProtocolFailure
 from ottla.spark.option_values import Address
-from ottla.spark.planner import TopicInfo
+from ottla.spark.planner import LATEST_TIMESTAMP, TopicInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -96,7 +96,17 @@ class Cluster:
 
         Raises BrokerUnavailable or ProtocolFailure.
         """
-        return self._persistently(lambda: self._list_offsets(times)) if times else {}
+        committed = self._settings.read_committed
+        return self._persistently(lambda: self._list_offsets(times, read_committed=committed)) if times else {}
+
+    def high_watermarks(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the ends of the logs, also with read_committed, where `list_offsets` returns the last stable ones.
+
+        Raises BrokerUnavailable or ProtocolFailure.
+        """
+        times = dict.fromkeys(places, LATEST_TIMESTAMP)
+        found = self._persistently(lambda: self._list_offsets(times, read_committed=False))
+        return {place: offset or 0 for place, offset in found.items()}
 
     def leader(self, topic: str, partition: int) -> Leader | None:
         """Return the leader of a partition, None when topic or partition does not exist.
@@ -187,7 +197,9 @@ class Cluster:
             found[name] = TopicInfo(name, topic.topic_id, partitions, topic.is_internal, leaders)
         return found
 
-    def _list_offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+    def _list_offsets(
+        self, times: Mapping[TopicPartition, int], *, read_committed: bool
+    ) -> dict[TopicPartition, int | None]:
         view = self._view(sorted({topic for topic, _ in times}))
         by_leader: dict[Address, list[TopicPartition]] = defaultdict(list)
         for place in times:
@@ -196,7 +208,8 @@ class Cluster:
             by_leader[_leader_address(view, *place)].append(place)
         offsets: dict[TopicPartition, int | None] = {}
         for address, places in by_leader.items():
-            response = self._ask(address, _list_offsets_request(places, times, self._settings), ListOffsetsResponse)
+            request = _list_offsets_request(places, times, read_committed, self._settings.request_timeout_ms)
+            response = self._ask(address, request, ListOffsetsResponse)
             for answered in response.topics:
                 for item in answered.partitions:
                     _check(ErrorCode.of(item.error_code), f"{answered.name}-{item.partition_index}")
@@ -243,7 +256,7 @@ R = TypeVar("R", bound="Response")
 
 
 def _list_offsets_request(
-    places: Sequence[TopicPartition], times: Mapping[TopicPartition, int], settings: ClientSettings
+    places: Sequence[TopicPartition], times: Mapping[TopicPartition, int], read_committed: bool, timeout_ms: int
 ) -> ListOffsetsRequest:
     by_topic: dict[str, list[ListOffsetsRequest.ListOffsetsPartition]] = defaultdict(list)
     for topic, partition in places:
@@ -252,9 +265,9 @@ def _list_offsets_request(
         )
     return ListOffsetsRequest(
         replica_id=-1,
-        isolation_level=int(settings.read_committed),
+        isolation_level=int(read_committed),
         topics=[ListOffsetsRequest.ListOffsetsTopic(name=name, partitions=items) for name, items in by_topic.items()],
-        timeout_ms=settings.request_timeout_ms,
+        timeout_ms=timeout_ms,
     )
 
 

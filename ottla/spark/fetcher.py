@@ -30,7 +30,7 @@ from ottla.protocol.records.errors import CorruptBatch
 from ottla.spark.cluster import Cluster, Leader, Retriable
 from ottla.spark.connection import buffer_of
 from ottla.spark.errors import BrokerUnavailable, DataLoss, ProtocolFailure
-from ottla.spark.planner import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from ottla.spark.planner import EARLIEST_TIMESTAMP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -226,7 +226,12 @@ class RangeFetcher:
             self._position = self._wanted.end
         elif self._planned_leader is not None:
             self._planned_leader = None
-        elif self._waited_too_long():
+        elif not self._waited_too_long():
+            return
+        elif self._settings.read_committed and partition.high_watermark >= self._wanted.end:
+            hidden = f"an open transaction hides the records from offset {self._position} on"
+            self._give_up(Retriable(f"{hidden} (kafka.isolation.level=read_committed)"))
+        else:
             self._lose(
                 f"{self._where}: no record from offset {self._position} on; the log ends at {partition.high_watermark}",
                 self._wanted.end,
@@ -253,7 +258,7 @@ class RangeFetcher:
     def _handle_out_of_range(self) -> None:
         place = (self._wanted.topic, self._wanted.partition)
         first = self._cluster.list_offsets({place: EARLIEST_TIMESTAMP})[place] or 0
-        last = self._cluster.list_offsets({place: LATEST_TIMESTAMP})[place] or 0
+        last = self._cluster.high_watermarks([place])[place]
         if self._position < first:
             problem = f"{self._where}: offset {self._position} is gone, the log starts at {first}"
             self._lose(problem, min(first, self._wanted.end))

@@ -87,6 +87,9 @@ class ClusterView(Protocol):
     def list_offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """Return the first offset at or after each time (EARLIEST_, LATEST_TIMESTAMP: the ends), None without one."""
 
+    def high_watermarks(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the ends of the logs, whatever open transactions hide."""
+
 
 def plan(options: ReadOptions, cluster: ClusterView) -> list[OffsetRange]:
     """Return the ranges to read, one per task, those without records left out.
@@ -116,7 +119,9 @@ def plan(options: ReadOptions, cluster: ClusterView) -> list[OffsetRange]:
                 problem = f"the ending offset {whole.end} lies before the start {whole.start}"
                 raise OptionError(f"{topic}-{partition}: {problem}")
             whole = replace(whole, end=whole.start)
-        present = present_part(whole, firsts[place], lasts[place], options)
+        present = present_part(
+            whole, firsts[place], lasts[place], options, last_is_stable=options.client.read_committed
+        )
         if present.start < present.end:
             ranges.append(present)
     return split(ranges, options.min_partitions, options.max_records_per_partition)
@@ -274,15 +279,37 @@ def _known(offsets: Mapping[TopicPartition, int | None]) -> dict[TopicPartition,
     return {place: 0 if offset is None else offset for place, offset in offsets.items()}
 
 
-def present_part(wanted: OffsetRange, first: int, last: int, options: ReadOptions) -> OffsetRange:
-    """Return what of a range is in the log from `first` to before `last`."""
+def log_ends(
+    cluster: ClusterView,
+    lasts: Mapping[TopicPartition, int],
+    wanted: Mapping[TopicPartition, int],
+    options: ReadOptions,
+) -> dict[TopicPartition, int]:
+    """Return where the logs end, as far as needed to say whether each of the `wanted` offsets exists.
+
+    With read_committed `lasts` are the last stable offsets. An offset after one may exist nevertheless, hidden until a
+    transaction ends, so the high watermark takes its place.
+    """
+    ends = dict(lasts)
+    if options.client.read_committed:
+        hidden = [place for place, offset in wanted.items() if offset > lasts[place]]
+        ends |= cluster.high_watermarks(hidden) if hidden else {}
+    return ends
+
+
+def present_part(
+    wanted: OffsetRange, first: int, last: int, options: ReadOptions, *, last_is_stable: bool = False
+) -> OffsetRange:
+    """Return what of a range is in the log from `first` to before `last`, which may be the last stable offset."""
     where = f"{wanted.topic}-{wanted.partition}"
     problem = ""
     if wanted.start < first:
         problem = f"{where}: offset {wanted.start} is gone, the log starts at {first}"
     elif (beyond := max(wanted.start, wanted.end)) > last:
-        state = "cannot be read" if options.client.read_committed else "does not exist"
-        problem = f"{where}: offset {beyond} {state}, {end_of_log(last, options)}"
+        problem = f"{where}: offset {beyond} does not exist, the log ends at {last}"
+        if last_is_stable:  # an open transaction holds back what the log has after it
+            stable = f"the last stable offset is {last} (kafka.isolation.level=read_committed)"
+            problem = f"{where}: offset {beyond} cannot be read, {stable}"
     if not problem:
         return wanted
     if options.fail_on_data_loss:
@@ -290,13 +317,6 @@ def present_part(wanted: OffsetRange, first: int, last: int, options: ReadOption
     logger.warning("%s; reading what is there", problem)
     start = min(max(wanted.start, first), last)
     return replace(wanted, start=start, end=max(start, min(wanted.end, last)))
-
-
-def end_of_log(last: int, options: ReadOptions) -> str:
-    """Say where reading ends: with read_committed an open transaction holds back what the log has after it."""
-    if options.client.read_committed:
-        return f"the last stable offset is {last} (kafka.isolation.level=read_committed)"
-    return f"the log ends at {last}"
 
 
 def split(ranges: Sequence[OffsetRange], min_partitions: int | None, max_records: int | None) -> list[OffsetRange]:

@@ -17,11 +17,11 @@ from ottla.spark.errors import DataLoss
 from ottla.spark.planner import (
     OffsetRange,
     check_coverage,
-    end_of_log,
     first_offsets,
     from_latest,
     is_selected,
     last_offsets,
+    log_ends,
     matches,
     present_part,
     select_topics,
@@ -65,6 +65,7 @@ class StreamPlanner:
         found = matches(options.starting, cluster, partitions)
         lasts = last_offsets(cluster, partitions)
         starts = start_offsets(options, found, firsts, lasts)
+        lasts = log_ends(cluster, lasts, starts, options)
         positions = {}
         for place in partitions:
             # An empty range is checked like any other: a start outside of the log is reported before anything is read.
@@ -96,7 +97,7 @@ class StreamPlanner:
             self._target = ends
         begins = self._begins(start, ends, cluster)
         waiting = {
-            place: 0 if self._held.get(place) == begin else ends.positions[place] - begin
+            place: 0 if self._held.get(place) == begin else max(0, ends.positions[place] - begin)
             for place, begin in begins.items()
         }
         self._held = {}
@@ -123,6 +124,7 @@ class StreamPlanner:
         existing = self._existing(wanted, cluster)
         places = [(part.topic, part.partition) for part in existing]
         firsts, lasts = first_offsets(cluster, places), last_offsets(cluster, places)
+        lasts = log_ends(cluster, lasts, {(part.topic, part.partition): part.end for part in existing}, self._options)
         for part, place in zip(existing, places, strict=True):
             left = present_part(part, firsts[place], lasts[place], self._options)
             if left.start < left.end:
@@ -134,14 +136,24 @@ class StreamPlanner:
         return StreamOffsets(last_offsets(cluster, _partitions(topics)), _ids(topics))
 
     def _begins(self, start: StreamOffsets, ends: StreamOffsets, cluster: ClusterView) -> dict[TopicPartition, int]:
-        """Return where each partition goes on, those that are gone left out."""
+        """Return where each partition continues, those that are gone left out.
+
+        That may be after the end in `ends`, for a stream that was read_uncommitted before: it has read records of a
+        transaction that is still open. It waits there for the last stable offset, and reads nothing twice.
+        """
         for place in sorted(start.positions.keys() - ends.positions.keys()):
             selected = is_selected(self._options.selection, *place)
             change = "does not exist any more" if selected else "is not selected by the options any more"
             self._lose(f"{place[0]}-{place[1]} {change}; the stream stood at {_at(start, *place)}")
         begins = {}
         appeared = []
-        for place, last in ends.positions.items():
+        known = {
+            place: offset
+            for place, offset in start.positions.items()
+            if place in ends.positions and ends.is_same_topic(place[0], start)
+        }
+        lasts = log_ends(cluster, ends.positions, known, self._options)
+        for place, last in lasts.items():
             topic, partition = place
             if place not in start.positions:
                 appeared.append(place)
@@ -149,8 +161,7 @@ class StreamPlanner:
                 self._lose(f"topic {topic} was deleted and rebuilt; the stream stood at {_at(start, *place)}")
                 appeared.append(place)
             elif last < start.positions[place]:
-                stood = f"the stream stood at {_at(start, *place)}"
-                self._lose(f"{topic}-{partition}: {stood}, {end_of_log(last, self._options)}")
+                self._lose(f"{topic}-{partition}: the stream stood at {_at(start, *place)}, the log ends at {last}")
                 begins[place] = last
             else:
                 begins[place] = start.positions[place]

@@ -445,6 +445,22 @@ def test_an_empty_answer_below_the_end_of_what_is_committed_is_waited_for(broker
     assert read(broker, part_of(broker, 0, 30), kafka__isolation__level="read_committed") == list(range(30))
 
 
+@pytest.mark.parametrize("loss", ["true", "false"])
+def test_records_that_an_open_transaction_hides_are_no_data_loss(loss: str, broker: ScriptedBroker) -> None:
+    """They must not be left out: a batch of a stream that ends after them would never come back to them."""
+
+    def fetch(request: Request, version: int) -> Response:
+        response = fetch_response(request.topics[0], high_watermark=30)  # type: ignore[attr-defined]  # a FetchRequest
+        response.responses[0].partitions[0].last_stable_offset = 20
+        return response
+
+    broker.answers[ApiKey.FETCH] = fetch
+    options = {"kafka__isolation__level": "read_committed", "kafkaConsumer__pollTimeoutMs": "1"}
+    says = r"no progress in t-0 \[20, 30\) for 1 ms: an open transaction hides the records from offset 20 on"
+    with pytest.raises(ProtocolFailure, match=says):
+        read(broker, part_of(broker, 20, 30), failOnDataLoss=loss, **options)
+
+
 def test_read_committed_asks_for_it_and_leaves_out_aborted_transactions(broker: ScriptedBroker) -> None:
     records = [Record(0, 0, None, b"v")]
     aborted = bytes(encode_batch(records, producer_id=9, producer_epoch=0, base_sequence=0, is_transactional=True))
