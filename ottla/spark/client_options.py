@@ -1,9 +1,9 @@
 """The `kafka.*` options: which of the Kafka consumer's keys this source follows, accepts, and refuses.
 
-Followed keys change what the client does; those of TLS and SASL are read by the client core, as those of every client.
-Keys about groups, polling and reconnecting are accepted and do nothing, since Spark plans the offsets itself and this
-source has no consumer group: a query written for Spark's own source runs unchanged. Keys that Spark's source forbids
-are refused with the option to use instead, all others by name."""
+Followed keys change what the client does; the client core reads those of TLS and SASL, as for every client. Keys about
+groups, polling and reconnecting are accepted and do nothing: Spark plans the offsets, and this source has no consumer
+group. So a query written for Spark's own source runs unchanged. Keys that Spark's source forbids are refused with the
+option to use instead, and unknown keys with the name that was probably meant."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NO_SECURITY = Security()
 
 @dataclass(frozen=True)
 class ClientSettings:
-    """How a task speaks to brokers; plain values, since they travel to the executors."""
+    """How a task connects and fetches; plain values, since they are pickled to the executors."""
 
     bootstrap_servers: tuple[Address, ...]
     client_id: str
@@ -63,8 +63,8 @@ _FOLLOWED = {
     "retry.backoff.ms": "100",
     "socket.connection.setup.timeout.ms": "10000",
 }
-"""Keys that change something, with their defaults. A Fetch asks for one partition, so of the two bounds of bytes the
-smaller holds; the default is the size that decodes fastest."""
+"""Keys that change something, with their defaults. A Fetch request has one partition, so the smaller of the two
+limits of bytes applies; the default is the size that decodes fastest."""
 
 WITHOUT_EFFECT: Mapping[str, Kind] = {
     "allow.auto.create.topics": "boolean",
@@ -104,7 +104,7 @@ _REFUSED = {
     "value.deserializer": "values are always binary; convert the column",
     "value.serializer": "this is a source",
 }
-"""What Spark's own source forbids, with the way out."""
+"""Keys that Spark's own source forbids, with what to do instead."""
 
 KNOWN_KEYS = _FOLLOWED.keys() | WITHOUT_EFFECT.keys() | DEFAULTS.keys()
 KAFKA_NAMES = frozenset(f"{KAFKA_PREFIX}{key}" for key in KNOWN_KEYS)
@@ -112,7 +112,7 @@ KAFKA_NAMES = frozenset(f"{KAFKA_PREFIX}{key}" for key in KNOWN_KEYS)
 
 
 def client_settings(kafka: Mapping[str, str], given: Mapping[str, str]) -> ClientSettings:
-    """Read the `kafka.*` options (names in lower case) and those of the source's own that steer the client."""
+    """Read the `kafka.*` options (names in lower case), and the source's own options for the client."""
     values = dict(_FOLLOWED)
     secured: dict[str, str] = {}
     for name, value in kafka.items():

@@ -1,11 +1,11 @@
-"""The cluster as the driver and the tasks see it: topics, leaders, and the offsets at times; each question is new.
+"""Requests about topics, leaders, and offsets by time, for the driver and the tasks; no answer is cached.
 
 Connections are opened on first use, one per address, and dropped when they fail. A bootstrap address only answers the
-first question; everything about a partition goes to its leader at the address that the brokers advertise.
+first request. Requests about a partition go to its leader, at the address that the brokers advertise.
 
-On the driver questions are asked again after retriable errors, `fetchOffset.numRetries` times with
-`fetchOffset.retryIntervalMs` in between. A task asks once (`persistent=False`): it counts the time that passes without
-progress, which a number of retries inside of a question would cut short or prolong.
+The driver repeats a request after retriable errors, `fetchOffset.numRetries` times with `fetchOffset.retryIntervalMs`
+in between. A task sends it once (`persistent=False`): it counts the time without progress itself, which retries in here
+would shorten or prolong.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ _VALID_PORTS = range(1, 2**16)
 
 
 class Leader(NamedTuple):
-    """The address of a partition's leader, and the id of the topic that the metadata named (zero before Kafka 2.8)."""
+    """The address of a partition's leader, and the topic's id from the same metadata (zero before Kafka 2.8)."""
 
     address: Address
     topic_id: UUID
 
 
 class Retriable(Exception):
-    """An answer that another attempt may better, with what to say when none does."""
+    """A response after which another attempt may succeed, with the message to show if none does."""
 
 
 class Cluster:
-    """Answers questions about topics and offsets. Not for several threads; `close` it when done.
+    """The driver's or a task's connections. Not for several threads; `close` it when done.
 
-    Unless it is `persistent`, what another attempt may better is raised as Retriable or BrokerUnavailable at once.
+    Unless it is `persistent`, the first failed attempt raises Retriable or BrokerUnavailable.
     """
 
     def __init__(
@@ -72,14 +72,14 @@ class Cluster:
         self._connections.clear()
 
     def connection(self, address: Address) -> Connection:
-        """Return the connection to this address, opening it if need be."""
+        """Return the connection to this address; open it if there is none."""
         found = self._connections.get(address)
         if found is None:
             found = self._connections[address] = Connection(address, self._settings)
         return found
 
     def drop(self, address: Address) -> None:
-        """Forget a connection that failed or has answers under way that are not wanted."""
+        """Close a connection that has failed, or whose responses are no longer wanted."""
         connection = self._connections.pop(address, None)
         if connection is not None:
             connection.close()
@@ -92,7 +92,7 @@ class Cluster:
         return self._persistently(lambda: self._describe(topics))
 
     def list_offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """Return the first offset at or after each time, None where there is none; -2 and -1 ask for the ends.
+        """Return the first offset at or after each time, None where there is none; -2 and -1 are the ends of the log.
 
         Raises BrokerUnavailable or ProtocolFailure.
         """
@@ -111,7 +111,7 @@ class Cluster:
     def leader(self, topic: str, partition: int) -> Leader | None:
         """Return the leader of a partition, None when topic or partition does not exist.
 
-        Raises Retriable when there is none just now, BrokerUnavailable when no broker can be asked.
+        Raises Retriable while it has no leader, BrokerUnavailable when no broker answers.
         """
         view = self._view([topic])
         known = view.topics.get(topic)
@@ -125,9 +125,8 @@ class Cluster:
     def partition_leaders(self, topic: str, *, may_create: bool) -> dict[int, Address] | None:
         """Return the leader of every partition of a topic, None when there is no such topic.
 
-        With `may_create` asking may bring it into being, a moment later; whether it does is the broker's
-        `auto.create.topics.enable`. Raises BrokerUnavailable, or ProtocolFailure when a partition stays without a
-        leader.
+        With `may_create` the broker may create the topic, a moment later, if its `auto.create.topics.enable` says so.
+        Raises BrokerUnavailable, or ProtocolFailure when a partition stays without a leader.
         """
         return self._persistently(lambda: self._partition_leaders(topic, may_create))
 
@@ -136,9 +135,9 @@ class Cluster:
         return self._persistently(self._init_producer_id)
 
     def topic_config(self, topic: str, key: str) -> str | None:
-        """Return the value of a topic's configuration; None if no broker says it, for want of a right perhaps.
+        """Return the value of a topic's configuration; None if no broker returns it, for example without the right.
 
-        Asked for a better message alone, so nothing that goes wrong is raised.
+        It only improves an error message, so failures are not raised.
         """
         from ottla.protocol.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 
@@ -189,7 +188,7 @@ class Cluster:
             if topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 continue
             if topics is None and topic.error:
-                continue  # a topic that is just being made or deleted is no reason to fail a pattern
+                continue  # a topic that is being created or deleted does not fail a pattern
             _check(topic.error, name)
             partitions = tuple(sorted(topic.partitions))
             addresses = ((partition, _address_of_leader(view, name, partition)) for partition in partitions)
@@ -232,7 +231,7 @@ class Cluster:
         return view
 
     def _ask_anyone(self, request: Request, response: type[R]) -> R:
-        """Ask the first broker that answers: those we are connected to, then the bootstrap servers in turn."""
+        """Send the request to connected brokers, then to the bootstrap servers, until one answers."""
         addresses = list(dict.fromkeys([*self._connections, *self._settings.bootstrap_servers]))
         problems = []
         for address in addresses:
@@ -284,7 +283,7 @@ def _address_of_leader(view: ClusterView, topic: str, partition: int) -> Address
 
 
 def _check(error: ErrorCode, what: str) -> None:
-    """Raise what a broker's error means for a question: Retriable, or ProtocolFailure with Kafka's name for it."""
+    """Raise Retriable for an error of a broker that may pass, else ProtocolFailure with Kafka's name for it."""
     if not error:
         return
     problem = f"{what}: the broker answered {error.name} ({error.message})"

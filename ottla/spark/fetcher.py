@@ -1,16 +1,16 @@
 """Reads one offset range of one partition: Fetch after Fetch, the next one sent before the last one is decoded.
 
-What a response's batches say (their last offset) is where the next Fetch begins, so it goes out right after their
-headers are surveyed; decoding and the broker's work overlap. Batches are handed on with the offset from which they
-are wanted.
+The last offset in a response's batch headers decides where the next Fetch begins. So the next Fetch is sent as soon as
+the headers are surveyed, and decoding overlaps with the broker's work. Batches are yielded with the offset from which
+their records are wanted.
 
 A task begins at the leader that the driver knew when it planned the range. It asks for metadata only when that broker
 refuses, cannot be reached, or has less of the log than the range needs.
 
-Whatever moves or restarts is waited for, up to `kafkaConsumer.pollTimeoutMs` without progress: another leader, a lost
-connection, a topic whose metadata is not there yet. Records that are gone (deleted by retention, a topic deleted or
-rebuilt under the same name, a log that ends before the range) are a DataLoss, or with failOnDataLoss=false a
-warning, and what is left is read. Gaps inside a log are none: compaction and transaction markers leave them.
+A task waits, up to `kafkaConsumer.pollTimeoutMs` without progress, for everything that moves or restarts: another
+leader, a lost connection, a topic without metadata yet. Missing records are a DataLoss: deleted by retention, a topic
+deleted or created again under the same name, a log that ends before the range. With failOnDataLoss=false they are a
+warning, and the existing ones are read. Gaps inside a log are no loss: compaction and transaction markers leave them.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_TOPIC_IDS_SINCE = 13  # Fetch names topics by id from this version on, and a topic rebuilt has another id
+_TOPIC_IDS_SINCE = 13  # Fetch names topics by id since this version, and a topic created again has another id
 
 _GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID})
 
 
 class Fetched(NamedTuple):
-    """Some batches of the range; their records before `first_offset` are not wanted."""
+    """Batches of the range; their records before `first_offset` are not wanted."""
 
     found: Survey
     first_offset: int
@@ -58,7 +58,7 @@ class Fetched(NamedTuple):
 
 
 class _Gone(Exception):
-    """The partition does not exist any more, or is another one of the same name."""
+    """The partition does not exist any more, or is of another topic with the same name."""
 
 
 class RangeFetcher:
@@ -113,7 +113,7 @@ class RangeFetcher:
         return f"{self._wanted.topic}-{self._wanted.partition}"
 
     def _next(self) -> Fetched | None:
-        """Take the response under way, send the next request, return the batches; None when there are none yet."""
+        """Receive a response, send the next request, return the batches; None when there are none yet."""
         connection = self._connect()
         if not self._asked:
             self._ask(connection)
@@ -159,10 +159,10 @@ class RangeFetcher:
         return self._cluster.connection(self._leader.address)
 
     def _connect_as_planned(self, address: Address) -> Connection | None:
-        """Return the connection to the leader of the plan; None where only a look-up can find the right one.
+        """Return the connection to the leader of the plan; None where a look-up is needed.
 
-        That is so when the address does not belong to a broker of use any more, and when its Fetch names topics: then
-        it cannot tell the planned topic from one that was created later under the same name.
+        It is needed when no usable broker has the address any more, and when the broker's Fetch names topics: then it
+        cannot distinguish the planned topic from one that was created later under the same name.
         """
         try:
             connection = self._cluster.connection(address)
@@ -199,7 +199,7 @@ class RangeFetcher:
         self._asked = True
 
     def _partition_of(self, response: FetchResponse) -> FetchResponse.PartitionData | None:
-        """Return our partition's answer; None when the broker throttles us and sent nothing (KIP-219)."""
+        """Return the partition's part of a response; None when the broker throttles the client (KIP-219)."""
         if response.error_code:
             self._handle_error(ErrorCode.of(response.error_code))
             raise Retriable(f"{self._where}: the broker answered {ErrorCode.of(response.error_code).name}")
@@ -211,15 +211,15 @@ class RangeFetcher:
             if self._waited_too_long():
                 raise Retriable(f"{self._where}: the broker throttles this client by a quota, and sends nothing")
             logger.info("%s: throttled by the broker for %s ms", self._where, response.throttle_time_ms)
-            return None  # the broker takes the next request when the time is over
+            return None  # the broker handles the next request after that time
         raise ProtocolFailure(f"{self._where}: the broker left the partition out of its answer")
 
     def _check_end(self, partition: FetchResponse.PartitionData) -> None:
-        """Nothing at our position: either the range has no more, or leaders and followers lag, which may take a while.
+        """Handle a response without records at the position: the range has no more, or the replicas lag for a while.
 
-        A leader that shows all of the range gives at least one batch of it, however large (KIP-74), if there is one:
-        what stood at its end was compacted away. The leader of the plan may follow another one by now: a follower
-        answers Fetch as well (KIP-392) and may never have more, so a look-up comes before the waiting.
+        A leader whose visible end is after the range returns at least one batch of it, however large (KIP-74), if there
+        is one: else the last records of the range were compacted away. The leader of the plan may be a follower by now.
+        A follower answers Fetch as well (KIP-392) and may never have more, so the task looks up the leader first.
         """
         visible_end = partition.last_stable_offset if self._settings.read_committed else partition.high_watermark
         if visible_end >= self._wanted.end:
@@ -243,7 +243,7 @@ class RangeFetcher:
             self._handle_out_of_range()
         elif error in _GONE:
             self._leader = self._planned_leader = None
-            self._connect()  # raises _Gone when the metadata agrees
+            self._connect()  # raises _Gone if the metadata says the same
             raise Retriable(f"{self._where}: the broker answered {error.name}")
         elif error == ErrorCode.CORRUPT_MESSAGE:
             raise ProtocolFailure(
@@ -268,7 +268,7 @@ class RangeFetcher:
             raise Retriable(f"{self._where}: offset {self._position} is out of the leader's range just now")
 
     def _lose(self, problem: str, next_position: int) -> None:
-        """Report the records from the position to before `next_position` as lost, and go on there."""
+        """Report the records from the position to before `next_position` as lost, and continue there."""
         if self._fail_on_data_loss:
             raise DataLoss(
                 f"{problem} (reading {self._wanted}); failOnDataLoss=false would read what is there"
@@ -279,7 +279,7 @@ class RangeFetcher:
         self._progress_at = self._monotonic()
 
     def _recover(self, problem: Exception) -> None:
-        """Drop what may be stale, wait a moment and look for the leader again; give up without progress for long."""
+        """Drop the connection and the leader, and wait a moment; give up after a long time without progress."""
         for address in (self._planned_leader, None if self._leader is None else self._leader.address):
             if address is not None:
                 self._cluster.drop(address)
@@ -301,7 +301,7 @@ class RangeFetcher:
 
 
 def _chunk(answer: Answer[bool], records: Buffer | None) -> Chunk:
-    """Return where the records lie in the response's own buffer, which goes on behind them."""
+    """Return the position of the records in the response's buffer, which continues after them."""
     buffer = buffer_of(answer)
     if not records:
         return Chunk(buffer, 0, 0)

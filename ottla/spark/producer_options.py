@@ -1,7 +1,7 @@
 """The `kafka.*` options of a sink: which of the Kafka producer's keys it follows, accepts, and refuses.
 
-Those about connections are the reader's (ottla.spark.client_options). Keys that only matter where records trickle in
-are accepted and do nothing, since a task has its records at hand: a query for Spark's own sink runs unchanged.
+Those about connections are the reader's (ottla.spark.client_options). Keys for records that arrive one by one are
+accepted and do nothing, since a task has its records already. So a query for Spark's own sink runs unchanged.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LARGEST_WAIT_MS = 2**31 - 1
 
 @dataclass(frozen=True)
 class ProducerSettings:
-    """How a task writes; plain values, since they travel to the executors. `acks` is -1 (all) or 1."""
+    """How a task writes; plain values, since they are pickled to the executors. `acks` is -1 (all) or 1."""
 
     acks: int
     batch_bytes: int
@@ -48,7 +48,7 @@ _SHARED = frozenset(
         "socket.connection.setup.timeout.ms",
     }
 )
-"""Followed keys that mean for a sink what they mean for a reader."""
+"""Followed keys with the same meaning as for a reader."""
 
 _FOLLOWED = {
     "acks": "all",
@@ -61,8 +61,8 @@ _FOLLOWED = {
     "enable.idempotence": "",
     "max.request.size": str(1024 * 1024),
 }
-"""Keys that change something, with their defaults: Kafka's, but for batches four times as large, since a task does not
-wait for them to fill."""
+"""Keys that change something, with their defaults: Kafka's, except that batches are four times as large, since a task
+does not wait until they are full."""
 
 WITHOUT_EFFECT: Mapping[str, Kind] = {
     "buffer.memory": "number",
@@ -144,7 +144,7 @@ def _acks(value: str) -> int:
 
 
 def _idempotence(value: str, acks: int) -> bool:
-    """Without a word about it: as long as acks allow, as in Kafka's producer."""
+    """Return whether to be idempotent: by default if acks allow it, as in Kafka's producer."""
     if not value:
         return acks == -1
     wanted = boolean("kafka.enable.idempotence", value)

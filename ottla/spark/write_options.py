@@ -1,8 +1,8 @@
 """The options and columns of `df.write` and `df.writeStream`, checked on the driver before a task starts.
 
 The columns are those of Spark's own Kafka sink: `value` (required), `key`, `headers`, `partition`, `topic`; and with
-`includeTimestamp`, which Spark's does not have, `timestamp`. Others are left alone, so that rows that were read from a
-topic can be written to another one as they are.
+`includeTimestamp`, which Spark's does not have, `timestamp`. Others are ignored, so that rows read from a topic can be
+written to another one unchanged.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LONGEST_TOPIC = 249
 _TOPIC_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 _FROM_SPARK = frozenset({"checkpointlocation", "queryname"})
-"""Spark's own options of a stream, which it hands over with the others."""
+"""Spark's own options of a stream, which it passes with the others."""
 
 _FOR_READING = frozenset({"subscribe", "subscribepattern", "assign"})
 
@@ -47,7 +47,7 @@ _COLUMNS = {
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """What a sink was asked for. `topic` is None when the rows name theirs; `columns` are those of ours in the rows."""
+    """The options of a sink. `topic` is None when the rows have one; `columns` are the sink's columns in the rows."""
 
     topic: str | None
     columns: frozenset[str]
@@ -57,7 +57,7 @@ class WriteOptions:
 
 def write_options(raw: Mapping[str, str], schema: StructType) -> WriteOptions:
     """Read the options of a sink for rows of this schema. Raises OptionError or SchemaError."""
-    if not raw:  # what Spark hands over for a table of the catalog
+    if not raw:  # what Spark passes for a table of the catalog
         raise OptionError(_NO_OPTIONS)
     topic = None
     include_timestamp = False
@@ -86,7 +86,7 @@ def write_options(raw: Mapping[str, str], schema: StructType) -> WriteOptions:
 
 
 def checked_topic(name: str) -> str:
-    """Return a name that a topic may have; raises OptionError for any other."""
+    """Return the name if it is valid for a topic. Raises OptionError otherwise."""
     if not name or len(name) > _LONGEST_TOPIC or name in (".", "..") or not _TOPIC_CHARACTERS.issuperset(name):
         raise OptionError(f"topic: {shown(name)} cannot be a topic's name; letters, digits, '.', '_' and '-' can")
     return name
