@@ -273,7 +273,7 @@ def _list_offsets_request(
 def _leader_address(view: ClusterView, topic: str, partition: int) -> Address:
     address = _address_of_leader(view, topic, partition)
     if address is None:
-        raise Retriable(f"{topic}-{partition} has no leader just now")
+        raise Retriable(f"{topic}-{partition} has no leader at the moment")
     return address
 
 

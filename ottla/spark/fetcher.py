@@ -134,7 +134,7 @@ class RangeFetcher:
             return None
         first_offset = self._position
         if found.next_offset <= first_offset:
-            raise CorruptBatch("the broker sent batches that lie before the offset that was asked for")
+            raise CorruptBatch("the broker sent batches before the requested offset")
         self._position = found.next_offset
         if self._position < self._wanted.end:
             self._ask(connection)
@@ -154,7 +154,7 @@ class RangeFetcher:
             if leader is None:
                 raise _Gone(f"{self._where} does not exist any more")
             if self._wanted.topic_id.int and leader.topic_id.int and leader.topic_id != self._wanted.topic_id:
-                raise _Gone(f"topic {self._wanted.topic} was deleted and rebuilt since the query was planned")
+                raise _Gone(f"topic {self._wanted.topic} was deleted and created again since the query was planned")
             self._leader = leader
         return self._cluster.connection(self._leader.address)
 
@@ -265,13 +265,13 @@ class RangeFetcher:
         elif self._position > last:
             self._lose(f"{self._where}: offset {self._position} is gone, the log ends at {last}", self._wanted.end)
         else:
-            raise Retriable(f"{self._where}: offset {self._position} is out of the leader's range just now")
+            raise Retriable(f"{self._where}: offset {self._position} is out of the leader's range at the moment")
 
     def _lose(self, problem: str, next_position: int) -> None:
         """Report the records from the position to before `next_position` as lost, and continue there."""
         if self._fail_on_data_loss:
             raise DataLoss(
-                f"{problem} (reading {self._wanted}); failOnDataLoss=false would read what is there"
+                f"{problem} (reading {self._wanted}); failOnDataLoss=false would read the existing records"
             ) from None
         left_out = f"offsets {self._position} to {next_position - 1} are left out"
         logger.warning("%s (reading %s); %s", problem, self._wanted, left_out)

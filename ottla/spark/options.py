@@ -314,7 +314,7 @@ def _check_time_order(starting: object, ending: object) -> None:
         pairs.append((f" in {partition[0]}-{partition[1]}", start, end))
     for where, start, end in pairs:
         if start is not None and end is not None and end < start:
-            raise OptionError(f"{ending.option} {end} lies before {starting.option} {start}{where}")
+            raise OptionError(f"{ending.option} {end} is before {starting.option} {start}{where}")
 
 
 def _strategy(given: Mapping[str, str]) -> str:

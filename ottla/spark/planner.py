@@ -116,7 +116,7 @@ def plan(options: ReadOptions, cluster: ClusterView) -> list[OffsetRange]:
         whole = OffsetRange(topic, info.topic_id, partition, starts[place], ends[place], info.leaders.get(partition))
         if whole.end < whole.start and not isinstance(options.ending, Latest):
             if _is_number(options.starting, place) and _is_number(options.ending, place):
-                problem = f"the ending offset {whole.end} lies before the start {whole.start}"
+                problem = f"the ending offset {whole.end} is before the start {whole.start}"
                 raise OptionError(f"{topic}-{partition}: {problem}")
             whole = replace(whole, end=whole.start)
         present = present_part(
@@ -313,8 +313,8 @@ def present_part(
     if not problem:
         return wanted
     if options.fail_on_data_loss:
-        raise DataLoss(f"{problem}; failOnDataLoss=false would read what is there")
-    logger.warning("%s; reading what is there", problem)
+        raise DataLoss(f"{problem}; failOnDataLoss=false would read the existing records")
+    logger.warning("%s; reading the existing records", problem)
     start = min(max(wanted.start, first), last)
     return replace(wanted, start=start, end=max(start, min(wanted.end, last)))
 

@@ -136,7 +136,7 @@ def producer_settings(kafka: Mapping[str, str]) -> tuple[ClientSettings, Produce
 
 def _acks(value: str) -> int:
     if value == "0":
-        raise OptionError("kafka.acks: 0 would lose records without a word; all and 1 are possible")
+        raise OptionError("kafka.acks: 0 would lose records silently; all and 1 are possible")
     known = {"all": -1, "-1": -1, "1": 1}
     if value.lower() not in known:
         raise OptionError(f"kafka.acks: {shown(value)} is none of all, -1, 1")

@@ -144,7 +144,7 @@ class StreamPlanner:
         for place in sorted(start.positions.keys() - ends.positions.keys()):
             selected = is_selected(self._options.selection, *place)
             change = "does not exist any more" if selected else "is not selected by the options any more"
-            self._lose(f"{place[0]}-{place[1]} {change}; the stream stood at {_at(start, *place)}")
+            self._lose(f"{place[0]}-{place[1]} {change}; the stream was at {_at(start, *place)}")
         begins = {}
         appeared = []
         known = {
@@ -158,10 +158,10 @@ class StreamPlanner:
             if place not in start.positions:
                 appeared.append(place)
             elif not ends.is_same_topic(topic, start):
-                self._lose(f"topic {topic} was deleted and rebuilt; the stream stood at {_at(start, *place)}")
+                self._lose(f"topic {topic} was deleted and created again; the stream was at {_at(start, *place)}")
                 appeared.append(place)
             elif last < start.positions[place]:
-                self._lose(f"{topic}-{partition}: the stream stood at {_at(start, *place)}, the log ends at {last}")
+                self._lose(f"{topic}-{partition}: the stream was at {_at(start, *place)}, the log ends at {last}")
                 begins[place] = last
             else:
                 begins[place] = start.positions[place]
@@ -179,7 +179,7 @@ class StreamPlanner:
             if info is None or part.partition not in info.partitions:
                 self._lose(f"{part} is to be read, but does not exist any more")
             elif part.topic_id.int and info.topic_id.int and part.topic_id != info.topic_id:
-                self._lose(f"{part} is to be read, but the topic was deleted and rebuilt")
+                self._lose(f"{part} is to be read, but the topic was deleted and created again")
             else:
                 existing.append(replace(part, leader=info.leaders.get(part.partition)))
         return existing
@@ -195,8 +195,8 @@ class StreamPlanner:
 
     def _lose(self, problem: str) -> None:
         if self._options.fail_on_data_loss:
-            raise DataLoss(f"{problem}; failOnDataLoss=false would go on with what is there")
-        logger.warning("%s; going on with what is there", problem)
+            raise DataLoss(f"{problem}; failOnDataLoss=false would continue with the existing records")
+        logger.warning("%s; continuing with the existing records", problem)
 
 
 def _partitions(topics: Mapping[str, TopicInfo]) -> list[TopicPartition]:

@@ -193,10 +193,10 @@ def test_limits_per_trigger_are_ignored_with_a_warning(caplog: pytest.LogCapture
         ({"endingOffsets": "earliest"}, "cannot end at earliest"),
         ({"endingOffsets": '{"t":{"1":-2}}'}, r"cannot end at earliest \(-2\) in t-1"),
         ({"startingTimestamp": "soon"}, "startingTimestamp: 'soon' is not a whole number"),
-        ({"startingTimestamp": "20", "endingTimestamp": "19"}, "endingTimestamp 19 lies before startingTimestamp 20"),
+        ({"startingTimestamp": "20", "endingTimestamp": "19"}, "endingTimestamp 19 is before startingTimestamp 20"),
         (
             {"startingTimestamp": "20", "endingOffsetsByTimestamp": '{"t":{"1":19}}'},
-            "endingOffsetsByTimestamp 19 lies before startingTimestamp 20 in t-1",
+            "endingOffsetsByTimestamp 19 is before startingTimestamp 20 in t-1",
         ),
         ({"startingOffsetsByTimestampStrategy": "first"}, "neither error nor latest"),
         ({"minPartitions": "0"}, "minPartitions: 0 is not between 1"),
