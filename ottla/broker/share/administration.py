@@ -52,32 +52,30 @@ def describe_offsets(
     coordinator: ShareCoordinator,
     catalog: Catalog,
     may_describe: MayUse,
-) -> Pending[DescribeShareGroupOffsetsResponse]:
-    """The start offset and the lag of each partition; of all topics those that the client may describe."""
-    pending: Pending[DescribeShareGroupOffsetsResponse] = Pending()
+) -> DescribeShareGroupOffsetsResponse:
+    """The start offset and the lag of each partition; of all topics those that the client may describe. Makes no topic
+    of states.
+    """
     described = DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseGroup
 
-    def answer() -> None:
-        response = DescribeShareGroupOffsetsResponse(groups=[])
-        for asked in request.groups:
-            one = described(group_id=asked.group_id, topics=[])
-            response.groups.append(one)
-            try:
-                group = groups.share_group(asked.group_id)
-                if asked.topics is not None:
-                    wanted = [(topic.topic_name, topic.partitions) for topic in asked.topics]
-                else:
-                    topics = group.durable.topics.values()
-                    wanted = [(topic.name, sorted(topic.partitions)) for topic in topics if may_describe(topic.name)]
-                one.topics = [
-                    _described(asked.group_id, name, partitions, coordinator, catalog, may_describe)
-                    for name, partitions in sorted(wanted)
-                ]
-            except KafkaError as refusal:
-                one.error_code, one.error_message = refusal.code, refusal.message
-        pending.complete(response)
-
-    return coordinator.when_made(pending, answer)
+    response = DescribeShareGroupOffsetsResponse(groups=[])
+    for asked in request.groups:
+        one = described(group_id=asked.group_id, topics=[])
+        response.groups.append(one)
+        try:
+            group = groups.share_group(asked.group_id)
+            if asked.topics is not None:
+                wanted = [(topic.topic_name, topic.partitions) for topic in asked.topics]
+            else:
+                topics = group.durable.topics.values()
+                wanted = [(topic.name, sorted(topic.partitions)) for topic in topics if may_describe(topic.name)]
+            one.topics = [
+                _described(asked.group_id, name, partitions, coordinator, catalog, may_describe)
+                for name, partitions in sorted(wanted)
+            ]
+        except KafkaError as refusal:
+            one.error_code, one.error_message = refusal.code, refusal.message
+    return response
 
 
 def _described(

@@ -135,7 +135,12 @@ class ShareCoordinator:
         session = self._session_of(group_id, member_id, epoch, context.connection)
         forgotten = [(topic.topic_id, index) for topic in request.forgotten_topics_data for index in topic.partitions]
         if epoch != FINAL_EPOCH:
-            for place in self.sessions.update(session, batches, forgotten):
+            try:
+                removed = self.sessions.update(session, batches, forgotten)
+            except KafkaError:
+                self._end_session(session)
+                raise
+            for place in removed:
                 self._leave(session, place)
         results, touched = self._acknowledge_all(session, acknowledged, may_read, may_renew=request.is_renew_ack)
 
