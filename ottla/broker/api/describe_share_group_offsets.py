@@ -17,6 +17,7 @@ from ottla.protocol.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from ottla.broker.context import Context
+    from ottla.broker.runtime.pending import Pending
     from ottla.protocol.api.describe_share_group_offsets import (
         DescribeShareGroupOffsetsRequest,
         DescribeShareGroupOffsetsResponse,
@@ -34,7 +35,7 @@ NEEDS = (
 CHUNKS = (Chunks(("groups",), ("groups",)),)
 
 
-def handle(request: DescribeShareGroupOffsetsRequest, context: Context) -> DescribeShareGroupOffsetsResponse:
+def handle(request: DescribeShareGroupOffsetsRequest, context: Context) -> Pending[DescribeShareGroupOffsetsResponse]:
     """Answer each group for itself."""
     services = context.services
     check_share_groups(services.catalog)

@@ -52,13 +52,14 @@ def describe_offsets(
     coordinator: ShareCoordinator,
     catalog: Catalog,
     may_describe: MayUse,
-) -> DescribeShareGroupOffsetsResponse:
-    """The start offset and the lag of each partition; of all topics those that the client may describe. Makes no topic
-    of states.
+) -> Pending[DescribeShareGroupOffsetsResponse]:
+    """The start offset and the lag of each partition, once they are durable; of all topics those that the client may
+    describe. Makes no topic of states.
     """
     described = DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseGroup
-
     response = DescribeShareGroupOffsetsResponse(groups=[])
+    pending: Pending[DescribeShareGroupOffsetsResponse] = Pending()
+    answer = JointAnswer(pending, response)
     for asked in request.groups:
         one = described(group_id=asked.group_id, topics=[])
         response.groups.append(one)
@@ -70,12 +71,13 @@ def describe_offsets(
                 topics = group.durable.topics.values()
                 wanted = [(topic.name, sorted(topic.partitions)) for topic in topics if may_describe(topic.name)]
             one.topics = [
-                _described(asked.group_id, name, partitions, coordinator, catalog, may_describe)
+                _described(asked.group_id, name, partitions, coordinator, catalog, may_describe, answer)
                 for name, partitions in sorted(wanted)
             ]
         except KafkaError as refusal:
             one.error_code, one.error_message = refusal.code, refusal.message
-    return response
+    answer.seal()
+    return pending
 
 
 def _described(
@@ -85,6 +87,7 @@ def _described(
     coordinator: ShareCoordinator,
     catalog: Catalog,
     may_describe: MayUse,
+    answer: JointAnswer[DescribeShareGroupOffsetsResponse],
 ) -> DescribedTopic:
     topic = catalog.topics.get(name)
     if not may_describe(name):
@@ -102,7 +105,9 @@ def _described(
                 raise refusal
             assert topic is not None
             one.leader_epoch = _leader_epoch(topic, index)
-            one.start_offset, one.lag = coordinator.offsets_of(SharePartitionKey(group_id, topic.id, index))
+            key = SharePartitionKey(group_id, topic.id, index)
+            one.start_offset, one.lag = coordinator.offsets_of(key)
+            coordinator.rest_on(key, answer)
         except KafkaError as error:
             one.error_code, one.error_message = error.code, error.message
     return found

@@ -342,6 +342,11 @@ class ShareCoordinator:
             start_offset, complete_count = records.start_offset, records.complete_count
         return start_offset, lag_of(start_offset, complete_count, partition.high_watermark)
 
+    def rest_on(self, key: SharePartitionKey, answer: JointAnswer[R]) -> None:
+        """Let an answer wait for the records of a share partition. Raises KafkaError."""
+        if self.shards.is_adopted:
+            answer.rest_on(self.shards.ready(key.text), key.text)
+
     def keys_of(self, group_id: str) -> list[SharePartitionKey]:
         """The share partitions of a group that have a state."""
         return [key for shard in self.shards.active() for key in shard.states if key.group_id == group_id]
