@@ -309,6 +309,7 @@ class ShareCoordinator:
 
     def _forget_if_idle(self, share_partition: SharePartition) -> None:
         if share_partition.is_idle:
+            share_partition.note_start()
             self._share_partitions.pop(share_partition.key, None)
             share_partition.close()
 
@@ -324,7 +325,11 @@ class ShareCoordinator:
     # --- administration ----------------------------------------------------------------------------------------------
 
     def offsets_of(self, key: SharePartitionKey) -> tuple[int, int]:
-        """The start offset and the lag of a share partition, -1 where they are not known. Raises KafkaError."""
+        """The start offset and the lag of a share partition, -1 where they are not known.
+
+        The start offset is the written one, which never goes back. Records without a delivery (aborted, compacted) may
+        have moved that of the records in flight, which only the lag says. Raises KafkaError.
+        """
         if not self.shards.is_adopted:
             return -1, -1
         state = self.shards.ready(key.text).states.get(key)
@@ -334,7 +339,7 @@ class ShareCoordinator:
         share_partition = self._share_partitions.get(key)
         if share_partition is not None:
             share_partition.records.begin_at(partition.log_start_offset)
-            return share_partition.records.start_offset, share_partition.lag
+            return max(state.start_offset, partition.log_start_offset), share_partition.lag
         start_offset, complete_count = state.start_offset, state.complete_count
         if partition.log_start_offset > start_offset and complete_count >= 0:
             records = InFlightRecords(start_offset, state.batches)

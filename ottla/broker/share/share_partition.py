@@ -157,6 +157,18 @@ class SharePartition:
             self._count(changes)
             self._changed(changes)
 
+    def note_start(self) -> None:
+        """Write that the start offset has moved over records that are not delivered, if nothing else has said so:
+        aborted ones, or such that the log has no more. Otherwise the group would seem to have them before it.
+        """
+        if self.is_closed or self.shard.is_dead:
+            return
+        records = self.records
+        records.begin_at(self.partition.log_start_offset)
+        if records.start_offset > self.shard.states[self.key].start_offset:
+            change = Change(records.start_offset, records.complete_count, (), self.partition.leader_epoch)
+            self.shard.change(self.key, change)
+
     def close(self) -> None:
         """Its state is not the shard's any more: those who wait look for it again."""
         self.is_closed = True
