@@ -293,7 +293,7 @@ class GroupAdmin(AdminClient):
         async def until_it_passes() -> dict[str, KafkaError]:
             refused = await attempt()
             for error in refused.values():
-                if error.code in _PASSING:
+                if error.code in PASSING:
                     raise error
             return refused
 
@@ -371,9 +371,10 @@ class GroupAdmin(AdminClient):
         return KafkaError(ErrorCode.of(answer.error_code), answer.error_message) if answer.error_code else None
 
 
-_PASSING = frozenset(
+PASSING = frozenset(
     {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 )
+"""Errors that pass as soon as the group's coordinator is found."""
 
 
 def _error(code: int) -> KafkaError | None:
