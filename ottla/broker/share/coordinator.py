@@ -18,11 +18,12 @@ from ottla.broker.coordination.runtime import CoordinatorRuntime
 from ottla.broker.coordination.writes import JointAnswer
 from ottla.broker.runtime.pending import Pending
 from ottla.broker.share.acknowledging import acknowledgements_of
+from ottla.broker.share.delayed_share_fetch import DelayedShareFetch
 from ottla.broker.share.in_flight import InFlightRecords
 from ottla.broker.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, ShareSessions
 from ottla.broker.share.settings import ShareSettings
 from ottla.broker.share.shard import ShareStateShard
-from ottla.broker.share.share_fetch import DelayedShareFetch, ShareFetchRead
+from ottla.broker.share.share_fetch import ShareFetchRead
 from ottla.broker.share.share_partition import SharePartition, lag_of
 from ottla.broker.share.state_topic import share_state_definition
 from ottla.broker.share.stored_state import SharePartitionKey
