@@ -68,7 +68,7 @@ class ShareCoordinator:
             context,
             most_updates=self._services.config.share_coordinator_snapshot_update_records_per_snapshot,
             has_topic=lambda topic_id: self._services.catalog.find_topic(topic_id) is not None,
-            on_forgotten=lambda keys: self._used.close(keys),
+            on_forgotten=self._used.close,
         )
 
     def open(self) -> None:
@@ -168,11 +168,8 @@ class ShareCoordinator:
         results, touched = self._acknowledge_all(session, batches, may_read, may_renew=request.is_renew_ack)
         if request.share_session_epoch == FINAL_EPOCH:
             self._end_session(session)
-        response = ShareAcknowledgeResponse(
-            acquisition_lock_timeout_ms=self._used.settings_of(group_id).lock_duration_ms,
-            responses=[],
-            node_endpoints=[],
-        )
+        lock_ms = self._used.settings_of(group_id).lock_duration_ms
+        response = ShareAcknowledgeResponse(acquisition_lock_timeout_ms=lock_ms, responses=[], node_endpoints=[])
         for topic in request.topics:
             results_of_topic = ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse(
                 topic_id=topic.topic_id, partitions=[]
