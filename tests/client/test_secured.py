@@ -221,9 +221,18 @@ async def test_a_client_with_tls_at_a_listener_without_it_is_sent_to_security_pr
             r"ssl\.truststore\.location /nowhere/ca\.pem cannot be read: No",
         ),
         ({"ssl_truststore_certificates": "none"}, r"ssl\.truststore\.certificates has no certificate"),
-        ({"ssl_truststore_location": "JKS"}, "keytool -importkeystore"),
+        ({"ssl_truststore_location": "JAVAS"}, "keytool -importkeystore"),
         ({"ssl_truststore_location": "RUBBISH"}, "is it PKCS12"),
         ({"ssl_truststore_location": "RUBBISH", "ssl_truststore_type": "PEM"}, "has no PEM in it"),
+        (
+            {"ssl_truststore_location": "CHAIN", "ssl_truststore_type": "PKCS12"},
+            r"alice\.pem is PEM and not PKCS12: ssl\.truststore\.type",
+        ),
+        ({"ssl_truststore_location": "CHAIN", "ssl_truststore_type": "JKS"}, "is PEM and not JKS"),
+        (
+            {"ssl_keystore_location": "CHAIN", "ssl_key_location": "OTHER", "ssl_keystore_type": "pkcs12"},
+            r"is PEM and not PKCS12: ssl\.keystore\.type",
+        ),
         ({"ssl_keystore_location": "CHAIN"}, "no private key"),
         ({"ssl_keystore_location": "ENCRYPTED"}, r"ssl\.key\.password is missing"),
         ({"ssl_keystore_location": "ENCRYPTED", "ssl_key_password": "wrong"}, r"is ssl\.key\.password right\?"),
@@ -235,7 +244,7 @@ async def test_files_that_cannot_be_used_are_named_before_anything_is_dialled(op
     (tmp_path / "store.jks").write_bytes(b"\xfe\xed\xfe\xed" + bytes(100))
     (tmp_path / "rubbish").write_bytes(b"\x30\x82" + bytes(100))
     places = {
-        "JKS": tmp_path / "store.jks",
+        "JAVAS": tmp_path / "store.jks",
         "RUBBISH": tmp_path / "rubbish",
         "CHAIN": pki.client("alice").chain,
         "ENCRYPTED": pki.encrypted("s3cret").store,
