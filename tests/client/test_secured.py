@@ -332,7 +332,8 @@ async def test_a_session_is_prolonged_and_nothing_is_lost(cluster):
             assert record.offset == sent
             sent += 1
     begun = len(cluster.seen(SaslHandshakeRequest)) - len(cluster.seen(SaslAuthenticateRequest))
-    assert begun in (0, 1), "the next one may be under way"
+    connections = len(cluster.seen(ApiVersionsRequest))  # one to the bootstrap server, one to the leader
+    assert 0 <= begun <= connections, "the next one of each may be under way"
 
 
 async def test_a_consumer_hears_that_its_user_is_gone(cluster):
