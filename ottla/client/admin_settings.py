@@ -162,15 +162,17 @@ class SettingsAdmin(TokenAdmin):
             validate_only=validate_only,
         )
 
+        # A broker may name the parts of an entity in another order than the program.
+        names = {frozenset(entity): _entity_name(entity) for entity in changes}
+
         async def attempt() -> dict[str, KafkaError]:
             answer = await self._started().ask(None, request, AlterClientQuotasResponse)
+            answered = [
+                (tuple((one.entity_type, one.entity_name) for one in each.entity), each) for each in answer.entries
+            ]
             return refusals(
-                (
-                    ",".join(f"{part.entity_type}={part.entity_name or '*'}" for part in entry.entity),
-                    entry.error_code,
-                    entry.error_message,
-                )
-                for entry in answer.entries
+                (names.get(frozenset(entity), _entity_name(entity)), each.error_code, each.error_message)
+                for entity, each in answered
             )
 
         await self._change(attempt)
@@ -223,6 +225,10 @@ class SettingsAdmin(TokenAdmin):
             }
 
         return await self._started().retry(attempt, self._timeout_ms)
+
+
+def _entity_name(entity: QuotaEntity) -> str:
+    return ",".join(f"{kind}={name or '*'}" for kind, name in entity)
 
 
 def _by_topic(partitions: Sequence[TopicPartition]) -> dict[str, list[int]]:

@@ -1,9 +1,9 @@
 """One turn of the event loop: what it has gathered, and what happens at its end.
 
-Batches are formed by turns, not by timers: every ready socket is read and its requests run; Produce batches are only
-gathered per partition. At the end of the turn each partition appends all of its batches in one call (one `pwritev`),
-then the syncs are requested, then each connection sends all of its replies in one joined send. Only then may the
-receive buffers be used again (docs/decisions/one-append-per-turn.md).
+Batches are formed at the end of a turn, not by timers: every ready socket is read and its requests run; Produce batches
+are only gathered per partition. At the end of the turn each partition appends all of its batches in one call (one
+`pwritev`), then the syncs are requested, then each connection sends all of its replies in one joined send. Only then
+may the receive buffers be used again (docs/decisions/one-append-per-turn.md).
 
 Nothing here knows a loop: `on_work` is called when an idle turn gets its first work. Its owner must call `poll_done()`
 once every ready socket was read (by `loop.call_soon` in the real broker; a simulation calls `end()`).
