@@ -2,8 +2,9 @@
 partition has an error, or until `max_wait_ms`.
 
 While it is parked it watches its partitions. Only those that woke it are read again, all of a turn together and after
-the turn's appends. A request for many partitions is parked from the beginning: they are read in steps, between which
-other requests run; what changes in a partition meanwhile is checked after the last step.
+the turn's appends. Where a topic was deleted and created again meanwhile, its new partitions are read and watched. A
+request for many partitions is parked from the beginning: they are read in steps, between which other requests run; what
+changes in a partition meanwhile is checked after the last step.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from ottla.broker.runtime.pending import Pending
 from ottla.protocol.api.fetch import FetchResponse
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ottla.broker.fetch.fetch_read import FetchRead
     from ottla.broker.partitions.partition import Partition
     from ottla.broker.runtime.timers import Timer
@@ -60,7 +63,7 @@ class DelayedFetch:
         self._pending.on_cancel(self._stop_watching)
         self._is_reading = False
         """Whether partitions are left that have not been read once."""
-        self._watches: list[_Watch] = []
+        self._watches: dict[int, _Watch] = {}
         self._woken: set[int] = set()
         self._timer: Timer | None = None
 
@@ -113,8 +116,16 @@ class DelayedFetch:
     def _watch(self, first: int) -> None:
         for index, partition in enumerate(self._read.partitions[first:], first):
             if partition is not None:
-                watch = _Watch(self, index, partition)
-                self._watches.append(watch)
+                watch = self._watches[index] = _Watch(self, index, partition)
+                partition.watch(watch)
+
+    def _watch_again(self, indexes: Iterable[int]) -> None:
+        """Watch the partitions that were read, where others were watched: the topic was created again."""
+        for index in indexes:
+            watch, partition = self._watches[index], self._read.partitions[index]
+            if partition is not None and partition is not watch.partition:
+                watch.partition.unwatch(watch)
+                watch.partition = partition
                 partition.watch(watch)
 
     def _look_again(self) -> None:
@@ -131,6 +142,8 @@ class DelayedFetch:
             return
         if self._read.look_again(sorted(woken)):
             self._complete()
+        else:
+            self._watch_again(woken)
 
     def _complete(self) -> None:
         """Answer with what was read: there is enough, or the deadline has passed."""
@@ -143,6 +156,6 @@ class DelayedFetch:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        for watch in self._watches:
+        for watch in self._watches.values():
             watch.partition.unwatch(watch)
         self._watches.clear()

@@ -114,6 +114,7 @@ class FetchRead:
         for index in indexes:
             target = self.targets[index]
             partition, code = self._find(target)
+            self.partitions[index] = partition  # another one, where the topic was deleted and created again
             if partition is None:
                 self._is_due = True
                 self._results[index] = _failed(target, code)
