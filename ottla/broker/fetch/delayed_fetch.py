@@ -100,9 +100,8 @@ class DelayedFetch:
         self._is_reading = end < len(read.targets)
         try:
             read.look(first, end)
-        except Exception as error:  # a bug, which the dispatcher logs
-            self._stop_watching()
-            pending.fail(error)
+        except Exception as error:
+            self._fail(error)
             return
         self._watch(first)
         if self._is_reading:
@@ -147,7 +146,12 @@ class DelayedFetch:
             woken = dict.fromkeys(islice(indexes, PARTITIONS_PER_STEP))
             self._woken = dict.fromkeys(indexes)
             self._services.turn.after_append(self._look_again)
-        if self._read.look_again(sorted(woken)):
+        try:
+            is_enough = self._read.look_again(sorted(woken))
+        except Exception as error:
+            self._fail(error)
+            return
+        if is_enough:
             self._complete()
         else:
             self._watch_again(woken)
@@ -155,9 +159,18 @@ class DelayedFetch:
     def _complete(self) -> None:
         """Answer with what was read: there is enough, or the deadline has passed."""
         self._stop_watching()
-        answer = self._read.answer(self._pending)
+        try:
+            answer = self._read.answer(self._pending)
+        except Exception as error:
+            self._fail(error)
+            return
         if isinstance(answer, FetchResponse):
             self._pending.complete(answer)
+
+    def _fail(self, error: Exception) -> None:
+        """No memory, or a bug, which the dispatcher logs: without an answer the client would wait for ever."""
+        self._stop_watching()
+        self._pending.fail(error)
 
     def _stop_watching(self) -> None:
         if self._timer is not None:
