@@ -5,7 +5,7 @@ COPY pyproject.toml README.md LICENSE /src/
 COPY ottla /src/ottla
 COPY pyspark_ottla /src/pyspark_ottla
 COPY packaging/image/build-requirements.txt packaging/image/requirements.txt /src/packaging/image/
-# Nothing that is not pinned by its hash (scripts/lock-image), also not for a build.
+# Every package is pinned by its hash (scripts/lock-image), also those of a build.
 RUN python3 -m venv /opt/ottla \
  && /opt/ottla/bin/pip install --no-cache-dir --disable-pip-version-check --no-build-isolation --require-hashes -r /src/packaging/image/build-requirements.txt \
  && /opt/ottla/bin/pip install --no-cache-dir --disable-pip-version-check --no-build-isolation --require-hashes -r /src/packaging/image/requirements.txt \
@@ -13,21 +13,21 @@ RUN python3 -m venv /opt/ottla \
  && /opt/ottla/bin/pip uninstall --yes --quiet --disable-pip-version-check wheel setuptools pip
 
 FROM python:3.12-slim
-# Group 0 owns the data: a container that is given any user id, but no group, belongs to it and can write.
+# Group 0 owns the data: a container with any user id, but no group, belongs to group 0 and can write.
 RUN useradd --uid 1000 --gid 0 --no-create-home --home-dir /var/lib/ottla --shell /usr/sbin/nologin ottla
-# A new volume begins as the directory that it is mounted over, owner included: so may `data`, and Kafka's own image's place.
+# A new volume starts as a copy of the directory that it is mounted over, owner included. It may also be mounted at `data`, or at the place in Kafka's own image.
 RUN install -d -o 1000 -g 0 -m 0775 /var/lib/ottla /var/lib/ottla/data /var/lib/kafka/data && install -d -m 0755 /etc/ottla
-# The base image brings its standard library without bytecode, and the user may not write any: each start would compile
-# a hundred modules. What pip has installed is compiled.
+# The base image has its standard library without bytecode, and the user may not write any: each start would compile
+# a hundred modules. Packages that pip has installed are compiled.
 RUN python3 -m compileall -q -x '/(site-packages|dist-packages|test|idlelib|tkinter|turtledemo|lib2to3|ensurepip|pydoc_data)/' /usr/local/lib/python3.*
 COPY --from=build /opt/ottla /opt/ottla
 COPY packaging/image/image.properties /usr/local/share/ottla/image.properties
 COPY packaging/image/entrypoint.sh /usr/local/bin/ottla-entrypoint
-# Not by COPY --chmod, which older builders do not know; a checkout on Windows has no modes.
+# Not with COPY --chmod, which older builders do not support; a checkout on Windows has no modes.
 RUN chmod 0755 /usr/local/bin/ottla-entrypoint
 ENV PATH=/opt/ottla/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 ENV PYTHONDONTWRITEBYTECODE=1
-# log.dirs is ./data unless somebody says otherwise, so the data is in the volume without a key that could get lost.
+# log.dirs is ./data by default, so the data is in the volume without a key that could get lost.
 WORKDIR /var/lib/ottla
 VOLUME /var/lib/ottla
 EXPOSE 9092

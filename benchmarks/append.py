@@ -1,6 +1,6 @@
-"""What CPU time `Log.append` costs beyond the write and the checksum, per batch: `python benchmarks/append.py`.
+"""The CPU time of `Log.append` for a batch, without the write and the checksum: `python benchmarks/append.py`.
 
-Writes go to a file that swallows them, so that the figures are Ottla's own.
+Writes go to a file that discards them, so that the figures are those of Ottla's code.
 One line per case: batches a call, bytes a batch.
 """
 
@@ -27,7 +27,7 @@ NOW_MS = 1_700_000_000_000
 
 
 def _swallow(buffers: Sequence[Buffer], position: int) -> int:
-    """A write that goes nowhere."""
+    """A write that does nothing."""
     return sum(map(len, buffers))
 
 

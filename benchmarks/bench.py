@@ -1,7 +1,7 @@
-"""Ottla against the physical limit, in one run: `scripts/bench`; and whether what is promised of it holds: `--check`.
+"""Ottla's figures beside the least possible cost, in one run: `scripts/bench`; `--check` compares them with bounds.
 
 Sections, each with rows: starts and idle memory (`start_figures.py`), requests beside a C program (`floor_ratios.py`),
-what `sync` costs beside `page-cache` where a request writes to several partitions (`partition_rounds.py`), consumers
+the cost of `sync` beside `page-cache` if a request writes to several partitions (`partition_rounds.py`), consumers
 that wait at the end of a log (`tail_ratios.py`), memory of connections and producer ids (`many.py`), the bundled client
 beside confluent-kafka (`client_held.py`), and instructions with 1,000 ACLs (`cold_lines.py`).
 
@@ -11,7 +11,7 @@ beside confluent-kafka (`client_held.py`), and instructions with 1,000 ACLs (`co
     scripts/bench --list                             the names of all rows
     scripts/bench --check --only tails --against 0f03e7f
 
-`--against` puts another version between the rounds of requests, of syncs and of tails.
+`--against` measures another version in the same rounds of requests, of syncs and of tails.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ SECTIONS = [
     cold_lines.SECTION,
 ]
 BUSY = 0.5
-"""The load of the machine from which on its times say little."""
+"""The load of the machine above which its times are not reliable."""
 
 
 def machine(load: float) -> str:
-    """What the figures are of, in lines for people."""
+    """The machine and the versions that the figures are of, as lines for people."""
     lines = [
         f"Python {platform.python_version()} ({platform.python_compiler()}), {os.cpu_count()} cores, "
         f"kernel {platform.release()}; load {load:.1f}",

@@ -1,11 +1,11 @@
-"""The bundled client against aiokafka, and the blocking twins against kafka-python, in one run: `scripts/bench-client`.
+"""The bundled client beside aiokafka, and the blocking one beside kafka-python, in one run: `scripts/bench-client`.
 
-Before that it prints what each record costs beside confluent-kafka (`client_costs.py`); `--beside` chooses one of both.
+First it prints the cost of a record beside confluent-kafka (`client_costs.py`); `--beside` chooses one of the two.
 
 Each workload is run in rounds, the clients in turn within a round, so that a drift of the machine hits both; medians
 are printed. Both sides run on uvloop with the same batch sizes, linger, acks and checksums, in this process, against an
-Ottla with `ottla.acks.all=page-cache` in another. CPU is this process's own, so that the broker's does not count; a
-ratio above 1 says that the bundled client sends or reads more records per second, or per second of CPU.
+Ottla with `ottla.acks.all=page-cache` in another. CPU is that of this process, without the broker's. A
+ratio above 1 means that the bundled client sends or reads more records per second, or per second of CPU.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ FETCH_BYTES = 1024 * 1024
 CODECS = ("none", "gzip", "lz4", "zstd")
 
 Run = Callable[[str, str, int, str], Awaitable[None]]
-"""(address, topic, records, codec): sends or reads so many records."""
+"""(address, topic, records, codec): sends or reads this number of records."""
 
 
 def value_pool() -> list[bytes]:
-    """Values of 100 bytes that look like measurements, so that codecs have something to find."""
+    """Values of 100 bytes that look like measurements, so that codecs can compress them."""
     chance = random.Random(1)
     rows = (
         f'{{"sensor":{chance.randrange(1000)},"at":{1_700_000_000_000 + n},"celsius":{chance.gauss(20, 5):.3f}}}'
@@ -115,7 +115,7 @@ async def produce_kafka_python(address: str, topic: str, records: int, codec: st
 
 
 def _looked_at(polled: Mapping[Any, Iterable[Any]]) -> int:
-    """How many records there are, each of which is made: a sequence of Ottla's client makes it when it is taken."""
+    """The number of records, after creating each: a sequence of Ottla's client creates a record when it is taken."""
     return sum(1 for records in polled.values() for record in records if record.value)
 
 
@@ -199,7 +199,7 @@ async def iterate_kafka_python(address: str, topic: str, records: int, codec: st
 
 @dataclass
 class Row:
-    """A workload, who does it on either side, and what was measured: (records per second, CPU us per record)."""
+    """A workload, the function of each side, and the measured values: (records per second, CPU us per record)."""
 
     name: str
     other: str

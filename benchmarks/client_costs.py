@@ -1,16 +1,16 @@
-"""What each record costs the bundled client, beside confluent-kafka (librdkafka, in C): `scripts/bench-client`.
+"""The cost of a record in the bundled client, beside confluent-kafka (librdkafka, in C): `scripts/bench-client`.
 
-Each run is a process of its own, so that no client pays for another's imports, threads or garbage. It measures its own
-CPU time (all of its threads, the broker's not) and the time on the clock, from making the client to closing it; imports
-and the making of the values come before. Runs of a round follow each other, so that a drift of the machine hits all;
+Each run is a new process, so that no client pays for another's imports, threads or garbage. It measures its own
+CPU time (of all its threads, without the broker's) and the wall time, from creating the client to closing it; imports
+and the values come before. Runs of a round follow each other, so that a drift of the machine affects all;
 medians are printed. The broker is an Ottla with `ottla.acks.all=page-cache`, which leaves the processor to the client.
 
 The latency rows send one record at a time, without linger, and wait for its acknowledgement (acks=all); or wait for one
-record at the end of a log, from its send by a plain socket to the program's hands. Broker and client have a processor
-each then: left to itself, the kernel puts them on one or on two, which changes a round trip more than the client does.
-Most of such a time is what the machine takes to wake a processor that sleeps, which drifts: so the clients of a round
-live side by side and take turns, some hundred records each. A socket without any client pays that alone, in a row of
-its own.
+record at the end of a log, from its send by a plain socket until the program has it. Broker and client have a processor
+each then: if the kernel chose, it would put them on one or on two, which changes a round trip more than the client.
+Most of such a time is that of waking a sleeping processor, which drifts: so the clients of a round
+run at the same time and take turns, some hundred records each. A separate row has the time of a socket without a
+client.
 
 `--instructions` counts what a client executes for each of these records (valgrind): a busy machine does not change it.
 """
@@ -48,26 +48,26 @@ MANY = 10_000
 LATENCY_RECORDS = 3_000
 LATENCY_WARM_UP = 300
 FETCH_PAUSE_S = 0.001
-"""Before a record is sent to a consumer: its Fetch waits at the broker by then."""
+"""Seconds before a record is sent to a consumer: its Fetch waits at the broker by then."""
 TURN_RECORDS = 300
-"""How many records a client sends before it is the next one's turn."""
+"""The number of records that a client sends in its turn."""
 COUNTED_RECORDS = 300
-"""How many records more the second run of a count has."""
+"""The number of additional records in the second run of a count."""
 RUN_LIMIT_S = 600
 
 Run = Callable[[str, str, int], Any]
-"""(address, topic, records): returns what `measured` is to time, a function or a coroutine function."""
+"""(address, topic, records): returns the function or coroutine function that `measured` times."""
 
 
 class Turns:
     """The turns of a process that measures a latency row beside others."""
 
     are_taken = False
-    """Whether there are any: others run in the same round."""
+    """Whether there are turns, because other clients run in the same round."""
 
     @classmethod
     def wait(cls, number: int) -> None:
-        """Before record `number`: say that a turn is over if it is, and wait for a line that begins the next one."""
+        """Before record `number`: if a turn has ended, report it, and wait for a line that begins the next one."""
         if cls.are_taken and number % TURN_RECORDS == 0:
             print("turn", flush=True)
             sys.stdin.readline()
@@ -348,7 +348,7 @@ def latency_confluent(address: str, topic: str, records: int) -> Callable[[], li
 
 
 class PlainProducer:
-    """Sends records one by one over a socket of its own, which costs the process next to nothing."""
+    """Sends records one by one over a plain socket, at very little cost for the process."""
 
     def __init__(self, address: str, topic: str) -> None:
         from ottla import Producer
@@ -489,11 +489,11 @@ ARRIVAL: dict[str, Run] = {
     "latency of getone, blocking": arrival_blocking,
     "latency of getone, asyncio": arrival_asyncio,
 }
-"""The first of each is what the others are compared with."""
+"""The others are compared with the first of each."""
 
 
 def run_here(name: str, address: str, topic: str, records: int) -> None:
-    """In the process of a run: measure it and print the result."""
+    """Measure a run, in its process, and print the result."""
     import uvloop
 
     prepared = {**PRODUCE, **CONSUME, **LATENCY, **ARRIVAL}[name](address, topic, records)
@@ -507,7 +507,7 @@ def run_here(name: str, address: str, topic: str, records: int) -> None:
 
 
 def run_apart(name: str, address: str, topic: str, records: int) -> Measured:
-    """Measure a run in a process of its own."""
+    """Measure a run in a new process."""
     words = [sys.executable, __file__, name, address, topic, str(records)]
     done = subprocess.run(words, stdout=subprocess.PIPE, text=True, timeout=RUN_LIMIT_S, check=True)
     return Measured(*json.loads(done.stdout))
@@ -545,7 +545,7 @@ def said(process: subprocess.Popen[str]) -> str:
 
 
 def instructions_of(name: str, address: str, records: int) -> int:
-    """Count the instructions of a whole run, those of the kernel left out."""
+    """Count the instructions of a whole run, without those of the kernel."""
     with tempfile.NamedTemporaryFile(prefix="ottla-bench-") as out:
         words = ["valgrind", "--tool=cachegrind", "--cache-sim=no", f"--cachegrind-out-file={out.name}"]
         words += [sys.executable, __file__, name, address, "counted", str(records)]
@@ -557,8 +557,8 @@ def instructions_of(name: str, address: str, records: int) -> int:
 
 
 def count_instructions(only: str) -> None:
-    """Print the instructions of a record for the latency rows that have `only` in their names: two runs of each, of
-    which one has more records.
+    """Print the instructions of a record for the latency rows that have `only` in their names: two runs of each, one
+    of which has more records.
     """
     if shutil.which("valgrind") is None:
         sys.exit("This needs valgrind (Debian: apt-get install valgrind).")
@@ -575,13 +575,13 @@ def count_instructions(only: str) -> None:
 
 
 def chosen(group: dict[str, Run], wanted: Callable[[str], bool]) -> list[str]:
-    """Return the names that are wanted, behind the one that they are compared with; none if none is."""
+    """Return the wanted names, after the one that they are compared with; nothing if none is wanted."""
     names = [name for name in group if wanted(name)]
     return list(dict.fromkeys([next(iter(group)), *names])) if names else []
 
 
 def compare(records: int, rounds: int, wanted: Callable[[str], bool]) -> dict[str, list[Measured]]:
-    """Run what is wanted by its name, and what that is compared with; print both tables, and return what they have."""
+    """Run the wanted rows and those that they are compared with; print both tables, and return their content."""
     with servers.Ottla("page-cache") as server:
         address = f"{server.host}:{server.port}"
         run_apart("confluent-kafka produce", address, "stored", records)

@@ -1,6 +1,6 @@
-"""What is held of the bundled client beside confluent-kafka: a part of `scripts/bench`, measured by `client_costs.py`.
+"""The bounds of the bundled client beside confluent-kafka: a part of `scripts/bench`, measured by `client_costs.py`.
 
-Each run has the million records of `scripts/bench-client`: what a client does once has its part in fewer.
+Each run has the million records of `scripts/bench-client`: with fewer, the work that a client does once would count.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ BESIDE_AT_LEAST = {
         "arrow, asyncio",
     )
 }
-"""confluent-kafka's CPU over this client's: of `produce`, and of `consume`."""
+"""confluent-kafka's CPU divided by this client's: of `produce`, and of `consume`."""
 LATENCY_AT_MOST = {"latency, blocking": at_most(1.6, wanted=1), "latency, asyncio": at_most(1.3, wanted=1)}
-"""The median time of a record alone, in confluent-kafka's."""
+"""The median time of a single record divided by confluent-kafka's."""
 HELD_RECORDS, HELD_ROUNDS = 1_000_000, 3
 
 
 def print_held(names: Sequence[str], _: Options) -> list[Figure]:
-    """Measure and print what these rows name."""
+    """Measure and print these rows."""
     wanted = {name.removeprefix(TITLE) for name in names}
     return held(compare(HELD_RECORDS, HELD_ROUNDS, wanted.__contains__), HELD_RECORDS)
 
 
 def held(found: Mapping[str, list[Measured]], records: int) -> list[Figure]:
-    """What was measured of the rows that are held."""
+    """The measured values of the rows that have a bound."""
     figures = []
     for group in (PRODUCE, CONSUME, LATENCY):
         base = next(iter(group))

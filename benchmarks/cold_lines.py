@@ -1,17 +1,17 @@
-"""How many cache lines and instructions a request costs the broker that finds the processor's caches cold.
+"""The cache lines and instructions of a request for a broker that finds the processor's caches cold.
 
     scripts/bench-lines                    counts of this tree, by workload
     scripts/bench-lines --against TREE     beside those of another checkout or commit
 
-Between two requests of one client the processor does something else, on a shared machine for other guests too: what
-the broker touches for a request comes from memory, or from a cache that is far away. Valgrind's cachegrind simulates
-that: before each turn a megabyte is copied, which leaves nothing of ours in the simulated caches, and the misses that
-follow are the lines that the turn touched: of code, and of data. Unlike times, the counts hold on a busy machine; what
-differs from run to run is below a hundredth. What they leave out: the kernel, uvloop, and the bytes of the records
-(copies and checksums).
+Between two requests of one client the processor does other work, on a shared machine for other guests too. So the lines
+that the broker touches for a request come from memory, or from a distant cache. Valgrind's cachegrind simulates
+that: before each turn a megabyte is copied, which removes the broker's lines from the simulated caches. The misses that
+follow are the lines that the turn touched: of code, and of data. Unlike times, the counts do not depend on the load of
+the machine; they differ from run to run by less than 1 %. They do not include the kernel, uvloop, and the bytes of the
+records (copies and checksums).
 
-The broker is a node in this process and one connection of it, fed with frames; its answers go to a socket. Counted is
-the difference of two runs of different length, less the same of two that feed nothing.
+The broker is a node in this process and one connection of it, which gets frames; its answers go to a socket. The count
+is the difference of two runs of different length, minus the same difference of two runs without frames.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ PRODUCER_ID = 1000
 _CRC, _CRC_AT = struct.Struct(">I"), 17
 _PRODUCER, _PRODUCER_AT = struct.Struct(">qhi"), 43
 OF_RECORDS = re.compile(r"memcpy|memmove|crc32c_hw|crc32c_sw")
-"""Functions that go through the records' bytes, and through those that clear the caches."""
+"""Functions that read the records' bytes, and the bytes that clear the caches."""
 IDEMPOTENT = "produce 16 KB, 5 in flight, idempotent"
 SESSION = "fetch 64 KB, in a session of one partition"
 LARGE = "produce 1 MB, received in two parts"
@@ -68,26 +68,26 @@ WITH_ACLS = "produce 100 B, 1 in flight, with 1,000 ACLs"
 TRANSACTION = "a transaction of 100 records"
 TRANSACTION_WITH_QUOTAS = "a transaction of 100 records, under quotas of bytes and time"
 TRANSACTIONS = "a transaction of 100 records, of 10 producers at once"
-"""Its Produce, which adds the partition, and its EndTxn. At once: the Produces are one turn, the ends another."""
+"""Its Produce, which adds the partition, and its EndTxn. Together: the Produces are one turn, the ends another."""
 ROUNDS = {
     f"a record to each of {count} partitions, {acks_all}": (acks_all, count)
     for count in (16, 64)
     for acks_all in ("page-cache", "sync")
 }
-"""One Produce; of `sync` the round of syncs and the answer, too, without the hand-over to a thread and back."""
+"""One Produce; with `sync` also the round of syncs and the answer, without the hand-over to a thread and back."""
 SPREAD = "produce to 10 of 30 partitions, idempotent"
 """Batches of 2 KB, to other partitions each time, as Java's producer and franz-go send them."""
 SPREAD_OVER, SPREAD_TO, SPREAD_VERSION = 30, 10, 13
 ACLS = 1_000
 WITH_QUOTAS = "produce 100 B, 1 in flight, under quotas of bytes and time"
-"""They are so high that nobody is held up."""
+"""They are so high that no request waits."""
 HIGH = 1e15
 PART_BYTES = 600_000
-"""A socket has a large frame in so many bytes at a time, about: the second read ends with the frame."""
+"""About the number of bytes of a large frame in one read of a socket: the second read ends with the frame."""
 SMALL = "produce 100 B, 1 in flight"
 WITH_ACLS_ROW = f"instructions: {WITH_ACLS}"
 ACLS_AT_MOST = at_most(1.03)
-"""In instructions of the same without ACLs: what `scripts/bench --check` holds."""
+"""The ratio to the instructions without ACLs: a bound of `scripts/bench --check`."""
 WORKLOADS = {
     "produce 16 KB, 5 in flight": (16_384, 5, False),
     IDEMPOTENT: (16_384, 5, False),
@@ -108,7 +108,7 @@ WORKLOADS = {
 
 
 class _Transport(asyncio.Transport):
-    """A connection's way to a socket that takes all at once."""
+    """A connection's transport over a socket that accepts everything immediately."""
 
     def __init__(self, taker: socket.socket) -> None:
         super().__init__({"socket": taker, "peername": ("192.0.2.7", 4242), "sockname": ("192.0.2.1", 9092)})
@@ -117,13 +117,13 @@ class _Transport(asyncio.Transport):
         return 0
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Nothing is ever left to write."""
+        """Do nothing: no bytes ever wait to be written."""
 
     def is_closing(self) -> bool:
         return False
 
     def pause_reading(self) -> None:
-        """Who feeds it ends the turn, which resumes."""
+        """Do nothing: the caller that feeds it ends the turn, which resumes."""
 
     def resume_reading(self) -> None:
         """See above."""
@@ -152,7 +152,7 @@ def turns(workload: str, count: int, *, is_idle: bool) -> None:
                 node.services.turn.end()
 
         def in_parts(data: bytes, *, is_counted: bool) -> None:
-            """As the loop receives a large frame; what is not counted is copied to nowhere."""
+            """Receive a large frame as the loop does, in parts; the part that is not counted is discarded."""
             start = 0
             while start < len(data):
                 room = connection.get_buffer(-1) if is_counted else nowhere
@@ -186,7 +186,7 @@ def turns(workload: str, count: int, *, is_idle: bool) -> None:
 
 
 def tail_turns(workload: str, count: int, *, is_idle: bool) -> None:
-    """As `turns`: one record after the other to a consumer that has a connection of its own."""
+    """As `turns`: one record after the other to a consumer with its own connection."""
     batch, _ = frames.batch_of(WORKLOADS[workload][0])
     produce, fetch = frames.produce_exchange(TOPIC, batch, ACKS_ALL).frame, frames.fetch_exchange(TOPIC, len(batch))
     full, cleared = bytearray(EVICTED_BYTES), memoryview(bytearray(EVICTED_BYTES))
@@ -212,7 +212,7 @@ def tail_turns(workload: str, count: int, *, is_idle: bool) -> None:
 
 
 def transaction_turns(workload: str, count: int, *, is_idle: bool) -> None:
-    """As `turns`: `count` transactions, so many at once as there are producers, each with a partition of its own."""
+    """As `turns`: `count` transactions, one per producer at the same time, each producer with its own partition."""
     _, producers, _ = WORKLOADS[workload]
     with _broker(partitions=producers, has_quotas=workload == TRANSACTION_WITH_QUOTAS) as (node, connect):
         connections = [connect() for _ in range(producers)]
@@ -259,7 +259,7 @@ def round_turns(workload: str, count: int, *, is_idle: bool) -> None:
 
 
 def spread_turns(workload: str, count: int, *, is_idle: bool) -> None:
-    """As `turns`: one Produce after the other to some of the partitions, chosen anew each time."""
+    """As `turns`: one Produce after the other to some of the partitions, others each time."""
     size_bytes, _, _ = WORKLOADS[workload]
     full, cleared = bytearray(EVICTED_BYTES), memoryview(bytearray(EVICTED_BYTES))
     with _broker(partitions=SPREAD_OVER) as (node, connect):
@@ -299,7 +299,7 @@ def _spread(topic_id: uuid.UUID, size_bytes: int) -> Iterator[bytes]:
 
 
 def _transactions(node: Any, producers: int) -> Iterator[tuple[list[bytes], list[bytes]]]:
-    """The requests of one transaction of each producer: those of its records, and those that end it."""
+    """The requests of one transaction of each producer: first those with its records, then those that end it."""
     from transactions import END_VERSION, PRODUCE_VERSION, batches_of, frame
 
     from ottla.protocol.api.end_txn import EndTxnRequest
@@ -336,7 +336,7 @@ def _transactions(node: Any, producers: int) -> Iterator[tuple[list[bytes], list
 
 
 def _asked(workload: str, node: Any) -> list[bytes]:
-    """What the turns bring, one after the other."""
+    """The requests of the turns, one after the other."""
     size_bytes, in_flight, is_fetch = WORKLOADS[workload]
     batch, records = frames.batch_of(size_bytes)
     if workload == IDEMPOTENT:
@@ -360,7 +360,7 @@ def _asked(workload: str, node: Any) -> list[bytes]:
 def _broker(
     *, has_acls: bool = False, has_quotas: bool = False, partitions: int = 1, acks_all: str = "page-cache"
 ) -> Iterator[tuple[Any, Callable[[], Any]]]:
-    """A node with a topic, and what makes a connection; the answers of all go to one socket."""
+    """A node with a topic, and a function that creates a connection; all answers go to one socket."""
     from ottla.broker.catalog.catalog import NewTopic
     from ottla.broker.net.connections import Connections
     from ottla.broker.node import Node
@@ -371,7 +371,7 @@ def _broker(
 
     # Valgrind does not know cachestat(2), and the pages are in memory.
     ResidencyProbe.is_resident = lambda *_: True  # type: ignore[method-assign]  # stands in for what valgrind lacks
-    os_file.RESIDENT_FOR_NS = 1 << 60  # type: ignore[misc]  # under valgrind half a second is over at once
+    os_file.RESIDENT_FOR_NS = 1 << 60  # type: ignore[misc]  # under valgrind half a second passes quickly
     dispatch.LONG_TURN_MS = 1 << 60  # and each turn is long
     ours, theirs = socket.socketpair()
     reader = subprocess.Popen(["cat"], stdin=theirs.fileno(), stdout=subprocess.DEVNULL)
@@ -419,7 +419,7 @@ def _at(exchange: frames.Exchange, offset: int) -> bytes:
 
 
 def _of_producer(batch: bytes, producer_id: int, epoch: int, sequence: int) -> bytes:
-    """`batch` as one of an idempotent producer, from `sequence` on."""
+    """`batch` as one of an idempotent producer, with base sequence `sequence`."""
     content = bytearray(batch)
     _PRODUCER.pack_into(content, _PRODUCER_AT, producer_id, epoch, sequence)
     _CRC.pack_into(content, _CRC_AT, crc32c(memoryview(content)[_CRC_AT + _CRC.size :]))
@@ -460,7 +460,7 @@ def counted(tree: Path, workload: str, count: int, *, is_idle: bool) -> tuple[in
 
 
 def per_turn(tree: Path, workload: str) -> tuple[float, ...]:
-    """What a turn costs: instructions, lines of code, lines of data."""
+    """The cost of a turn: instructions, lines of code, lines of data."""
     few, many = TURNS
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         results = [
@@ -473,7 +473,7 @@ def per_turn(tree: Path, workload: str) -> tuple[float, ...]:
 
 
 def print_acls(names: Sequence[str], _: Options) -> list[Figure]:
-    """Count and print what a request takes where there are 1,000 ACLs, beside one where there are none."""
+    """Count and print the cost of a request with 1,000 ACLs, beside one without ACLs."""
     if shutil.which("valgrind") is None:
         raise CannotMeasure(f"{WITH_ACLS_ROW}: needs valgrind (Debian: apt-get install valgrind)")
     plain, secured = (per_turn(HERE.parent.resolve(), workload)[0] for workload in (SMALL, WITH_ACLS))

@@ -1,9 +1,9 @@
-"""How long a large group of the consumer protocol (KIP-848) takes to rebalance: 500 members, 1,000 partitions.
+"""The time of a rebalance in a large group of the consumer protocol (KIP-848): 500 members, 1,000 partitions.
 
-The members are connections of one other process. A round is a member that joins, and then leaves: seconds from its
-heartbeat until every partition has its owner again and everybody is at the new epoch. Members heartbeat one after the
-other without a pause, give up and take over what they are told at once: real ones wait for their interval, which is no
-broker's time. `OTTLA_TEST_BOOTSTRAP=host:port` measures that broker instead, as in
+The members are connections of one other process. In a round a member joins, and then leaves: seconds from its
+heartbeat until every partition has its owner again and all members are at the new epoch. Members heartbeat one after
+the other without a pause, and immediately give up and take over partitions: real ones wait for their interval, which
+is not the broker's time. `OTTLA_TEST_BOOTSTRAP=host:port` measures that broker instead, as in
 `scripts/interop/apache-kafka -- scripts/bench-groups --protocol consumer`.
 """
 
@@ -42,7 +42,7 @@ class ConsumerMember(Member):
         await self._beat(JOINS, rebalance_timeout_ms=300_000, subscribed_topic_names=[topic], topic_partitions=[])
 
     async def keep_up(self) -> None:
-        """One heartbeat; what was told before is owned by now."""
+        """Send one heartbeat; the assignment of the one before is owned by now."""
         listed = [
             ConsumerGroupHeartbeatRequest.TopicPartitions(topic_id=topic_id, partitions=partitions)
             for topic_id, partitions in self.owned.items()
@@ -69,7 +69,7 @@ class ConsumerMember(Member):
 
 
 async def settle(members: list[ConsumerMember], partitions: int) -> int:
-    """Let everybody heartbeat until all is owned at one epoch; how many times they did."""
+    """Let all members heartbeat until all partitions are owned at one epoch; the number of heartbeats of each."""
     beats = 0
     while len({member.epoch for member in members}) > 1 or sum(each.owned_count for each in members) < partitions:
         await asyncio.gather(*(member.keep_up() for member in members))
@@ -78,7 +78,7 @@ async def settle(members: list[ConsumerMember], partitions: int) -> int:
 
 
 async def prepare(member: ConsumerMember, topic: str, partitions: int) -> None:
-    """Make the topic, and return once the broker coordinates the group."""
+    """Create the topic, and return once the broker coordinates the group."""
     wanted = CreateTopicsRequest.CreatableTopic(
         name=topic, num_partitions=partitions, replication_factor=1, assignments=[], configs=[]
     )
@@ -106,7 +106,7 @@ async def one_round(members: list[ConsumerMember], one_more: ConsumerMember, top
 
 
 async def measure(host: str, port: int, options: argparse.Namespace) -> tuple[float, list[tuple[float, float]]]:
-    """Seconds until the group is there, and the rounds."""
+    """Seconds until the group is stable, and the rounds."""
     group = f"bench-{uuid4().hex}"
     members = [ConsumerMember(group, options.partitions) for _ in range(options.members + 1)]
     for member in members:

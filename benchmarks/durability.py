@@ -1,4 +1,4 @@
-"""What each promise costs: latency and throughput of every flush setting, beside what the disk itself can do.
+"""The cost of each promise: latency and throughput of every flush setting, beside what the disk itself can do.
 
     scripts/bench-durability                       all rows, medians of 3 interleaved rounds
     scripts/bench-durability --only "100 B"        one size of batches; or "commits"
@@ -7,10 +7,10 @@
 
 The limit is a loop in the same directory and the same run: write one batch at the end of a file, `fdatasync`, again
 (`write + fdatasync`); and the same without the sync (`write`). With 20 connections it writes 20 batches for each sync,
-as a group sync does. A ratio is a row's rate over that of `write + fdatasync`: a setting that waits for the disk comes
-to 1.00 where the broker adds nothing to it.
+as a group sync does. A ratio is a row's rate divided by that of `write + fdatasync`: a setting that waits for the disk
+has 1.00 if the broker adds nothing to it.
 
-Directories are made in `OTTLA_BENCH_DIRECTORY`: name a real disk, a tmpfs syncs nothing.
+Directories are created in `OTTLA_BENCH_DIRECTORY`: use a real disk, because a tmpfs syncs nothing.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ SETTINGS = [
 
 @dataclass(frozen=True)
 class Workload:
-    """What is asked, over and over. `batch_bytes` 0: an offset is committed instead."""
+    """A request that is repeated. `batch_bytes` 0: an offset is committed instead."""
 
     name: str
     batch_bytes: int
@@ -79,7 +79,7 @@ class Workload:
 
     @property
     def settings(self) -> list[Setting]:
-        """The settings that make a difference."""
+        """The settings that differ in their cost."""
         return SETTINGS if self.batch_bytes else [SYNC, PAGE_CACHE]
 
 
@@ -94,7 +94,7 @@ WORKLOADS = [
 
 
 def commit_exchange() -> frames.Exchange:
-    """An OffsetCommit of one offset by nobody in particular, as of a consumer that assigns its partitions itself."""
+    """An OffsetCommit of one offset without a member, as of a consumer that assigns its partitions itself."""
     partition = OffsetCommitRequest.OffsetCommitRequestPartition(
         partition_index=0, committed_offset=1, committed_metadata=None
     )
@@ -111,7 +111,7 @@ def commit_exchange() -> frames.Exchange:
 
 
 def ask_for_coordinator(server: servers.Server) -> None:
-    """Have `__consumer_offsets` made."""
+    """Make the broker create `__consumer_offsets`."""
     request = FindCoordinatorRequest(key=GROUP, key_type=0)
     header = encode_request_header(FIND_COORDINATOR_KEY, FIND_COORDINATOR_VERSION, 0, "bench")
     with socket.create_connection((server.host, server.port)) as connection:
@@ -145,7 +145,7 @@ def limit(batch_bytes: int, group: int, requests: int, *, syncs: bool) -> dict[s
 
 
 def measure(workload: Workload, setting: Setting, requests: int) -> dict[str, float]:
-    """One setting in a broker of its own."""
+    """Measure one setting in a new broker."""
     if workload.batch_bytes:
         batch, _ = frames.batch_of(workload.batch_bytes)
         exchange = frames.produce_exchange(TOPIC, batch, ACKS_ALL)

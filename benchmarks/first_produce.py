@@ -1,7 +1,7 @@
-"""How long a broker takes from the start of its process to the first record that it accepts, and what it holds then.
+"""The time from the start of a broker's process to its first accepted record, and the broker's memory then.
 
-A producer's beginning: Metadata for a topic that is not there yet, which creates it, then Produce with acks=all, again
-and again until the broker has the topic and says yes.
+The requests are those of a producer that starts: Metadata for a topic that does not exist, which creates it, then
+Produce with acks=all, again and again until the broker has the topic and accepts the record.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class FirstProduce:
 
 
 def first_produce(server: servers.Server) -> FirstProduce:
-    """Measure a server that has just begun to listen; exits when it accepts nothing within a minute."""
+    """Measure a server that has just begun to listen; exit if it accepts nothing within a minute."""
     memory_mb = servers.resident_mb(server.pid)
     batch, _ = frames.batch_of(170)
     produce = frames.produce_exchange(TOPIC, batch, ACKS_ALL)

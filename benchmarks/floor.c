@@ -1,11 +1,11 @@
-/* The floor: the least that any broker must do with the same bytes, in C.
+/* The floor: a C program that does only what any broker must do with the same bytes.
  *
- * Produce: receive, find the frames, check the CRC-32C of each batch (by the processor's instruction where there is one), append
+ * Produce: receive, find the frames, check the CRC-32C of each batch (by the processor's instruction if there is one), append
  * with one write per receive, answer each frame; no sync. Fetch: find the frame, answer with a prepared head and the bytes of the file
  * by sendfile (or by pread and send). No threads, no allocation after the start, epoll.
  *
- * Like the load generator it is told where things stand instead of parsing: RECORDS_AT and RECORDS_TAIL bound the batch inside a
- * frame; OFFSET_AT is the place of the fetch offset. A frame is a Produce when its API key is 0, a Fetch when it is 1.
+ * Like the load generator it gets the positions of fields instead of parsing: RECORDS_AT and RECORDS_TAIL bound the batch inside a
+ * frame; OFFSET_AT is the position of the fetch offset. A frame is a Produce if its API key is 0, a Fetch if it is 1.
  *
  * usage: floor DATA_FILE PRODUCE_RESPONSE RECORDS_AT RECORDS_TAIL FETCH_HEAD FETCH_TAIL OFFSET_AT OFFSET_STEP BATCH_BYTES sendfile|pread
  * prints: PORT, then serves until it is killed.
@@ -154,7 +154,7 @@ static int serve(Connection *c) {
     static char *answers;
     if (!answers) answers = malloc(produce_response_size * MAX_FRAMES);
     size_t room = BUFFER_BYTES - c->have;
-    if (c->have >= 4) { /* of a large frame receive just the rest: then nothing of the next one has to be moved */
+    if (c->have >= 4) { /* receive only the rest of a large frame: then no bytes of the next one have to be moved */
         uint32_t size;
         memcpy(&size, c->buffer, 4);
         size = ntohl(size) + 4;

@@ -1,14 +1,14 @@
-"""What requests cost beside a C program that does the least that any broker must: the main part of `scripts/bench`.
+"""The cost of requests beside a C program that does only what any broker must: the main part of `scripts/bench`.
 
 Each workload is run in many short rounds, the servers in turn within a round, and the medians are printed with the
-ratio of CPU time: the floor's over Ottla's, 1.00 = as cheap as the C program that does nothing but receive, check and
-write. The ratio is the median of those of the single rounds: what other guests of a shared machine take from a tenth of
-a second, they take from both neighbours. The floor never syncs; `page-cache` acknowledges as it does, `sync` waits for
+ratio of CPU time: the floor's divided by Ottla's, 1.00 = as cheap as the C program, which only receives, checks and
+writes. The ratio is the median of those of the single rounds: time that other guests of a shared machine use in a tenth
+of a second affects both neighbours. The floor never syncs; `page-cache` acknowledges as it does, `sync` waits for
 the disk.
 
-A server has one processor and the generator another, as if the client were elsewhere. What else a process start happens
-to get (the place of its memory, of its code) stays for as long as the process runs. So the rounds are spread over
-several starts of every server, and the range of the ratio over them is printed beside it.
+A server has one processor and the generator another, as if the client were on another machine. Other properties of a
+process, such as the place of its memory and of its code, stay the same while it runs. So the rounds are spread over
+several starts of every server, and the range of the ratio over the starts is printed beside it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def start(kind: str, against: Path | None, floor_arguments: list[str]) -> server
 
 
 def by_starts(ratios: Sequence[float], shares: Sequence[int]) -> list[float]:
-    """The median of each start, of which `shares` says how many rounds it had."""
+    """The median of each start; `shares` has the number of rounds of each."""
     left = iter(ratios)
     return [statistics.median(islice(left, share)) for share in shares if share]
 
@@ -61,7 +61,7 @@ def measure(workload: Workload, kinds: Sequence[str], options: Options) -> dict[
 
 
 def shares_of(options: Options) -> list[int]:
-    """How many rounds each start has."""
+    """The number of rounds of each start."""
     return [len(range(number, options.rounds, options.starts)) for number in range(options.starts)]
 
 

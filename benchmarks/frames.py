@@ -1,6 +1,6 @@
-"""The prepared bytes that the load generator and the floor exchange, and where the numbers in them stand.
+"""The prepared bytes that the load generator and the floor exchange, and the positions of the numbers in them.
 
-Frames are made by Ottla's own encoder, which the tests hold against independent ones; batches hold 100-byte records.
+Frames are made by Ottla's own encoder, which the tests compare with independent ones; batches have 100-byte records.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ STARTED_MS = time.time_ns() // 1_000_000
 
 
 def batch_of(size_bytes: int) -> tuple[bytes, int]:
-    """A valid uncompressed batch of about `size_bytes`, and how many records it holds."""
+    """A valid uncompressed batch of about `size_bytes`, and its number of records."""
     count = max(1, (size_bytes - 61) // (RECORD_BYTES + 8))
     value = bytes(range(65, 91)) * (RECORD_BYTES // 26 + 1)
     stamp = STARTED_MS
@@ -48,7 +48,7 @@ def framed(header: bytes, body: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Exchange:
-    """One request frame with its positions; the error code of the response stands at byte `error_at`."""
+    """One request frame with its positions; the error code of the response is at byte `error_at`."""
 
     frame: bytes
     error_at: int
@@ -75,7 +75,7 @@ def produce_exchange(topic: str, batch: bytes, acks: int) -> Exchange:
 
 
 def produce_response(topic: str) -> bytes:
-    """What a broker answers to `produce_exchange`, with correlation id 0."""
+    """A broker's answer to `produce_exchange`, with correlation id 0."""
     response = ProduceResponse(
         responses=[
             ProduceResponse.TopicProduceResponse(
@@ -108,7 +108,7 @@ def fetch_exchange(topic: str, max_bytes: int) -> Exchange:
         ],
     )
     frame = framed(encode_request_header(1, FETCH_VERSION, 0, "bench"), encode(request, FETCH_VERSION))
-    # The partition's error code: that of the response says nothing of an offset out of range.
+    # The partition's error code: that of the response does not report an offset out of range.
     refused, _ = fetch_response_ends(topic, b"records", error_code=ERROR_MARK)
     return Exchange(frame, refused.index(struct.pack(">h", ERROR_MARK)), frame.index(struct.pack(">q", OFFSET_MARK)))
 
@@ -131,7 +131,7 @@ def session_fetch(topic_id: uuid.UUID, max_bytes: int, session_id: int, epoch: i
 
 
 def fetch_response_ends(topic: str, batch: bytes, error_code: int = 0) -> tuple[bytes, bytes]:
-    """The bytes before and after the batch in what a broker answers to `fetch_exchange`."""
+    """The bytes before and after the batch in a broker's answer to `fetch_exchange`."""
     response = FetchResponse(
         responses=[
             FetchResponse.FetchableTopicResponse(
@@ -151,7 +151,7 @@ def fetch_response_ends(topic: str, batch: bytes, error_code: int = 0) -> tuple[
 
 
 def write(directory: Path, name: str, content: bytes) -> Path:
-    """Put prepared bytes where the C programs find them."""
+    """Write prepared bytes to files for the C programs."""
     path = directory / name
     path.write_bytes(content)
     return path

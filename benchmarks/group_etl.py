@@ -1,11 +1,11 @@
-"""How long franz-go's TestGroupETL takes with Ottla as it comes (`sync`), with `page-cache`, and with Apache Kafka.
+"""The time of franz-go's TestGroupETL with Ottla by default (`sync`), with `page-cache`, and with Apache Kafka.
 
     PYTHONPATH=benchmarks python benchmarks/group_etl.py [--records N] [--rounds N] [--only NAME] [--check]
 
-The test of franz-go's own suite: 500,000 records go through six chains of groups of several members, which consume,
-produce and commit. The brokers take turns, in one run. Time of the test, and CPU of the broker. The client is the
-larger part, so another program on the machine changes the times a lot: run it where there is none. It also changes the
-comparison: Ottla is one busy thread and Kafka are many, of which each has its share of a processor.
+In this test of franz-go's own suite 500,000 records go through six chains of groups of several members, which consume,
+produce and commit. The brokers take turns, in one run. Printed are the time of the test, and the CPU of the broker. The
+client takes the larger part of the CPU, so run it on an idle machine: another program changes the times a lot. It also
+changes the comparison: Ottla is one busy thread and Kafka many, each of which gets its share of a processor.
 
 Needs Go 1.26+ on the PATH or in /usr/local/go/bin; fetches the release of franz-go that scripts/interop/go/go.mod names
 and compiles its tests. Kafka needs Java 17+ and Maven. Exit status: 1 where a test failed, 69 where it cannot
@@ -101,7 +101,7 @@ def measure(program: Path, tests: Path, server: servers.Server, records: int) ->
 
 
 def reasons(text: str) -> list[str]:
-    """The lines of a failed run that say why: which tests failed, and with what."""
+    """The lines of a failed run with the reason: which tests failed, and with which errors."""
     return [line for line in text.splitlines() if FAILURE.search(line) and not AFTERWARDS.search(line)]
 
 
@@ -151,7 +151,7 @@ def main() -> int:
 
 
 def slower(found: dict[str, list[tuple[float, float]]]) -> list[str]:
-    """What Ottla as it comes needs more of than Apache Kafka, which syncs nothing."""
+    """The resources of which Ottla by default needs more than Apache Kafka, which syncs nothing."""
     ours, theirs = (found.get(name) for name in ("ottla sync", "kafka page-cache"))
     if not ours or not theirs:
         return ["Ottla as it comes was not compared with Apache Kafka"]

@@ -1,10 +1,10 @@
-"""How long a start takes to have committed offsets again: a million commits, replayed from a log nobody has compacted.
+"""The time that a start needs to load committed offsets: a million commits, replayed from a log without compaction.
 
     python benchmarks/group_load.py                      a million commits of 100 partitions, ten in each request
     python benchmarks/group_load.py --partitions 1000000 each of another partition, in 100,000 groups
 
 Prints when the broker was ready for clients (it answers COORDINATOR_LOAD_IN_PROGRESS from then on), when its groups
-were, the processor time, and the longest that one step held up everybody else. The log is in the page cache.
+were, the processor time, and the longest step, for which all clients had to wait. The log is in the page cache.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def start(directory: Path) -> Node:
 
 
 def fill(directory: Path, commits: int, partitions: int, batch: int) -> int:
-    """Write the log as commits would; its size."""
+    """Write the log as commits would, and return its size."""
     node = start(directory)
-    # Offsets of topics that are not there are removed as soon as they are loaded.
+    # Offsets of topics that do not exist are removed as soon as they are loaded.
     node.services.catalog.create_topics([NewTopic(TOPIC, partitions=PARTITIONS_OF_A_GROUP)], lambda results: None)
     node.settle()
     node.services.groups.get().prepare("", lambda error: None)

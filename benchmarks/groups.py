@@ -1,9 +1,9 @@
-"""How long a large group of the classic protocol takes to rebalance: 500 members, 1,000 partitions.
+"""The time of a rebalance in a large group of the classic protocol: 500 members, 1,000 partitions.
 
-The members are connections of one other process. A round is a member that joins, and then leaves: seconds from the
-JoinGroup (or LeaveGroup) that triggers the rebalance to the last SyncGroup answer. Every member asks by a heartbeat
-whether to join again, at once and repeatedly until the answer says so: real ones ask every three seconds,
-which is no broker's time. `OTTLA_TEST_BOOTSTRAP=host:port` measures that broker instead, as in
+The members are connections of one other process. In a round a member joins, and then leaves: seconds from the
+JoinGroup (or LeaveGroup) that triggers the rebalance to the last SyncGroup answer. Every member sends heartbeats
+without a pause until an answer says that it has to join again: real ones send one every three seconds,
+which is not the broker's time. `OTTLA_TEST_BOOTSTRAP=host:port` measures that broker instead, as in
 `scripts/interop/apache-kafka -- scripts/bench-groups`. `--protocol consumer` is in `consumer_groups.py`.
 """
 
@@ -89,7 +89,7 @@ class Member:
         self.member_id = answer.member_id
 
     async def join_and_sync(self) -> bool:
-        """Whether it has its assignment; False when another rebalance came in between."""
+        """Whether it has its assignment; False if another rebalance came in between."""
         answer = await self._send_join()
         if answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS:
             return False
@@ -108,7 +108,7 @@ class Member:
         return code is ErrorCode.NONE
 
     async def follow(self) -> None:
-        """Ask until the group wants it to join again, and do so until it has its assignment."""
+        """Send heartbeats until the group requires a new join, and join until the member has its assignment."""
         while await self.heartbeat() is ErrorCode.NONE:
             pass
         while not await self.join_and_sync():
@@ -154,14 +154,14 @@ class Member:
 
 
 async def gather_group(members: list[Member]) -> float:
-    """Bring everybody into one stable generation; seconds."""
+    """Bring all members into one stable generation; seconds."""
     await asyncio.gather(*(member.get_id() for member in members))
     begun_at = time.perf_counter()
 
     async def come_in(member: Member) -> None:
         while not await member.join_and_sync():
             pass
-        while len({each.generation for each in members}) > 1:  # somebody came in before the others had: ask again
+        while len({each.generation for each in members}) > 1:  # one joined before the others had: ask again
             if await member.heartbeat() is not ErrorCode.NONE:
                 while not await member.join_and_sync():
                     pass
@@ -185,7 +185,7 @@ async def one_round(members: list[Member], one_more: Member) -> tuple[float, flo
 
 
 async def measure(host: str, port: int, options: argparse.Namespace) -> tuple[float, list[tuple[float, float]]]:
-    """Seconds until the group is there, and the rounds."""
+    """Seconds until the group is stable, and the rounds."""
     group = f"bench-{uuid4().hex}"
     members = [Member(group, options.partitions) for _ in range(options.members + 1)]
     for member in members:
@@ -196,7 +196,7 @@ async def measure(host: str, port: int, options: argparse.Namespace) -> tuple[fl
 
 
 def report(name: str, first_s: float, rounds: list[tuple[float, float]], options: argparse.Namespace) -> float:
-    """Print the figures; the longest rebalance."""
+    """Print the figures, and return the longest rebalance."""
     joins, leaves = [join for join, _ in rounds], [leave for _, leave in rounds]
     print(f"{name}: {options.members} members, {options.partitions} partitions, {options.rounds} rounds")
     print(f"  all come at once, until the group is stable   {first_s:6.2f} s")

@@ -1,14 +1,14 @@
-"""How costs grow with what a broker holds and serves, beside Apache Kafka: `scripts/bench-growth`.
+"""The growth of costs with partitions, connections, logs and groups, beside Apache Kafka: `scripts/bench-growth`.
 
     scripts/bench-growth                              all dimensions, beside Apache Kafka (Java 17+ and Maven)
     scripts/bench-growth --only "log size" --quick    one of them, two rounds
     scripts/bench-growth --peer 'klite sync=klite --listen 127.0.0.1:{port} --data-dir {directory}'
     scripts/bench-growth --plot                       draw docs/growth/*.svg from docs/growth/figures.json
 
-Within a point the brokers take turns, round after round; medians are kept. What was measured replaces that dimension in
-the file of figures, with the load of the machine beside it, and the plots are drawn again. Each line gets a slope: the
+Within a point the brokers take turns, round after round; medians are kept. New values replace that dimension in
+the file of figures, with the machine's load beside them, and the plots are drawn again. Each line gets a slope: the
 exponent with which the cost grew from the last but one value to the last, by both axes' logarithms. 0 is flat, 1 is
-linear; what grows faster than that is named at the end. All brokers acknowledge what the page cache has, except in the
+linear; lines that grow faster are named at the end. All brokers acknowledge records in the page cache, except in the
 dimension `sync`, and except those whose name ends with "sync".
 """
 
@@ -35,11 +35,11 @@ from tabulate import tabulate
 HERE = Path(__file__).parents[1] / "docs" / "growth"
 FIGURES = HERE / "figures.json"
 FLAT, LINEAR = 0.25, 1.2
-"""The slopes up to which a line counts as flat and as linear: two points of a shared machine leave that much open."""
+"""The slopes up to which a line counts as flat and as linear: two points of a shared machine are not more exact."""
 WARM_MEASURES = 3
-"""Of Kafka, at its first value: a JVM compiles while it runs. All others, and all later values, get one."""
+"""The warm-up measures of Kafka at its first value: a JVM compiles while it runs. Other brokers and values get one."""
 DIMENSION_S = 200.0
-"""After this no more rounds are begun in a dimension, only what each point needs."""
+"""The time after which a dimension begins no more rounds, except the one that each point needs."""
 
 
 def main() -> int:
@@ -121,7 +121,7 @@ def contenders(options: argparse.Namespace) -> list[Broker]:
 
 
 def run(dimension: Dimension, brokers: list[Broker], options: argparse.Namespace) -> dict[str, Any]:
-    """All points of one dimension: each line of figures by broker and value, and what the machine did meanwhile."""
+    """All points of one dimension: each line of figures by broker and value, and the machine's load meanwhile."""
     rounds = 1 if options.quick else options.rounds
     values = [value for value in dimension.values if not options.quick or value * 10 <= max(dimension.values)]
     points: dict[str, dict[int, Figures]] = {}
@@ -142,7 +142,7 @@ def run(dimension: Dimension, brokers: list[Broker], options: argparse.Namespace
                         continue
                     try:
                         figures = measures[name](value)
-                    except (Exception, SystemExit) as reason:  # one that cannot do this is left out, and said so
+                    except (Exception, SystemExit) as reason:  # a broker that cannot do this is left out, with a line
                         print(f"{dimension.name} {value:,}: without {name}: {type(reason).__name__} {reason}")
                         del measures[name]
                         results.pop(name, None)
@@ -168,7 +168,7 @@ def run(dimension: Dimension, brokers: list[Broker], options: argparse.Namespace
 
 
 def slope(line: list[tuple[float, float]]) -> float:
-    """The exponent between the last two points; 0 where there is one."""
+    """The exponent between the last two points; 0 if there is only one."""
     if len(line) < 2:
         return 0.0
     (x, y), (last_x, last_y) = line[-2:]

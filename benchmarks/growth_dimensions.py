@@ -1,8 +1,8 @@
-"""The dimensions of `growth.py`: what grows, through which values, and how one point of a broker is measured.
+"""The dimensions of `growth.py`: the values of each, and the measurement of one value on one broker.
 
 A dimension's `session` is a context in which one broker runs. It yields a function that measures one value: CPU
-microseconds of the broker per request (`cpu_us`), and what else is worth a line. Nothing here knows of rounds, files or
-plots. All loads are bounded by a number of requests, and a broker that does not answer is given up after a while.
+microseconds of the broker per request (`cpu_us`), and other figures that get a line. This module knows no rounds, files
+or plots. All loads are bounded by a number of requests, and a broker that does not answer is given up after a while.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ STAMP_MS = 1_700_000_000_000
 ANSWER_TIMEOUT_S = 60
 ATTEMPTS = 60
 TOPIC_STEP = 5_000
-"""Partitions that are made at once: Kafka's controller refuses more than 10,000 records in one change."""
+"""Partitions that are created by one request: Kafka's controller refuses more than 10,000 records in one change."""
 DELIVERIES_PER_S = 5_000
 TAIL_RATE = 1_000
 TAIL_S = 2.0
 PLACES = 64
 
 BY_ANOTHER_SETTING = ("ottla sync", "kafka sync")
-"""They take part where syncs are what is measured."""
+"""The brokers of dimensions that measure syncs."""
 
 Figures = dict[str, float]
 Measure = Callable[[int], Figures]
@@ -58,7 +58,7 @@ Measure = Callable[[int], Figures]
 
 @dataclass(frozen=True)
 class Broker:
-    """A contender: its name, and how it is started, on a directory that outlives it or on one of its own."""
+    """A contender: its name, and how it is started, on a directory that outlives it or on a temporary one."""
 
     name: str
     start: Callable[[Path | None], servers.Server]
@@ -70,13 +70,13 @@ class Broker:
 
     @property
     def requests(self) -> int:
-        """How many, one after the other, make a point: a sync takes milliseconds on some disks."""
+        """The number of requests, one after the other, of a point: a sync takes milliseconds on some disks."""
         return 300 if self.is_syncing else 2_000
 
 
 @dataclass(frozen=True)
 class Dimension:
-    """One panel: `values` along the x axis, `lines` of figures with what each shows."""
+    """One panel: `values` along the x axis, `lines` of figures with the meaning of each."""
 
     name: str
     x: str
@@ -85,7 +85,7 @@ class Dimension:
     session: Callable[[Broker], AbstractContextManager[Measure]]
     note: str = ""
     takes: Callable[[Broker], bool] = field(default=lambda broker: broker.name not in BY_ANOTHER_SETTING)
-    """Which brokers take part."""
+    """The brokers that are measured."""
 
 
 class Connection:
@@ -97,7 +97,7 @@ class Connection:
         self._stream = self._socket.makefile("rb", buffering=1 << 20)
 
     def exchange(self, requests: Sequence[bytes], error_at: int) -> None:
-        """Send each when the one before is answered. Raises RuntimeError when an error code at `error_at` is not 0."""
+        """Send each frame when the one before is answered. Raises RuntimeError for an error code at `error_at`."""
         for request in requests:
             self._socket.sendall(request)
             head = self._stream.read(4)
@@ -114,7 +114,7 @@ class Connection:
 
 
 def charge(server: servers.Server, requests: int, work: Callable[[], object]) -> Figures:
-    """Do the work; what the broker used of the processor for each of its requests, and what it holds afterwards."""
+    """Do the work; the broker's CPU time for each of its requests, and its memory afterwards."""
     before, began = server.cpu, time.perf_counter()
     work()
     seconds = time.perf_counter() - began
@@ -123,7 +123,7 @@ def charge(server: servers.Server, requests: int, work: Callable[[], object]) ->
 
 
 def make_topic(server: servers.Server, topic: str, partitions: int) -> None:
-    """A topic whose partitions all have a leader."""
+    """Create a topic, and wait until all of its partitions have a leader."""
 
     async def make() -> None:
         async with Admin(bootstrap_servers=f"{server.host}:{server.port}", request_timeout_ms=120_000) as admin:
@@ -137,7 +137,7 @@ def make_topic(server: servers.Server, topic: str, partitions: int) -> None:
                 try:
                     await admin.list_offsets(wanted)
                     return
-                except KafkaError:  # its controller knows more than the broker does so far
+                except KafkaError:  # its controller knows partitions that the broker does not know yet
                     if attempt == ATTEMPTS - 1:
                         raise
                     await asyncio.sleep(0.5)
@@ -157,7 +157,7 @@ def produce_to(topic: str, partition: int, batch: bytes) -> frames.Exchange:
 
 @contextmanager
 def partitions(broker: Broker) -> Iterator[Measure]:
-    """A record to a partition taken at random in each request, one in flight; the same partitions in every round."""
+    """A record to a random partition in each request, one in flight; the same partitions in every round."""
     batch = frames.batch_of(SMALL_BATCH_BYTES)[0]
     orders: dict[int, tuple[list[bytes], int]] = {}
     with broker.start(None) as server:
@@ -264,7 +264,7 @@ def sync_partitions(broker: Broker) -> Iterator[Measure]:
 
 @contextmanager
 def log_size(broker: Broker) -> Iterator[Measure]:
-    """A sparse log of so many MB: fetches of 64 KB at its end and anywhere in it, and the start of the broker on it."""
+    """A sparse log of some MB: fetches of 64 KB at its end and anywhere in it, and a start of the broker on it."""
     place = Path(tempfile.mkdtemp(prefix="ottla-growth-"))
     logs: dict[int, sparse_log.SparseLog] = {}
 

@@ -1,7 +1,7 @@
 """The plots of `growth.py`: a small panel for each line of figures, both axes logarithmic, a colour for each broker.
 
 The background is transparent and the greys are between black and white, so that a page may be light or dark. Text stays
-text. The same figures give the same bytes.
+text in the SVG. The same figures give the same bytes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ STYLE: dict[Any, Any] = {
 
 
 def save_plots(figures: dict[str, Any], directory: Path) -> Iterator[Path]:
-    """Draw `growth.svg`; yields what was written."""
+    """Draw `growth.svg`; yields the written paths."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -69,14 +69,14 @@ def save_plots(figures: dict[str, Any], directory: Path) -> Iterator[Path]:
 
 
 def _colours(figures: dict[str, Any]) -> dict[str, str]:
-    """Of each broker, by the first word of its name."""
+    """The colour of each broker, by the first word of its name."""
     names = dict.fromkeys(name.split()[0] for found in figures.values() for name in found["brokers"])
     others = iter(MORE_COLOURS * 3)
     return {name: COLOURS.get(name) or next(others) for name in names}
 
 
 def _panel(axes: Axes, found: dict[str, Any], key: str, colours: dict[str, str]) -> dict[str, Any]:
-    """Draw one line of figures of all brokers; the legend's handles."""
+    """Draw one line of figures of all brokers, and return the legend's handles."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
     handles: dict[str, Any] = {}

@@ -1,7 +1,7 @@
-"""Figures that `scripts/bench --check` holds to a bound: whether each is met, by how much, and what prints it alone.
+"""Figures that `scripts/bench --check` compares with a bound: the result, the margin, and the command for one row.
 
-A bound is what is promised: met on a machine where nothing else runs, with room for its noise. Where more is wanted
-than has been reached, the bound is what has been, and `wanted` the rest: docs/performance.md has the reasons.
+A bound is a promise: it is met on an idle machine, with room for noise. If a goal has not been reached, the bound is
+what has been reached, and `wanted` is the goal: docs/performance.md has the reasons.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ PAGE = 'docs/performance.md, "Wanted and not reached"'
 
 @dataclass(frozen=True)
 class Bound:
-    """What a figure has to be: at most `limit`, or at least; `wanted` where that is less than what is wanted."""
+    """A figure has to be at most `limit`, or at least; `wanted` is the goal, if the limit is weaker than that."""
 
     limit: float
     is_least: bool = False
     wanted: float | None = None
 
     def is_met_by(self, value: float, limit: float | None = None) -> bool:
-        """Whether a value keeps to this bound, or to another limit on the same side."""
+        """Whether a value meets this bound, or another limit on the same side."""
         limit = self.limit if limit is None else limit
         return value >= limit if self.is_least else value <= limit
 
@@ -50,12 +50,12 @@ class Options:
     scale: float
     against: Path | None
     is_check: bool = False
-    """Only what is held is measured, and what that is compared with."""
+    """Measure only rows with a bound, and those that they are compared with."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """What was measured of a row, with its unit ("" for a ratio) and its bound."""
+    """The measured value of a row, with its unit ("" for a ratio) and its bound."""
 
     row: str
     value: float
@@ -72,7 +72,7 @@ class Figure:
 
     @property
     def beyond_percent(self) -> float:
-        """How far beyond the bound the figure is, in hundredths of the bound; less than 0 where it is met."""
+        """The distance of the figure beyond the bound, in percent of the bound; less than 0 if it is met."""
         beyond = self.value / self.bound.limit - 1
         return 100 * (-beyond if self.bound.is_least else beyond)
 
@@ -89,8 +89,8 @@ class Figure:
 
 @dataclass(frozen=True)
 class Section:
-    """Rows that are measured together. `run` measures those that it is given, prints their table and returns what is
-    held; raises CannotMeasure.
+    """Rows that are measured together. `run` measures the given rows, prints their table and returns those with a
+    bound; raises CannotMeasure.
     """
 
     rows: Sequence[str]
@@ -99,7 +99,7 @@ class Section:
 
 
 class CannotMeasure(Exception):
-    """What a section lacks on this machine, in a line for people."""
+    """A section needs something that this machine lacks; the message is one line for people."""
 
 
 def chosen(section: Section, only: str) -> list[str]:
@@ -108,7 +108,7 @@ def chosen(section: Section, only: str) -> list[str]:
 
 
 def report(figures: Sequence[Figure], unmeasured: Sequence[str], seconds: float) -> str:
-    """All bounds in a table, and what to do about those that are missed."""
+    """Print all bounds in a table, and the commands for those that are missed."""
     rows = [[one.row, f"{one.shown} {one.unit}".rstrip(), f"{one.bound}", one.verdict] for one in figures]
     missed = [one for one in figures if not one.is_met]
     parts = [tabulate(rows, ["row", "measured", "bound", ""], disable_numparse=True)] if rows else []

@@ -1,11 +1,11 @@
-"""What hostile clients make the broker hold, and what others notice of them.
+"""The memory that hostile clients make the broker use, and the delays of another client meanwhile.
 
     PYTHONPATH=benchmarks python benchmarks/hostile.py [--seconds N] [--only WORD]
 
-For each kind of attack: the broker's memory of its own (RssAnon: pages of segments that the kernel sends belong to the
+For each kind of attack: the broker's private memory (RssAnon: pages of segments that the kernel sends belong to the
 page cache), at its highest and after the attack, and the 50th and 99th percentile and the longest of the round trips
-of a client that produces 1 KiB and waits, over and over, meanwhile. Attackers run in a process of their own, so that
-only the broker and the processors are shared. docs/limits.md says which limit holds which attack.
+of a client that produces 1 KiB and waits, again and again, meanwhile. Attackers run in another process, so that
+only the broker and the processors are shared. docs/limits.md says which limit stops which attack.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Attack = Callable[[tuple[str, int], Event], None]
 
 
 def connect(address: tuple[str, int], count: int) -> list[socket.socket]:
-    """So many connections, with small windows, so that answers stay at the broker."""
+    """Open `count` connections, with small windows, so that answers stay at the broker."""
     sockets = []
     for _ in range(count):
         one = socket.socket()
@@ -45,7 +45,7 @@ def connect(address: tuple[str, int], count: int) -> list[socket.socket]:
 
 
 def send_some(one: socket.socket, data: bytes) -> int:
-    """What the socket takes now; 0 when it takes nothing or the broker has closed it."""
+    """Send the bytes that the socket accepts now; 0 if it accepts none or the broker has closed it."""
     try:
         return one.send(data)
     except OSError:
@@ -53,7 +53,7 @@ def send_some(one: socket.socket, data: bytes) -> int:
 
 
 def fetches(count: int) -> bytes:
-    """Fetches from the start of the log, as much as the broker gives."""
+    """Fetches from the start of the log, of as many bytes as the broker returns."""
     exchange = frames.fetch_exchange(TOPIC, FETCH_BYTES)
     frame = bytearray(exchange.frame)
     struct.pack_into(">q", frame, exchange.offset_at, 0)
@@ -61,7 +61,7 @@ def fetches(count: int) -> bytes:
 
 
 def nobody(address: tuple[str, int], stop: Event) -> None:
-    """No attack: what the others are compared with."""
+    """No attack: the others are compared with this."""
     stop.wait()
 
 
@@ -87,7 +87,7 @@ def old_fetches(address: tuple[str, int], stop: Event) -> None:
 
 
 def slow_readers(address: tuple[str, int], stop: Event) -> None:
-    """200 clients fetch everything and take 1 KiB of it 20 times a second."""
+    """200 clients fetch everything and read 1 KiB of it 20 times a second."""
     data = fetches(1)
     sockets = connect(address, 200)
     for one in sockets:
@@ -134,7 +134,7 @@ def byte_at_a_time(address: tuple[str, int], stop: Event) -> None:
 
 
 def partial_requests(address: tuple[str, int], stop: Event) -> None:
-    """200 clients announce 100 MB and send all of it but the end."""
+    """200 clients announce 100 MB and send all of it except the end."""
     data = struct.pack(">i", 100_000_000) + bytes(1 << 20)
     sockets = connect(address, 200)
     sent = [0] * len(sockets)
@@ -145,7 +145,7 @@ def partial_requests(address: tuple[str, int], stop: Event) -> None:
 
 
 def half_open(address: tuple[str, int], stop: Event) -> None:
-    """5,000 clients connect and say nothing."""
+    """5,000 clients connect and send nothing."""
     sockets = connect(address, 5_000)
     stop.wait()
     del sockets
@@ -164,7 +164,7 @@ ATTACKS: list[Attack] = [
 
 
 def anonymous_mb(pid: int) -> float:
-    """Memory of the process that is not a file's, in MB (1e6 bytes)."""
+    """The private memory of the process (not of a file), in MB (1e6 bytes)."""
     found = re.search(r"RssAnon:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     assert found
     return int(found[1]) * 1024 / 1e6
@@ -180,7 +180,7 @@ class Victim:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def fill(self) -> None:
-        """Make a log that is worth fetching."""
+        """Write a log that is large enough for fetches."""
         batch, _ = frames.batch_of(1 << 20)
         frame = frames.produce_exchange(TOPIC, batch, 1).frame
         for _ in range(LOG_MB):
@@ -213,7 +213,7 @@ class Victim:
 
 
 def attacked(attack: Attack, seconds: float) -> None:
-    """One attack on a broker of its own; prints its row."""
+    """Run one attack on a new broker, and print its row."""
     with Ottla("page-cache") as server:
         server.create_topic(TOPIC)
         address = (server.host, server.port)

@@ -1,15 +1,15 @@
 /* A load generator for length-framed protocols: prepared frames out, framed responses in.
  *
- * It knows nothing of Kafka but where a few numbers stand: the correlation id (byte 8 of a frame, byte 4 of a response), the error
- * code of the response, and, for fetches, the offset to ask for. The Python side (benchmarks/frames.py) prepares the frames and
- * tells the positions, so the same generator drives Ottla, the floor and any other broker with the same bytes.
+ * Of Kafka it knows only the positions of a few numbers: the correlation id (byte 8 of a frame, byte 4 of a response), the error
+ * code of the response, and, for fetches, the fetch offset. The Python side (benchmarks/frames.py) prepares the frames and
+ * passes the positions, so the same generator drives Ottla, the floor and any other broker with the same bytes.
  *
- * One thread, epoll, non-blocking sockets. Each connection keeps `inflight` requests under way. Latency is from the moment that a
- * request's bytes are handed to the kernel to the moment that its response is complete.
+ * One thread, epoll, non-blocking sockets. Each connection keeps `inflight` requests in flight. Latency is from the moment that a
+ * request's bytes are passed to the kernel to the moment that its response is complete.
  *
  * usage: load HOST PORT FRAME CONNECTIONS INFLIGHT REQUESTS ERROR_AT [OFFSET_AT OFFSET_STEP OFFSET_LIMIT]
  * prints: requests seconds sent_bytes received_bytes p50_us p99_us p999_us
- * exit status 1 and a line on stderr when a response carries an error or the peer hangs up.
+ * exit status 1 and a line on stderr if a response has an error or the peer closes the connection.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -32,13 +32,13 @@ enum { MAX_INFLIGHT = 1024, RECEIVE_BYTES = 1 << 20 };
 typedef struct {
     int fd, writable_wanted;
     char *frame;               /* this connection's own copy: the correlation id is patched in place */
-    size_t written;            /* of the frame that is being sent */
+    size_t written;            /* bytes of the frame that is being sent */
     int under_way;             /* sent completely, not yet answered */
     int32_t next_id, expected_id;
     uint64_t sent_at[MAX_INFLIGHT];
-    char head[64];             /* the first bytes of the response, as far as the numbers we look at */
+    char head[64];             /* the first bytes of the response, up to the last number that is read */
     size_t have;               /* bytes of the current response seen, its length prefix included */
-    size_t want;               /* its whole size, once the prefix is here */
+    size_t want;               /* its whole size, once the prefix has arrived */
 } Connection;
 
 static char *frame_bytes;

@@ -1,9 +1,9 @@
-"""What long answers cost in steps and in one piece: CPU of the whole answer, and of its longest step.
+"""The cost of long answers in steps and in one piece: CPU of the whole answer, and of its longest step.
 
     PYTHONPATH=benchmarks:tests python benchmarks/long_answers.py [--only WORD] [--rounds N] [--in-one-piece]
 
-The broker is a node in this process, on a simulated disk and with one connection, so that nothing but the handler, the
-encoding and their turns is counted: the thread's CPU time, the least of the rounds. For instructions, run it under
+The broker is a node in this process, on a simulated disk and with one connection, so that only the handler, the
+encoding and their turns are counted: the thread's CPU time, the least of the rounds. For instructions, run it under
 `valgrind --tool=cachegrind --cache-sim=no` with `--rounds 1` and `--rounds 3`, and take half the difference.
 """
 
@@ -82,7 +82,7 @@ def _commit(node: Node, topics: int, partitions: int) -> None:
 
 
 def answered(client: Exchange, request: Request, version: int) -> tuple[float, float, int]:
-    """CPU seconds of a whole answer and of its longest step, and how many steps it took after the first."""
+    """CPU seconds of a whole answer and of its longest step, and the number of steps after the first."""
     client.transport.written.clear()
     begun = time.thread_time()
     client.send(request, version)
@@ -103,7 +103,7 @@ def main() -> None:
     parser.add_argument("--in-one-piece", action="store_true", help="as if steps had no end")
     options = parser.parse_args()
     if options.in_one_piece:
-        # The broker has no key for these; both are Final, which the checker says.
+        # The broker has no key for these; both are Final, which mypy reports.
         compiler.ELEMENTS_PER_STEP = ENDLESS  # type: ignore[misc]
         describe_configs.KEYS_PER_STEP = ENDLESS  # type: ignore[misc]
         Pace.__init__.__defaults__ = (ENDLESS,)

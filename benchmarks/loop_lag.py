@@ -1,18 +1,18 @@
-"""What holds the broker's loop, and for how long: everything a client can ask of 2,000 partitions, and each chore.
+"""The work that blocks the broker's loop, and for how long: all requests for 2,000 partitions, and background tasks.
 
     PYTHONPATH=benchmarks python benchmarks/loop_lag.py [--only WORD] [--acks sync|page-cache] [--times N]
 
-One row for each piece of work, which is asked for over a socket (or over HTTP) as anybody would. `stretch`: the longest
-for which one request of the API held the loop, and `lag`: the longest that the loop was late for a timer, both as the
-broker counts them (`ottla_request_hold_max_seconds`, `ottla_loop_lag_max_seconds`; a timer looks ten times a second).
-`p50`, `p99`, `longest`: round trips of a witness in a process of its own, which asks for ApiVersions each millisecond
-meanwhile. Then what held the loop longest of all, by name: requests of every API, background tasks and collections of
-garbage (`ottla_chore_step_max_seconds`); those above 1 ms, the longest first. Milliseconds of the clock: what other
-programs take from the processor is in them. docs/limits.md says which bound holds each row.
+One row for each piece of work, requested over a socket (or over HTTP) as by any client. `stretch`: the longest time
+for which one request of the API held the loop; `lag`: the longest delay of a timer of the loop. The broker measures
+both (`ottla_request_hold_max_seconds`, `ottla_loop_lag_max_seconds`; the timer runs ten times a second).
+`p50`, `p99`, `longest`: round trips of a witness in another process, which sends ApiVersions each millisecond
+meanwhile. Then the longest steps by name: requests of every API, background tasks and collections of
+garbage (`ottla_chore_step_max_seconds`), those above 1 ms, the longest first. Milliseconds are wall time, so they
+include the time of other programs on the processor. docs/limits.md has the bound of each row.
 
-`slow`: how many times as long as on an idle machine (`FIXED_MS`) a fixed loop of bytecodes took, before and after the
-row; `scaled`: the stretch by that. `--times` does each row so many times, and prints the run with the least stretch:
-what others do on the machine is seldom in all of them.
+`slow`: the time of a fixed loop of bytecodes before and after the row, divided by that on an idle machine (`FIXED_MS`);
+`scaled`: the stretch divided by this. `--times` repeats each row, and prints the run with the least stretch:
+other programs on the machine seldom affect all of them.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ LISTS = (
     "DescribeAcls of 20,000", "DescribeClientQuotas of 10,000", "DescribeUserScramCredentials of 10,000",
     "ListTransactions of 10,000",
 )  # fmt: skip
-"""Rows that need a broker of their own."""
+"""Rows that need a separate broker."""
 AUTHORIZED = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",
@@ -84,14 +84,14 @@ AUTHORIZED = {
 ZERO_ID = UUID(int=0)
 STAMP_MS = 1_700_000_000_000
 FIXED_TURNS, FIXED_MS = 100_000, 4.1
-"""Turns of the loop that measures how slow the machine is, and the milliseconds that they took on the machine of
+"""Turns of the loop that measures the speed of the machine, and the milliseconds that they took on the machine of
 docs/performance.md (an AMD EPYC, Python 3.11.7) when it was idle: the least of 600."""
 SHOWN_MS = 1.0
 """The shortest step that is named."""
 
 
 class Client:
-    """A client that asks and waits."""
+    """A client that sends requests and waits for the answers."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self.socket = socket.create_connection(address)
@@ -99,7 +99,7 @@ class Client:
         self._number = 0
 
     def send(self, request: Request, version: int) -> None:
-        """Ask."""
+        """Send a request."""
         self._number += 1
         body = encode_request_header(request.message_key, version, self._number, "lag") + encode(request, version)
         self.socket.sendall(struct.pack(">i", len(body)) + body)
@@ -112,7 +112,7 @@ class Client:
         return decode(REGISTRY[key].response, body, version, position)
 
     def ask(self, request: Request, version: int) -> Any:
-        """Ask, and wait."""
+        """Send a request, and wait for the answer."""
         self.send(request, version)
         return self.receive(ApiKey(request.message_key), version)
 
@@ -127,7 +127,7 @@ class Client:
 
 
 def witness(address: tuple[str, int], pipe: Connection) -> None:
-    """Ask for ApiVersions each millisecond; `start` and `stop` come by the pipe, the round trips go back."""
+    """Send ApiVersions each millisecond; `start` and `stop` come through the pipe, the round trips go back."""
     client = Client(address)
     while pipe.recv() == "start":
         times: list[float] = []
@@ -154,17 +154,17 @@ class Table:
         self._process.start()
 
     def end(self) -> None:
-        """No more rows of this broker."""
+        """End the rows of this broker."""
         self._pipe.send("end")
         self._process.join()
 
     def wants(self, name: str) -> bool:
-        """Whether the row is asked for."""
+        """Whether the row is wanted."""
         return self._only in name
 
     def row(self, name: str, api: str, work: Callable[[], object], times: int = 1, *, once: bool = False) -> None:
-        """Do the work so often and print what others noticed of it; what was not asked for is done once silently,
-        because later rows may need it. `once`: the work cannot be done again.
+        """Do the work `--times` times and print its delays for other clients. A row that is not wanted is done once
+        without output, because later rows may need it. `once`: the work cannot be done again.
         """
         if not self.wants(name):
             work()
@@ -188,13 +188,13 @@ class Table:
         return Run(steps.get(api, 0.0) if api else None, lag_ms, trips_ms, slow, steps)
 
     def post(self, path: str) -> str:
-        """Ask the broker over HTTP."""
+        """Send a request to the broker over HTTP."""
         request = urllib.request.Request(self.http + path, method="POST", headers={"X-Ottla": "1"})
         with urllib.request.urlopen(request, timeout=600) as answer:
             return str(answer.read().decode())
 
     def figures(self) -> tuple[float, dict[str, float]]:
-        """Milliseconds since it was asked last: the longest lag, and the longest step of each API and chore."""
+        """Milliseconds since the last call: the longest lag, and the longest step of each API and background task."""
         with urllib.request.urlopen(self.http + "/metrics", timeout=60) as answer:
             text = answer.read().decode()
         found = re.search(r"^ottla_loop_lag_max_seconds (\S+)", text, re.MULTILINE)
@@ -204,7 +204,7 @@ class Table:
 
 
 class Run(NamedTuple):
-    """What was seen of a piece of work; milliseconds."""
+    """The measured times of a piece of work, in milliseconds."""
 
     stretch_ms: float | None
     lag_ms: float
@@ -225,7 +225,7 @@ class Run(NamedTuple):
 
 
 def fixed_loop_ms() -> float:
-    """How long the fixed loop takes: the median of some."""
+    """The time of the fixed loop: the median of some runs."""
     return median(_fixed_loop_ms() for _ in range(9))
 
 
@@ -273,12 +273,12 @@ def produce_request(topic: str, partitions: int, batch: bytes, acks: int) -> Pro
 
 
 def names() -> list[str]:
-    """The topics that are there."""
+    """The topics that exist."""
     return [f"many-{number}" for number in range(TOPICS)]
 
 
 def requests(table: Table) -> None:
-    """What a client can ask of 2,000 partitions."""
+    """Requests for 2,000 partitions."""
     client = table.client
     table.figures()  # the first scrape imports what it needs
     time.sleep(0.5)
@@ -347,7 +347,7 @@ def requests(table: Table) -> None:
 
 
 def producers(table: Table) -> None:
-    """What a client can ask of a partition that remembers many producers."""
+    """Requests for a partition that remembers many producers."""
     client = table.client
     name = f"DescribeProducers of {PRODUCERS:,}"
     if not table.wants(name):
@@ -368,7 +368,7 @@ def producers(table: Table) -> None:
 
 
 def groups(table: Table) -> None:
-    """What a client can ask of groups."""
+    """Requests for groups."""
     client = table.client
     while client.ask(FindCoordinatorRequest(key="g", key_type=0), 2).error_code:
         time.sleep(0.1)
@@ -412,7 +412,7 @@ def groups(table: Table) -> None:
 
 
 def join(address: tuple[str, int], count: int) -> None:
-    """All members of a new group join at once."""
+    """All members of a new group join at the same time."""
     protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"\0\0" + bytes(100))
     request = JoinGroupRequest(
         group_id="large", member_id="", session_timeout_ms=30_000, rebalance_timeout_ms=30_000,
@@ -426,7 +426,7 @@ def join(address: tuple[str, int], count: int) -> None:
 
 
 def lists(table: Table) -> None:
-    """What has a long answer: all of something. With an authorizer, so that there are ACLs."""
+    """Requests with long answers, such as lists of everything. With an authorizer, so that there are ACLs."""
     client = table.client
     table.figures()
     topics = [f"one-{number}" for number in range(LISTED)]
@@ -488,7 +488,7 @@ def lists(table: Table) -> None:
 
 
 def chores(table: Table) -> None:
-    """What the broker does by itself."""
+    """Background tasks."""
     client = table.client
     create(client, ["rolling"], 1, segment_bytes="1024", retention_bytes="-1", file_delete_delay_ms="1000")
     for _ in range(200):

@@ -1,15 +1,15 @@
-"""What many of a kind cost a broker: partitions, idle connections, producer ids.
+"""The cost of many partitions, idle connections and producer ids for a broker.
 
 python benchmarks/many.py                        10,000 partitions, 2,000 connections, 20,000 producer ids
 python benchmarks/many.py --partitions 2000 --only partitions
 python benchmarks/many.py --tree CHECKOUT        another version
 
 partitions    made by CreateTopics (100 each); a record to each (`acks=all`, answered one request after the other);
-              a clean stop after that, and one of a broker that nobody wrote to; starts after a stop and a kill
+              a clean stop after that, and one of a broker without new records; starts after a stop and a kill
 connections   resident memory of each that has asked for ApiVersions and Metadata, as a client does that connects
 producers     resident memory of each producer id that a partition remembers, after one batch of each
 
-`scripts/bench --check` holds the latter two to a bound.
+`scripts/bench --check` compares the latter two with a bound.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ IN_FLIGHT = 5
 STAMP_MS = 1_700_000_000_000
 KINDS = ("partitions", "connections", "producers")
 HELD_CONNECTIONS, HELD_PRODUCERS = 4_000, 40_000
-"""How many of each `scripts/bench` makes: few have a larger part of what the broker takes once."""
+"""The number of each that `scripts/bench` creates: with few, the broker's fixed memory would count more."""
 CONNECTION, PRODUCER = "memory: idle connection", "memory: producer id"
 AT_MOST = {CONNECTION: at_most(2_000), PRODUCER: at_most(300)}
 """Bytes."""
@@ -75,18 +75,18 @@ def main() -> None:
 
 
 def show(what: str, figure: float, unit: str) -> None:
-    """One row, at once: the whole takes a minute."""
+    """Print one row immediately: all rows take a minute."""
     print(f"{what:<56}{figure:>10,.1f} {unit}", flush=True)
 
 
 class Client:
-    """One connection; up to `IN_FLIGHT` requests at once."""
+    """One connection with up to `IN_FLIGHT` requests in flight."""
 
     def __init__(self, broker: Broker) -> None:
         self.socket = socket.create_connection(("127.0.0.1", broker.port))
 
     def ask(self, requests: list[tuple[Request, int]]) -> list[bytes]:
-        """The answers, in order."""
+        """Send requests, and return the answers, in order."""
         answers: list[bytes] = []
         for number, (request, version) in enumerate(requests):
             key = request.message_key
@@ -105,7 +105,7 @@ class Client:
 
 
 def create(client: Client, topics: int, partitions: int = PARTITIONS_OF_A_TOPIC) -> None:
-    """Topics t0, t1, ..."""
+    """Create the topics t0, t1, ..."""
     wanted = [
         CreateTopicsRequest.CreatableTopic(
             name=f"t{number}", num_partitions=partitions, replication_factor=1, assignments=[], configs=[]
@@ -209,7 +209,7 @@ def producers(place: Path, count: int) -> float:
 
 
 def print_memory(names: Sequence[str], _: Options) -> list[Figure]:
-    """Measure and print what these rows name."""
+    """Measure and print these rows."""
     held = []
     few, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if CONNECTION in names and most != resource.RLIM_INFINITY and most < 2 * HELD_CONNECTIONS:

@@ -1,12 +1,12 @@
-"""What a promise costs by the number of logs that a round of syncs covers: one small record to each of P partitions.
+"""The cost of a promise by the number of logs in a round of syncs: one small record to each of P partitions.
 
-A request brings a batch to each of P partitions (acks=all) and the next one follows when it is answered, so that each
-is one round of syncs. Brokers with `ottla.acks.all` `sync` and `page-cache` run side by side and take turns, on the
+A request has a batch for each of P partitions (acks=all) and the next one follows when it is answered, so that each
+is one group sync. Brokers with `ottla.acks.all` `sync` and `page-cache` run side by side and take turns, on the
 same disk. Figures are medians of the turns, ratios those of `sync` over `page-cache` of the same turn.
-Beside them is the least ratio of CPU that the kernel allows: what the redo log's write and sync add to a bare loop of
-writes. A second table has that loop, with each way to sync.
+Beside them is the least ratio of CPU that the kernel allows: the cost that the redo log's write and sync add to a loop
+of writes without a broker. A second table has that loop, with each kind of sync.
 `scripts/bench-durability --only partitions` prints them, `--against` the same of another version beside them, and
-`scripts/bench --check` holds the ratios from 16 partitions on.
+`scripts/bench --check` compares the ratios from 16 partitions on with a bound.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from ottla.storage.formats.redo_format import ENTRY_HEAD_BYTES
 PARTITIONS = (1, 4, 16, 64, 200)
 RECORD_BYTES = 170
 REDO_ENTRY_BYTES = ENTRY_HEAD_BYTES + 6
-"""What the redo log adds to each record: the head of an entry and the name of a partition's directory."""
+"""The bytes that the redo log adds to each record: the head of an entry and the name of a partition's directory."""
 ACKS_ALL = -1
 ERROR_MARK = 0x5AA5
 TURN_S = 0.25
-"""About how long a turn takes."""
+"""The approximate time of a turn."""
 TIME, CPU = "p50", "cpu_us"
 AT_MOST = {
     (64, TIME): at_most(2.2),
@@ -46,7 +46,7 @@ AT_MOST = {
     (64, CPU): at_most(1.8),
     (200, CPU): at_most(1.8),
 }
-"""By partitions, what a round of `sync` may cost: times that of `page-cache`, on a disk of 0.2 ms per sync."""
+"""By partitions, the bound of a round: the cost of `sync` divided by that of `page-cache`, if a sync takes 0.2 ms."""
 TITLE = "sync beside page-cache: "
 ROWS = {f"{TITLE}{count} partitions, {'time' if key == TIME else 'CPU'}": (count, key) for count, key in AT_MOST}
 TURNS = 7
@@ -77,7 +77,7 @@ def exchange_of(topic: str, partitions: int) -> frames.Exchange:
 def measure(
     rounds: int, scale: float, against: Path | None, counts: Sequence[int] = PARTITIONS
 ) -> dict[int, dict[str, list[Figures]]]:
-    """By number of partitions and broker, the figures of each turn: what `table` and `held` are made of."""
+    """By number of partitions and broker, the figures of each turn, for `table` and `held`."""
     trees: dict[str, Path | None] = {"": None}
     if against is not None:
         trees["before: "] = against
@@ -109,7 +109,7 @@ def measure(
 
 def bare_rounds(count: int, rounds: int = 200) -> dict[str, Figures]:
     """Rounds without a broker, by what follows a write to each of `count` files: nothing, an `fdatasync` of each, a
-    sync of the volume (where it can be synced), or what the redo log costs, one more write and one `fdatasync`. Medians
+    sync of the volume (if it can be synced), or the redo log's work, one more write and one `fdatasync`. Medians
     of the time (`p50`) and the CPU time of a round (`cpu_us`), in microseconds.
     """
     with tempfile.TemporaryDirectory(prefix="ottla-bench-", dir=os.environ.get("OTTLA_BENCH_DIRECTORY")) as folder:
@@ -154,13 +154,13 @@ def sync_each(opened: list[int]) -> None:
 
 
 def write_redo(redo_log: int, record: bytes, number: int) -> None:
-    """Write the record of a round to where the one before it ended, and sync."""
+    """Write the record of a round after the one before it, and sync."""
     os.pwrite(redo_log, record, number * len(record))
     os.fdatasync(redo_log)
 
 
 def bare_table(bare: dict[int, dict[str, Figures]]) -> str:
-    """What `bare_rounds` measured."""
+    """The table of the results of `bare_rounds`."""
     names = list(next(iter(bare.values())))
     rows = [
         [str(count), *(f"{figures[name]['p50'] / 1e3:.2f}; {figures[name]['cpu_us'] / 1e3:.2f}" for name in names)]
@@ -172,7 +172,7 @@ def bare_table(bare: dict[int, dict[str, Figures]]) -> str:
 
 
 def held(found: dict[int, dict[str, list[Figures]]], names: Sequence[str]) -> list[Figure]:
-    """The medians of the turns' ratios that these rows name."""
+    """The medians of the turns' ratios of these rows."""
     figures = []
     for name in names:
         count, key = ROWS[name]
@@ -182,7 +182,7 @@ def held(found: dict[int, dict[str, list[Figures]]], names: Sequence[str]) -> li
 
 
 def print_ratios(names: Sequence[str], options: Options) -> list[Figure]:
-    """Measure and print what these rows name."""
+    """Measure and print these rows."""
     counts = [count for count in PARTITIONS if any(ROWS[name][0] == count for name in names)]
     if len(names) == len(ROWS) and not options.is_check:
         counts = list(PARTITIONS)
@@ -197,7 +197,7 @@ def _ratios(sync: list[Figures], cached: list[Figures], key: str) -> list[float]
 
 
 def table(found: dict[int, dict[str, list[Figures]]], bare: dict[int, dict[str, Figures]]) -> str:
-    """A row for each number of partitions and tree. `bare`: what `bare_rounds` measured."""
+    """A row for each number of partitions and tree. `bare`: the results of `bare_rounds`."""
     rows = []
     for count, by_name in found.items():
         added_us = bare[count]["redo log"]["cpu_us"] - bare[count]["writes alone"]["cpu_us"]

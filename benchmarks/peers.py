@@ -1,19 +1,19 @@
 """Ottla beside other brokers, in one run: `scripts/bench-peers`.
 
-The same prepared frames from the same generator, the brokers in turn within a round, medians and the ratio of CPU time:
-the other broker's over Ottla's of the same setting, above 1.00 = Ottla is cheaper. Two settings, each compared only
-within itself: `page-cache` acknowledges what the kernel has taken, as Kafka does; `sync` what the disk has, which Kafka
-does with `flush.messages=1`.
+The same generator sends the same prepared frames; the brokers take turns within a round. Printed are medians and the
+ratio of CPU time: the other broker's divided by Ottla's with the same setting, above 1.00 = Ottla is cheaper. There are
+two settings, each compared only with itself: `page-cache` acknowledges records in the page cache, as Kafka does; `sync`
+records on disk, as Kafka does with `flush.messages=1`.
 
-Two peers come by themselves: Apache Kafka (`scripts/interop/apache-kafka`: Java 17+ and Maven; one node in KRaft mode,
-1 GB of heap), and Tansu's broker in Rust (`tansu.py`: by pip), which keeps its log in memory only and is compared with
-`page-cache`, though it promises less. Any other broker that takes part is named with the command that starts it, in
-which {port} and {directory} are filled in:
+Two peers are started by default: Apache Kafka (`scripts/interop/apache-kafka`: Java 17+ and Maven; one node in KRaft
+mode, 1 GB of heap), and Tansu's broker in Rust (`tansu.py`: by pip), which keeps its log in memory only and is compared
+with `page-cache`, although it promises less. Any other broker is named with the command that starts it, in which {port}
+and {directory} are replaced:
 
     scripts/bench-peers --peer 'NAME=PROGRAM --listen 127.0.0.1:{port} --data {directory}'
 
-The rows of security (`--only TLS`, `SCRAM`, `SASL_SSL`, `ACLs`, `quotas`; `secured.py`) have a client in Python, which
-has TLS and SASL: their rates and latencies are that client's, their CPU the broker's.
+The rows of security (`--only TLS`, `SCRAM`, `SASL_SSL`, `ACLs`, `quotas`; `secured.py`) have a client in Python, with
+TLS and SASL: their rates and latencies include that client, their CPU is the broker's.
 
 A JVM compiles while it runs: each broker gets `--warm` rounds of every workload that are not counted.
 
@@ -52,22 +52,22 @@ from workloads import WORKLOADS, groups, run
 FIGURES = Path(__file__).resolve().parent.parent / "docs" / "peers" / "figures.json"
 STARTS = 3
 SYNCING_SCALE = 0.1
-"""Of the requests, for those that sync each batch on its own: ten times as many would take an hour."""
+"""The part of the requests for brokers that sync each batch separately: ten times as many would take an hour."""
 
 
 @dataclass(frozen=True)
 class Contender:
-    """A broker that takes part: its name, which ends with "sync" if it acknowledges what is on the disk."""
+    """A broker that is measured: its name, which ends with "sync" if it acknowledges only records on disk."""
 
     name: str
     start: Callable[[], servers.Server]
 
 
 class Row(NamedTuple):
-    """What one broker did in one workload.
+    """The figures of one broker in one workload.
 
     Attributes:
-        ratio: its CPU time over that of Ottla with the same setting, the median of the rounds.
+        ratio: its CPU time divided by that of Ottla with the same setting, the median of the rounds.
         figures: medians of the rounds, by name: `cpu_us`, `rate`, `mb_s`, `p50`, `p99`.
     """
 
@@ -107,8 +107,8 @@ def contenders(options: argparse.Namespace) -> list[Contender]:
 
 
 def starts_of(brokers: list[Contender]) -> dict[str, FirstProduce]:
-    """From the start of the process to the first accepted record of a new topic, in an empty directory: medians, which
-    are printed.
+    """Measure and print the time from the start of the process to the first accepted record of a new topic, in an
+    empty directory: medians.
     """
     found = {}
     for broker in brokers:
@@ -204,7 +204,7 @@ def _print(rows: list[Row]) -> None:
 
 
 def _save(machine: str, starts: dict[str, FirstProduce], rows: list[Row]) -> None:
-    """Keep the figures in docs/peers, and draw them."""
+    """Write the figures to docs/peers, and draw them."""
     figures: dict[str, Any] = {
         "taken": datetime.datetime.now(datetime.UTC).isoformat(timespec="minutes"),
         "machine": machine,
@@ -238,8 +238,8 @@ def cheaper(rows: list[Row]) -> list[str]:
 
 
 def _transaction_rows(brokers: list[Contender], options: argparse.Namespace) -> list[Row]:
-    """Transactions, begin to commit: a request of these rows is a whole transaction. Not Tansu's, whose markers no
-    reader sees, nor of brokers that refuse them."""
+    """Transactions from begin to commit: a request of these rows is a whole transaction. Without Tansu, whose markers
+    no reader sees, and brokers that refuse them."""
     loads = [load for load in LOADS if options.only in load.name]
     rows: list[Row] = []
     if not loads:
@@ -266,8 +266,8 @@ def _transaction_rows(brokers: list[Contender], options: argparse.Namespace) -> 
 
 
 def _secured_rows(brokers: list[Contender], options: argparse.Namespace) -> list[Row]:
-    """Security's rows: Ottla beside Apache Kafka, both with the same settings. A log-in is a request of its row. With
-    `sync` those that write.
+    """The rows of security: Ottla beside Apache Kafka, both with the same settings. A log-in is a request of its row.
+    Rows that write are measured with `sync`, too.
     """
     rows: list[Row] = []
     has_kafka = any(one.name == "kafka page-cache" for one in brokers)
@@ -303,7 +303,7 @@ def _rounds_of(
     scale: float,
     options: argparse.Namespace,
 ) -> dict[str, list[dict[str, float]]]:
-    """The figures of the rounds of one load, by broker: the brokers in turn, after those that warm them up."""
+    """The figures of the rounds of one load, by broker: the brokers in turn, after the warm-up rounds."""
     count = max(load.producers, int(load.count * scale))
     results: dict[str, list[dict[str, float]]] = {name: [] for name in servers_of}
     for number in range(options.warm + options.rounds):
@@ -315,12 +315,12 @@ def _rounds_of(
 
 
 def _start(contender: Contender, _: list[str]) -> servers.Server:
-    """A contender's server; what the floor is told is nothing to it."""
+    """A contender's server; the arguments for the floor are ignored."""
     return contender.start()
 
 
 def _row(workload: str, broker: str, theirs: list[dict[str, float]], ours: list[dict[str, float]]) -> Row:
-    """Medians of the rounds of a broker, and the median of the rounds' ratios."""
+    """The medians of a broker's rounds, and the median of the rounds' ratios."""
     figures = {key: statistics.median(one[key] for one in theirs) for key in ("cpu_us", "rate", "mb_s", "p50", "p99")}
     ratio = statistics.median(a["cpu_us"] / b["cpu_us"] for a, b in zip(theirs, ours, strict=True))
     return Row(workload, broker, ratio, figures)

@@ -1,7 +1,7 @@
-"""The picture of `peers.py`: CPU time of a request, broker by broker, and what a start takes; both logarithmic.
+"""The picture of `peers.py`: CPU time of a request for each broker, and time and memory of a start; logarithmic axes.
 
-One panel for each promise, since only brokers that promise the same are compared; beside each bar the figure, and how
-many times Ottla's it is. Colours and letters are those of the growth plots.
+One panel for each promise, since only brokers with the same promise are compared; beside each bar its figure, and the
+ratio to Ottla's. Colours and fonts are those of the growth plots.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ INCHES = (10.2, 7.6)
 BAR = 0.8
 """The height of a group of bars; two groups are 1 apart."""
 PROMISES = {"page-cache": "in the page cache", "sync": "on disk"}
-"""What an answer promises: where the record is."""
+"""The promise of an answer: where the record is."""
 NAMES = {"ottla": "Ottla", "kafka": "Apache Kafka", "tansu": "Tansu (in memory)"}
 
 
@@ -64,11 +64,11 @@ def save_plot(figures: dict[str, Any], directory: Path) -> Path:
 
 
 Groups = dict[str, dict[str, tuple[float, float]]]
-"""By workload and broker: what the bar shows, and how many times Ottla's that is."""
+"""By workload and broker: the figure of the bar, and its ratio to Ottla's."""
 
 
 def _requests(rows: list[dict[str, Any]], *, is_synced: bool) -> Groups:
-    """CPU µs by workload (in two lines) and broker, of the brokers that promise the same."""
+    """CPU µs by workload (in two lines) and broker, of the brokers with the same promise."""
     groups: Groups = {}
     for row in rows:
         if _is_synced(row["broker"]) == is_synced:
@@ -84,7 +84,7 @@ def _is_synced(broker: str) -> bool:
 
 
 def _starts(starts: dict[str, Any]) -> dict[str, Any]:
-    """One line for each broker: that of its default, where it has two settings (Ottla syncs, Kafka does not)."""
+    """One line for each broker: that of its default, if it has two settings (Ottla syncs, Kafka does not)."""
     defaults = {"ottla": "ottla sync", "kafka": "kafka page-cache"}
     return {name: found for name, found in starts.items() if defaults.get(name.split()[0], name) == name}
 

@@ -1,10 +1,10 @@
-"""What a receive costs, by where in a page its buffer begins: why the broker's receive buffers begin at a page.
+"""The cost of a receive by the position of its buffer in a page: why the broker's receive buffers begin at a page.
 
     python benchmarks/receive_copy.py            five frames of 16 KB by one recv, as a pipelining producer sends them
 
-Large blocks of the C library, and `bytearray` with them, begin 16 bytes behind a page. The kernel copies by the
-instruction `rep movsb`, and processors differ in how that copes with a destination a little ahead of its source, both
-modulo 4096. Sender and receiver share a thread and a processor, so that nothing but the copy is timed.
+Large blocks of the C library, and so of `bytearray`, begin 16 bytes after a page boundary. The kernel copies by the
+instruction `rep movsb`, which is slow on some processors if the destination is a little ahead of the source, both
+modulo 4096. Sender and receiver share a thread and a processor, so that only the copy is timed.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Security on one broker, for `peers.py`: TLS, SCRAM log-ins and both together, 1,000 ACLs, quotas; the same settings
 for every broker.
 
-The brokers' one listener has the name PLAINTEXT, and `listener.security.protocol.map` says what it really speaks: so
-the scripts that start brokers need not know. Certificates are made for the run. ACLs are asked for a client that has
-logged in (SASL PLAIN) as `User:bench`, who has two of the thousand; quotas are so high that nobody is held up.
+The brokers' one listener has the name PLAINTEXT, and `listener.security.protocol.map` has its real protocol, so that
+the scripts that start brokers need not know it. Certificates are created for the run. ACLs are checked for a client
+that has logged in (SASL PLAIN) as `User:bench`, which has two of them; quotas are so high that no request waits.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ SCRAM = "SCRAM-SHA-256"
 PASSWORD = "bench-secret"
 ACLS = 1_000
 HIGH = 1e15
-"""Bytes per second, and percent: a quota that nobody reaches."""
+"""Bytes per second, and percent: a quota that no client reaches."""
 READY_S = 60.0
-"""How long a broker may take until a client of the setting is served: Kafka's brokers learn of users and ACLs later."""
+"""The time after which a client of the setting must be served: Kafka's brokers learn users and ACLs with a delay."""
 SPEAKS = "listener.security.protocol.map"
 
 
 @dataclass(frozen=True)
 class SecuredLoad:
-    """One row: `count` requests in a round, or `count` log-ins where `batch_bytes` is 0."""
+    """One row: `count` requests in a round, or `count` log-ins if `batch_bytes` is 0."""
 
     name: str
     batch_bytes: int
@@ -58,7 +58,7 @@ class SecuredLoad:
 
 @dataclass(frozen=True)
 class Setting:
-    """Brokers configured alike, and what is asked of them."""
+    """Brokers with the same configuration, and the loads that they get."""
 
     loads: tuple[SecuredLoad, ...]
     keys: Mapping[str, str]
@@ -69,7 +69,7 @@ class Setting:
 
 @contextlib.contextmanager
 def settings(only: str) -> Iterator[list[Setting]]:
-    """The settings that have a row whose name contains `only`, with those rows; their certificates go at the end."""
+    """The settings that have a row whose name contains `only`, with those rows; certificates are deleted at the end."""
     with tempfile.TemporaryDirectory(prefix="ottla-certificates-") as folder:
         found = []
         stores = _stores(Path(folder))
@@ -82,13 +82,13 @@ def settings(only: str) -> Iterator[list[Setting]]:
 
 @dataclass(frozen=True)
 class Stores:
-    """The certificates of a run: a broker's keys of the configuration, and what clients trust."""
+    """The certificates of a run: a broker's configuration keys, and the clients' trust store."""
 
     keys: Mapping[str, str]
     trusted: Path
 
     def context(self) -> ssl.SSLContext:
-        """A client's."""
+        """The TLS context of a client."""
         return ssl.create_default_context(cafile=str(self.trusted))
 
 
@@ -101,7 +101,7 @@ def _stores(folder: Path) -> Stores:
     keys = {
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": str(store),
-        "ssl.truststore.type": "PEM",  # Kafka's start wants to be a client of itself
+        "ssl.truststore.type": "PEM",  # at its start Kafka is also a client of itself
         "ssl.truststore.location": str(trusted),
     }
     return Stores(keys, trusted)
@@ -124,7 +124,7 @@ def _tls(stores: Stores) -> Setting:
 def _login_keys() -> dict[str, str]:
     module = "org.apache.kafka.common.security"
     users = " ".join(f'user_{name}="{PASSWORD}"' for name in ("admin", "bench"))
-    own = f'username="admin" password="{PASSWORD}"'  # as what a broker of several logs in to the others
+    own = f'username="admin" password="{PASSWORD}"'  # the user as which a broker of a cluster logs in to the others
     return {
         SPEAKS: "CONTROLLER:PLAINTEXT,PLAINTEXT:SASL_PLAINTEXT",
         "sasl.enabled.mechanisms": f"PLAIN,{SCRAM}",
@@ -153,7 +153,7 @@ def _scram() -> Setting:
 
 
 def _scram_over_tls(stores: Stores) -> Setting:
-    """As most secured brokers are."""
+    """SCRAM over TLS, as most secured brokers have it."""
     loads = (
         SecuredLoad("SASL_SSL: produce 100 B (round trip)", 170, 1, 2_000),
         SecuredLoad("SASL_SSL: SCRAM-SHA-256 log-ins", 0, 1, 100),
@@ -182,7 +182,7 @@ def _acls() -> Setting:
     keys = {
         **_login_keys(),
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": "User:admin;User:ANONYMOUS",  # ANONYMOUS is Kafka's broker to its own controller
+        "super.users": "User:admin;User:ANONYMOUS",  # Kafka's broker is ANONYMOUS to its own controller
     }
     load = SecuredLoad(f"{ACLS:,} ACLs: produce 100 B (round trip)", 170, 1, 2_000)
     return Setting((load,), keys, Access(login=Login("PLAIN", "bench", PASSWORD)), _ADMIN, add_acls)
@@ -198,7 +198,7 @@ def _quotas() -> Setting:
 
 
 def prepare(server: servers.Server, setting: Setting) -> None:
-    """Make the topic, and what the setting has; return when a client of it is served."""
+    """Create the topic, and the users, ACLs and quotas of the setting; return when a client of it is served."""
 
     async def ask() -> None:
         async with Admin(bootstrap_servers=f"{server.host}:{server.port}", **setting.admin_options) as admin:
@@ -224,7 +224,7 @@ def prepare(server: servers.Server, setting: Setting) -> None:
 def rounds_of(
     load: SecuredLoad, running: Mapping[str, servers.Server], setting: Setting, *, rounds: int, warm: int, scale: float
 ) -> dict[str, list[dict[str, float]]]:
-    """The figures of the rounds of one load, by broker: the brokers in turn, after `warm` rounds that do not count."""
+    """The figures of the rounds of one load, by broker: the brokers in turn, after `warm` uncounted rounds."""
     count = max(10, int(load.count * scale))
     results: dict[str, list[dict[str, float]]] = {name: [] for name in running}
     with contextlib.ExitStack() as open_wires:

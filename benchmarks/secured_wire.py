@@ -1,6 +1,6 @@
 """The client of a secured broker for `secured.py`: prepared frames over TLS and after SASL, by plain blocking sockets.
 
-Only the broker's CPU counts, so a client in Python does, which `load.c` cannot replace: it has neither TLS nor SASL.
+Only the broker's CPU counts, so a client in Python is enough. `load.c` has neither TLS nor SASL.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class Access:
 
 @dataclass
 class Round:
-    """What a round of requests took, seen from the client."""
+    """The times of a round of requests, as the client sees them."""
 
     sent_bytes: int = 0
     received_bytes: int = 0
     times_s: list[float] = field(default_factory=list)
-    """From the first byte that is handed to the kernel to the last of the answer."""
+    """From the first byte that is passed to the kernel to the last of the answer."""
 
 
 class Wire:
@@ -69,7 +69,7 @@ class Wire:
                 raise
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._socket.close()
 
     def _log_in(self, login: Login) -> None:
@@ -96,7 +96,7 @@ class Wire:
         return answered(head[4:], kind, version)
 
     def _answer(self, wanted: int) -> tuple[bytes, int]:
-        """The first `wanted` bytes of the next answer, its length before them, and how long the whole is."""
+        """The first `wanted` bytes of the next answer, with its length before them, and the size of the whole."""
         head = bytearray()
         size, missing = 0, 4
         while missing or not size:
@@ -115,8 +115,8 @@ class Wire:
         return bytes(head), size
 
     def run(self, exchange: frames.Exchange, inflight: int, requests: int, step: int = 0, span: int = 0) -> Round:
-        """Send a request `requests` times, `inflight` at once; a Fetch asks for the `step` records behind the last
-        ones, and from the beginning again behind `span`. Raises Refused for an answer with an error.
+        """Send a request `requests` times, with `inflight` in flight; a Fetch requests the `step` records after the
+        last ones, and begins again after `span`. Raises Refused for an answer with an error.
         """
         data = bytearray(exchange.frame)
         done, left, offset = Round(), requests, 0

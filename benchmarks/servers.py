@@ -1,4 +1,4 @@
-"""The servers that a benchmark drives: the C floor, and Ottla in a process of its own; CPU seconds and memory."""
+"""The servers that a benchmark drives: the C floor, Ottla and other brokers, as processes; CPU seconds and memory."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ HERE = Path(__file__).parent
 BUILD = HERE / "build"
 PEER_START_S = 240
 LOOK_AGAIN_S = 0.002
-"""Between two looks at a broker that is starting: short beside what is measured, and it leaves the processor to it."""
+"""Between two checks of a broker that starts: short compared with the start, and it leaves the processor to it."""
 
 
 def build() -> None:
-    """Compile the C programs when their sources are newer; says so when there is no compiler."""
+    """Compile the C programs if their sources are newer; print a line if there is no compiler."""
     BUILD.mkdir(exist_ok=True)
     compiler = shutil.which("cc") or shutil.which("gcc")
     for name in ("load", "floor", "tails"):
@@ -52,7 +52,7 @@ def resident_mb(pid: int) -> float:
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on just now."""
+    """A port of 127.0.0.1 on which no process listens now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -60,12 +60,12 @@ def free_port() -> int:
 
 
 def warm_memory(size_mb: int = 4000) -> None:
-    """Fill the page cache once and give it back.
+    """Fill the page cache once and free it.
 
     In a virtual machine, memory that the guest has never used costs up to ten times as much at its first use, and would
-    be charged to whichever server comes first. Memory that is free does not stay warm: guests that report it to their
-    host (free page reporting) have it taken away within seconds. So this is called before each workload, with about
-    what that touches: on such a machine 4 GB took 42 s.
+    be charged to the first server. Free memory does not stay warm: if guests report it to their
+    host (free page reporting), they lose it within seconds. So this is called before each workload, with about
+    the memory that it touches: on such a machine 4 GB took 42 s.
     """
     with tempfile.TemporaryFile(prefix="ottla-bench-", dir=os.environ.get("OTTLA_BENCH_DIRECTORY")) as file:
         block = bytes(1 << 20)
@@ -81,9 +81,9 @@ class Server:
     port: int
     process: subprocess.Popen[str]
     ready_seconds: float
-    """From the start of its process until it listened."""
+    """The time from the start of its process until it listened."""
     stop_s = 20
-    """How long it may take to end before it is killed."""
+    """The time after which it is killed if it has not ended."""
 
     def __init__(self) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="ottla-bench-", dir=os.environ.get("OTTLA_BENCH_DIRECTORY")))
@@ -103,12 +103,12 @@ class Server:
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def keep_to(self, *processors: int) -> None:
-        """Run on some processors only, with all threads that there are."""
+        """Run on these processors only, with all existing threads."""
         for task in Path(f"/proc/{self.pid}/task").iterdir():
             os.sched_setaffinity(int(task.name), processors)
 
     def create_topic(self, topic: str, partitions: int = 1) -> None:
-        """Make a topic, and wait until it has a leader."""
+        """Create a topic, and wait until it has a leader."""
         from ottla.client import LATEST, Admin, TopicPartition
 
         async def create() -> None:
@@ -143,7 +143,7 @@ class Floor(Server):
         self.port = int(self.process.stdout.readline())
 
     def create_topic(self, topic: str, partitions: int = 1) -> None:
-        """It has no topics."""
+        """Do nothing: the floor has no topics."""
 
 
 class Ottla(Server):
@@ -184,16 +184,16 @@ class Ottla(Server):
         else:
             sys.exit(f"the broker did not start:\n{''.join(said)}")
         self.ready_seconds = time.perf_counter() - self.started_at
-        # A pipe that nobody reads would stop the broker some day.
+        # A pipe without a reader would block the broker at some point.
         threading.Thread(target=self.process.stdout.read, daemon=True).start()
 
 
 class CannotRun(Exception):
-    """Why a peer cannot be had here, in a line for people."""
+    """A peer cannot run here; the message is one line for people."""
 
 
 class Command(Server):
-    """A broker that somebody's command starts; {port} and {directory} in its words are filled in."""
+    """A broker that a command of the user starts; {port} and {directory} in its words are replaced."""
 
     def __init__(self, name: str, words: list[str]) -> None:
         super().__init__()
@@ -213,12 +213,12 @@ class Command(Server):
         )
         try:
             self.ready_seconds = self._await_port()
-        except BaseException:  # Ctrl-C, too: nobody else knows of the process
+        except BaseException:  # Ctrl-C, too: only this function knows the process
             self.__exit__(None, None, None)
             raise
 
     def _await_port(self) -> float:
-        """Seconds from the start of the process until it listens. Raises CannotRun with what it said."""
+        """Seconds from the start of the process until it listens. Raises CannotRun with its output."""
         while time.perf_counter() - self.started_at < PEER_START_S:
             if self.process.poll() is not None:
                 self._log.seek(0)
@@ -232,13 +232,13 @@ class Command(Server):
 
 
 class Kafka(Command):
-    """Apache Kafka as `scripts/interop/apache-kafka` runs it: one node in KRaft mode, formatted before its clock runs.
+    """Apache Kafka as `scripts/interop/apache-kafka` runs it: one node in KRaft mode, formatted before its time counts.
 
     `is_syncing` makes it sync each batch before it answers (`log.flush.interval.messages=1`). A given `directory`
     outlives it, with the data in `node-1/data`.
     """
 
-    stop_s = 70  # killed, the script would leave the virtual machine behind, for which it waits a minute
+    stop_s = 70  # the script waits a minute for its virtual machine; a killed script would leave it running
 
     def __init__(
         self, *, is_syncing: bool, directory: Path | None = None, overrides: dict[str, str] | None = None
@@ -255,12 +255,12 @@ class Kafka(Command):
         if is_syncing:
             words.append("--override=log.flush.interval.messages=1")
         super().__init__("kafka sync" if is_syncing else "kafka page-cache", words)
-        # The script formats the directory by a process of its own first: the broker's own clock counts.
+        # The script first formats the directory in another process: only the broker's own time counts.
         self.ready_seconds = time.time() - self._java().create_time()
 
     @property
     def pid(self) -> int:
-        """The virtual machine's, not the script's."""
+        """The process id of the virtual machine, not of the script."""
         pid: int = self._java().pid
         return pid
 
@@ -269,7 +269,7 @@ class Kafka(Command):
 
 
 def processors() -> tuple[int, int] | None:
-    """One for the server and one for the load generator; None where there is only one."""
+    """One processor for the server and one for the load generator; None if there is only one."""
     allowed = sorted(os.sched_getaffinity(0))
     return (allowed[0], allowed[-1]) if len(allowed) > 1 else None
 
@@ -284,7 +284,7 @@ def load(
     *fetch: int,
     processor: int | None = None,
 ) -> dict[str, float]:
-    """Run the generator against a server, on one `processor` if it is given; its figures and the server's CPU
+    """Run the generator against a server, on one `processor` if it is given; return its figures and the server's CPU
     microseconds per request.
     """
     keep_to = None if processor is None else partial(os.sched_setaffinity, 0, {processor})

@@ -1,8 +1,8 @@
-"""Spark scans: format `ottla` against the ceiling and against a confluent-kafka reader, interleaved in one session.
+"""Spark scans: format `ottla` beside an upper bound and a confluent-kafka reader, interleaved in one session.
 
-The ceiling is a Python data source that sends the same Arrow batch again and again without reading or decoding a
-thing: what Spark takes in from Python at all. Each round runs every reader on every topic; the figures are medians.
-Every query counts rows and sums the lengths of the values, and all seven columns cross over to Spark, as they do for
+The upper bound is a Python data source that sends the same Arrow batch again and again without reading or decoding
+anything: the most that Spark can receive from Python. Each round runs every reader on every topic; the figures are
+medians. Every query counts rows and sums the lengths of the values, and all seven columns are sent to Spark, as for
 any query.
 """
 
@@ -39,7 +39,7 @@ class Part(InputPartition):
 
 
 class Ranges(DataSourceReader):
-    """Cuts `records` offsets of every partition into TASKS ranges in all."""
+    """Divides `records` offsets of every partition into TASKS ranges in all."""
 
     def __init__(self, options: dict[str, str], schema: Any) -> None:
         self.schema = schema
@@ -56,7 +56,7 @@ class Ranges(DataSourceReader):
 
 
 class CeilingReader(Ranges):
-    """Reads one Arrow batch as format `ottla` would, and sends that until it has sent enough rows."""
+    """Reads one Arrow batch as format `ottla` would, and sends it again and again until it has sent enough rows."""
 
     def read(self, partition: Any) -> Any:
 
@@ -78,7 +78,7 @@ class CeilingReader(Ranges):
 
 
 class ConfluentReader(Ranges):
-    """The usual way in Python: librdkafka's records, one object each, made into Arrow columns."""
+    """The usual method in Python: librdkafka's records, one object each, converted to Arrow columns."""
 
     def read(self, partition: Any) -> Any:
         from confluent_kafka import Consumer, TopicPartition
@@ -126,7 +126,7 @@ class Confluent(Ceiling):
 
 
 def fill(bootstrap: str, topic: str, codec: str, size: int, count: int) -> None:
-    """Write `count` records of a nine-byte key and `size` bytes, in batches as producers make them."""
+    """Write `count` records with a nine-byte key and `size` bytes, in batches like those of producers."""
     from ottla.arrow.encoder import Rows, encode_rows
     from ottla.spark.producer_options import producer_settings
     from ottla.spark.sender import Batch, Sender
@@ -224,7 +224,7 @@ def main() -> None:
 
 
 def ratio(times: dict[tuple[str, str], list[float]], topic: str) -> float:
-    """How much of the ceiling's speed format ottla has."""
+    """The speed of format ottla divided by that of the upper bound."""
     return statistics.median(times[topic, "ceiling"]) / statistics.median(times[topic, "ottla"])
 
 

@@ -1,8 +1,8 @@
-"""Make a log of any size on disk that takes little room: Kafka's files, with holes where the records are zeros.
+"""Write a log of any size that takes little room on the disk: Kafka's files, with holes where the records are zeros.
 
-Every batch is valid, its checksum too: it holds one record whose value is zeros, of which only the first block is
-written. So a broker may index, read, check or send any part. In each cycle a batch of 64 KB comes first, for fetches of
-one size, and large ones follow. Call it while no broker runs on the directory, after a clean stop: the checkpoints are
+Every batch is valid, with a correct checksum: it has one record whose value is zeros, of which only the first block is
+written. So a broker can index, read, check or send any part. In each cycle a batch of 64 KB comes first, for fetches of
+one size, and large ones follow. Use it while no broker runs on the directory, after a clean stop: the checkpoints are
 rewritten, so that the next start finds a log which was synced to its end.
 """
 
@@ -20,7 +20,7 @@ from ottla.protocol.records.record import Record
 SEGMENT_BYTES = 1 << 30
 SMALL_BYTES, LARGE_BYTES = 64 << 10, 1 << 20
 WRITTEN_BYTES = 4096
-"""Of each batch, from its first byte on."""
+"""The bytes that are written of each batch, from its first byte on."""
 CHECKPOINTS = ("recovery-point-offset-checkpoint", "replication-offset-checkpoint", "ottla-index-offset-checkpoint")
 PRODUCER_SNAPSHOT_VERSION = 1
 
@@ -35,7 +35,7 @@ class SparseLog:
 
     @property
     def smalls(self) -> int:
-        """How many small batches there are."""
+        """The number of small batches."""
         return -(-self.end // self.cycle)
 
 
@@ -73,7 +73,7 @@ def _batch(size_bytes: int, stamp_ms: int) -> bytearray:
 
 
 def _segment(log: Path, base: int, size_bytes: int, cycle: list[bytearray]) -> tuple[int, int]:
-    """Write one segment and its index; its batches and bytes. The last batch is where `size_bytes` is passed."""
+    """Write one segment and its index; return its batches and bytes. The last batch passes `size_bytes`."""
     count = position = 0
     entries: list[bytes] = []
     with (log / f"{base:020d}.log").open("wb") as file:
@@ -93,7 +93,7 @@ def _segment(log: Path, base: int, size_bytes: int, cycle: list[bytearray]) -> t
 
 
 def _set_checkpoint(path: Path, topic: str, end: int) -> None:
-    """Give the partition's row another offset; it may have none yet."""
+    """Set the offset of the partition's row; add the row if it is missing."""
     if not path.exists():
         return
     rows = [row for row in path.read_text().splitlines()[2:] if not row.startswith(f"{topic} 0 ")]

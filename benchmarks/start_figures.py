@@ -1,6 +1,6 @@
-"""How long a start takes, what an idle broker holds, and how long `ottla --version` takes: a part of `scripts/bench`.
+"""The time of a start, the memory of an idle broker, and the time of `ottla --version`: a part of `scripts/bench`.
 
-A start makes some twenty syncs, one after the other, so what the disk needs for one is printed beside it.
+A start makes some twenty syncs, one after the other, so the disk's time for one is printed beside it.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ def start_once() -> FirstProduce:
 
 
 def version_ms() -> float:
-    """How long the command takes that only says its version."""
+    """The time of the command that only prints its version."""
     began = time.perf_counter()
     subprocess.run([sys.executable, "-m", "ottla", "--version"], check=True, stdout=subprocess.DEVNULL)
     return (time.perf_counter() - began) * 1e3
 
 
 def sync_ms() -> float:
-    """What a sync of a file takes that has a few new bytes."""
+    """The time of a sync of a file with a few new bytes."""
     elapsed = []
     with tempfile.TemporaryFile(
         prefix="ottla-bench-", dir=os.environ.get("OTTLA_BENCH_DIRECTORY"), buffering=0
@@ -52,7 +52,7 @@ def sync_ms() -> float:
 
 
 def print_starts(names: Sequence[str], _: Options) -> list[Figure]:
-    """Measure and print what these rows name."""
+    """Measure and print these rows."""
     held = []
     if FIRST_PRODUCE in names or MEMORY in names:
         servers.warm_memory(WARM_MB)

@@ -1,4 +1,4 @@
-"""How long a start takes: from the process's exec to the ready line and to the first accepted produce (acks=all).
+"""The time of a start: from the process's exec to the ready line and to the first accepted produce (acks=all).
 
     python benchmarks/startup.py                          2,000 partitions, logs of 10 GB
     python benchmarks/startup.py --partitions 200 --gigabytes 1
@@ -8,12 +8,12 @@
     unclean   the same after `kill -9`: every leader epoch grows by one
     killed    a 10 GB log, in eight partitions and in one, after `kill -9` under load; the recovery point is sound
     worst     the same logs with the recovery points deleted: every byte is checked, written again and synced; from the
-              page cache, and from the disk (POSIX_FADV_DONTNEED). Beside it what reading and checking the same bytes
-              costs without a broker, and what writing them again and syncing costs
-    create    topics by CreateTopics: 1 of 100 partitions, 100 of one; and how long the loop stood still meanwhile
+              page cache, and from the disk (POSIX_FADV_DONTNEED). Beside it the time for reading and checking the bytes
+              without a broker, and for writing them again and syncing
+    create    topics by CreateTopics: 1 of 100 partitions, 100 of one; and for how long the loop was blocked meanwhile
 
-Each start is a process of its own. Needs free disk for one such log and half of it; `OTTLA_BENCH_DIRECTORY` says where.
-Exit status 1 when a promise is missed.
+Each start is a new process. Needs free disk for one and a half such logs, in `OTTLA_BENCH_DIRECTORY`.
+Exit status 1 if a bound is missed.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def main() -> int:
     return 1 if missed else 0
 
 
-# -- a broker in a process of its own
+# -- a broker in a separate process
 
 
 def cpu_seconds(pid: int) -> float:
@@ -112,7 +112,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 class Broker:
-    """`ottla serve` on a directory that outlives it; what it said, with the seconds since its exec."""
+    """`ottla serve` on a directory that outlives it; its lines, with the seconds since its exec."""
 
     def __init__(self, directory: Path, acks: str, **keys: str) -> None:
         settings = SETTINGS | {"log.dirs": str(directory), "ottla.acks.all": acks} | keys
@@ -168,7 +168,7 @@ def measure(directory: Path, topic: str, acks: str, ending: signal.Signals) -> t
 
 
 def node_at(directory: Path) -> Node:
-    """A broker without sockets in this process, for filling."""
+    """A broker without sockets in this process, to fill a directory."""
     node = Node(BrokerConfig.of({"log.dirs": str(directory), "ottla.acks.all": "page-cache"}))
     node.start()
     return node
@@ -216,7 +216,7 @@ def fill_large(directory: Path, partitions: int, size_bytes: int, batch_bytes: i
 
 
 def append(log: Log, batches: list[bytearray]) -> None:
-    """The same batches again, which an append has given offsets."""
+    """Append the same batches again, to which an earlier append has assigned offsets."""
     for batch in batches:
         batch[:8] = bytes(8)
     results = log.append([AppendEntry(memoryview(batch), PRODUCE_VERSION) for batch in batches], STAMP_MS)
@@ -224,7 +224,7 @@ def append(log: Log, batches: list[bytearray]) -> None:
         sys.exit(f"{log.name}: {results[-1]}")
 
 
-# -- what is measured
+# -- the measurements
 
 
 def small_logs(place: Path, partitions: int, rounds: int, chosen: list[str], acks: str) -> list[str]:
@@ -234,7 +234,7 @@ def small_logs(place: Path, partitions: int, rounds: int, chosen: list[str], ack
     with tempfile.TemporaryDirectory(prefix="ottla-start-", dir=place) as name:
         directory = Path(name)
         size_bytes = fill_small(directory, partitions)
-        measure(directory, "small-0", acks, signal.SIGTERM)  # what is compiled, is compiled
+        measure(directory, "small-0", acks, signal.SIGTERM)  # now the bytecode is compiled
         for kind, ending in (("clean", signal.SIGTERM), ("unclean", signal.SIGKILL)):
             if kind not in chosen:
                 continue
@@ -327,13 +327,13 @@ def load_and_kill(directory: Path, acks: str) -> int:
 
 
 def forget_recovery_points(directory: Path) -> None:
-    """As after a kill, and somebody has deleted the checkpoint."""
+    """Delete the checkpoint and the mark of a clean stop, as after a kill and a lost file."""
     for name in ("recovery-point-offset-checkpoint", ".kafka_cleanshutdown"):
         (directory / name).unlink(missing_ok=True)
 
 
 def prepare_cache(paths: Iterable[Path], *, is_cold: bool) -> None:
-    """Have the files in the page cache, or not; on the disk in any case."""
+    """Bring the files into the page cache, or remove them from it; they are on the disk in both cases."""
     for path in paths:
         fd = os.open(path, os.O_RDONLY)
         try:
@@ -348,7 +348,7 @@ def prepare_cache(paths: Iterable[Path], *, is_cold: bool) -> None:
 
 
 def read_and_check(paths: list[Path]) -> float:
-    """Seconds that reading everything takes and one checksum over each piece, in as many threads as there are cores."""
+    """Seconds for reading everything with one checksum over each piece, in one thread for each core."""
     began_s = time.perf_counter()
 
     def work(mine: list[Path]) -> None:
@@ -368,7 +368,7 @@ def read_and_check(paths: list[Path]) -> float:
 
 
 def write_again(paths: Iterable[Path]) -> float:
-    """Seconds that it takes to write the same bytes over themselves, and to sync them."""
+    """Seconds for writing the same bytes over themselves, and syncing them."""
     began_s = time.perf_counter()
     for path in paths:
         fd = os.open(path, os.O_RDWR)
@@ -382,7 +382,7 @@ def write_again(paths: Iterable[Path]) -> float:
 
 
 def show_progress(broker: Broker) -> None:
-    """Some of the lines that a person saw while it started."""
+    """Print some of the lines of the start."""
     lines = [f"    {at_s:6.2f} s  {line[line.index('INFO') :]}" for at_s, line in broker.lines if ": recover" in line]
     shown = lines if len(lines) <= PROGRESS_LINES else [*lines[: PROGRESS_LINES - 2], "    ...", *lines[-2:]]
     print("\n".join(shown))
@@ -392,7 +392,7 @@ def show_progress(broker: Broker) -> None:
 
 
 def creations(place: Path, rounds: int) -> None:
-    """CreateTopics as clients send it, and what somebody else's requests feel meanwhile."""
+    """CreateTopics as clients send it, and the delays of another client's requests meanwhile."""
     rows: list[Row] = []
     for topics, partitions in ((1, 100), (100, 1), (1, 1)):
         taken: list[tuple[float, float]] = []
@@ -462,7 +462,7 @@ async def create_beside_pings(port: int, topics: int, partitions: int) -> tuple[
 
 
 def show(rows: list[Row], headers: list[str]) -> None:
-    """A table."""
+    """Print a table."""
     print()
     print(tabulate(rows, headers=headers, disable_numparse=True, colalign=["left", *["right"] * (len(headers) - 1)]))
 

@@ -1,17 +1,17 @@
-"""What it costs to have a file synced while a loop goes on, by how the loop has it done. No broker takes part.
+"""The cost of a file's sync beside a running loop, for four methods of the loop. It needs no broker.
 
     python benchmarks/sync_hand_over.py [--directory D] [--turns N] [--pause MS]
 
-A uvloop loop writes 100 bytes to a file, has them synced, and begins again when it hears of the end (`--pause`: so many
-milliseconds later, when the processor's caches hold something else):
+A uvloop loop writes 100 bytes to a file, has them synced, and begins again when it is notified of the end (`--pause`: a
+number of milliseconds later, when the processor's caches contain other data):
 
-    inline      the loop's own thread calls fdatasync: nobody hands anything over, and everybody else waits
-    queue       a thread is given it by a SimpleQueue, and answers by call_soon_threadsafe
-    eventfd     a thread is given it by an eventfd, and answers by one (ottla/hand_over.py)
+    inline      the loop's own thread calls fdatasync: there is no hand-over, and everything else waits
+    queue       a thread gets it by a SimpleQueue, and answers by call_soon_threadsafe
+    eventfd     a thread gets it by an eventfd, and answers by one (ottla/hand_over.py)
     kernel      Linux' native AIO: io_submit of IOCB_CMD_FDSYNC, an eventfd, io_getevents; x86-64 only
 
-The ways take turns. CPU of the process and, beside it, of all kernel workers of the machine meanwhile: what the kernel
-does by itself is charged to these. Other programs' work is in that, too, so run it on a quiet machine, or trust the
+The methods take turns. Printed are the CPU of the process and of all kernel workers of the machine, which do the
+kernel's own work. The latter includes the work of other programs, so run it on a quiet machine, or trust the
 least of many turns.
 """
 
@@ -48,18 +48,18 @@ Ended = Callable[[], None]
 
 
 class Way:
-    """One way: `begin` starts a sync, after whose end `ended` is called on the loop's thread."""
+    """One method: `begin` starts a sync; after its end `ended` is called on the loop's thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, fd: int, ended: Ended) -> None:
         self.loop, self.fd, self.ended = loop, fd, ended
 
     def begin(self) -> None:
-        """Here: inline."""
+        """Sync inline."""
         os.fdatasync(self.fd)
         self.loop.call_soon(self.ended)
 
     def close(self) -> None:
-        """End what was started."""
+        """End the threads that were started."""
 
 
 class Threaded(Way):

@@ -1,11 +1,12 @@
-"""A librdkafka producer at a fixed rate and librdkafka consumers at the end of its topic, in processes of their own.
+"""A librdkafka producer at a fixed rate and librdkafka consumers at the end of its topic, each in its own process.
 
     python benchmarks/tail_clients.py HOST:PORT TOPIC CONSUMERS RATE WARM SECONDS
 
-Prints what `tails.c` prints: the line "begin" after WARM seconds, when each consumer has got a record, "end" after
-SECONDS more, then deliveries between the two lines, answers (as many: librdkafka does not report them), and the p50 and
-p99 of the time from `produce` to `poll` in microseconds. Times are those of all records that were sent between the two
-lines; they are waited for after the end, up to DRAIN_S, and what has not come by then counts with its time until then.
+Prints the same as `tails.c`: the line "begin" after WARM seconds, when each consumer has got a record, "end" after
+SECONDS more, then deliveries between the two lines, answers (the same number: librdkafka does not report them), and the
+p50 and p99 of the time from `produce` to `poll` in microseconds. Times are those of all records that were sent between
+the two lines. The program waits for them after the end, up to DRAIN_S; a record that has not arrived by then counts
+with its time until then.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ POLL_S = 0.1
 
 @dataclass
 class Arrivals:
-    """What one consumer got: when each record was sent, and when it came, in nanoseconds of the monotonic clock."""
+    """The records of one consumer: when each was sent, and when it arrived, in nanoseconds of the monotonic clock."""
 
     has_begun: threading.Event = field(default_factory=threading.Event)
     records: list[tuple[int, int]] = field(default_factory=list)
 
 
 def produce(address: str, topic: str, rate: int, has_ended: Event, report: Connection) -> None:
-    """Send a record that carries its time `rate` times a second until the end; then report the times of all."""
+    """Send `rate` records a second until the end, each with its time as value; then report the times of all."""
     producer = Producer({"bootstrap.servers": address, "linger.ms": 0, "acks": "all"})
     interval_ns = 1_000_000_000 // rate
     due_ns = time.monotonic_ns()
@@ -54,7 +55,7 @@ def produce(address: str, topic: str, rate: int, has_ended: Event, report: Conne
 
 
 def consume(address: str, topic: str, found: Arrivals, has_ended: threading.Event) -> None:
-    """Take records from the end of the topic on, until `has_ended` is set."""
+    """Read records from the end of the topic on, until `has_ended` is set."""
     consumer = Consumer({"bootstrap.servers": address, "group.id": "tails", "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, 0, OFFSET_END)])
     while not has_ended.is_set():
@@ -67,7 +68,7 @@ def consume(address: str, topic: str, found: Arrivals, has_ended: threading.Even
 
 
 def elapsed_us(sent: Iterable[int], found: Sequence[tuple[int, int]], now_ns: int) -> list[float]:
-    """The time of each record to one consumer; of those that have not come, the time until now."""
+    """The time of each record to one consumer; for records that have not arrived, the time until now."""
     came_ns = dict(found)
     return [(came_ns.get(sent_ns, now_ns) - sent_ns) / 1e3 for sent_ns in sent]
 

@@ -1,13 +1,13 @@
-"""What a record costs that consumers wait for, beside one that none waits for: a part of `scripts/bench`.
+"""The cost of a record for which consumers wait, beside one for which none waits: a part of `scripts/bench`.
 
-A producer sends records at a fixed rate, each in a Produce of its own; what the broker uses is divided by the answers
+A producer sends records at a fixed rate, one in each Produce; the broker's CPU time is divided by the answers
 that had records. Ratios are those to a producer of 1,000 records a second without consumers in the same round, so that
-what a busy machine adds (both find the processor's caches cold) is on both sides. Of 200 consumers it is counted how
-much of a core they take, if each gets all records: what the broker used for those that it delivered, times as many.
+a busy machine affects both sides (both find the processor's caches cold). For 200 consumers the figure is the
+part of a core that they need if each gets all records: the broker's CPU of a delivery, times the number of all.
 `page-cache`; clients and rows are those of `tails.py`, which has more of them, and latencies.
 
-What waits had no templates in a1df8c6, so the CPU of an answer is held to a part of what that version takes, in the
-same rounds. That needs this repository's history. `--against` puts one more version between the rounds.
+Requests that wait had no templates in a1df8c6, so the bound of the CPU of an answer is a part of the CPU of that
+version, in the same rounds. That needs this repository's history. `--against` measures one more version in the rounds.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ OURS, OTHER, BEFORE = "ottla page-cache", "other page-cache", "a1df8c6"
 ALONE = Row(PLAIN, 0, RATE)
 ONE, FIFTY = Row(PLAIN, 1, RATE), Row(PLAIN, 50, 100)
 AT_MOST = {ONE: at_most(4.0), Row(SESSION, 1, RATE): at_most(4.5), Row(PLAIN, 10, RATE): at_most(1.3)}
-"""What is promised of each row: the CPU of an answer, its part of the record's Produce included, in Produces alone.
+"""The bound of each row: the CPU of an answer, with its part of the record's Produce, divided by that of a Produce.
 
-Half as much more than measured, for a busy machine. Before what waits had templates (a1df8c6) these were 6.2 for one
-consumer, 5.3 in a session, and 3.5 for ten.
+The bounds are 1.5 times the measured values, for a busy machine. Before waiting requests had templates (a1df8c6) these
+were 6.2 for one consumer, 5.3 in a session, and 3.5 for ten.
 """
 CORES_AT_MOST = {Row(PLAIN, 200, 100): at_most(1.0), Row(SESSION, 200, 100): at_most(1.0)}
 BESIDE_AT_MOST = {ONE: at_most(0.55, wanted=0.33), FIFTY: at_most(0.33)}
-"""The CPU of an answer, in that of a1df8c6."""
+"""The bound of the CPU of an answer, divided by that of a1df8c6."""
 ROUNDS, SECONDS = 3, 1.0
 WARM_S = 0.5
 
 RATIOS = {TITLE + row.name: row for row in AT_MOST}
 CORES = {f"{TITLE}{row.name}, cores": row for row in CORES_AT_MOST}
 BESIDE = {f"{TITLE}{row.name}, beside {BEFORE}": row for row in BESIDE_AT_MOST}
-"""By their names the rows that are held."""
+"""The rows with a bound, by their names."""
 
 
 def print_ratios(names: Sequence[str], options: Options) -> list[Figure]:
@@ -75,7 +75,7 @@ def print_ratios(names: Sequence[str], options: Options) -> list[Figure]:
 
 
 def _held(names: Sequence[str], found: dict[Row, list[dict[str, float]]]) -> list[Figure]:
-    """Of this version."""
+    """The figures of this version."""
     held = []
     for name in names:
         if (row := RATIOS.get(name)) is not None:
@@ -88,7 +88,7 @@ def _held(names: Sequence[str], found: dict[Row, list[dict[str, float]]]) -> lis
 
 
 def _beside(names: Sequence[str], found: dict[str, dict[Row, list[dict[str, float]]]]) -> list[Figure]:
-    """In times of what the version before takes."""
+    """The figures as ratios to those of the version before."""
     held = []
     for name in names:
         if (row := BESIDE.get(name)) is not None:
@@ -98,12 +98,12 @@ def _beside(names: Sequence[str], found: dict[str, dict[Row, list[dict[str, floa
 
 
 def cores_of(row: Row, figures: dict[str, float]) -> float:
-    """What all deliveries of this row take: of a broker that is behind, more than it has used so far."""
+    """The cores that all deliveries of this row need: more than a broker that lags has used so far."""
     return figures["cpu_us"] / 1e6 * row.consumers * row.rate
 
 
 def ratios(each: Sequence[dict[str, float]], other: Sequence[dict[str, float]]) -> list[float]:
-    """Of the CPU of an answer, round by round, in ascending order."""
+    """The ratios of the CPU of an answer, one for each round, in ascending order."""
     return sorted(one["answer_us"] / beside["answer_us"] for one, beside in zip(each, other, strict=True))
 
 

@@ -1,21 +1,21 @@
-/* One producer at a fixed rate, and consumers that wait at the end of the same partition: how long a record takes to each of them.
+/* One producer at a fixed rate, and consumers that wait at the end of the same partition: the time of a record to each of them.
  *
- * Like load.c it knows of Kafka only where a few numbers stand, which benchmarks/tails.py gives it with the prepared frames. A
- * record's offset says when it was sent, so nothing is written into the records. A consumer asks again as soon as it has an answer.
+ * Like load.c it knows only the positions of a few numbers, which benchmarks/tails.py passes with the prepared frames. The time of
+ * sending is found by a record's offset, so nothing is written into the records. A consumer sends its next Fetch as soon as it has an answer.
  *
- * One thread, epoll. The producer does not wait for its answers. The first Produce is waited for: its offset is where the consumers
+ * One thread, epoll. The producer does not wait for its answers, except for the first one: its offset is where the consumers
  * begin. After `warm` seconds the line "begin" is printed and counting starts, at the end "end".
  *
- * Deliveries and answers are those between the two lines, whenever their records were sent. Times are those of all records that were
- * sent between the two lines: they are waited for after the end, up to DRAIN_S. What has not come by then counts with the time that it
- * has been waited for, which is less than it takes: a broker that cannot follow has large times, and not few.
+ * Deliveries and answers are those between the two lines, also of records that were sent before. Times are those of all records that
+ * were sent between the two lines: the program waits for them after the end, up to DRAIN_S. A record that has not arrived by then counts
+ * with its waiting time, which is less than its real time: a broker that cannot follow has large times, and not few.
  *
  * Without consumers the records count as deliveries.
  *
  * usage: tails HOST PORT PRODUCE ERROR_AT FETCH OFFSET_AT RECORDS_AT SESSION_AT EPOCH_AT CONSUMERS RATE WARM SECONDS
  *        SESSION_AT and EPOCH_AT 0: without a session
  * prints: deliveries answers p50_us p99_us
- * exit status 1 and a line on stderr when something is wrong
+ * exit status 1 and a line on stderr if there is an error
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -120,7 +120,7 @@ static void fetch(Connection *c) {
     send_all(c->fd, c->frame, fetch_size);
 }
 
-/* A record has come to a consumer, or has not until now. */
+/* A record has reached a consumer, or has not until now. */
 static void took(int64_t offset, uint64_t now) {
     uint64_t sent = sent_at[offset - first_offset];
     if (sent < count_from || latency_count >= latency_max) return;
@@ -128,9 +128,9 @@ static void took(int64_t offset, uint64_t now) {
     latencies[latency_count++] = tenths > UINT32_MAX ? UINT32_MAX : (uint32_t)tenths;
 }
 
-/* The batches of an answer: each says its first offset and how many come behind it. */
+/* The batches of an answer: each has its first offset and the number of records after that. */
 static void take_records(Connection *c, size_t size) {
-    if (size <= (size_t)records_at) return; /* an incremental answer without news */
+    if (size <= (size_t)records_at) return; /* an incremental answer without records */
     const char *at = c->answer + records_at;
     size_t length = 0;
     for (int shift = 0;; shift += 7) {
@@ -228,7 +228,7 @@ int main(int argc, char **argv) {
     struct epoll_event e = {.events = EPOLLIN, .data.ptr = NULL};
     epoll_ctl(epoll, EPOLL_CTL_ADD, timer, &e);
     uint64_t begin = now_ns() + (uint64_t)(warm * 1e9), stop = begin + (uint64_t)(seconds * 1e9);
-    size_t wanted = SIZE_MAX; /* so many times, once the last record is sent */
+    size_t wanted = SIZE_MAX; /* the number of times, once the last record is sent */
     while (latency_count < wanted) {
         uint64_t now = now_ns();
         if (count_from == UINT64_MAX && now >= begin) {
@@ -244,7 +244,7 @@ int main(int argc, char **argv) {
             size_t counted = 0;
             for (size_t i = 0; i < sent_count; i++) counted += sent_at[i] >= count_from;
             wanted = counted * (size_t)consumers;
-            if (!consumers) deliveries = answers = (long)counted; /* what the producer alone costs */
+            if (!consumers) deliveries = answers = (long)counted; /* the cost of the producer alone */
             continue;
         }
         if (now >= stop + DRAIN_S * 1000000000ull) break;

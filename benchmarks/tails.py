@@ -1,17 +1,17 @@
-"""What a delivery costs to consumers that wait at the end of a log, beside Apache Kafka: `scripts/bench-tails`.
+"""The cost of a delivery to consumers that wait at the end of a log, beside Apache Kafka: `scripts/bench-tails`.
 
 One producer sends records of 100 bytes at a fixed rate to a topic of one partition; each consumer gets all of them and
-asks again at once. A *delivery* is one record to one consumer; its CPU time is all that the broker used, its part of
-the record's Produce included, over the deliveries; and over the answers that had records. "In one answer" is how many
-records such an answer brought: where it is well above 1 the consumers (or the broker) could not follow one by one, and
-rows with different numbers there are compared by answers. Where there is no consumer a delivery is a record: so much of
-the other rows is Produce. e2e is the time from the producer's send to the consumer's
-receive, of all records that were sent while it was counted: they are waited for afterwards.
+immediately sends its next Fetch. A *delivery* is one record to one consumer. Its CPU time is that of the broker, with
+the Produces, divided by the deliveries, and by the answers that had records. "In one answer" is the number of
+records in such an answer: if it is well above 1, the consumers (or the broker) could not follow one by one, and
+rows with different numbers are compared by answers. Without consumers a delivery is a record: this is the part of
+Produce in the other rows. e2e is the time from the producer's send to the consumer's
+receive, of all records that were sent while it was measured; the run waits for them afterwards.
 
-Three kinds of clients: `tails.c`, whose share of the two cores is small, without a fetch session (as librdkafka asks)
-and in one (as Java's consumers ask), and librdkafka itself (`tail_clients.py`). The brokers take turns within a round;
-all of them acknowledge what the page cache has. Kafka is warmed up with every row by a run that is not counted: a JVM
-compiles while it runs, and requests that have piled up meanwhile would be in the times of those that follow.
+Three kinds of clients: `tails.c`, which needs little of the two cores, without a fetch session (as librdkafka)
+and in one (as Java's consumers), and librdkafka itself (`tail_clients.py`). The brokers take turns within a round;
+all of them acknowledge records in the page cache. Kafka is warmed up with every row by a run that is not counted: a JVM
+compiles while it runs, and requests that waited meanwhile would be in the times of later ones.
 
     scripts/bench-tails                              all rows beside Apache Kafka (Java 17+ and Maven)
     scripts/bench-tails --check                      exit status 1 where its p50, p99 or CPU is below Ottla's
@@ -46,7 +46,7 @@ SESSION_ID_MARK, EPOCH_MARK = 0x11AA22BB, 0x33CC44DD
 JVM_WARM_S = 10
 WARM_UP_S = 1.0
 BESIDE_KAFKA = {"p50": "e2e p50", "p99": "e2e p99", "cpu_us": "CPU of a delivery"}
-"""What is below Kafka's in every row."""
+"""The figures that are below Kafka's in every row."""
 
 
 @dataclass(frozen=True)
@@ -92,14 +92,14 @@ def topic_id(server: servers.Server, topic: str) -> UUID:
 
 
 def plain_fetch(topic: str) -> tuple[bytes, int, int, int, int]:
-    """A Fetch without a session: the frame, and where its offset and, in the answer, its records stand."""
+    """A Fetch without a session: the frame, the position of its offset, and that of the records in the answer."""
     exchange = frames.fetch_exchange(topic, FETCH_BYTES)
     head, _ = frames.fetch_response_ends(topic, bytes(100))
     return exchange.frame, exchange.offset_at, len(head) - 1, 0, 0
 
 
 def session_fetch(topic: UUID) -> tuple[bytes, int, int, int, int]:
-    """The same with session id and epoch 0 in it, and where they stand."""
+    """The same with session id and epoch 0 in it, and their positions."""
     marked = frames.session_fetch(topic, FETCH_BYTES, SESSION_ID_MARK, EPOCH_MARK, frames.OFFSET_MARK)
     session_at, epoch_at = (marked.index(struct.pack(">i", mark)) for mark in (SESSION_ID_MARK, EPOCH_MARK))
     offset_at = marked.index(struct.pack(">q", frames.OFFSET_MARK))
@@ -110,7 +110,7 @@ def session_fetch(topic: UUID) -> tuple[bytes, int, int, int, int]:
 
 
 def measure(server: servers.Server, row: Row, number: int, warm_s: float, seconds: float) -> dict[str, float]:
-    """One run of one row, in a topic of its own."""
+    """Measure one run of one row, in a new topic."""
     topic = f"tails-{number}"
     server.create_topic(topic)
     if row.clients == LIBRDKAFKA:
@@ -209,7 +209,7 @@ def main() -> int:
 
 
 def not_better(row: Row, results: dict[str, list[dict[str, float]]]) -> list[str]:
-    """Where Kafka's median of the rounds is below Ottla's, and the command that measures this row alone."""
+    """The rows in which Kafka's median is below Ottla's, and the command that measures the row alone."""
     if "kafka" not in results:
         return []
     found = []

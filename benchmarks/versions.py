@@ -1,6 +1,6 @@
 """Another version that a benchmark runs beside this one: a checkout of it, or a commit of this repository.
 
-`--against 0f03e7f` writes that commit's files to a directory of their own, which is removed when the program ends.
+`--against 0f03e7f` writes that commit's files to a temporary directory, which is removed when the program ends.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ HELP = "another version, whose broker takes part, too: a checkout, or a commit o
 
 
 def version(text: str) -> Path:
-    """The checkout that `--against` names. Raises ArgumentTypeError when there is neither such a directory nor such a
+    """The checkout that `--against` names. Raises ArgumentTypeError if there is neither such a directory nor such a
     commit.
     """
     if (place := Path(text)).is_dir():
@@ -36,7 +36,7 @@ def version(text: str) -> Path:
 
 
 def commit_of(tree: Path, name: str = "HEAD") -> str | None:
-    """The whole id of the commit that a checkout is at; None where that is not known."""
+    """The whole id of a checkout's commit; None if it is not known."""
     if name == "HEAD" and (written := tree / ".commit").is_file():
         return written.read_text()
     words = ["git", "-C", str(tree), "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}"]

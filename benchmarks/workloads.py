@@ -1,7 +1,7 @@
-"""What the load generator asks of a broker, and the rounds in which several servers are asked in turn.
+"""The requests of the load generator, and the rounds in which several servers get them in turn.
 
-Used by `bench.py` (against the floor) and `peers.py` (against other brokers): the same frames, the same generator, the
-servers in turn within a round, so that what other guests of a shared machine take, they take from neighbours.
+Used by `bench.py` (with the floor) and `peers.py` (with other brokers): the same frames, the same generator, the
+servers in turn within a round, so that other guests of a shared machine affect all servers alike.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ACKS_ALL = -1
 
 @dataclass(frozen=True)
 class Workload:
-    """One row group: what is sent, how, how often in a round, the least ratio promised, what is wanted beyond."""
+    """One row group: the frames, connections and requests in a round, the least ratio promised, and the goal."""
 
     name: str
     batch_bytes: int
@@ -45,7 +45,7 @@ WORKLOADS = [
 ]
 FETCH_SPAN = 256_000_000  # bytes that a fetch workload walks through again and again; fits into the page cache
 SPARE_MB = 500
-"""What else a start of all servers may touch for the first time: their own memory, and the kernel's."""
+"""Other memory that a start of all servers may touch for the first time: their own, and the kernel's."""
 
 Start = Callable[[list[str]], servers.Server]
 """Starts a server; takes the arguments that only the floor needs."""
@@ -62,12 +62,12 @@ def run(
 ) -> dict[str, list[dict[str, float]]]:
     """All rounds of one workload: figures per server, under its name in `starts`.
 
-    `is_placed`: each server that never syncs runs on one processor, and the generator on another. Left to itself, the
-    kernel puts the two on one or on two, which it decides by the server's first requests: to wake a process on another
-    processor costs several times what is measured, so a server's figures would tell where it was put. (A server that
+    `is_placed`: each server that never syncs runs on one processor, and the generator on another. Otherwise the
+    kernel puts the two on one or on two processors, by the server's first requests. To wake a process on another
+    processor costs several times what is measured, so a server's figures would show its place. (A server that
     syncs has threads, which may run beside it.)
 
-    Servers whose name ends with "sync" come when the others are done: what they sync keeps the file system busy beyond
+    Servers whose name ends with "sync" run after the others: their syncs keep the file system busy beyond
     their own turn.
     """
     results: dict[str, list[dict[str, float]]] = {name: [] for name in starts}
@@ -117,7 +117,7 @@ def run(
 
 
 def touched_mb(workload: Workload, rounds: int, scale: float, brokers: int) -> int:
-    """About how many MB of memory the rounds of a start touch for the first time."""
+    """The approximate MB of memory that the rounds of a start touch for the first time."""
     written = FETCH_SPAN if workload.fetch else workload.batch_bytes * int(workload.requests * scale) * (rounds + 1)
     return SPARE_MB + written * brokers // 1_000_000
 
@@ -146,7 +146,7 @@ def _fetch(
     span: int,
     processor: int | None = None,
 ) -> dict[str, float]:
-    """Batches of `records` each, one after the other, from the beginning again behind `span` records."""
+    """Batches of `records` each, one after the other, from the beginning again after `span` records."""
     where = (exchange.error_at, exchange.offset_at, records, span)
     return servers.load(server, frame, workload.connections, workload.inflight, requests, *where, processor=processor)
 

@@ -1,6 +1,6 @@
 """Ottla: a Kafka broker that you pip install, and the blocking client: `from ottla import Producer, Consumer, Admin`.
 
-The client is imported when one of its names is asked for (PEP 562): `import ottla` alone imports its version only.
+The client is imported when one of its names is first used (PEP 562): `import ottla` alone imports only its version.
 """
 
 from __future__ import annotations

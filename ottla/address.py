@@ -1,4 +1,4 @@
-"""Hosts and ports as people, logs and Kafka's clients write them; imports nothing."""
+"""Hosts and ports in the notation of people, logs and Kafka's clients. Imports nothing."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ def host_and_port(host: str, port: int) -> str:
 
 
 def plain_host(host: str) -> str:
-    """`::ffff:192.0.2.1`, as a socket for both families reports an IPv4 peer, as the IPv4 address that it is; any other
-    host as it stands.
+    """The IPv4 address of `::ffff:192.0.2.1`, which is how a socket for both families reports an IPv4 peer; any other
+    host unchanged.
     """
     if not host.startswith("::"):
         return host
@@ -21,7 +21,7 @@ def plain_host(host: str) -> str:
         return host[len(IPV4_MAPPED) :]
     if "ffff" not in lower:
         return host
-    import ipaddress  # for `::ffff:c000:201`, which only a person writes; two milliseconds of a start
+    import ipaddress  # for `::ffff:c000:201`, which only a person writes; the import takes two milliseconds
 
     mapped = ipaddress.IPv6Address(host.partition("%")[0]).ipv4_mapped
     return host if mapped is None else str(mapped)

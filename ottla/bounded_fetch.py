@@ -1,10 +1,10 @@
-"""A document at an http: or https: URL, within a time and a length: for keys and tokens of other servers.
+"""Fetching from http: and https: URLs, with limits of time and length: for keys and tokens of other servers.
 
-`urllib` bounds each wait for a server by its timeout, and so not the whole: a server that sends a byte now and then
-holds its client for as long as it likes. Here each read waits for what is left of the time of all of them. A connect
-may take that time for each address of the host, and the look-up of its name as long as the system lets it.
+The timeout of `urllib` bounds each wait for a server, but not the whole fetch: a server that sends a byte now and then
+holds its client for as long as it likes. Here all reads share one deadline. A connect may take the whole time for each
+address of the host, and the look-up of its name as long as the system allows.
 
-Imports `urllib.request` when it is used, which is large.
+`urllib.request` is large, so it is imported at the first use.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from urllib.request import BaseHandler, Request
 
 READ_BYTES: Final = 8 << 10
-"""At most so much is read between two looks at the clock (by default 128 KiB from Python 3.14 on)."""
+"""The most bytes that are read between two checks of the clock (Python's default is 128 KiB from 3.14 on)."""
 
 
 def fetch(
@@ -30,7 +30,7 @@ def fetch(
     *handlers: BaseHandler | type[BaseHandler],
     now_s: Callable[[], float] = time.monotonic,
 ) -> bytes:
-    """The body of the answer; of a longer one `most_bytes` + 1. `handlers` are urllib's, beside its own.
+    """The body of the answer; of a longer one the first `most_bytes` + 1 bytes. `handlers` are added to urllib's own.
 
     Raises OSError (TimeoutError among them), http.client.HTTPException, ValueError.
     """
@@ -62,7 +62,7 @@ def fetch(
 
 
 class Deadline:
-    """When all of a fetch has to be done."""
+    """The time by which the whole fetch must be done."""
 
     def __init__(self, timeout_s: float, now_s: Callable[[], float]) -> None:
         self._timeout_s = timeout_s
@@ -70,19 +70,19 @@ class Deadline:
         self._ends_s = now_s() + timeout_s
 
     def bound(self, connection: HTTPConnection) -> None:
-        """What a new connection sends and reads has to be done by then."""
+        """Apply the deadline to all that a new connection sends and reads."""
         connection.sock = BoundedSocket(connection.sock, self)
 
     def limit(self, sock: socket.socket) -> None:
-        """The next wait is for what is left. Raises TimeoutError where nothing is."""
+        """Limit the next wait to the time that is left. Raises TimeoutError if none is."""
         left_s = self._ends_s - self._now_s()
         if left_s <= 0:
-            raise TimeoutError(f"the answer is not there within {self._timeout_s:g} s")
+            raise TimeoutError(f"there is no complete answer within {self._timeout_s:g} s")
         sock.settimeout(left_s)
 
 
 class BoundedSocket:
-    """Of a socket what `http.client` uses. As with a socket, a file of it outlives its `close`."""
+    """The part of a socket that `http.client` uses. As with a socket, its file outlives its `close`."""
 
     def __init__(self, sock: socket.socket, deadline: Deadline) -> None:
         self._sock = sock
@@ -90,17 +90,17 @@ class BoundedSocket:
         self._has_file = False
 
     def sendall(self, data: bytes) -> None:
-        """Send it."""
+        """Send all bytes before the deadline."""
         self._deadline.limit(self._sock)
         self._sock.sendall(data)
 
     def makefile(self, mode: str) -> io.BufferedReader:
-        """What is read of it."""
+        """Return a file that reads from the socket."""
         self._has_file = True
         return io.BufferedReader(BoundedReader(self._sock, self._deadline), READ_BYTES)
 
     def close(self) -> None:
-        """The file closes it where there is one."""
+        """Close the socket, unless there is a file, which closes it."""
         if not self._has_file:
             self._sock.close()
 
@@ -113,11 +113,11 @@ class BoundedReader(io.RawIOBase):
         self._deadline = deadline
 
     def readable(self) -> bool:
-        """It is."""
+        """Always true."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Read what comes first."""
+        """Read the bytes that arrive next."""
         self._deadline.limit(self._sock)
         return self._sock.recv_into(buffer)
 

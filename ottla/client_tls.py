@@ -1,8 +1,8 @@
-"""A client's TLS: the context of its certificates, and what goes wrong in a handshake, in words.
+"""A client's TLS: the context with its certificates, and messages for failed handshakes.
 
-Both drivers use it, `ottla.client` and `ottla.spark`. Certificates are PEM, in files or inline as Kafka has them
-(KIP-651), or PKCS12, which needs the package `cryptography`. Which form a file has is seen from its bytes where
-`ssl.*.type` does not say it. With no trust store the system's authorities are trusted.
+Both drivers use it, `ottla.client` and `ottla.spark`. Certificates are PEM, in files or inline as in Kafka (KIP-651),
+or PKCS12, which needs the package `cryptography`. The format of a file is detected from its bytes. With no trust store
+the system's authorities are trusted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ottla.client_core.security import SecurityProblem, TlsSettings
 from ottla.pem_file import pem_file
 
 MAX_STORE_BYTES = 4 * 1024 * 1024
-"""Far more than any store of certificates has."""
+"""Far more than the size of any store of certificates."""
 
 _PEM_BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
 _JKS_MAGIC = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
@@ -40,14 +40,14 @@ def context_of(settings: TlsSettings) -> ssl.SSLContext:
 
 
 def final_problem(error: BaseException | None) -> str:
-    """Return why a connection with TLS cannot be had, for a failure that every attempt meets; else an empty text."""
+    """Return why TLS connections fail, if every further attempt would fail the same way; else an empty text."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return _distrust(error)
     if not isinstance(error, ssl.SSLError) or isinstance(error, ssl.SSLEOFError):
         return ""
     reason = error.reason or ""
     if reason in _NO_TLS:
-        return "what listens there does not speak TLS: is security.protocol that of the listener?"
+        return "the server there does not use TLS: is security.protocol that of the listener?"
     if "ALERT" in reason and reason.rpartition("ALERT_")[2] in _ABOUT_OUR_CERTIFICATE:
         said = reason.rpartition("ALERT_")[2].lower().replace("_", " ")
         return f"the broker does not accept this client's certificate (ssl.keystore.location): {said}"
@@ -111,7 +111,7 @@ def _trust(context: ssl.SSLContext, settings: TlsSettings) -> None:
 
 
 def _show_file(context: ssl.SSLContext, settings: TlsSettings) -> None:
-    """Load the certificate that is shown to brokers, with its key, from files."""
+    """Load from files the certificate that the client presents to brokers, with its key."""
     option, location = "ssl.keystore.location", settings.keystore_location
     data = _read(location, option)
     if _kind(data, settings.keystore_type, location, option) == "PEM":
@@ -160,7 +160,7 @@ def _read(location: str, option: str) -> bytes:
 
 
 def _kind(data: bytes, wanted: str, location: str, option: str) -> str:
-    """Return PEM or PKCS12, whichever the bytes are; a type that says otherwise is refused."""
+    """Return PEM or PKCS12, as the bytes show; refuse JKS, and the type PEM for bytes that are not PEM."""
     if data.startswith(_JKS_MAGIC):
         raise SecurityProblem(
             option,
@@ -174,7 +174,7 @@ def _kind(data: bytes, wanted: str, location: str, option: str) -> str:
 
 
 def _lines(pem: str) -> str:
-    """Return PEM with the line breaks that OpenSSL needs: properties files often have it without."""
+    """Return PEM with the line breaks that OpenSSL needs, which it often lacks in properties files."""
     blocks = []
     for label, body in _PEM_BLOCK.findall(pem):
         if ":" in body:  # the headers of an old encrypted key, whose lines matter

@@ -1,7 +1,8 @@
-"""Where the bearer tokens of SASL OAUTHBEARER come from: a file, or a server that gives them for client credentials.
+"""The bearer tokens of SASL OAUTHBEARER, from a file, or from a server that issues them for client credentials.
 
-Both drivers use it, each in a place where it may wait. A token is fetched before each login, since it does not last.
-Kafka's `sasl.oauthbearer.token.endpoint.url` names either (KIP-768); RFC 6749, section 4.4 is the question to a server.
+Both drivers use it, where they may block. A token is fetched before each login, since it expires. Kafka's
+`sasl.oauthbearer.token.endpoint.url` names the file or the server (KIP-768); the request to a server follows RFC 6749,
+section 4.4.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ MAX_TOKEN_BYTES = 64 * 1024
 
 
 class NoToken(Exception):
-    """There is no token; one line that has no secret in it."""
+    """No token could be fetched. The message is one line and contains no secret."""
 
 
 def fetch_token(source: TokenSource, timeout_s: float) -> str:
-    """Return a token. Raises NoToken. Blocks, for about `timeout_s` where a server is asked."""
+    """Return a token. Raises NoToken. Blocks, for at most about `timeout_s` if a server is asked."""
     parts = urlsplit(source.url)
     if parts.scheme == "file":
         return _of_file(url2pathname(parts.path))
@@ -45,10 +46,10 @@ def _of_server(source: TokenSource, timeout_s: float) -> str:
     from urllib.request import HTTPRedirectHandler, Request
 
     class Stay(HTTPRedirectHandler):
-        """A redirection would take the client's secret to another server."""
+        """Follows no redirection, which would send the client's secret to another server."""
 
         def redirect_request(self, *_: object) -> None:
-            """Follow none: it is reported as the HTTP status that it is."""
+            """Refuse: the redirection is reported by its HTTP status."""
 
     form = {"grant_type": "client_credentials"} | ({"scope": source.scope} if source.scope else {})
     pair = f"{quote_plus(source.client_id)}:{quote_plus(source.client_secret)}"  # RFC 6749, section 2.3.1
@@ -62,7 +63,7 @@ def _of_server(source: TokenSource, timeout_s: float) -> str:
     try:
         data = fetch(request, timeout_s, MAX_TOKEN_BYTES, Stay)
     except HTTPError as refused:
-        raise NoToken(f"{shown} gives no token to client {source.client_id!r}: HTTP status {refused.code}") from None
+        raise NoToken(f"{shown} issues no token to client {source.client_id!r}: HTTP status {refused.code}") from None
     except (OSError, HTTPException, ValueError) as error:
         raise NoToken(f"{shown} cannot be asked for a token: {getattr(error, 'reason', None) or error}") from None
     try:

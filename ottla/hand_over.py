@@ -1,12 +1,12 @@
-"""Handing things from one thread to another that sleeps until there are some: `HandOver`, and `Posts` for a loop.
+"""Queues from one thread to another that sleeps until there is an item: `HandOver`, and `Posts` for an event loop.
 
-A `SimpleQueue` wakes its taker while the giver holds the interpreter: the taker wakes up, finds that out, sleeps again
-and is woken a second time. Here the giver lets go of the interpreter while it writes to an eventfd, so that the taker
-can mostly go on at once; and a loop that watches one has less to do than for `call_soon_threadsafe`
-(docs/decisions/a-sync-by-the-kernel.md).
+A `SimpleQueue` wakes its consumer while the producer holds the interpreter lock: the consumer wakes up, finds the lock
+taken, sleeps again and is woken a second time. Here the producer releases the lock while it writes to an eventfd, so
+that the consumer can mostly continue immediately. A loop that watches an eventfd has less to do than for
+`call_soon_threadsafe` (docs/decisions/a-sync-by-the-kernel.md).
 
-A descriptor is closed when nobody refers to it any more: a thread that the disk has held may give something back long
-after the broker has stopped, and must not write into what was opened meanwhile under the same number.
+A descriptor is closed when no object refers to it any more: a thread that waited for the disk may put an item long
+after the broker has stopped, and must not write into a file that was opened meanwhile under the same number.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ T = TypeVar("T")
 
 
 class HandOver(Generic[T]):
-    """Things for one thread, in the order in which they came. Raises OSError when made: no eventfd here, or no
-    descriptor left.
+    """Items for one thread, first in, first out. The constructor raises OSError: there is no eventfd, or no descriptor
+    is left.
     """
 
     __slots__ = ("_close", "_descriptor", "_things")
@@ -41,8 +41,8 @@ class HandOver(Generic[T]):
             self._close(descriptor)
 
     def put(self, thing: T) -> None:
-        """Give something; may be called in any thread. An interrupt that is raised here leaves nothing behind that
-        nobody takes.
+        """Add an item, from any thread. An interrupt that is raised here leaves no item of which the consumer is not
+        notified.
         """
         try:
             self._things.append(thing)
@@ -50,9 +50,9 @@ class HandOver(Generic[T]):
             os.eventfd_write(self._descriptor, 1)
 
     def get(self) -> T:
-        """The next thing; sleeps until there is one. For one thread alone."""
+        """Return the next item; sleeps until there is one. For a single thread only."""
         things = self._things
-        while not things:  # the counter may still count a thing that was taken before
+        while not things:  # the counter may still count an item that was taken before
             try:
                 os.eventfd_read(self._descriptor)
             except InterruptedError:  # by a signal
@@ -61,7 +61,7 @@ class HandOver(Generic[T]):
 
 
 class Posts(HandOver[Callable[[], object]]):
-    """Steps for a loop's thread, from any thread. The loop calls `run` whenever `descriptor` is readable."""
+    """Callbacks for a loop's thread, from any thread. The loop calls `run` whenever `descriptor` is readable."""
 
     __slots__ = ()
 
@@ -70,11 +70,11 @@ class Posts(HandOver[Callable[[], object]]):
 
     @property
     def descriptor(self) -> int:
-        """What the loop watches."""
+        """The descriptor that the loop watches."""
         return self._descriptor
 
     def run(self) -> None:
-        """Run the steps that are there. What one raises is raised; the others run when the loop looks again."""
+        """Run the callbacks that are queued. An exception of one is raised; the rest run at the loop's next call."""
         try:
             os.eventfd_read(self._descriptor)
         except BlockingIOError:

@@ -1,9 +1,9 @@
-"""JAAS entries as Kafka reads them out of `sasl.jaas.config`: a login module and its options; imports nothing of ours.
+"""JAAS entries as Kafka parses them from `sasl.jaas.config`: a login module and its options. Imports nothing of Ottla.
 
     org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="a\\"b" user_bob="c";
 
-The words are those of Java's `StreamTokenizer` as Kafka's `JaasConfig` sets it up: quotes of both kinds with Java's
-escapes, `//`, `/* */` and `/` comments. An error never shows the text: it holds passwords.
+The tokens are those of Java's `StreamTokenizer` as Kafka's `JaasConfig` sets it up: quotes of both kinds with Java's
+escapes, `//`, `/* */` and `/` comments. An error never shows the text: it contains passwords.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class JaasEntry(NamedTuple):
 
 
 class _Token(NamedTuple):
-    """A word, or a single character that is none."""
+    """A word, or a single character that is not part of one."""
 
     text: str
     is_word: bool
 
 
 def parse_jaas(text: str) -> JaasEntry:
-    """The one entry of a `sasl.jaas.config`. Raises ValueError with what is wrong, without what is in it."""
+    """The one entry of a `sasl.jaas.config`. Raises ValueError with what is wrong, without quoting the text."""
     entries = _entries(list(_tokens(text)))
     if not entries:
         raise ValueError(f"must be a JAAS entry: {_ENTRY}")
@@ -89,7 +89,7 @@ def _tokens(text: str) -> Iterator[_Token]:
             end = position
             while end < len(text) and _is_word(text[end]):
                 end += 1
-            # What begins with a digit is a number to Java's tokenizer, and no word.
+            # To Java's tokenizer, what begins with a digit is a number and not a word.
             yield _Token(text[position:end], not (character.isdigit() or character == "."))
             position = end
         else:
@@ -110,7 +110,7 @@ def _after_comment(text: str, position: int) -> int:
 
 
 def _quoted(text: str, position: int) -> tuple[str, int]:
-    """The word in the quotes that begin there, and where it ends: at the same quote, or with its line."""
+    """The word in the quotes that begin at `position`, and where it ends: at the same quote, or with its line."""
     quote, position = text[position], position + 1
     word = ""
     while position < len(text) and text[position] not in (quote, "\n", "\r"):

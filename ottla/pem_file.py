@@ -1,7 +1,7 @@
-"""Text as a file for as long as OpenSSL reads it: Python takes keys and certificates from files only.
+"""A text as a file while OpenSSL reads it: Python loads keys and certificates only from files.
 
-A key that is inline, or that was decrypted, shall not reach a disk: the file is in memory where the system has such
-files, and else readable by this user only, until it is removed.
+A key that is inline, or that was decrypted, must not reach a disk. The file is in memory where the system has such
+files; otherwise only this user can read it, until it is removed.
 """
 
 from __future__ import annotations

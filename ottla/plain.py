@@ -1,14 +1,14 @@
-"""Plain classes of fields, declared as dataclasses are, for modules that a start imports: nothing is compiled.
+"""Plain classes with fields, declared like dataclasses, for modules that a start imports: nothing is compiled.
 
 `dataclasses` writes and compiles several functions for each class (0.3 to 1 ms; the classes of a start took 8 ms). Here
-all classes share one constructor, which takes the fields by place or by name and costs some microseconds more::
+all classes share one constructor, which takes the fields by position or by name and is some microseconds slower::
 
     class Contents(Plain):
         bases: list[int] = field(factory=list)
         has_changed: bool = False
 
 Fields become slots, those of a base class first. Two objects of a class are equal when their fields are, and have no
-hash; with ``eq=False`` each equals itself only; ``frozen=True`` refuses assignments. Annotations have to be strings
+hash; with ``eq=False`` each equals only itself; ``frozen=True`` refuses assignments. Annotations have to be strings
 (`from __future__ import annotations`). Imports nothing of Ottla.
 """
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class _Factory:
-    """What `field` leaves in a class body."""
+    """The placeholder that `field` puts into a class body."""
 
     __slots__ = ("make",)
 
@@ -30,7 +30,7 @@ class _Factory:
 
 
 def field(*, factory: Callable[[], T]) -> T:
-    """A default that is made again for each object."""
+    """A default that is created for each object."""
     return _Factory(factory)  # type: ignore[return-value]  # the constructor calls it
 
 
@@ -40,7 +40,7 @@ def _refuse_assignment(self: object, name: str, value: object) -> None:
 
 @dataclass_transform(field_specifiers=(field,))
 class PlainMeta(type):
-    """Turns the annotations of a class into slots, and keeps their defaults for the constructor."""
+    """The metaclass that turns the annotations of a class into slots, and keeps their defaults for the constructor."""
 
     plain_fields: tuple[str, ...]
     plain_defaults: dict[str, object]
@@ -71,7 +71,7 @@ class Plain(metaclass=PlainMeta):
     __slots__: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, *values: object, **named: object) -> None:
-        """Set each field: given by place, by name, or its default. Raises TypeError as a written constructor would."""
+        """Set each field, by position, by name, or to its default. Raises TypeError like an ordinary constructor."""
         cls = type(self)
         fields = cls.plain_fields
         if len(values) > len(fields):
@@ -105,5 +105,5 @@ class Plain(metaclass=PlainMeta):
         return f"{type(self).__qualname__}({fields})"
 
     def field_values(self) -> dict[str, Any]:
-        """The fields by name, in their order; what is in them is not copied."""
+        """The fields by name, in their order; the values are not copied."""
         return {name: getattr(self, name) for name in type(self).plain_fields}

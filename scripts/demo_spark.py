@@ -13,7 +13,7 @@ FLIGHT = "carrier STRING, month INT, dep_delay DOUBLE, arr_delay DOUBLE, distanc
 
 SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # a short life: compile fast, not well
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # a short run: compile fast, not well
     "spark.driver.host": "127.0.0.1",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "4",
@@ -24,7 +24,7 @@ SETTINGS = {
 
 @dataclass
 class Summary:
-    """What is known of the records, from the source or from Spark, in numbers that must be equal."""
+    """A summary of the records, from the source or from Spark; both must be equal."""
 
     counts: dict[int, int] = field(default_factory=dict)
     distinct: dict[int, int] = field(default_factory=dict)
@@ -38,10 +38,10 @@ class Summary:
 
 
 def quiet_session(log: Path) -> Any:
-    """Start Spark; Java and its workers inherit a standard error that goes into `log`."""
+    """Start Spark; the standard error of Java and its workers goes into `log`."""
     from pyspark.sql import SparkSession
 
-    # The settings come too late for a machine whose own name nothing resolves: Spark would not start.
+    # The settings come too late if the machine's own name cannot be resolved: Spark would not start.
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.master("local[2]").appName("ottla demo")
     for key, value in SETTINGS.items():

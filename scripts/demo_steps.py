@@ -1,4 +1,4 @@
-"""How the demo's steps look: what is under way, how far it is, a tick when it is done, and the one way to fail."""
+"""The output of the demo's steps: the current step, its progress, a tick when it is done, and the failure."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ T = TypeVar("T")
 
 
 class DemoFailed(Exception):
-    """The demo cannot go on, or its check failed; the message says why."""
+    """The demo cannot continue, or its check failed; the message has the reason."""
 
 
 def step(name: str, work: Callable[[], T]) -> T:
-    """Do one step; on a terminal its name stands there meanwhile."""
+    """Do one step; a terminal shows its name meanwhile."""
     if sys.stdout.isatty():
         click.echo(f"  … {name:<9}", nl=False)
         try:
@@ -30,7 +30,7 @@ def step(name: str, work: Callable[[], T]) -> T:
 
 @contextmanager
 def progress(name: str, length: int) -> Iterator[Any]:
-    """Show a progress bar on a terminal, and take it away at the end: the step's result follows in its place."""
+    """Show a progress bar on a terminal, and remove it at the end: the step's result follows in its place."""
     is_shown = sys.stdout.isatty()
     with open(os.devnull, "w") as nowhere:
         target = sys.stdout if is_shown else nowhere
@@ -41,5 +41,5 @@ def progress(name: str, length: int) -> Iterator[Any]:
 
 
 def step_done(name: str, what: str) -> None:
-    """Tick a step off."""
+    """Mark a step as done."""
     click.echo(f"  {click.style('✓', fg='green', bold=True)} {click.style(f'{name:<9}', bold=True)} {what}")

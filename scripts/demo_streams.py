@@ -1,7 +1,7 @@
 """The demo's streams: the flights archived to Parquet, and delays by carrier and day kept up to date in a topic.
 
-Both run to the end of what is there (Trigger.AvailableNow) in several micro-batches, side by side. What they made is
-then read back and compared with the source by `demo.py`.
+Both run to the end of the available records (Trigger.AvailableNow) in several micro-batches, side by side. `demo.py`
+then reads their results and compares them with the source.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 DELAYS_TOPIC = "flights.delays"
 BATCH_RECORDS = 120_000
 LATENESS = "14 days"
-"""How far behind the latest flight a record may come: partitions are read side by side, some days apart."""
+"""The maximum delay of a record after the latest flight: partitions are read side by side, some days apart."""
 
 FLIGHT = "carrier STRING, arr_delay DOUBLE"
 DELAY = "carrier STRING, day DATE, flights BIGINT, arrived BIGINT, arrival BIGINT"
@@ -22,7 +22,7 @@ DELAY = "carrier STRING, day DATE, flights BIGINT, arrived BIGINT, arrival BIGIN
 
 @dataclass
 class Archived:
-    """What the archive holds."""
+    """The content of the archive."""
 
     records: int
     distinct: int
@@ -39,7 +39,7 @@ def start_archive(spark: Any, bootstrap: str, topic: str, folder: Path) -> Any:
 
 
 def start_delays(spark: Any, bootstrap: str, topic: str, folder: Path) -> Any:
-    """Start the stream that counts flights and delays by carrier and day, and appends what changed to a topic."""
+    """Start the stream that counts flights and delays by carrier and day, and appends changes to a topic."""
     from pyspark.sql import functions as f
 
     from ottla.spark import each_batch
@@ -68,17 +68,17 @@ def start_delays(spark: Any, bootstrap: str, topic: str, folder: Path) -> Any:
 
 
 def dropped_rows(query: Any) -> int:
-    """Return how many rows of a stream the watermark dropped."""
+    """Return the number of rows of a stream that the watermark dropped."""
     return sum(operator.numRowsDroppedByWatermark for step in query.recentProgress for operator in step.stateOperators)
 
 
 def rows_read(query: Any) -> int:
-    """Return how many records a stream has read."""
+    """Return the number of records that a stream has read."""
     return sum(step.numInputRows for step in query.recentProgress)
 
 
 def read_archive(spark: Any, folder: Path) -> Archived:
-    """Read the archive back."""
+    """Read the archive."""
     from pyspark.sql import functions as f
 
     rows = spark.read.parquet(str(folder / "flights"))

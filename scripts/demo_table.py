@@ -16,11 +16,11 @@ MONTHS = range(1, 13)
 NAME_WIDTH = 24
 FULL_WIDTH = 4 + NAME_WIDTH + 9 + 6 * 13
 SCALE = ((0, "green"), (10, None), (20, "yellow"))
-"""Up to these minutes, these colours; red above."""
+"""The colours up to these minutes; red above."""
 
 
 def delay_table(found: Summary, airlines: Mapping[str, str], columns: int) -> str:
-    """Return the table, with the airlines' names where the terminal is wide enough."""
+    """Return the table, with the airlines' names if the terminal is wide enough."""
     is_wide = columns >= FULL_WIDTH
     carriers = sorted({carrier for carrier, _ in found.delays}, key=lambda carrier: -_flights(found, carrier))
     lines = [click.style("  Mean arrival delay in minutes, by carrier and month (Spark)", bold=True), ""]

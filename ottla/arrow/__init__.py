@@ -1,8 +1,8 @@
 """Records as Arrow columns, both ways: batches to record batches, and columns to the bodies of batches.
 
-What the PySpark source and the client (`consumer.arrow()`, `producer.send_many`) share. It needs numpy and pyarrow, and
-of Ottla only `protocol`: an executor of Spark imports it, and the client imports it when it is asked for Arrow.
+The PySpark source and the client (`consumer.arrow()`, `producer.send_many`) share it. It needs numpy, pyarrow, and of
+Ottla only `protocol`: Spark's executors import it, and the client imports it when Arrow is first used.
 
-`batches` finds, checks and unpacks batches, `record_bounds` and `varints` read their records side by side, `decoder`
-makes columns of them. `encoder` goes the other way, `murmur2` chooses partitions by a column of keys.
+`batches` finds, checks and unpacks batches, `record_bounds` and `varints` read many records at the same time, `decoder`
+makes columns of them. `encoder` does the reverse, `murmur2` chooses partitions for a column of keys.
 """

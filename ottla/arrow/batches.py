@@ -1,13 +1,13 @@
-"""The record batches of one fetched chunk: found, checked, chosen and unpacked, without looking at a single record.
+"""The record batches of one fetched chunk: found, checked, chosen and unpacked, without reading a single record.
 
-`survey` walks the lengths of a chunk and reads all headers at once into a table (one row per batch). From it come the
-offset that the next Fetch asks for, and which batches matter: control batches, batches outside of the offset range and,
-with read_committed, batches of aborted transactions are left out. `unpack` then yields *blocks*: the records of several
-batches behind each other in one buffer, decompressed where needed, uncompressed ones in place and never copied.
+`survey` walks the lengths of a chunk and reads all headers together into a table (one row per batch). The table gives
+the offset of the next Fetch, and the batches to read: control batches, batches outside of the offset range and, with
+read_committed, batches of aborted transactions are left out. `unpack` then yields *blocks*: the records of several
+batches, one after the other in one buffer. Compressed batches are decompressed, uncompressed ones are never copied.
 
 Every number here came over the network. A batch whose length, magic, count, offsets or checksum is impossible raises
-CorruptBatch; what a compressed batch may expand to is bounded by MAX_UNPACKED_BATCH_BYTES. A batch cut off at the end
-of the chunk is no error: a broker cuts where `max_bytes` says.
+CorruptBatch; the decompressed size of a batch is bounded by MAX_UNPACKED_BATCH_BYTES. A batch cut off at the end
+of the chunk is no error: a broker cuts the chunk at `max_bytes`.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
     from ottla.arrow.varints import Positions
 
 MAX_UNPACKED_BATCH_BYTES = 256 * 1024 * 1024
-"""The largest batch that is decompressed. Kafka knows no limit; a task's memory does."""
+"""The largest batch that is decompressed. Kafka has no limit, but the memory of a task is limited."""
 
 BLOCK_BYTES = 8 * 1024 * 1024
-"""A block ends with the batch that fills this much; more lanes at once decode
-faster (measured: 4.6 M rows a second with 8 MB, 2.5 with 2 MB)."""
+"""A block ends with the batch that reaches this size; decoding is faster with more lanes at the same time
+(measured: 4.6 M rows a second with 8 MB, 2.5 with 2 MB)."""
 
 HEADER = np.dtype(
     [
@@ -67,14 +67,14 @@ HEADER = np.dtype(
         ("record_count", ">i4"),
     ]
 )
-"""The 61 bytes in front of a batch's records (KIP-98), big-endian, without gaps."""
+"""The 61 bytes before a batch's records (KIP-98), big-endian, without gaps."""
 
-_CRC_END = 21  # the checksum covers what lies behind it, from the attributes on
+_CRC_END = 21  # the checksum covers the bytes after it, from the attributes on
 _LENGTH_AND_MAGIC = struct.Struct(">8xi4xb")
 
 
 class Chunk(NamedTuple):
-    """Fetched record batches: `data[start:end]`, in a buffer that goes on for at least PADDING_BYTES behind `end`."""
+    """Fetched record batches: `data[start:end]`, in a buffer with at least PADDING_BYTES after `end`."""
 
     data: npt.NDArray[np.uint8]
     start: int
@@ -82,7 +82,7 @@ class Chunk(NamedTuple):
 
 
 class AbortedTransaction(NamedTuple):
-    """A producer whose transaction, from `first_offset` up to its next ABORT marker, is not to be read."""
+    """A producer whose transaction, from `first_offset` up to its next ABORT marker, must not be read."""
 
     producer_id: int
     first_offset: int
@@ -98,7 +98,7 @@ class Survey:
 
     @property
     def next_offset(self) -> int:
-        """The offset behind the last complete batch; only to be asked when there is one."""
+        """The offset after the last complete batch. Do not use it when there is none."""
         return int(self.headers["base_offset"][-1]) + int(self.headers["last_offset_delta"][-1]) + 1
 
 
@@ -117,7 +117,7 @@ class Block(NamedTuple):
 
 
 def survey(chunk: Chunk) -> Survey:
-    """Find the complete batches of `chunk` and read their headers; raises CorruptBatch when one cannot be."""
+    """Find the complete batches of `chunk` and read their headers; raises CorruptBatch for an impossible one."""
     positions: list[int] = []
     position = chunk.start
     data = chunk.data.data
@@ -143,7 +143,7 @@ def survey(chunk: Chunk) -> Survey:
 
 
 def _survey_old(chunk: Chunk) -> Survey:
-    """Survey a chunk with messages of formats v0 and v1 in it: batches are written in their place."""
+    """Survey a chunk that contains messages of formats v0 and v1: they are replaced by batches."""
     source = chunk.data.data[chunk.start : chunk.end]
     data, size = as_batches(source, most_bytes=MAX_UNPACKED_BATCH_BYTES, padding_bytes=PADDING_BYTES)
     return survey(Chunk(data, 0, size))
@@ -165,9 +165,9 @@ def _check_offsets(headers: npt.NDArray[Any]) -> None:
 def choose(
     found: Survey, first_offset: int, end_offset: int, aborted: Sequence[AbortedTransaction] = ()
 ) -> npt.NDArray[np.bool_]:
-    """Say for each batch whether it may hold records that the range from `first_offset` to before `end_offset` wants.
+    """Return for each batch whether it may hold wanted records, from `first_offset` to before `end_offset`.
 
-    `aborted` is what the broker said beside these batches for read_committed; empty means that all are wanted.
+    `aborted` are the transactions that the broker returned with these batches for read_committed; empty: none to skip.
     """
     headers = found.headers
     base = headers["base_offset"].astype(np.int64)
@@ -212,7 +212,7 @@ def _batch_bytes(found: Survey, row: int) -> memoryview:
 def unpack(found: Survey, wanted: npt.NDArray[np.bool_]) -> Iterator[Block]:
     """Yield the records of the wanted batches in blocks of about BLOCK_BYTES.
 
-    Raises CorruptBatch when compressed bytes are broken, DecompressedTooLarge beyond the bound.
+    Raises CorruptBatch when compressed bytes are broken, DecompressedTooLarge when they exceed the bound.
     """
     rows = np.flatnonzero(wanted)
     if not len(rows):
@@ -226,8 +226,8 @@ def unpack(found: Survey, wanted: npt.NDArray[np.bool_]) -> Iterator[Block]:
 def check_checksums(found: Survey, end_offset: int) -> None:
     """Raise CorruptBatch when the checksum of a batch that begins before `end_offset` is wrong.
 
-    Of all of them, before anything of a header is believed: a flipped bit makes a control batch of one with records, an
-    empty one, or one that ends before the range.
+    All of them are checked before any field of a header is trusted: a flipped bit can make a batch with records look
+    like a control batch, an empty batch, or one that ends before the range.
     """
     data = found.chunk.data.data
     rows = np.flatnonzero(found.headers["base_offset"] < end_offset)

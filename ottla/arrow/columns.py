@@ -23,11 +23,11 @@ SCHEMA = pa.schema(
         pa.field(HEADERS, pa.list_(_HEADER)),
     ]
 )
-"""All of them; `timestampType` is 0 for the time of the producer, 1 for that of the append."""
+"""All columns; `timestampType` is 0 for the producer's timestamp, 1 for that of the append."""
 
 
 def schema_of(columns: Iterable[str]) -> pa.Schema:
-    """Return the schema with these columns, in this order; raises ValueError for a name that is none, or none."""
+    """Return the schema with these columns, in this order; raises ValueError for unknown or repeated names, or none."""
     names = list(columns)
     for name in names:
         if name not in SCHEMA.names:

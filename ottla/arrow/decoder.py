@@ -1,12 +1,11 @@
-"""Records to Arrow: columns as those of Spark's Kafka source from blocks of records, by numpy and pyarrow alone.
+"""Records to Arrow: blocks of records to the columns of Spark's Kafka source, with numpy and pyarrow alone.
 
-All fields of all records of a block are read side by side (`read_varints` at the records' positions), and each
-field's end is compared with its record's end before the next is read, so hostile bytes raise CorruptBatch and never
-lead outside. Keys and values then leave the block by one trick: the block's bytes, cut at start and end of every
-value, are an Arrow binary array [value, gap, value, gap, ..., value]; taking its even slots copies just the values,
-in C++.
+Each field is read for all records of a block together (`read_varints` at the records' positions). Each field's end is
+compared with its record's end before the next is read, so hostile bytes raise CorruptBatch and no read leaves the
+block. Keys and values are then copied with one trick: the block's bytes, split at start and end of every value, are an
+Arrow binary array [value, gap, value, gap, ..., value]; taking its even elements copies just the values, in C++.
 
-Only the columns asked for are built, and nothing behind the last field that they need is read. Worked example of a
+Only the requested columns are built, and no field after the last one that they need is read. Worked example of a
 record's body: `00 | 04 | 02 | 04 "k1" | 06 "abc" | 00`: attributes, timestamp delta 2, offset delta 1, key of 2
 bytes, value of 3 bytes, no headers.
 """
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute  # `take` would import it, in the middle of the first batch
+import pyarrow.compute  # otherwise `take` imports it during the first batch
 
 from ottla.arrow.batches import Block, check_checksums, choose, unpack
 from ottla.arrow.record_bounds import check_counts, find_in_pieces, find_records
@@ -35,11 +34,11 @@ if TYPE_CHECKING:
     from ottla.arrow.varints import Positions, Words
 
 MAX_ARROW_BATCH_BYTES = 16 * 1024 * 1024
-"""A block larger than this (one huge compressed batch) is handed on in several Arrow batches of about this size."""
+"""A block larger than this (one huge compressed batch) is returned in several Arrow batches of about this size."""
 
 MAX_RECORDS_AT_ONCE = 1_000_000
-"""A block of more records (few bytes each, which compress a thousandfold) is decoded in pieces of so many: what is
-known of a record while it is decoded takes some 150 bytes."""
+"""A block with more records (few bytes each, which compress a thousandfold) is decoded in pieces of this many: the
+state of a record takes some 150 bytes while it is decoded."""
 
 CREATE_TIME, LOG_APPEND_TIME = 0, 1  # Kafka's TimestampType ids, the values of the column timestampType
 _MICROSECONDS_PER_MS = 1000
@@ -47,7 +46,7 @@ _MAX_TIMESTAMP_MS = np.iinfo(np.int64).max // _MICROSECONDS_PER_MS
 
 
 class _Slices(NamedTuple):
-    """Where a field of each record lies in the data; `nulls` is None when none is null."""
+    """The positions of one field of each record in the data; `nulls` is None when no value is null."""
 
     starts: Positions
     ends: Positions
@@ -55,7 +54,7 @@ class _Slices(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """What has been read of the records of a block, one row per record."""
+    """The decoded fields of a block's records, one row per record."""
 
     offsets: Positions
     timestamps: Positions
@@ -85,7 +84,7 @@ class RecordDecoder:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the records from `first_offset` to before `end_offset`.
 
-        Raises CorruptBatch when a batch is not sound.
+        Raises CorruptBatch when a batch is damaged.
         """
         if self._check_crcs:
             check_checksums(found, end_offset)
@@ -104,7 +103,7 @@ class RecordDecoder:
                     yield self._arrow_batch(block.data, words, part)
 
     def _read_rows(self, block: Block, words: Words, bounds: RecordBounds) -> _Rows:
-        """Read the fields of every record as far as the columns need."""
+        """Read the fields of every record that the columns need."""
         starts, ends = bounds
         if (ends - starts).min(initial=6) < 6:
             raise CorruptBatch("a record is shorter than its fields")
@@ -152,7 +151,7 @@ class RecordDecoder:
 
 
 def _pieces(block: Block, words: Words) -> Iterator[tuple[Block, RecordBounds]]:
-    """Yield the records of a block all at once, or where they are too many, batch by batch and some at a time."""
+    """Yield all records of a block together or, if there are too many, batch by batch in pieces."""
     if int(block.counts.sum()) <= MAX_RECORDS_AT_ONCE:
         yield block, find_records(block.data, words, block.starts, block.ends, block.counts)
         return
@@ -166,7 +165,7 @@ def _pieces(block: Block, words: Words) -> Iterator[tuple[Block, RecordBounds]]:
 
 
 def _present(value: Any) -> Any:
-    """Return what `_read_rows` has read for a column that is in the schema."""
+    """Return a field that `_read_rows` has read because its column is in the schema."""
     assert value is not None
     return value
 
@@ -174,7 +173,7 @@ def _present(value: Any) -> Any:
 def _read(
     words: Words, positions: Positions, ends: Positions, max_bytes: int | None = None
 ) -> tuple[Positions, Positions]:
-    """Read one varint per record that must lie before the record's end."""
+    """Read one varint per record; it must end before the record's end."""
     values, after = read_varints(words, positions) if max_bytes is None else read_varints(words, positions, max_bytes)
     if (after > ends).any():
         raise CorruptBatch("a field is past the end of its record")
@@ -182,7 +181,7 @@ def _read(
 
 
 def _read_slices(words: Words, positions: Positions, ends: Positions) -> _Slices:
-    """Read a length and the bytes behind it, once per record; a length of -1 is null."""
+    """Read a length and the bytes after it, once per record; a length of -1 is null."""
     lengths, starts = _read(words, positions, ends)
     after = starts + np.maximum(lengths, 0)
     if (lengths < -1).any() or (after > ends).any():
@@ -201,7 +200,7 @@ def _offsets(block: Block, deltas: Positions) -> Positions:
 
 
 def _timestamps(block: Block, deltas: Positions, log_append_time: npt.NDArray[np.bool_]) -> Positions:
-    """Return milliseconds since 1970: of the record, or of the broker where the batch says LogAppendTime."""
+    """Return milliseconds since 1970: the record's time, or the broker's where the batch has LogAppendTime."""
     created = np.repeat(block.base_timestamps, block.counts) + deltas
     timestamps = np.where(log_append_time, np.repeat(block.append_timestamps, block.counts), created)
     if (timestamps > _MAX_TIMESTAMP_MS).any() or (timestamps < -_MAX_TIMESTAMP_MS).any():
@@ -212,7 +211,7 @@ def _timestamps(block: Block, deltas: Positions, log_append_time: npt.NDArray[np
 
 
 def _within(rows: _Rows, first_offset: int, end_offset: int) -> _Rows:
-    """Cut away the records before and behind the range; offsets grow, so what remains is one piece."""
+    """Remove the records before and after the range; offsets grow, so the rest is one slice."""
     low, high = np.searchsorted(rows.offsets, [first_offset, end_offset])
     return _cut(rows, int(low), int(high))
 
@@ -232,7 +231,7 @@ def _cut_field(field: Any, low: int, high: int) -> Any:
 
 
 def _parts(rows: _Rows) -> Iterator[_Rows]:
-    """Cut the rows of a block so that no part spans more than about MAX_ARROW_BATCH_BYTES of it."""
+    """Split the rows of a block so that no part spans more than about MAX_ARROW_BATCH_BYTES of it."""
     if not len(rows.offsets):
         return
     first = int(rows.ends[0])
@@ -312,7 +311,7 @@ def _headers(data: memoryview, words: Words, positions: Positions, ends: Positio
 
 
 def _as_text(keys: pa.Array) -> pa.Array:
-    """Return header keys as strings; bytes that are no UTF-8 become U+FFFD, as Java's decoder does."""
+    """Return header keys as strings; bytes that are not UTF-8 become U+FFFD, as in Java's decoder."""
     try:
         return keys.cast(pa.string())
     except pa.ArrowInvalid:

@@ -1,13 +1,13 @@
-"""Rows of Arrow columns to record batches, by numpy and pyarrow alone: the way back of ottla.arrow.decoder.
+"""Rows of Arrow columns to record batches, with numpy and pyarrow alone: the reverse of ottla.arrow.decoder.
 
-The small numbers of all records (lengths, offset deltas) are written as varints side by side; keys and values are
+The small numbers of all records (lengths, offset deltas) are written together as varints; keys and values are
 already bytes in Arrow, and one C++ call joins the pieces of each record: [length, attributes, deltas, key length] key
-[value length] value [headers]. In the resulting Arrow array the records lie behind each other, so the body of a batch
+[value length] value [headers]. In the resulting Arrow array the records follow each other, so the body of a batch
 is a slice of it, without another copy. Worked example: the second record of a batch, key `k1`, value `abc`, no
 headers: `16 00 00 02 04 "k1" 06 "abc" 00`.
 
-Records have timestamps of their own where the rows do (a delta to the batch's first, KIP-32's CreateTime); else all of
-a batch get the one of its header, and the delta is 0, as in the example.
+If the rows have timestamps, so do the records (a delta to the batch's first, KIP-32's CreateTime). Otherwise all
+records of a batch have the timestamp of its header, and the delta is 0, as in the example.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ _MOST_OVERHEAD_BYTES = 5 * 4 + 2
 """Four varints of at most five bytes (length, offset delta, key length, value length), attributes, no timestamp."""
 
 _MOST_TIMESTAMP_BYTES = 9
-"""What a timestamp adds at most: they come from microseconds in an int64, so milliseconds take 54 bits, and a sign."""
+"""The most bytes of a timestamp delta: times come from microseconds in an int64, so milliseconds take 54 bits and a
+sign."""
 
 
 class Rows(NamedTuple):
@@ -42,7 +43,7 @@ class Rows(NamedTuple):
     values: pa.Array
     headers: pa.Array | None
     timestamps_ms: Numbers | None = None
-    """Milliseconds since 1970, not negative; None for rows that have none."""
+    """Milliseconds since 1970, not negative; None for rows without timestamps."""
 
 
 class Body(NamedTuple):
@@ -52,7 +53,7 @@ class Body(NamedTuple):
     records: memoryview
     record_count: int
     timestamps_ms: tuple[int, int] | None = None
-    """The first record's and the largest, for the batch's header; None when the records name none."""
+    """The first record's timestamp and the largest one, for the batch's header; None for records without timestamps."""
 
 
 class _Headers(NamedTuple):
@@ -65,9 +66,9 @@ class _Headers(NamedTuple):
 def encode_rows(
     rows: Rows, partitions: Numbers, *, batch_bytes: int, most_bytes: int, most_name: str = "max.request.size"
 ) -> Iterator[Body]:
-    """Yield batches of at most about `batch_bytes`, a partition's in the order of its rows, partition after partition.
+    """Yield batches of at most about `batch_bytes`, partition after partition, each in the order of its rows.
 
-    Raises UnsendableRow when a record alone in a batch takes more than `most_bytes`, or a header has no key.
+    Raises UnsendableRow when one record alone needs a batch of more than `most_bytes`, or a header has no key.
     """
     order = np.argsort(partitions, kind="stable")
     partitions = partitions[order]
@@ -119,9 +120,9 @@ def _numbers(column: pa.Array, null: int) -> Numbers:
 
 
 def _cut(partitions: Numbers, sizes: Numbers, batch_bytes: int) -> Numbers:
-    """Return where batches begin, and the end of the last: never across partitions, never above `batch_bytes`.
+    """Return the beginnings of batches, and the end of the last: never across partitions, never above `batch_bytes`.
 
-    A record larger than that is a batch of its own.
+    A larger record is a batch by itself.
     """
     ends = np.cumsum(sizes)
     runs = [0, *(np.flatnonzero(np.diff(partitions)) + 1).tolist(), len(partitions)]
@@ -160,7 +161,7 @@ def _join(
 
 def _encode_headers(lists: pa.Array) -> _Headers:
     counts = _numbers(pc.list_value_length(lists), 0)
-    pairs = lists.flatten()  # leaves out what null lists may hide
+    pairs = lists.flatten()  # leaves out elements that null lists may hide
     names, values = (as_binary(part) for part in pairs.flatten())
     if names.null_count:
         raise UnsendableRow("a header without a key; the key of a header must not be null")
@@ -176,7 +177,7 @@ def _encode_headers(lists: pa.Array) -> _Headers:
 
 
 def as_binary(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return a column of strings or bytes as one `large_binary` array; the bytes themselves are not copied."""
+    """Return a column of strings or bytes as one `large_binary` array, without copying the bytes of an array."""
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     return whole.cast(pa.large_binary())
 
@@ -213,7 +214,7 @@ _ZERO = _Zero()
 
 
 def _binary(fields: list[_Varints | _Zero]) -> pa.Array:
-    """Return a binary array whose i-th value holds the i-th number of each field, one behind the other."""
+    """Return a binary array whose i-th value holds the i-th number of each field, one after the other."""
     sizes = sum(field.sizes for field in fields)
     edges = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
     target = np.empty(int(edges[-1]), np.uint8)

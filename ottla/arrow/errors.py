@@ -1,4 +1,4 @@
-"""What is wrong with columns that are to be sent."""
+"""Errors of columns that cannot be sent."""
 
 
 class UnsendableRow(ValueError):

@@ -1,12 +1,12 @@
-"""Kafka's hash of keys, for all keys of a column at once: the partition where Java's producer puts each.
+"""Kafka's hash of keys, for a whole column of keys: the partition that Java's producer chooses for each.
 
-MurmurHash2 in 32 bits as `Utils.murmur2` of Kafka's Java clients has it: the hash starts as seed xor length, takes in
-four bytes after four, little-endian, then the one to three that are left, and is mixed at the end. All keys step side
-by side; the j-th step is for those with more than j whole words. Worked example: the key `21` (two bytes) hashes to
+It is MurmurHash2 in 32 bits, as `Utils.murmur2` of Kafka's Java clients: the hash starts as seed xor length, takes in
+four bytes at a time, little-endian, then the one to three that are left, and is mixed at the end. All keys are hashed
+together; step j is for the keys with more than j whole words. Worked example: the key `21` (two bytes) hashes to
 -973932308 in Java, here 3321034988, and goes to partition 0 of 6.
 
-The client has its own (ottla.client.partitioner), a loop over one key: fast for one and far too slow for a million,
-where this is the other way round. tests/arrow/test_encoder.py holds them equal."""
+The client has another implementation (ottla.client.partitioner), a loop over one key. That one is fast for one key and
+far too slow for a million; this one is the opposite. tests/arrow/test_encoder.py checks that both are equal."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def hash_keys(keys: pa.Array) -> Hashes:
 
 
 def _hash(data: npt.NDArray[np.uint8], starts: Positions, lengths: Positions) -> Hashes:
-    """Hash the keys that lie in `data`, `lengths` bytes each from `starts` on."""
+    """Hash the keys in `data`, `lengths` bytes each from `starts` on."""
     hashes = lengths.astype(np.uint32) ^ _SEED
     if not len(data):
         return _finish(hashes)
-    # A word at every byte; the last three begin no whole word and are never asked for.
+    # A word at every byte; the last three bytes begin no whole word and are never read.
     words = np.ndarray(shape=(max(0, len(data) - 3),), dtype="<u4", buffer=data, strides=(1,))
     word_counts = lengths // _WORD_BYTES
     for step in range(int(word_counts.max(initial=0))):
@@ -66,7 +66,7 @@ def partitions_of(keys: pa.Array, partition_count: int) -> npt.NDArray[np.int64]
 
 
 def partitions_of_bytes(keys: Sequence[bytes], partition_count: int) -> list[int]:
-    """As `partitions_of`, of Python's bytes and to Python's numbers."""
+    """As `partitions_of`, for Python's bytes, and returns Python's numbers."""
     lengths = np.fromiter(map(len, keys), np.int64, len(keys))
     data = np.frombuffer(b"".join(keys), np.uint8)
     found: list[int] = _partitions(_hash(data, np.cumsum(lengths) - lengths, lengths), partition_count).tolist()

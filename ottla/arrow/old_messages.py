@@ -1,11 +1,11 @@
-"""Messages of formats v0 and v1 (Kafka before 0.11) among what was fetched, written as batches for the decoder.
+"""Fetched messages of formats v0 and v1 (Kafka before 0.11), rewritten as batches for the decoder.
 
-A broker hands out what lies in its log, and a topic that is old enough, or that had `message.format.version` 0.10,
-still holds such messages. They are rare and slow to read: one by one, by `ottla.protocol.records.legacy`, which checks
-their CRC-32. Each becomes a batch of its own with the same offsets, times, keys and values; a message of v0 has no
-time, which is the timestamp -1, as Java's consumer gives it.
+A broker returns the bytes of its log, and a topic that is old enough, or that had `message.format.version` 0.10,
+still has such messages. They are rare and slow to read: `ottla.protocol.records.legacy` reads them one by one, and
+checks their CRC-32. Each becomes a separate batch with the same offsets, times, keys and values. A message of v0 has no
+time; it gets the timestamp -1, as in Java's consumer.
 
-Batches of format v2 around them are copied as they are; a tail that was cut off is left away.
+Batches of format v2 around them are copied unchanged; a tail that was cut off is dropped.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 
 def is_old(data: memoryview, position: int) -> bool:
-    """Say whether the message or batch at `position`, of which the magic is there, is of format v0 or v1."""
+    """Whether the message or batch at `position`, whose magic is in `data`, is of format v0 or v1."""
     return data[position + MAGIC_AT] in LEGACY_MAGICS
 
 
 def as_batches(data: memoryview, *, most_bytes: int, padding_bytes: int) -> tuple[npt.NDArray[np.uint8], int]:
-    """Return the content of `data` with batches in the place of old messages, and its size in front of the padding.
+    """Return the content of `data` with batches in place of old messages, and its size without the padding.
 
-    `most_bytes` bounds what all of it expands to. Raises CorruptBatch, DecompressedTooLarge.
+    `most_bytes` bounds the size of the whole result. Raises CorruptBatch, DecompressedTooLarge.
     """
     written = bytearray()
     position = 0

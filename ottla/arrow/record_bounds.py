@@ -1,12 +1,13 @@
-"""Where each record of many batches begins and ends.
+"""The beginning and end of each record of many batches.
 
-A record opens with its length, so within a batch the next record is known only from the one before. Batches, though,
-do not depend on each other: each is a *lane*, and step j reads the length of the j-th record of all lanes at once.
-Lanes are sorted by their number of records, so those still running are always a prefix. When fewer than FEWEST_LANES
-are left (few, huge batches), the rest is walked by a plain loop over the lengths alone, which is faster there than
-numpy's fixed cost of a step; no other field is ever touched one by one.
+A record opens with its length, so within a batch the next record is known only from the one before. But batches do not
+depend on each other: each is a *lane*, and step j reads the length of the j-th record of all lanes together. Lanes are
+sorted by their number of records, so those with more records are always a prefix. When fewer than FEWEST_LANES are left
+(few, huge batches), a plain loop over the lengths reads the rest, which is faster there than numpy's fixed cost per
+step; no other field is ever read one by one.
 
-Invariant on return: every record lies inside its lane, and each lane is used up to its last byte by exactly its count.
+Invariant on return: every record is inside its lane, and the records of a lane, exactly its count, fill it to the last
+byte.
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ if TYPE_CHECKING:
     from ottla.arrow.varints import Positions, Words
 
 FEWEST_LANES = 160
-"""Below this many lanes a step of numpy (about 25 us) costs more than walking them one by one (0.15 us a record)."""
+"""Below this many lanes a step of numpy (about 25 us) costs more than reading them one by one (0.15 us a record)."""
 
 SMALLEST_RECORD_BYTES = 7
 """Length, attributes, timestamp delta, offset delta, key length, value length, number of headers: one byte each."""
 
 
 class RecordBounds(NamedTuple):
-    """The records of all lanes, lane after lane: where their bodies (behind the length) start and where they end."""
+    """The records of all lanes, lane after lane: where their bodies (after the length) start and where they end."""
 
     starts: Positions
     ends: Positions
 
 
 def find_records(data: memoryview, words: Words, starts: Positions, ends: Positions, counts: Positions) -> RecordBounds:
-    """Return the bounds of the `counts[i]` records that lie at `starts[i]` to `ends[i]`, for every lane i.
+    """Return the bounds of the `counts[i]` records from `starts[i]` to `ends[i]`, for every lane i.
 
     Raises CorruptBatch when a record leaves its lane, a length is impossible, or a lane holds more or fewer records.
     """
@@ -69,8 +70,8 @@ def find_in_pieces(
 ) -> Iterator[RecordBounds]:
     """Yield the bounds of the `count` records of one lane, at most `most` at a time.
 
-    For a lane of so many records that their bounds and fields would take many times its bytes. Raises CorruptBatch as
-    `find_records` does; whether the lane is used up is known when the last piece is asked for.
+    This is for a lane with so many records that their bounds and fields would take many times its bytes. Raises
+    CorruptBatch as `find_records` does; excess bytes at the end of the lane are found with the last piece.
     """
     position = start
     for done in range(0, count, most):
@@ -83,7 +84,7 @@ def find_in_pieces(
 
 
 class _Lanes:
-    """Lanes in descending order of their number of records, with how far each has been read."""
+    """Lanes in descending order of their number of records, with the position up to which each has been read."""
 
     __slots__ = ("counts", "ends", "positions", "slots")
 
@@ -94,7 +95,7 @@ class _Lanes:
         self.slots = slots
 
     def keep(self, running: int) -> None:
-        """Forget the lanes that have no further record."""
+        """Drop the lanes that have no further record."""
         self.positions = self.positions[:running]
         self.ends = self.ends[:running]
         self.counts = self.counts[:running]
@@ -102,7 +103,7 @@ class _Lanes:
 
 
 def _walk_together(words: Words, lanes: _Lanes, bounds: RecordBounds) -> int:
-    """Step all lanes at once while there are enough of them; return how many records each of the rest has behind it."""
+    """Step all lanes together while there are enough; return how many records were read of each lane that is left."""
     step = 0
     while True:
         running = len(lanes.counts)
@@ -145,10 +146,10 @@ def _walk_apart(data: memoryview, words: Words, lanes: _Lanes, step: int, bounds
 
 
 def _walk_lane(data: memoryview, start: int, end: int, count: int) -> list[int]:
-    """Return where each of `count` records from `start` on ends; none ends behind `end`.
+    """Return where each of `count` records from `start` on ends; none ends after `end`.
 
-    Only the lengths are read, in a loop over a copy, since Python indexes bytes in half the time of a view. Where two
-    records in a row are equally long, the lengths at all places that follow at the same distance are compared at once.
+    Only the lengths are read, in a loop over a copy, since Python indexes bytes in half the time of a view. After two
+    records of the same length, the lengths at all later positions with this distance are compared in one call.
     """
     lane = bytes(data[start:end])
     ends: list[int] = []
@@ -189,11 +190,11 @@ def _walk_lane(data: memoryview, start: int, end: int, count: int) -> list[int]:
 
 _WORTHWHILE = 8
 _ALONE = 50
-"""How many records are walked one by one after fewer than that were found to be equally long."""
+"""After fewer than _WORTHWHILE records of the same length, this many are read one by one before the next try."""
 
 
 def _count_equal(lane: bytes, position: int, size: int) -> int:
-    """Return how many records from `position` on, `size` bytes apart, have the same length, of whole records."""
+    """Return how many whole records from `position` on, `size` bytes apart, have the same length."""
     most = (len(lane) - position) // size
     width = 1 if lane[position] < 0x80 else 2 if lane[position + 1] < 0x80 else INT32_VARINT_BYTES
     for byte in range(position, position + min(width, size)):
@@ -203,7 +204,7 @@ def _count_equal(lane: bytes, position: int, size: int) -> int:
 
 
 def _long_length(lane: bytes, position: int) -> tuple[int, int]:
-    """Return a length of three bytes or more as it is written, and the position behind it."""
+    """Return a length of three bytes or more, still zigzag-encoded, and the position after it."""
     shift = raw = 0
     while True:
         if shift >= 7 * INT32_VARINT_BYTES:

@@ -1,15 +1,15 @@
-"""Varints, many at once: the zigzag numbers of record batches read by numpy at arbitrary byte positions.
+"""Many varints at the same time: numpy reads the zigzag numbers of record batches at arbitrary byte positions.
 
 `ottla.protocol.records` reads one varint after the other; a loop over that would cost more than the rest of a scan.
 
-A buffer of bytes is looked at as an array of overlapping 64-bit words, one starting at every byte (`words_over`), so
+A buffer of bytes is treated as an array of overlapping 64-bit words, one starting at every byte (`words_over`), so
 a gather by position loads the eight bytes that follow each position in one step. In such a word the first byte
-without its top bit ends the varint: isolate that bit, mask what lies above it, push the groups of seven bits
-together, undo zigzag. Worked example: bytes `96 01 ...` are the word 0x...0196; its lowest clear top bit is bit 15,
+without its top bit ends the varint: isolate that bit, mask the bits above it, join the groups of seven bits,
+undo zigzag. Worked example: bytes `96 01 ...` are the word 0x...0196; its lowest clear top bit is bit 15,
 so the varint has 2 bytes, the payload is 0x16 | 0x01 << 7 = 150, and zigzag makes it 75.
 
-Invariant: the buffer ends with PADDING_BYTES that belong to nobody, so that a read at any position of the data stays
-inside; the caller must afterwards compare the returned positions with the end of what it reads.
+Invariant: the buffer ends with PADDING_BYTES that are not data, so that a read at any position of the data stays
+inside; the caller must then compare the returned positions with the end of its data.
 Source: KIP-98's record format; the encoding is Protocol Buffers' sint32 and sint64.
 """
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     Positions = npt.NDArray[np.int64]
 
 PADDING_BYTES = 32
-"""How far a read may look behind the last position: ten bytes of varint, and the word at the last of them."""
+"""How far a read may go beyond the last position: ten bytes of varint, and the word at the last of them."""
 
 INT32_VARINT_BYTES = 5
 INT64_VARINT_BYTES = 10
@@ -45,9 +45,9 @@ def words_over(buffer: Buffer) -> Words:
 def read_varints(
     words: Words, positions: Positions, max_bytes: int = INT32_VARINT_BYTES
 ) -> tuple[Positions, Positions]:
-    """Read one zigzag varint at each of `positions`; return the values and the positions behind them.
+    """Read one zigzag varint at each of `positions`; return the values and the positions after them.
 
-    `max_bytes` is 5 for what Kafka calls VARINT and 10 for VARLONG. Raises CorruptBatch when one is longer.
+    `max_bytes` is 5 for Kafka's VARINT and 10 for VARLONG. Raises CorruptBatch when one is longer.
     """
     if not len(positions):
         return positions, positions
@@ -69,7 +69,7 @@ _SIZE_BY_BYTE = np.uint64(0x0102030405060708)
 
 
 def _squeeze(payload: Words, widest: int) -> Words:
-    """Push together the groups of seven bits that lie in bytes; `widest` says how many bytes are in use at most."""
+    """Join the groups of seven bits in the bytes of each word; `widest` is the most bytes that any word uses."""
     if widest == 1:
         return payload
     if widest == 2:
@@ -84,7 +84,7 @@ def _unzigzag(payload: Words) -> Positions:
 
 
 def _read_long_varints(words: Words, positions: Positions, max_bytes: int) -> tuple[Positions, Positions]:
-    """Read varints of which some take nine or ten bytes, which only timestamps far from their batch's can."""
+    """Read varints of which some take nine or ten bytes: only timestamps far from that of their batch do."""
     if max_bytes < INT64_VARINT_BYTES:
         raise CorruptBatch(f"a varint is longer than {max_bytes} bytes")
     payload = np.zeros(len(positions), np.uint64)

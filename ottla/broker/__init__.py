@@ -1,1 +1,1 @@
-"""The server: the only home of asyncio on the server's side."""
+"""The server: the only package on the server's side that uses asyncio."""

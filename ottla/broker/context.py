@@ -1,4 +1,4 @@
-"""What a handler may know of a request besides its body: the request's `Context`, and through it the broker.
+"""The `Context` of a request: what a handler may know besides its body, and through it the broker.
 
 Handlers never see a transport, only the `Peer` (`peer.py`).
 """
@@ -35,17 +35,17 @@ R = TypeVar("R")
 
 
 class ApiServices(Services, eq=False, frozen=True):
-    """The broker's services as handlers, pages and figures reach them: with what stands on the services themselves.
+    """The broker's services for handlers, pages and figures: with the parts that are built on the services themselves.
 
     Attributes:
         fetch_sessions: what consumers fetch, remembered between their requests.
-        parked_fetches: requests of consumers that wait, and are answered from templates.
-        groups: the group coordinator, made when first asked for: its code is a fifth of what a start would import.
-        transactions: the transaction coordinator, made when first asked for, too.
-        tokens: the delegation tokens, made when first asked for.
-        authorizer: knows the rights of clients; None where everybody may do everything.
-        profile: whose versions of the APIs are shown to clients.
-        advertised_apis: what ApiVersions answers, in the profile's versions.
+        parked_fetches: waiting requests of consumers that are answered from templates.
+        groups: the group coordinator, created on first use: its code is a fifth of what a start would import.
+        transactions: the transaction coordinator, also created on first use.
+        tokens: the delegation tokens, created on first use.
+        authorizer: knows the rights of clients; None if every client may do everything.
+        profile: the Kafka release whose API versions are shown to clients.
+        advertised_apis: the answer of ApiVersions, in the profile's versions.
     """
 
     fetch_sessions: FetchSessions
@@ -59,10 +59,10 @@ class ApiServices(Services, eq=False, frozen=True):
 
 
 class RefusedElements(Protocol):
-    """Elements of a request that were refused for themselves (`requests/rights.py`)."""
+    """Elements of a request that were refused individually (`requests/rights.py`)."""
 
     def beside(self, response: Response) -> Response:
-        """The answer to the others, with theirs."""
+        """The response to the other elements, with the answers to these added."""
 
 
 class Context:
@@ -101,43 +101,43 @@ class Context:
         self.connection = Peer() if connection is None else connection
         self.now_ms = services.clock.wall_ms() if now_ms is None else now_ms
         self.lacks_rights = False
-        """Whether `may` has said no: such an answer must not be remembered, for it rests on more than the request."""
+        """Whether a right was denied: no template may be learnt from such an answer, which also depends on rights."""
         self.refused: RefusedElements | None = None
-        """What of the request the gate has kept from the handler, and answers itself."""
+        """The elements of the request that the gate has removed, and answers itself."""
         self.quota: RequestQuota | None = None
-        """What the request is charged to; None where its client is under no quota."""
+        """The quota to which the request is charged; None if its client is under no quota."""
         self._step_began_ns = 0
 
     def in_steps(self, steps: Steps[R | Pending[R]] | Steps[R]) -> R | Pending[R]:
-        """The result of work that may be long: at once after a single step, else in time."""
+        """The result of work that may be long: immediately after a single step, else as a `Pending`."""
         return in_steps(steps, self)
 
     def later(self, step: Callable[[], None]) -> None:
-        """Run `step` when others have had their turn."""
+        """Run `step` when other requests have had their turn."""
         self.services.timers.at(self.services.clock.monotonic_ms(), step)
 
     def begin_step(self) -> None:
-        """The request has the broker's thread again: its time is the client's."""
+        """Start charging time to the client: the request has the broker's thread again."""
         if self.quota is not None:
             self.quota.go_on()
         self._step_began_ns = perf_counter_ns()
 
     def end_step(self) -> None:
-        """It lets go of it."""
+        """Stop charging time: the request leaves the thread."""
         held_us = (perf_counter_ns() - self._step_began_ns) // 1000
         self.services.metrics.hold(REGISTRY[self.api_key].name, held_us)
         if self.quota is not None:
             self.quota.hold()
 
     def charge(self, partitions: int) -> None:
-        """Charge partitions that are created or deleted to the client's quota (KIP-599). Raises KafkaError where it is
-        used up and the version of the request can say so.
+        """Charge partitions that are created or deleted to the client's quota (KIP-599). Raises KafkaError if it is
+        used up and the version of the request has that error.
         """
         if self.quota is not None:
             self.quota.mutated(partitions)
 
     def may(self, operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> bool:
-        """Whether the client may do this with the resource of that name; with the cluster, where none is given."""
+        """Whether the client may do this with the resource of that name, by default with the cluster."""
         authorizer = self.services.authorizer
         is_allowed = authorizer is None or authorizer.is_allowed(self.connection, operation, resource_type, name)
         if not is_allowed:
@@ -148,8 +148,8 @@ class Context:
         return is_allowed
 
     def has(self, operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> bool:
-        """As `may`, where lacking the right is no denial: another one will do as well, or something is left out of a
-        list that the client did not ask for by name. The audit log does not hear of it (Kafka's `logIfDenied=false`).
+        """As `may`, but a missing right is no denial: another right is sufficient, or an entry is left out of a list
+        that the client did not request by name. The audit log does not record it (Kafka's `logIfDenied=false`).
         """
         authorizer = self.services.authorizer
         if authorizer is None or authorizer.is_allowed(self.connection, operation, resource_type, name):
@@ -169,7 +169,7 @@ class Context:
         return is_allowed
 
     def operations(self, operations: int, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
-        """Which of these operations the client may do with the resource: bit sets of AclOperation (KIP-430)."""
+        """The operations among these that the client may do with the resource: bit sets of AclOperation (KIP-430)."""
         authorizer = self.services.authorizer
         if authorizer is None:
             return operations

@@ -1,6 +1,6 @@
-"""The modules of the coordinators, in the order in which they are imported one by one while others are served.
+"""The modules of the coordinators, in the order in which they are imported one by one while other clients are served.
 
-Each comes after those that it imports, and brings few that are not in memory then: 1 to 5 ms. `OnDemand.import_some`
+Each comes after the modules that it imports, so that few are not in memory then: 1 to 5 ms. `OnDemand.import_some`
 imports them.
 """
 

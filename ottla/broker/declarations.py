@@ -1,9 +1,9 @@
-"""What the module of an API states of it, beside its handler: the rights that a request needs, and how it is chunked.
+"""The declarations in the module of an API, beside its handler: the rights of a request, and how it is chunked.
 
     NEEDS = (Need(AclOperation.DESCRIBE, ResourceType.TOPIC),)
     CHUNKS = (Chunks(("topics", "partitions"), ("topics", "partitions")),)
 
-Data and no behaviour: the gate asks for the rights (`requests/gate.py`), `requests/chunks.py` splits.
+Data without behaviour: the gate checks the rights (`requests/gate.py`), `requests/chunks.py` splits.
 """
 
 from __future__ import annotations
@@ -15,36 +15,36 @@ if TYPE_CHECKING:
 
 
 Path = tuple[str, ...]
-"""Names of lists inside of each other, from the message down."""
+"""The names of nested lists, from the message down."""
 
 
 class Need(NamedTuple):
     """A right that a request needs: `operation` on each resource of this type that it names, or on the cluster.
 
-    The gate asks for it (`requests/rights.py`) where it is for the cluster and for all requests, and where `named` says
-    which resource that is. Everything else is for the handler to ask (`Context.may`).
+    The gate checks it (`requests/rights.py`) if it is for the cluster and for all requests, or if `named` is the path
+    of the resource. The handler checks all other rights (`Context.may`).
     """
 
     operation: AclOperation
     resource_type: ResourceType
     when: str = ""
-    """Of which requests; empty for all."""
+    """Which requests need it; empty: all."""
     unless: tuple[AclOperation, ResourceType] | None = None
-    """A right that makes this one unnecessary: to the cluster, or to any resource of the type."""
+    """A right that replaces this one: to the cluster, or to any resource of the type."""
     named: Path = ()
-    """Where the request has the name: a field (no right is needed where it is null), or a list of names, or a list and
-    the field of its elements."""
+    """The path of the name in the request: a field (null needs no right), or a list of names, or a list and the field
+    of its elements."""
     answered: str = ""
-    """The list of the response with an answer to each element of the list: those for which the right is lacking are
-    refused for themselves. Empty: the request is."""
+    """The list of the response with an answer to each element of the list: elements without the right are refused
+    individually. Empty: the whole request is refused."""
     lacking: str = ""
-    """What becomes of a request for which the handler finds the right lacking."""
+    """What happens to a request if the handler finds that the right is missing."""
 
 
 class Chunks(NamedTuple):
-    """A list that is split where it is long, because its elements are asked for independently of each other."""
+    """A list that is split if it is long, because its elements are independent of each other."""
 
     requested: Path
-    """Where the request has it."""
+    """Its path in the request."""
     answered: Path
-    """Where the response has the answers to its elements, in the same order."""
+    """The path of the answers to its elements in the response, in the same order."""

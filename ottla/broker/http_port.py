@@ -1,8 +1,8 @@
-"""The HTTP port of a server: listens from the start on, and imports what speaks HTTP when somebody connects.
+"""The HTTP port of a server: it listens from the start on, and imports the HTTP code with the first connection.
 
-It is on by default, and a start must not pay for what most brokers are never asked. Until then the kernel completes
-connections, so nobody who asks early is refused. What is shown is a function, for the same reason: `show` replaces it
-when the logs are open, and from the next request on.
+It is on by default, and a start must not pay for code that most brokers never use. Before that the kernel completes
+connections, so no early client is refused. For the same reason the content is a function: `show` replaces it when the
+logs are open, for all later requests.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 Content: TypeAlias = "Callable[[], tuple[Pages, Operations]]"
 
 BACKLOG = 20
-"""Connections that wait for the loop; `HttpServer` bounds those that are open."""
+"""Connections that wait for the loop; `HttpServer` limits the open ones."""
 
 
 class HttpPort:
-    """Binds and listens at once; raises OSError when the address cannot be had."""
+    """Binds and listens immediately; raises OSError if the address is not available."""
 
     def __init__(self, host: str, port: int, content: Content) -> None:
         self._content = content
@@ -35,7 +35,7 @@ class HttpPort:
         self._loop = asyncio.get_running_loop()
         self._socket = bind_address(host, port)
         try:
-            self._socket.listen(BACKLOG)  # a port that is taken may be refused here only
+            self._socket.listen(BACKLOG)  # some ports in use are only refused here
         except OSError:
             self._socket.close()
             raise
@@ -44,7 +44,7 @@ class HttpPort:
         self._loop.add_reader(self._socket, self._begin)
 
     def show(self, content: Content) -> None:
-        """Serve this from the next request on."""
+        """Serve this content from the next request on."""
         self._content = content
         if self._server is not None:
             self._server.replace(*content())
@@ -54,14 +54,14 @@ class HttpPort:
         if self._starting is None:
             self._loop.remove_reader(self._socket)
         else:
-            with contextlib.suppress(OSError):  # the loop says that it cannot accept, and we stop anyway
+            with contextlib.suppress(OSError):  # the loop cannot accept, and the port is closed anyway
                 await self._starting
         if self._server is not None:
             await self._server.stop()
         self._socket.close()
 
     def _begin(self) -> None:
-        """Somebody has connected: hand the listening socket over to a server."""
+        """Pass the listening socket to a server: a client has connected."""
         from ottla.broker.http.server import HttpServer
 
         self._loop.remove_reader(self._socket)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class LoopTimers:
-    """Runs the broker's timers by one `call_later` for the earliest; a timer that fires early just looks again."""
+    """Runs the broker's timers by one `call_later` for the earliest; if it fires early, it plans again."""
 
     def __init__(self, services: Services, loop: asyncio.AbstractEventLoop) -> None:
         self._services = services
@@ -46,7 +46,7 @@ class LoopTimers:
         try:
             services.timers.run_due(now_ms)
         finally:
-            # Whatever a callback raises, for the loop to say: all deadlines of the broker hang on the next call.
+            # Also if a callback raises, which the loop logs: all deadlines of the broker depend on the next call.
             next_ms = services.timers.next_deadline_ms()
             if next_ms is not None:
                 self._plan(next_ms)

@@ -1,7 +1,7 @@
-"""The composition root: everything one broker consists of, without sockets and without a loop.
+"""The composition root: all parts of one broker, without sockets and without a loop.
 
-`Server` puts it under an event loop; a simulation drives the same object with a manual clock, simulated files and a
-queued syncer. All calls on one thread, the broker's.
+`Server` runs it on an event loop; a simulation drives the same object with a manual clock, simulated files and a queued
+syncer. All calls on the broker's thread.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ if TYPE_CHECKING:
 class Node:
     """One broker.
 
-    With `post` (a loop's way to run something on the broker's thread) syncs and cold reads run in threads; without it
-    syncs queue up in `services.syncer.rounds` until a simulation runs them, and cold reads happen on the spot.
-    `workers`, if given, take the place of either for cold reads and all else that may block, but not for syncs.
-    `later(step)`, if given, runs a step when others have had their turn; else the timers do, and without `post` every
-    step runs at once. `count_waits`, if given, counts in a thread that syncs how long that waits for a processor.
+    With `post` (which runs a callable on the broker's thread) syncs and cold reads run in threads. Without it syncs
+    queue up in `services.syncer.rounds` until a simulation runs them, and cold reads run immediately. `workers`, if
+    given, replace both for cold reads and other work that may block, but not for syncs. `later(step)`, if given, runs a
+    step when other requests have had their turn; else the timers do, and without `post` every step runs immediately.
+    `count_waits`, if given, counts how long a sync thread waits for a processor.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class Node:
             logins=Logins(config, metrics, audit),
             fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots, clock),
             parked_fetches=ParkedFetches(turn, timers, clock.monotonic_ns, validity, answer_memory),
-            # Without threads it is a simulation, in which the same happens whatever the process has imported before.
+            # Without threads it is a simulation, whose course must not depend on what the process has imported before.
             groups=OnDemand(self._make_groups, () if post is None else GROUP_COORDINATOR),
             transactions=OnDemand(self._make_transactions, () if post is None else TRANSACTION_COORDINATOR),
             tokens=OnDemand(self._make_tokens),
@@ -158,7 +158,7 @@ class Node:
         catalog.settings.check_listeners = self.tls.check
         self.dispatcher = RequestDispatcher(self.services, Gate(self.services))
         self.doors = self._make_doors()
-        """What stands in front of the dispatcher on the listeners that ask who a client is, by name."""
+        """The guards in front of the dispatcher on the listeners with SASL, by name."""
         self._is_claimed = False
 
     def start(self) -> None:
@@ -167,42 +167,42 @@ class Node:
         self.begin()
 
     def prepare(self) -> None:
-        """Refuse a start whose files of certificates or of the audit log cannot be used. Raises ConfigError, one line
-        for people. Blocks.
+        """Refuse a start whose certificate files or audit log cannot be used. Raises ConfigError, one line for the
+        user. Blocks.
         """
         self.tls.open()
         if self.services.audit is not None:
             self.services.audit.open()
 
     def claim(self) -> None:
-        """Lock the log directories before anything else is taken, such as ports: a second broker on them shall report
-        of the lock. `open` or `release` comes next. Raises StorageError, one line for people.
+        """Lock the log directories before anything else, such as ports, so that a second broker on them reports the
+        lock. `open` or `release` comes next. Raises StorageError, one line for the user.
         """
         self.services.log_manager.claim_directories()
         self._is_claimed = True
 
     def release(self) -> None:
-        """Give back what `claim` took; does nothing after `open`."""
+        """Undo `claim`; does nothing after `open`."""
         self._is_claimed = False
         self.services.log_manager.release()
 
     def open(self) -> None:
-        """Open directories, catalog and logs, and recover what needs it. Blocks, and may run in another thread than the
-        broker's as long as nobody else looks at the node; only `log_manager.loading` may be read, and stopped.
+        """Open directories, catalog and logs, and recover what needs it. Blocks, and may run in a thread other than the
+        broker's if no other code uses the node meanwhile; only `log_manager.loading` may be read, and stopped.
 
-        Raises what these raise, each with one line for people: StorageError, MetadataError, OSError (NoThread among
-        them); LoadInterrupted.
+        Raises what these raise, each with one line for the user: StorageError, MetadataError, OSError (also NoThread),
+        LoadInterrupted.
         """
         services = self.services
         if not self._is_claimed:
             self.claim()
         try:
-            # First of all: a start that is refused for want of a thread leaves the directories as they were.
+            # First of all: a start that is refused because there is no thread leaves the directories unchanged.
             services.syncer.begin([Path(path).absolute() for path in services.config.log_dirs])
             services.workers.begin()
             self._is_claimed = False
             services.log_manager.open_directories(services.config.ottla_cluster_id or None, services.catalog.look)
-            # Before the first log is written: whatever fails from now on is reported to the descriptors that it holds.
+            # Before the first log is written: these descriptors get the report of any later write error.
             services.syncer.take_directories(
                 services.files,
                 services.log_manager.directories,
@@ -218,7 +218,7 @@ class Node:
             services.catalog.open()
             if self._authorizer is not None:
                 self._authorizer.load(services.catalog.image.acls)
-            # Not before: a start that is refused writes nothing.
+            # Not earlier: a refused start writes nothing.
             services.log_manager.write_known_time(services.clock_trust.known(), only_missing=True)
         except BaseException:
             services.syncer.close()
@@ -243,7 +243,7 @@ class Node:
         self.close_logs()
 
     def quiesce(self) -> None:
-        """Append what is gathered, and end everything that works on logs. Blocks."""
+        """Append the gathered batches, and end everything that works on logs. Blocks."""
         services = self.services
         self.chores.stop()
         for coordinator in (services.groups.if_made, services.transactions.if_made):
@@ -259,7 +259,7 @@ class Node:
 
     def close_logs(self) -> None:
         """Sync, checkpoint and close everything after `quiesce`; the directories are marked clean. Blocks, at most
-        about `ottla.shutdown.close.timeout.ms`, and may run in another thread: only `log_manager.closing` may be asked,
+        about `ottla.shutdown.close.timeout.ms`, and may run in another thread: only `log_manager.closing` may be read,
         and stopped.
         """
         services = self.services
@@ -307,11 +307,11 @@ class Node:
         return {name: SaslDoor(sasl_listener(config, name, means), services, dispatcher) for name in names}
 
     def _run_later(self, step: Callable[[], None]) -> None:
-        """Run `step` when others have had their turn."""
+        """Run `step` when other requests have had their turn."""
         self.services.timers.at(self.services.clock.monotonic_ms(), step)
 
     def run_due(self) -> None:
-        """Run what is due by the clock, then end the turn: what a simulation calls after it moved the clock."""
+        """Run what is due by the clock, then end the turn. A simulation calls this after it has moved the clock."""
         self.services.timers.run_due(self.services.clock.monotonic_ms())
         self.services.turn.end()
 
@@ -328,7 +328,7 @@ class Node:
 
 
 def _authorizer(config: BrokerConfig, catalog: Catalog, validity: Validity) -> StandardAuthorizer | None:
-    """What knows the rights of clients, without its ACLs yet; None where everybody may do everything."""
+    """The authorizer, without its ACLs yet; None if every client may do everything."""
     if not config.authorizer_class_name:
         return None
     from ottla.broker.security.acls.standard_authorizer import StandardAuthorizer

@@ -1,6 +1,7 @@
 """Notifications to systemd of the start and the stop: sd_notify(3), one datagram each, none without NOTIFY_SOCKET.
 
-A unit of `Type=notify` counts as started when `READY=1` arrives: when clients may come, after all recovery.
+A unit of `Type=notify` counts as started when `READY=1` arrives. That is sent after all recovery, when clients may
+connect.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The other end of a connection, as far as a request's handling may know it: no transport, and nothing to wait for.
+"""The other end of a connection, as the handling of a request may know it: no transport, and nothing to wait for.
 
-It can be built in a test from nothing. What a connection lends to its requests is named here by what they may do with
-it (`ReceivedBytes`), so that this file knows nothing of `net`.
+A test can create one without arguments. The parts of a connection that its requests use are protocols here
+(`ReceivedBytes`), so that this file knows nothing of `net`.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ R = TypeVar("R")
 
 
 class ReceivedBytes(Protocol):
-    """The count of what is kept of requests beyond their turn (`queued.max.request.bytes`)."""
+    """The count of request bytes that are kept beyond their turn (`queued.max.request.bytes`)."""
 
     def note_copied(self, size_bytes: int) -> None:
-        """So much of a request was copied, and is kept."""
+        """Count bytes of a request that were copied and are kept."""
 
     def drop_copied(self, size_bytes: int) -> None:
-        """It is not kept any more."""
+        """Count copied bytes that are no longer kept."""
 
 
 class FastPath(Protocol):
-    """What answers requests that look like earlier ones (`broker/fast/hot_path.py`). `fetch` is None where none of them
-    is a Fetch.
+    """Answers requests that look like earlier ones (`broker/fast/hot_path.py`). `fetch` is None if none of them is a
+    Fetch.
     """
 
     @property
@@ -44,22 +44,21 @@ class FastPath(Protocol):
         """The templates of Fetch requests."""
 
     def try_park(self, view: memoryview, end: int) -> InFlightRequest | None:
-        """Let the request of `view[:end]` wait, if that is one Fetch for which there is too little, like the one
-        before it; else None, and nothing done.
+        """Let the request in `view[:end]` wait, if it is one Fetch like the one before it, and there are too few bytes
+        for it. Else return None and do nothing.
         """
 
     def try_answer(self, view: memoryview, end: int, most: int) -> tuple[Sequence[Buffer], int] | None:
-        """Answer the requests of `view[:end]`, at most `most`, at once: the answers, and where the next frame begins.
+        """Answer the requests in `view[:end]`, at most `most`, now: the answers, and where the next frame begins.
 
-        None, and nothing done, where the slow path must start the first of them.
+        If the slow path must start the first of them, return None and do nothing.
         """
 
     def start(
         self, view: memoryview, start: int, end: int, most: int, newest: InFlightRequest | None
     ) -> tuple[list[Buffer] | InFlightRequest, int, int] | None:
-        """Start the requests with which `view[start:end]` begins, at most `most`: their answer, or the
-        request in flight, which may be `newest`; where the next frame begins; and how many requests that are. None as
-        above.
+        """Start the first requests in `view[start:end]`, at most `most`. Returns their answer or the request in flight,
+        which may be `newest`; where the next frame begins; and the number of requests. None as above.
         """
 
 
@@ -73,11 +72,11 @@ class Owner(Protocol):
         """Read and start nothing for so long."""
 
     def hold_answer(self, reservation: Reservation) -> None:
-        """Count the memory of the answer that is given next until it has left."""
+        """Count the memory of the next answer until it has left."""
 
     def admit(self, *, is_watched: bool) -> None:
-        """The client has authenticated: its requests may start, and be as long as any. `is_watched`: they still pass
-        what stands in front of the dispatcher, because its session ends some time.
+        """Admit the requests of an authenticated client, up to the usual length. `is_watched`: they still pass the
+        guard in front of the dispatcher, because the session can expire.
         """
 
 
@@ -89,24 +88,24 @@ class Authentication(Protocol):
         """Whether the client has a session, which may have expired."""
 
     def begin(self) -> None:
-        """The client has connected."""
+        """Start its deadline: the client has connected."""
 
     def end(self) -> None:
-        """It is gone."""
+        """Drop it: the connection has ended."""
 
 
 class FetchQuota(Protocol):
-    """What a Fetch is charged to (`security/quotas/request_quota.py`)."""
+    """The quota to which a Fetch is charged (`security/quotas/request_quota.py`)."""
 
     def fetch_bytes(self, most_bytes: int) -> int:
-        """How much may be read, at most `most_bytes`."""
+        """How many bytes may be read, at most `most_bytes`."""
 
     def may_fetch(self, size_bytes: int) -> bool:
-        """Charge so many bytes of records, and say whether they may be sent; else they cost nothing."""
+        """Charge the bytes of records; return whether they may be sent. If not, they cost nothing."""
 
 
 class RequestContext(Protocol):
-    """What parts that know nothing of handlers may see of a request's `Context`: version, client and connection."""
+    """The view of a request's `Context` for parts that know nothing of handlers: version, client and connection."""
 
     api_version: int
     client_id: str | None
@@ -114,23 +113,23 @@ class RequestContext(Protocol):
 
     @property
     def quota(self) -> FetchQuota | None:
-        """What the request is charged to; None where its client is under no quota."""
+        """The quota to which the request is charged; None if its client is under no quota."""
 
     def in_steps(self, steps: Steps[R | Pending[R]] | Steps[R]) -> R | Pending[R]:
-        """The result of work that may be long: at once after a single step, else in time."""
+        """The result of work that may be long: immediately after a single step, else as a `Pending`."""
 
 
 UNKNOWN_ADDRESS = ("127.0.0.1", 9092)
-"""In place of the address that a client connected to, where no socket says it."""
+"""The local address of a connection, if no socket reports it."""
 
 
 class Endpoint(Plain, frozen=True):
-    """What all clients have in common that came in by the same listener and address; one object for all of them.
+    """The common properties of all clients of one listener and address; one object for all of them.
 
     `listener` is its name, `local_address` the (host, port) that they connected to, as the socket reports it: the
-    advertised address of a listener without one. `sends_maps` says that record bytes may be given as views of mapped
-    files (plaintext on uvloop only: anything that reads the bytes in our process would die of a lost page). `received`
-    counts what of a request is kept beyond its turn, None where there is no connection.
+    advertised address of a listener without one. `sends_maps`: record bytes may be views of mapped files (plaintext on
+    uvloop only: if this process read the bytes itself, an unreadable page would kill it). `received` counts bytes of
+    requests that are kept beyond their turn, None if there is no connection.
     """
 
     listener: str = "PLAINTEXT"
@@ -145,12 +144,12 @@ _ANY = Endpoint()
 class Peer(Plain, eq=False):
     """The other end of a connection, as handlers see it.
 
-    `endpoint` is where it came in, `host` and `port` are its own address. `software`: what the client calls itself
-    (KIP-511), empty until it has. `principal` is who it is: ANONYMOUS until it has authenticated; `is_by_token`
-    says that it has by a delegation token. `authentication`
-    is what it has yet to complete, or to repeat some time, None where nothing is. `hot_path` holds its request
-    templates, None before the first is learnt. `owner` is the connection, None where there is none. `on_end` is the
-    group coordinator's: called once when the connection has ended, None where no member came by it.
+    `endpoint` is where it came in, `host` and `port` are its own address. `software`: the name and version that the
+    client reports (KIP-511), empty before that. `principal` is ANONYMOUS until it has authenticated; `is_by_token`: it
+    has used a delegation token. `authentication` is the login that it has not completed, or has to repeat later; None
+    if there is none. `hot_path` holds its request templates, None before the first is learnt. `owner` is the
+    connection, None if there is none. `on_end` belongs to the group coordinator: called once when the connection has
+    ended, None if it has no group member.
     """
 
     endpoint: Endpoint = _ANY
@@ -170,24 +169,24 @@ class Peer(Plain, eq=False):
         return f"{host}:{self.port}{software} on {self.endpoint.listener}"
 
     def close(self, reason: str) -> None:
-        """End the connection after this turn with one log line; nothing where there is none."""
+        """End the connection, if there is one, after this turn with one log line."""
         if self.owner is not None:
             self.owner.close(reason)
 
     def throttle(self, duration_ms: float) -> None:
-        """Mute the connection for so long: a quota is used up (KIP-219). Nothing where there is none."""
+        """Mute the connection, if there is one, for so long: a quota is used up (KIP-219)."""
         if self.owner is not None:
             self.owner.throttle(duration_ms)
 
     def authenticated(self, *, is_watched: bool) -> None:
-        """The client has authenticated for the first time; `is_watched` says that its session ends some time."""
+        """Note the first login of the client; `is_watched`: its session can expire."""
         if not is_watched:
             self.authentication = None
         if self.owner is not None:
             self.owner.admit(is_watched=is_watched)
 
     def end(self) -> None:
-        """The connection has ended: say so, and hold on to nothing, neither to logs nor in a circle to itself."""
+        """Report the end of the connection, and drop all references: to logs, and in a cycle to itself."""
         self.hot_path = None
         self.owner = None
         authentication, self.authentication = self.authentication, None

@@ -1,15 +1,15 @@
-"""Who is at the other end of a connection: Kafka's `KafkaPrincipal`, a type and a name."""
+"""The identity of a client: Kafka's `KafkaPrincipal`, a type and a name."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 USER = "User"
-"""The only type that authentication gives; ACLs may name others, which then match nobody."""
+"""The only type that authentication assigns; ACLs may name other types, which match no client."""
 
 
 class Principal(NamedTuple):
-    """A type and a name. `str(principal)` is `User:alice`, as ACLs, super.users and log lines have it."""
+    """A type and a name. `str(principal)` is `User:alice`, as in ACLs, super.users and log lines."""
 
     type: str
     name: str
@@ -19,11 +19,11 @@ class Principal(NamedTuple):
 
 
 ANONYMOUS = Principal(USER, "ANONYMOUS")
-"""A client that has not authenticated, and need not."""
+"""The principal of a client that has not authenticated."""
 
 
 def parse_principal(text: str) -> Principal:
-    """The principal of a `Type:name`; the name may hold colons. Raises ValueError with what is wrong."""
+    """The principal of a `Type:name`; the name may contain colons. Raises ValueError with the reason."""
     kind, colon, name = text.strip().partition(":")
     if not colon or not kind or not name:
         raise ValueError(f"{text!r} must be a principal, as User:alice")

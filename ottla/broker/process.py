@@ -1,8 +1,8 @@
 """A broker as a process: its loop, its log on standard error, the signals that stop it, and its exit status.
 
 serving:  "listening on NAME://host:port" for each listener, the only lines on standard output
-stop:     SIGTERM, SIGINT, and SIGHUP (the terminal is gone) unless the parent process ignores that, as nohup does;
-          a second SIGTERM or SIGINT waits neither for the connections nor for logs that are still to be synced
+stop:     SIGTERM, SIGINT, and SIGHUP (the terminal is closed) unless the parent process ignores that, as nohup does;
+          a second SIGTERM or SIGINT waits neither for the connections nor for logs that are not synced yet
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LOG = logging.getLogger("ottla.server")
 
 
 def configure_logging(level: int = logging.INFO) -> None:
-    """Lines a person can read, on standard error: time, level, where, what."""
+    """Log readable lines on standard error: time, level, logger, message."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
     root = logging.getLogger("ottla")
@@ -49,7 +49,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 def run(config: BrokerConfig, *, level: int = logging.INFO) -> int:
-    """Serve until a signal ends it; the process's exit status. What keeps it from starting is one line in the log."""
+    """Serve until a signal ends it; return the exit status. An error that prevents the start is one line in the log."""
     from ottla.broker.metadata.image import MetadataError
     from ottla.storage.errors import StorageError
 
@@ -117,8 +117,8 @@ async def _serve(config: BrokerConfig) -> int:
 
 
 def _say_addresses(server: Server) -> None:
-    """The one thing on standard output: programs that start a broker wait for it, and read the port that was chosen.
-    Raises OSError.
+    """Print the addresses, the only output on standard output: programs that start a broker wait for it, and read the
+    chosen port. Raises OSError.
     """
     for name, (host, port) in server.addresses.items():
         sys.stdout.write(f"listening on {name}://{host_and_port(host, port)}\n")

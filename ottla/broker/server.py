@@ -1,11 +1,11 @@
-"""A node under an event loop: listeners, timers, start-up summary, drain (the shell around `Node`).
+"""A node on an event loop: listeners, timers, start-up summary, drain (the shell around `Node`).
 
     start:  directories are locked  ->  ports are bound, HTTP answers  ->  directories, catalog, logs (in a thread)
             ->  listeners accept
     stop:   no new connections  ->  started requests are answered  ->  connections end  ->  logs are synced and closed
 
-`process.py` calls `stop` at a signal; `interrupt_start` ends a recovery: the next start continues with what is left of
-it. Whatever happens, what was acknowledged is on disk, since acknowledging is what waited for it.
+`process.py` calls `stop` at a signal; `interrupt_start` ends a recovery, and the next start continues it. Whatever
+happens, acknowledged records are on disk, since the acknowledgement waited for that.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ LOG = logging.getLogger("ottla.server")
 
 EXTEND_START_EVERY_S = 10.0
 EXTEND_START_USEC = 60_000_000
-"""While logs are opened systemd is asked so often for so much more time, or its patience would end a recovery."""
+"""While logs are opened, systemd is asked every 10 s for another 60 s, or its timeout would end a recovery."""
 
 HANGING_DISK_S = 3.0
-"""How long a stop that was given up waits for the syncs that have begun."""
+"""How long a forced stop, or one that is out of time, waits for running syncs."""
 
 
 def _nothing() -> None:
-    """End the watch of nothing."""
+    """Do nothing: there is no watch to end."""
 
 
 class Server:
-    """One broker on the running loop. `addresses` maps each listener's name to the (host, port) it is bound to."""
+    """One broker on the running loop. `addresses`: the (host, port) of each listener's socket, by listener name."""
 
     def __init__(self, config: BrokerConfig, *, clock: Clock | None = None, files: Files | None = None) -> None:
         self.config = config
@@ -85,11 +85,11 @@ class Server:
 
     @property
     def bootstrap(self) -> str:
-        """`host:port` of the first listener, as clients want it."""
+        """`host:port` of the first listener, for clients."""
         return host_and_port(*next(iter(self.addresses.values())))
 
     async def start(self) -> None:
-        """Open everything and accept. Raises StartError, StorageError, MetadataError, each one line for people, and
+        """Open everything and accept. Raises StartError, StorageError, MetadataError, each one line for the user, and
         LoadInterrupted after `interrupt_start`.
         """
         started_ns = time.perf_counter_ns()
@@ -115,7 +115,7 @@ class Server:
             node.claim()
             for listener in self.config.listeners:
                 sockets.append((listener, bind(listener, self.config)))
-            # After every socket that is ready now has been read.
+            # `poll_done` runs after every socket that is ready now has been read.
             node.services.turn.on_work = functools.partial(loop.call_soon, node.services.turn.poll_done)
             self._timers = LoopTimers(node.services, loop)
             self._start_http()
@@ -131,7 +131,7 @@ class Server:
                 bound.close()
             if self._timers is not None:
                 self._timers.stop()
-            if self._is_open:  # cancelled, say, when the logs were just opened: somebody may want to start again
+            if self._is_open:  # e.g. cancelled just after the logs were opened: the caller may start again
                 self.node.stop()
                 self._node = None
             else:
@@ -192,12 +192,12 @@ class Server:
         opened.result()
 
     def interrupt_start(self) -> None:
-        """End a recovery under way: `start` raises LoadInterrupted. Nothing happens when there is none."""
+        """End a running recovery, if there is one: `start` raises LoadInterrupted."""
         if self._node is not None:
             self._node.services.log_manager.loading.stop()
 
     async def stop(self, *, force: asyncio.Event | None = None) -> None:
-        """Drain and close. `force`, when set, ends the wait for requests under way, and for logs that are closed."""
+        """Drain and close. `force`, when set, ends the waits for requests in flight and for logs that are closed."""
         self._is_accepting = False
         for server in self._servers:
             server.close()
@@ -222,7 +222,7 @@ class Server:
             self._node = None
 
     async def _close_logs(self, node: Node, force: asyncio.Event | None) -> None:
-        """`node.close_logs` in a thread, so that the loop still takes signals. Raises what it raises."""
+        """`node.close_logs` in a thread, so that the loop still handles signals. Raises what it raises."""
         loop = asyncio.get_running_loop()
         closed: asyncio.Future[None] = loop.create_future()
 
@@ -271,11 +271,11 @@ class Server:
 
     @staticmethod
     def _call_soon(loop: asyncio.AbstractEventLoop, step: Callable[[], None]) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: no task waits any more
             loop.call_soon_threadsafe(step)
 
     async def _wait_for_end(self, connections: Connections, force: asyncio.Event | None) -> None:
-        """Until every connection has ended, `ottla.shutdown.timeout.ms`, or `force`; what is left is cut off."""
+        """Wait until every connection has ended, for `ottla.shutdown.timeout.ms`, or until `force`; abort the rest."""
         ended = asyncio.Event()
         connections.on_empty = ended.set
         if not len(connections):
@@ -293,7 +293,7 @@ class Server:
             await asyncio.sleep(0)
 
     def _watch_posts(self, loop: asyncio.AbstractEventLoop) -> Post:
-        """What runs a step on the loop, from any thread, and ends the turn at once: replies wait for it."""
+        """A function that runs a step on the loop, from any thread, and then ends the turn: replies wait for it."""
         try:
             posts = Posts()
             loop.add_reader(posts.descriptor, self._run_posted, posts.run)
@@ -308,7 +308,7 @@ class Server:
             step()
             return
         turn = node.services.turn
-        turn.has_work = True  # it ends here: the loop is not asked to come around for that
+        turn.has_work = True  # the turn ends here, without another iteration of the loop
         try:
             step()
         finally:
@@ -321,7 +321,7 @@ class Server:
         try:
             server = await loop.create_server(lambda: connections.accept(listener.name), sock=bound, backlog=backlog)
         except OSError as error:
-            # With SO_REUSEADDR a port that somebody has bound is only refused to who listens second.
+            # With SO_REUSEADDR a bound port is only refused to the second process that listens.
             await self.stop()
             raise StartError(f"listeners={listener}: {explain(error)}") from error
         self._servers.append(server)
@@ -334,7 +334,7 @@ class Server:
         LOG.info("listener %s at %s: clients get %s", listener.name, host_and_port(host, port), address)
 
     def _start_http(self) -> None:
-        """Listen for HTTP. A port that somebody has named must be had; the default one is another broker's, maybe."""
+        """Listen for HTTP. A configured port must be available; another broker may have the default one."""
         address = self.config.ottla_http_listener
         if address is None:
             return
@@ -366,7 +366,7 @@ class Server:
         )
 
     def _show_pages(self) -> None:
-        """The logs are open: what HTTP shows from now on."""
+        """Show the pages of a started broker: the logs are open."""
         node, services = self.node, self.node.services
 
         def opened() -> tuple[Pages, Operations]:

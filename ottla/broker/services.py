@@ -1,8 +1,8 @@
-"""What a broker's parts are handed to work with: clock, files, timers, threads, logs, topics, and the counters.
+"""The services that a broker's parts use: clock, files, timers, threads, logs, topics, and the counters.
 
-A plain frozen record, made once by `Node` and handed down; it has no behaviour, and what is in it never changes places.
-A part that needs two or three things is handed these and not the record. What only handlers of requests reach (fetch
-sessions, coordinators) is added one floor up, by `ApiServices`: parts below it cannot depend on one another through it.
+A plain frozen record, created once by `Node` and passed down; it has no behaviour, and its fields never change. A part
+that needs two or three of them gets these and not the record. `ApiServices`, one layer above, adds what only request
+handlers use (fetch sessions, coordinators): so parts below it cannot depend on one another through it.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ if TYPE_CHECKING:
 
 
 class Services(Plain, eq=False, frozen=True):
-    """See the module's text. All of it is for the broker's one thread, but for what says otherwise.
+    """See the module's text. All of it is for the broker's thread, unless noted.
 
     Attributes:
         clock: the only clock that may be read.
-        clock_trust: whether the wall clock may be believed, and by which time records are deleted.
-        files: the door to the operating system's files.
+        clock_trust: whether the wall clock may be trusted, and the time by which records are deleted.
+        files: the interface to the operating system's files.
         timers: deadlines by the clock.
-        listening: the time that counts against clients which have to show life.
-        turn: the loop's turn: what it appends and whom it wakes at its end.
-        syncer: the disk: group syncs, of which it reports the end on the broker's thread.
-        workers: threads for what may block.
+        listening: the time that counts against clients which have to send heartbeats.
+        turn: the loop's turn: what it appends, and which clients it wakes at its end.
+        syncer: the disk: group syncs, whose ends it reports on the broker's thread.
+        workers: threads for work that may block.
         conversions: the same, one piece of work at a time: between message formats, for old clients.
         metrics: counters.
-        validity: the stamp at which request templates hold.
-        answer_memory: what may be held of answers that are not sent yet.
+        validity: the stamp at which request templates are valid.
+        answer_memory: the memory for answers that are not sent yet.
         memory_reserve: memory that is given back to the system when it has none left.
-        log_manager: all logs and the directories that they live in.
-        catalog: topics, partitions and settings, as the metadata log has them.
+        log_manager: all logs and their directories.
+        catalog: topics, partitions and settings, as in the metadata log.
         producer_ids: ids for idempotent producers.
-        quotas: what clients may take.
-        audit: the audit log, None where there is none.
-        logins: counts, and writes to the audit log, who has logged in and who has not.
+        quotas: the quotas of clients.
+        audit: the audit log, None if there is none.
+        logins: counts logins and failed logins, and writes them to the audit log.
     """
 
     config: BrokerConfig

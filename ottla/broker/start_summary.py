@@ -1,6 +1,4 @@
-"""The lines that a start logs: version, configuration, directories, topics, groups and transactional ids, what a
-recovery has done.
-"""
+"""The lines that a start logs: version, configuration, directories, topics, groups, transactional ids, and recovery."""
 
 from __future__ import annotations
 
@@ -28,8 +26,7 @@ LOG = logging.getLogger("ottla.server")
 
 
 def log_start_summary(config: BrokerConfig, services: ApiServices, elapsed_ms: int) -> None:
-    """Log what has started, with what configuration, directories, topics, groups and transactional ids, and what a
-    recovery has done.
+    """Log version, configuration, directories, topics, groups and transactional ids, and the work of a recovery.
 
     `elapsed_ms`: since the start began. Called on the loop.
     """
@@ -81,7 +78,7 @@ def log_start_summary(config: BrokerConfig, services: ApiServices, elapsed_ms: i
 
 
 def open_listeners(config: BrokerConfig) -> list[Listener]:
-    """The listeners that other machines reach, and that serve clients without authentication."""
+    """The listeners that other machines can reach and that serve clients without authentication."""
     return [
         listener
         for listener in config.listeners
@@ -113,8 +110,8 @@ def _log_transactions(services: ApiServices) -> None:
 
 
 def lower_transaction_version(services: ApiServices) -> str:
-    """The line that says that `transaction.version` can be raised, and how; empty where it is at its highest level, and
-    where the profile's release does not have it.
+    """The line that `transaction.version` can be raised, and how; empty if it is at its highest level, or if the
+    profile's release does not have it.
     """
     level = services.catalog.transaction_version
     if level == NEWEST_TRANSACTION_VERSION:

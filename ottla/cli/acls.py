@@ -1,6 +1,6 @@
 """`ottla acls`: lists, adds and deletes ACLs. The options are those of Kafka's kafka-acls.
 
-`--producer` and `--consumer` stand for the operations that such a client needs, as there.
+`--producer` and `--consumer` mean the operations that such a client needs, as in kafka-acls.
 """
 
 from __future__ import annotations
@@ -102,13 +102,21 @@ def _resource_options(command: _F) -> _F:
 def _entry_options(command: _F) -> _F:
     options = [
         click.option(
-            "--allow-principal", "allowed", multiple=True, metavar="User:NAME", help="Who may; User:* is everybody."
+            "--allow-principal",
+            "allowed",
+            multiple=True,
+            metavar="User:NAME",
+            help="A user that may; User:* is all.",
         ),
-        click.option("--deny-principal", "denied", multiple=True, metavar="User:NAME", help="Who may not."),
+        click.option("--deny-principal", "denied", multiple=True, metavar="User:NAME", help="A user that may not."),
         click.option(
-            "--allow-host", "allowed_hosts", multiple=True, metavar="ADDRESS", help="From where: any, if not given."
+            "--allow-host",
+            "allowed_hosts",
+            multiple=True,
+            metavar="ADDRESS",
+            help="Only from this address.",
         ),
-        click.option("--deny-host", "denied_hosts", multiple=True, metavar="ADDRESS", help="From where not."),
+        click.option("--deny-host", "denied_hosts", multiple=True, metavar="ADDRESS", help="Only from this address."),
         click.option(
             "--operation",
             "operations",
@@ -258,7 +266,7 @@ def _entries(
     idempotent: bool,
     **given: Any,
 ) -> list[tuple[tuple[ResourceType, str], AclOperation, PermissionType, str, str]]:
-    """What the options of `_entry_options` and `_resource_options` stand for; at least one."""
+    """The ACLs that the options of `_entry_options` and `_resource_options` describe; at least one."""
     whom = [(PermissionType.ALLOW, who, host) for who in allowed for host in allowed_hosts or (WILDCARD,)]
     whom += [(PermissionType.DENY, who, host) for who in denied for host in denied_hosts or (WILDCARD,)]
     if not whom:
@@ -272,7 +280,7 @@ def _entries(
         raise click.UsageError("Name a resource: --topic, --group, --cluster, --transactional-id, ...")
     if producer or consumer:
         if denied or operations:
-            raise click.UsageError("--producer and --consumer stand for the operations, and only allow.")
+            raise click.UsageError("--producer and --consumer name the operations, and only allow.")
         rights = list(_rights_of_clients(resources, producer=producer, consumer=consumer))
         if idempotent:
             rights.append(((ResourceType.CLUSTER, CLUSTER_NAME), AclOperation.IDEMPOTENT_WRITE))
@@ -286,7 +294,7 @@ def _entries(
 def _rights_of_clients(
     resources: Sequence[tuple[ResourceType, str]], *, producer: bool, consumer: bool
 ) -> Iterator[tuple[tuple[ResourceType, str], AclOperation]]:
-    """As `AclCommand` of Kafka has it."""
+    """The rights of producers and consumers, as in Kafka's `AclCommand`."""
     kinds = {resource_type for resource_type, _ in resources}
     if ResourceType.TOPIC not in kinds:
         raise click.UsageError("--producer and --consumer need --topic.")
@@ -340,8 +348,7 @@ def _shown(resource_type: ResourceType) -> str:
 def delete(servers: str, pattern: str, principals: Sequence[str], yes: bool, **given: Any) -> None:
     """Delete the ACLs of the resources and principals that are named, after a question.
 
-    With the options of add, those ACLs are deleted which add makes of the
-    same options.
+    With the options of add: delete the ACLs that add would make with them.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""How a command asks a cluster something and ends: one Admin, one piece of work, every failure one line."""
+"""Run one piece of work with an Admin, as most commands do; every failure is one line."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ TIMEOUT_MS = 30_000
 def with_admin(
     servers: str, client_id: str, work: Callable[[Admin], Awaitable[_T]], *, timeout_ms: int = TIMEOUT_MS
 ) -> _T:
-    """What `work` makes of an Admin, each of whose questions may take `timeout_ms`. Raises Failure; Ctrl-C ends the
-    program with status 130.
+    """Return the result of `work` with an Admin. Each of its calls may take `timeout_ms`. Raises Failure; Ctrl-C ends
+    the program with status 130.
     """
     from ottla.client import Admin
     from ottla.client.options import AdminOptions

@@ -1,4 +1,4 @@
-"""A batch header and a record, in the words that `log dump` and `log explain` share."""
+"""A batch header and a record, in the words that both `log dump` and `log explain` use."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def codec_of(header: BatchHeader) -> str:
 
 
 def flags_of(header: BatchHeader) -> list[str]:
-    """What the attributes say beside the codec."""
+    """The attributes beside the codec, in words."""
     flags = (
         ("transactional", header.is_transactional),
         ("control", header.is_control),

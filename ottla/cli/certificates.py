@@ -1,7 +1,8 @@
-"""Certificates for tests and small networks: an authority, and what it signs, as PEM. Pure: no files, time passed in.
+"""Certificates for tests and small networks: an authority and the certificates that it signs, as PEM. Pure: no files,
+and the time is passed in.
 
-By `cryptography`, of the extra `security`. Keys are of the curve P-256, which every client of Kafka takes and which are
-made at once. `ottla tls make` writes these to files (`tls.py`).
+They are made by the package `cryptography`, of the extra `security`. Keys are on the curve P-256: every Kafka client
+accepts them, and they are made quickly. `ottla tls make` writes these to files (`tls.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 CLOCKS_DIFFER: Final = timedelta(hours=1)
-"""Certificates hold from so long before they were made: a client's clock may be behind."""
+"""Certificates are valid from so long before they were made, since the clock of a client may be slow."""
 
 
 class Certificate(NamedTuple):
@@ -30,7 +31,7 @@ class Certificate(NamedTuple):
 
 
 class Authority:
-    """A certificate authority that signs until it is forgotten: its key is in memory, and given out by `pem`."""
+    """A certificate authority. Its key is only in memory; `pem` returns it."""
 
     def __init__(self, name: str, now: datetime, days: int) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())

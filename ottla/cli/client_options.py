@@ -1,4 +1,4 @@
-"""The options that all commands share that talk to a broker: which one, and how."""
+"""The options of all commands that connect to a broker: which broker, and how."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def bootstrap_server(command: _F) -> _F:
 
 
 def how_to_connect(command: _F) -> _F:
-    """`--command-config FILE` and `--security-protocol`, and what the environment says (docs/client-security.md)."""
+    """`--command-config FILE` and `--security-protocol`, and the environment (docs/client-security.md)."""
     by_file = click.option(
         "--command-config",
         type=click.Path(),
@@ -61,7 +61,7 @@ def _read_command_config(context: click.Context, _: click.Parameter, path: str |
         file = {} if path is None else read_file(path)
         context.meta[FILE_KEY] = read_environment(os.environ, file) | file
     except Failure:
-        if not context.resilient_parsing:  # else a shell completes a line, and there is nobody to hear of it
+        if not context.resilient_parsing:  # else a shell completes a line, and shows no errors
             raise
 
 
@@ -70,8 +70,8 @@ def _take_protocol(context: click.Context, _: click.Parameter, protocol: str | N
 
 
 def check_servers(context: click.Context, parameter: click.Parameter, value: str) -> str:
-    """Refuse what is no address before anything is dialled; where none is given, take that of --command-config or of
-    the environment.
+    """Return the addresses: those of --command-config or of the environment, if the option is not given. Refuse what is
+    not an address before any connection is opened.
     """
     from ottla.client.options import parse_servers
 

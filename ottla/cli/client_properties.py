@@ -1,8 +1,8 @@
 """Options of the client by Kafka's names: `--command-config FILE`, `--producer-property` and `--consumer-property`.
 
-What counts, from the weakest: what the command itself wants (`acks=all` of `produce`), the environment (`OTTLA_*`), the
-file, a property, an option of the command that was given (`--acks 1`). A file is shared by many commands, so what it
-says for another kind of client is left out; a property is for one command, and has to be one of its client's."""
+The precedence, from the lowest: the command's own defaults (`acks=all` of `produce`), the environment (`OTTLA_*`), the
+file, a property, an option that was given (`--acks 1`). Many commands share a file, so its options for other kinds of
+clients are ignored. A property is for one command, and has to be an option of that command's client."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from ottla.client.options import ClientOptions
 
 FILE_KEY = "ottla.command-config"
-"""Where the context keeps what the file says."""
+"""The key of the context for the options of the file."""
 PROTOCOL_KEY = "ottla.security-protocol"
-"""Where it keeps what `--security-protocol` says."""
+"""The key of the context for `--security-protocol`."""
 SERVERS = "bootstrap.servers"
 MAX_PASSWORD_BYTES = 64 * 1024
 
@@ -29,9 +29,9 @@ CODE = ("key_serializer", "value_serializer", "key_deserializer", "value_deseria
 
 
 def read_file(path: str) -> dict[str, str]:
-    """The options in a properties file, by Kafka's names; config providers put in what is elsewhere (KIP-421).
+    """The options in a properties file, by Kafka's names; config providers insert values from elsewhere (KIP-421).
 
-    Raises Failure, in one line, for what no client has.
+    Raises Failure, in one line, for an option that no client has.
     """
     from ottla.config.errors import ConfigError
     from ottla.config.providers import resolve
@@ -53,7 +53,8 @@ def read_file(path: str) -> dict[str, str]:
 def read_environment(environ: Mapping[str, str], file: Mapping[str, str]) -> dict[str, str]:
     """The options that variables set and the file does not. Raises Failure for a password file that cannot be read.
 
-    Who logs in is one thing: a file that says it leaves nothing of that to the variables.
+    If the file says who logs in (an option of SASL other than the mechanism), the variables of user and password are
+    ignored.
     """
     from ottla.config.sources import COMMAND_VARIABLES
 
@@ -91,9 +92,9 @@ def options_of(
     option: str = "",
     chosen: Mapping[str, object] | None = None,
 ) -> dict[str, Any]:
-    """The keyword arguments of a client of this kind. `option` is the one that gave `properties`, for messages; what is
-    None in `chosen` was not chosen. Raises WrongOption for what the command line says, Failure for what the file or the
-    environment says.
+    """The keyword arguments of a client of this kind. `option` names the option that gave `properties`, for messages.
+    Entries of `chosen` that are None were not given. Raises WrongOption for an error on the command line, Failure for
+    one in the file or the environment.
     """
     merged: dict[str, Any] = dict(defaults)
     context = click.get_current_context(silent=True)
@@ -131,7 +132,7 @@ def options_of(
 
 
 def _refusal(kind: type[ClientOptions], servers: str, options: dict[str, Any]) -> str | None:
-    """What the client says against these options."""
+    """The error of the client about these options."""
     from ottla.client.options import read_options
 
     try:
@@ -150,7 +151,7 @@ def _kinds() -> tuple[type[ClientOptions], ...]:
 
 
 def _problem(name: str, kinds: tuple[type[ClientOptions], ...]) -> str:
-    """What is wrong with the name of an option that none of these clients has; nothing where one has it."""
+    """The error for an option that none of these clients has; empty if one of them has it."""
     from ottla.client.options import problem_of
 
     canonical = _canonical(name)

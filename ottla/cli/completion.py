@@ -1,7 +1,7 @@
 """`ottla completion`: the script by which a shell completes commands, options, topics, groups and keys.
 
-It is click's, but for bash, which takes `:` and `=` for ends of words: `-b 127.0.0.1:9092` and `--set retention.ms=`
-are put together again from the whole line, and no blank is put after a `KEY=` that wants its value.
+It is click's script, except for bash, which splits words at `:` and `=`: `-b 127.0.0.1:9092` and `--set retention.ms=`
+are joined again from the whole line, and no blank follows a `KEY=`, whose value is typed next.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Bash(BashComplete):
     source_template = _BASH
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        """The words before the one that is typed, and that one; of the line if bash passes it."""
+        """The words before the one that is typed, and that one; read from the whole line if bash passes it."""
         line = os.environ.get("COMP_LINE", "")
         if not line:
             return super().get_completion_args()
@@ -75,7 +75,7 @@ class Bash(BashComplete):
         return words[:-1], words[-1]
 
     def format_completion(self, item: CompletionItem) -> str:
-        """What takes the place of the last of bash's words, which may be the end of what is completed."""
+        """The replacement of the last of bash's words, which may be only the end of the completed word."""
         _, incomplete = self.get_completion_args()
         value = str(item.value)
         begin = max((incomplete.rfind(one) for one in "=:" if one in os.environ.get("COMP_WORDBREAKS", "")), default=-1)
@@ -103,6 +103,6 @@ def completion(shell: str) -> None:
     kind = get_completion_class(shell)
     root = click.get_current_context().find_root().command
     assert kind is not None  # click knows every shell in SHELLS
-    # Not through the class's own check of the installed bash: what is printed may be for another machine.
+    # Without the class's check of the installed bash: the script may be for another machine.
     maker = kind(root, {}, "ottla", "_OTTLA_COMPLETE")
     click.echo(maker.source_template % maker.source_vars())

@@ -1,4 +1,4 @@
-"""`ottla config`: what `ottla serve` would start with, and which line or variable said so. No broker is asked."""
+"""`ottla config`: the configuration with which `ottla serve` would start, and what set each key. It asks no broker."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def config(properties: Path | None, overrides: tuple[str, ...], effective: bool,
 
 
 def _row(loaded: BrokerConfig, option: Option) -> dict[str, object]:
-    """The value that counts and the key that set it: the key itself, or one that it falls back on."""
+    """The value in effect and the key that set it: the key itself, or the one from which it inherits."""
     winner = next((link for link in option.chain() if link.key in loaded.values), option)
     return {
         "name": option.key,
@@ -87,7 +87,7 @@ def _row(loaded: BrokerConfig, option: Option) -> dict[str, object]:
 
 
 def _listener_row(loaded: BrokerConfig, key: str) -> dict[str, object]:
-    """A key of one listener (`listener.name.NAME.KEY`). What is no key there may be a secret all the same."""
+    """A key of one listener (`listener.name.NAME.KEY`). An unknown key may be a secret, too."""
     from ottla.config.on_listener import listener_option
 
     origin, option = loaded.origin_of(key), listener_option(key)

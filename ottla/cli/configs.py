@@ -1,4 +1,4 @@
-"""`ottla configs describe`: what a running broker says of its configuration and of its topics' and groups'."""
+"""`ottla configs describe`: the configuration of a running broker, its topics and groups, as the broker reports it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ group_option = click.option(
     cls=LazyGroup,
     commands_by_name={
         "describe": ("ottla.cli.configs:describe", "Show each key's value and what set it."),
-        "alter": ("ottla.cli.configs_alter:alter", "Change keys of topics, brokers and groups at once."),
+        "alter": ("ottla.cli.configs_alter:alter", "Change keys of topics, brokers and groups."),
     },
     short_help="Show and change the configuration of topics, brokers and groups.",
 )
@@ -67,7 +67,7 @@ def configs() -> None:
     metavar="[ID]",
     help="The broker with this node id; without an id every broker.  [default: unless a topic is named]",
 )
-@click.option("--all-brokers", is_flag=True, help="What is set for all brokers while they run.")
+@click.option("--all-brokers", is_flag=True, help="The keys that are set for all brokers while they run.")
 @group_option
 @click.option(
     "--loggers",
@@ -171,7 +171,7 @@ def value_words(entry: ConfigEntry) -> str:
 
 
 def origin_words(entry: ConfigEntry) -> str:
-    """Who set it; where the value is inherited, by which key of the broker."""
+    """The place where it is set; for an inherited value, the key of the broker that sets it."""
     from ottla.client import ConfigSource
 
     words = {

@@ -1,4 +1,4 @@
-"""`ottla configs alter`: changes keys of topics, brokers, groups and loggers of a running broker, at once."""
+"""`ottla configs alter`: changes keys of topics, brokers, groups and loggers while the broker runs."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def _altering(
 async def _refuse_unknown_deletions(
     admin: Admin, resources: Sequence[ConfigResource], changes: Sequence[ConfigChange]
 ) -> None:
-    """Refuse to delete a key that the resource cannot have: brokers, Kafka's too, would say that it is done."""
+    """Refuse to delete a key that the resource cannot have: brokers, also Kafka's, would report success."""
     from ottla.client import ConfigOperation, ConfigResource
     from ottla.client.admin_results import ConfigResourceType
 
@@ -143,10 +143,10 @@ async def _refuse_unknown_deletions(
     if not deleted:
         return
     for resource in resources:
-        if resource.type is ConfigResourceType.BROKER_LOGGER:  # where brokers refuse
+        if resource.type is ConfigResourceType.BROKER_LOGGER:  # brokers refuse this themselves
             continue
         asked = resource
-        if resource == ConfigResource.all_brokers():  # described, it has only the keys that are set
+        if resource == ConfigResource.all_brokers():  # a description of all brokers has only the keys that are set
             asked = ConfigResource.broker((await admin.describe_cluster()).brokers[0].node_id)
         known = (await admin.describe_configs([asked]))[asked]
         is_broker = resource.type is ConfigResourceType.BROKER
@@ -174,7 +174,7 @@ def _print_changes(resources: Sequence[ConfigResource], changes: Sequence[Config
 
 
 def _is_secret(key: str) -> bool:
-    """Whether values of the key are not shown; those of a listener's keys that are not known may be secrets, too."""
+    """Whether values of the key are hidden. The value of an unknown key of a listener may be a secret, too."""
     from ottla.config.broker import ALL_BROKER_KEYS
     from ottla.config.on_listener import listener_option
 

@@ -33,7 +33,7 @@ CLIENT_ID = "ottla-consume"
 
 
 class _Offset(Number):
-    """A number; the words of other tools' `--offset` are refused with what stands for them here."""
+    """A number. For the words that `--offset` takes in other tools the error names the option of this command."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """See Number."""
@@ -51,7 +51,7 @@ class _Offset(Number):
     "-B",
     "--from-beginning",
     is_flag=True,
-    help="Start with the first record there is.  [default: with the next one that is written]",
+    help="Start with the first record.  [default: with the next one that is written]",
 )
 @click.option(
     "-o",
@@ -95,7 +95,7 @@ class _Offset(Number):
     help="read_committed hides records of open and aborted transactions.  [default: read_uncommitted]",
 )
 @click.option("-n", "--max-messages", type=Number(1), metavar="N", help="Stop after this many records.")
-@click.option("-e", "--exit-at-end", is_flag=True, help="Stop at the end that the topic has now.")
+@click.option("-e", "--exit-at-end", is_flag=True, help="Stop at the current end of the topic.")
 @click.option("--keys", is_flag=True, help="Print keys.")
 @click.option("--headers", is_flag=True, help="Print headers.")
 @click.option("--timestamps", is_flag=True, help="Print timestamps.")
@@ -210,7 +210,7 @@ def consume(
     if group_protocol is not None and "group_id" not in options:
         raise click.UsageError("--group-protocol needs --group")
     if has_place:
-        options.pop("group_id", None)  # of a --command-config that other programs share
+        options.pop("group_id", None)  # it may be in a --command-config that other programs share
     progress = Progress("received", is_shown=not (quiet or sys.stdout.isatty()))
     waiting = Waiting(f"an answer of {servers}", is_quiet=quiet)
     reading = _Reading(topic, partitions, start, options, max_messages, exit_at_end, line, progress, waiting)
@@ -266,7 +266,7 @@ class _Reading:
         self._options = options
         self._group_id: str | None = options.get("group_id")
         self.on_waiting: Callable[[str], bool] = _say_nothing
-        """Takes what is waited for, in a line; whether that was said."""
+        """Called with a line that says what the command waits for; returns whether it was shown."""
         self._is_said = False
         self._left = max_messages
         self._exit_at_end = exit_at_end
@@ -282,7 +282,7 @@ class _Reading:
 
         limits = {"client_id": CLIENT_ID, "default_api_timeout_ms": TIMEOUT_MS}
         async with Admin(servers, **options_of(AdminOptions, servers, limits)) as admin:
-            # Asked of Admin, which answers at once; a consumer waits for a topic to come about.
+            # An Admin reports a missing topic immediately; a consumer waits until it exists.
             known = [one.partition for one in (await admin.describe_topics([self._topic]))[self._topic].partitions]
         if self._group_id is not None:
             await self.run_in_group(servers)
@@ -308,9 +308,9 @@ class _Reading:
         return f"{begin}, then waiting for more; Ctrl-C ends"
 
     async def run_in_group(self, servers: str) -> None:
-        """Read what the group assigns; what was printed is committed from time to time, and at the end.
+        """Read the partitions that the group assigns. Commit what was printed from time to time, and at the end.
 
-        SIGTERM ends it like Ctrl-C, so that the group need not wait for the session of one who is gone.
+        SIGTERM ends it like Ctrl-C, so that the member leaves and the group need not wait for the end of its session.
         """
         import asyncio
         import signal
@@ -336,7 +336,7 @@ class _Reading:
                     for partition, records in polled.items():
                         self._write(records)
                         del unwritten[partition]
-                finally:  # the end of the group's consumer commits how far was read: that is what was written
+                finally:  # the consumer commits its positions when it closes: only what was written may count
                     for partition, records in unwritten.items():
                         consumer.seek(partition, records[0].offset)
                 if self._left is not None and self._left <= 0:
@@ -353,7 +353,7 @@ class _Reading:
         return f"reading partition{'' if len(assigned) == 1 else 's'} {names}, then waiting for more"
 
     def _wait_in_group(self, consumer: Consumer) -> None:
-        """Say, if that takes long, what the next records wait for."""
+        """Set what a message about waiting would name."""
         if consumer.group_metadata().generation < 0:
             self._wait_for(f"a place in the group {self._group_id}")
         elif not consumer.assignment():
@@ -374,7 +374,7 @@ class _Reading:
 
     @staticmethod
     async def _is_group_at_end(consumer: Consumer, ends: dict[TopicPartition, int]) -> bool:
-        """Whether all that is assigned is read to the end it had when it was; False while nothing is assigned yet."""
+        """Whether each assigned partition is read to the end that it had when it was assigned; False without any."""
         assigned = consumer.assignment()
         if consumer.group_metadata().generation < 0:
             return False

@@ -1,7 +1,8 @@
-"""What the records say that brokers write for themselves: markers and other control records, metadata, transactions.
+"""The content of the records that brokers write for themselves: control records such as markers, metadata,
+transactions.
 
-Each function returns what a dump adds to the record's row; `kind` in it names the record. What cannot be read is a row
-of kind `unreadable`, with the reason.
+Each function returns what a dump adds to the record's row; its `kind` names the record. A record that cannot be read is
+a row of kind `unreadable`, with the reason.
 """
 
 from __future__ import annotations
@@ -78,8 +79,8 @@ def metadata_words(record: Record) -> Row:
 
 
 def _hidden(fields: Row) -> Row:
-    """What takes the place of secrets in a record of the metadata log: who has the keys of a SCRAM credential can pass
-    for the broker, or for the user once a login was overheard; and keys of brokers may be passwords.
+    """The fields that replace secrets in a record of the metadata log. With the keys of a SCRAM credential an attacker
+    can pose as the broker, and as the user after recording a login; keys of brokers may be passwords.
     """
     hidden: Row = {name: HIDDEN for name in ("stored_key", "server_key") if name in fields}
     if fields.get("resource_type") == BROKER_RESOURCE and fields.get("value") is not None:
@@ -88,7 +89,7 @@ def _hidden(fields: Row) -> Row:
 
         key = str(fields["name"])
         option = ALL_BROKER_KEYS.get(key) or listener_option(key)
-        if option is None or option.is_sensitive:  # what is no key of ours may be a secret all the same
+        if option is None or option.is_sensitive:  # an unknown key may be a secret, too
             hidden["value"] = HIDDEN
     return hidden
 

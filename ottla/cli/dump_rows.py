@@ -1,8 +1,8 @@
 """The content of a data directory's files as rows, one dictionary per batch, record, index entry or line: what
 `--json` prints.
 
-Each row has `type`; a row `file` opens each file, and a row `problem` says where it stops making sense. Files are read
-as they come and never changed; a `.log` is read batch by batch, so its size does not matter.
+Each row has `type`. A row `file` opens each file, and a row `problem` says where it cannot be read any more. Files are
+never changed; a `.log` is read batch by batch, so its size does not matter.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MAX_TEXT_BYTES: Final = 1024 * 1024
 """Largest small text file that is shown."""
 
 UNREAD_0_7: Final = "segment of Kafka 0.7, a format that is not read"
-"""What is said of a `*.kafka`."""
+"""The problem of a `*.kafka` file."""
 _OFFSET_CHECKPOINTS = (
     layout.RECOVERY_POINT_CHECKPOINT_FILE,
     layout.LOG_START_OFFSET_CHECKPOINT_FILE,

@@ -1,4 +1,4 @@
-"""The rows of a dump as text: a heading per file, a line per row, columns of a width that fits most."""
+"""The rows of a dump as text: a heading per file, a line per row, in columns."""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
-"""Where the `ottla` program begins.
+"""The entry point of the `ottla` program.
 
-Before anything else the three standard files are there and write whatever they are given (`mend_standard_files`), and
-the arguments are text (`_arguments`). A standard output that fails, a full disk for one, ends the program with one line
-and status 1, wherever it was written to.
+It first opens the three standard files if they are closed, and makes them accept any text (`mend_standard_files`). Then
+it decodes the arguments (`_arguments`). If a write to standard output fails, for example on a full disk, the program
+ends with one line and status 1, wherever the write was.
 
-Two more things have to happen before click is imported, which takes longer than both:
+Two things have to happen before click is imported, since that takes longer than both of them:
 
-- `ottla ping` in its plain form, as health checks run it every few seconds, is answered by `probe.py` alone, and
-  `ottla --version` here; `ottla serve` in its plain form begins without click (`serving.py`). Anything that is not
-  understood here, a mistake or `--help`, is passed on to click, which reports it.
-- Ctrl-C ends the program quietly with status 130 from its first moment on, and `ottla serve` as process 1 of a
-  container, where signals without a handler are ignored, can be stopped while it is still being imported.
+- Simple command lines run without click: `ottla ping`, which health checks run every few seconds, by `probe.py`;
+  `ottla --version` here; `ottla serve` by `serving.py`. All other command lines, with errors or `--help`, are passed on
+  to click, which reports them.
+- Signals work from the first moment. Ctrl-C ends the program quietly with status 130. `ottla serve` can be stopped
+  during its imports, also as process 1 of a container, where signals without a handler are ignored.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
 
 OUTPUT_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
-"""What a write to standard output may fail with; a reader that goes away is `failures.closed_pipe_ends_quietly`'s."""
+"""Errors of a write to standard output. `failures.closed_pipe_ends_quietly` handles a reader that goes away."""
 
 COMPLETION_VARIABLE = "_OTTLA_COMPLETE"
 """Set by the script that `ottla completion` prints, as click names it."""
 
 COMMANDS_WITH_PATHS = {"serve", "config", "log"}
-"""Names of files need not be UTF-8; all else that an argument may be goes to a broker or into records."""
+"""Commands whose arguments need not be UTF-8, since they are file names. Other arguments are sent to a broker."""
 
 
 def run() -> None:
@@ -51,14 +51,14 @@ def run() -> None:
             raise SystemExit(_say(f"Ottla {__version__}"))
         elif arguments[:1] == ["serve"]:
             _end_on_sigterm()
-            gc.disable()  # what a start makes stays; the server switches the collector on when it is ready
+            gc.disable()  # objects of a start stay; the server switches the collector on when it is ready
             from ottla.cli.serving import quick_serve
 
             status = quick_serve(arguments[1:]) if COMPLETION_VARIABLE not in os.environ else None
             if status is not None:
                 raise SystemExit(status)
         if COMPLETION_VARIABLE in os.environ:
-            import ottla.cli.completion  # noqa: F401  # what click does for bash is replaced there
+            import ottla.cli.completion  # noqa: F401  # it replaces click's support for bash
         from ottla.cli.main import main
 
         main(prog_name="ottla")
@@ -73,15 +73,15 @@ def run() -> None:
 
 
 QUICK_MS = 5_000
-"""What may take longer than this has to say what it waits for, which needs more than this module."""
+"""A ping that may take longer has to report what it waits for, which needs more than this module."""
 
 
 VARIABLES_OF_A_CONNECTION = ("OTTLA_BOOTSTRAP_SERVER", "OTTLA_SECURITY_PROTOCOL", "OTTLA_COMMAND_CONFIG")
-"""By which the environment says where the broker is, and how it is reached: `ottla.cli.ping` reads them."""
+"""Variables that name the broker and how to connect to it; `ottla.cli.ping` reads them."""
 
 
 def quick_ping(arguments: list[str]) -> int | None:
-    """The exit status of `ottla ping` with these arguments; None for those that are click's to understand."""
+    """The exit status of `ottla ping` with these arguments; None if click has to parse them."""
     from ottla.cli import probe
 
     if any(variable in os.environ for variable in VARIABLES_OF_A_CONNECTION):
@@ -113,7 +113,7 @@ def quick_ping(arguments: list[str]) -> int | None:
 
 
 def _say(line: str) -> int:
-    """Write a line to standard output; the exit status. Nobody may read it: then there is nothing to complain about."""
+    """Write a line to standard output, and return the exit status. A closed pipe is not an error."""
     try:
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
@@ -124,14 +124,14 @@ def _say(line: str) -> int:
 
 
 def answer_line(address: str, elapsed_ms: float, apis: int) -> str:
-    """What `ottla ping` says of a broker that answers."""
+    """The line of `ottla ping` about a broker that answers."""
     return f"{address} answers after {elapsed_ms:.1f} ms, {apis} APIs"
 
 
 def mend_standard_files() -> None:
-    """Open a closed one (`>&-`), or the next file that is opened gets its number, and with it what is written there.
+    """Open closed standard files (`>&-`): else the next file that is opened gets the number of one, and its output.
 
-    What the terminal's encoding cannot show is escaped; names of files that are not UTF-8 come out as they are.
+    Characters that the terminal's encoding lacks are escaped; file names that are not UTF-8 are written unchanged.
     """
     for name, number, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
         if getattr(sys, name) is None:
@@ -146,7 +146,7 @@ def mend_standard_files() -> None:
 
 
 def _arguments(given: list[str]) -> list[str]:
-    """The arguments as UTF-8, whatever the locale. Ends the program where a command cannot use one that is not."""
+    """The arguments, decoded as UTF-8 in every locale. Ends the program if one is not UTF-8 and not a file name."""
     arguments = []
     for one in given:
         try:
@@ -160,12 +160,12 @@ def _arguments(given: list[str]) -> list[str]:
 
 
 def _is_undecoded(argument: str) -> bool:
-    """Whether it has bytes that are no text in the locale's encoding; Python hands them on as lone surrogates."""
+    """Whether it has bytes that the locale's encoding cannot decode; Python passes them on as lone surrogates."""
     return any("\udc80" <= character <= "\udcff" for character in argument)
 
 
 def _forget_output() -> None:
-    """Let what is still to be written to standard output go nowhere, or it fails again when the program ends."""
+    """Discard the output that is still buffered: its write would fail again when the program ends."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)
     os.close(null)
@@ -177,4 +177,4 @@ def _end_on_sigterm() -> None:
     def end(number: int, frame: object) -> None:
         raise SystemExit(EXIT_TERMINATED)
 
-    signal.signal(signal.SIGTERM, end)  # the event loop's own handler takes its place
+    signal.signal(signal.SIGTERM, end)  # the event loop replaces it by its own

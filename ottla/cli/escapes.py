@@ -11,7 +11,7 @@ _BYTES: Final = {"n": b"\n", "r": b"\r", "t": b"\t", "\\": b"\\"}
 
 
 def byte_of(escape: str) -> bytes:
-    """Return the byte that an escape, without its backslash, stands for. Raises ValueError, one line."""
+    """Return the byte of an escape, which is given without its backslash. Raises ValueError, one line."""
     if escape[:1] == "x" and len(escape) == 3:
         return bytes([int(escape[1:], 16)])
     if escape not in _BYTES:
@@ -20,7 +20,7 @@ def byte_of(escape: str) -> bytes:
 
 
 def unescape(text: str) -> bytes:
-    """Return the bytes of a text with escapes. Raises ValueError, one line, for one that there is not."""
+    """Return the bytes of a text with escapes. Raises ValueError, one line, for an unknown escape."""
     data, done = b"", 0
     for match in _ESCAPE.finditer(text):
         data += text[done : match.start()].encode("utf-8", "surrogateescape") + byte_of(match[1])

@@ -9,7 +9,7 @@ from ottla.storage.tools.explain import Explanation
 
 
 def explanation_to_json(explanation: Explanation) -> dict[str, object]:
-    """What `json.dumps` takes."""
+    """The explanation as `json.dumps` accepts it."""
     segment, scan, batch, record = explanation.segment, explanation.scan, explanation.batch, explanation.record
     return {
         "topic": explanation.topic,

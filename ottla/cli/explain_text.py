@@ -1,4 +1,4 @@
-"""An explanation as text: numbered steps, what was chosen marked by `>`."""
+"""An explanation as text: numbered steps, in which `>` marks the chosen entry."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ottla.storage.index.index_reading import IndexStep
 from ottla.storage.tools.explain import BatchStep, Ending, Explanation, RecordStep, ScannedBatch, ScanStep, SegmentStep
 
 _NEIGHBOURS = 3
-"""Segments and scanned batches that are shown on either side of what was chosen, in long lists."""
+"""How many segments and batches long lists show on either side of the chosen one."""
 
 
 def explanation_lines(explanation: Explanation) -> Iterator[str]:
-    """The lines to print. Colours are left to the terminal, which drops them where there is none."""
+    """The lines to print. They have colours, which click removes if the output is not a terminal."""
     yield from _question(explanation)
     for number, (heading, lines) in enumerate(_steps(explanation), 1):
         yield ""

@@ -1,4 +1,4 @@
-"""How a command ends when something is wrong: one line on standard error, exit status 1 (2 for wrong arguments)."""
+"""Errors of commands: one line on standard error, and exit status 1 (2 for wrong arguments)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ottla.cli.show import one_line
 
 
 class Failure(click.ClickException):
-    """What went wrong, in a line for people; exit status 1."""
+    """An error in one line for people; exit status 1."""
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Print the line."""
@@ -23,13 +23,13 @@ class Failure(click.ClickException):
 
 
 class WrongOption(Failure):
-    """What is wrong with the command line, in a line for people; exit status 2."""
+    """An error in the command line, in one line for people; exit status 2."""
 
     exit_code = 2
 
 
 def require_posix(what: str) -> None:
-    """Refuse what lives in data directories where the system lacks what they rest on, as Windows does: one line."""
+    """Refuse a command that needs a data directory if the system cannot have one, as Windows. Raises Failure."""
     try:
         import fcntl  # noqa: F401  (locks of directories)
         import resource  # noqa: F401  (how many files may be open)
@@ -42,7 +42,7 @@ def require_posix(what: str) -> None:
 
 @contextmanager
 def file_errors() -> Iterator[None]:
-    """Turn what the operating system says of a file into one line."""
+    """Turn an error of the operating system about a file into one line."""
     try:
         yield
     except BrokenPipeError:
@@ -54,7 +54,7 @@ def file_errors() -> Iterator[None]:
 
 @contextmanager
 def closed_pipe_ends_quietly() -> Iterator[None]:
-    """`ottla consume … | head` is no error: when nobody reads on, stop, and leave nothing to complain at exit."""
+    """End quietly when the reader of standard output goes away: `ottla consume … | head` is not an error."""
     try:
         yield
         sys.stdout.flush()
@@ -66,7 +66,7 @@ def closed_pipe_ends_quietly() -> Iterator[None]:
 
 
 def reader_is_gone() -> bool:
-    """Whether standard output is a pipe that has no reader any more; without a write nothing else would show it."""
+    """Whether standard output is a pipe without a reader. Needed where nothing is written, which would show it."""
     import select
 
     try:
@@ -79,7 +79,7 @@ def reader_is_gone() -> bool:
 
 @contextmanager
 def client_errors() -> Iterator[None]:
-    """Turn what the client says of brokers, topics and options into one line."""
+    """Turn an error of the client into one line."""
     from ottla.client.errors import AuthenticationFailed, KafkaError, NoBrokersAvailable
     from ottla.protocol.errors import UnencodableMessage
 
@@ -87,12 +87,12 @@ def client_errors() -> Iterator[None]:
         yield
     except UnencodableMessage as error:  # a name of 40,000 letters
         raise Failure(str(error)) from None
-    except AuthenticationFailed as error:  # whose line says it all
+    except AuthenticationFailed as error:  # its line is complete
         raise Failure(error.message) from None
     except NoBrokersAvailable as error:
-        if error.message.startswith("sasl."):  # there is no token to log in with: no broker was asked
+        if error.message.startswith("sasl."):  # no token to log in with: no broker was asked
             raise Failure(error.message) from None
-        hint = f". {IS_IT_RUNNING}" if "cannot connect to " in error.message else ""  # else something is there
+        hint = f". {IS_IT_RUNNING}" if "cannot connect to " in error.message else ""  # else something answers there
         raise Failure(f"no broker answers: {error.message}{hint}") from None
     except KafkaError as error:
         notes = "".join(f". {note}" for note in getattr(error, "__notes__", ()))

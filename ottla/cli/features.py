@@ -1,4 +1,4 @@
-"""`ottla features`: the levels that a cluster's features run at; raise and lower them."""
+"""`ottla features`: lists, raises and lowers the levels of a cluster's features."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ _dry_run = click.option("--dry-run", is_flag=True, help="Only check whether it c
 @bootstrap_server
 @_dry_run
 def upgrade(feature: str, level: int, servers: str, dry_run: bool) -> None:
-    """Raise FEATURE to LEVEL, at once and for all clients.
+    """Raise FEATURE to LEVEL, immediately and for all clients.
 
     \b
     Example:
@@ -91,10 +91,10 @@ def upgrade(feature: str, level: int, servers: str, dry_run: bool) -> None:
 @_feature_argument
 @_level_argument
 @bootstrap_server
-@click.option("--unsafe", is_flag=True, help="Also where what only the higher level has is lost.")
+@click.option("--unsafe", is_flag=True, help="Also if data that only the higher level has is lost.")
 @_dry_run
 def downgrade(feature: str, level: int, servers: str, unsafe: bool, dry_run: bool) -> None:
-    """Lower FEATURE to LEVEL, at once and for all clients; level 0 is the feature removed."""
+    """Lower FEATURE to LEVEL, immediately and for all clients. Level 0 removes the feature."""
     _work(servers, lambda admin: admin.downgrade_features({feature: level}, unsafe=unsafe, validate_only=dry_run))
     _say(feature, level, dry_run)
 

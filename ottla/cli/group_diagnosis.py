@@ -1,8 +1,8 @@
 """Why a group receives nothing: from facts to findings, each with what to do about it. Pure.
 
-`diagnose` asks one question after the other, from the group over its members to its partitions, and reports what stands
-in the way (`CAUSE`), what may do so, depending on the consumer's options (`PERHAPS`), and what is in order (`FINE`).
-Partitions of which the same is to be said share a line.
+`diagnose` asks one question after the other, about the group, its members and its partitions. It reports what blocks
+the group (`CAUSE`), what may block it, depending on the consumer's options (`PERHAPS`), and what is in order (`FINE`).
+Partitions with the same finding share a line.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from typing import NamedTuple
 from ottla.shown import counted
 
 MOST_NAMED = 4
-"""So many partitions, members or topics of a kind are named; the rest are counted."""
+"""How many partitions, members or topics of a kind are named; the others are counted."""
 STABLE = "Stable"
 _WORDS = {
     "PreparingRebalance": "it is rebalancing: it waits for its members to join again",
     "CompletingRebalance": "it is rebalancing: it waits for the assignment of its leader",
-    "Assigning": "it is rebalancing: the broker computes who gets what",
+    "Assigning": "it is rebalancing: the broker computes the assignment",
     "Reconciling": "it is rebalancing: members are giving up, or taking over, partitions",
 }
 
 
 class Weight(StrEnum):
-    """How much a finding has to do with it."""
+    """The weight of a finding."""
 
     CAUSE = "!"
     PERHAPS = "?"
@@ -37,7 +37,7 @@ class Weight(StrEnum):
 
 
 class Finding(NamedTuple):
-    """What is the case, and what can be done about it (nothing, where it is in order)."""
+    """A finding, and what can be done about it (empty if it is in order)."""
 
     weight: Weight
     text: str
@@ -49,8 +49,8 @@ class OpenTransaction(NamedTuple):
 
     Attributes:
         silent_for_ms: how long ago it last wrote to the partition.
-        transactional_id: whose it is, where a coordinator says that it is open.
-        is_hanging: no coordinator knows it, so that nobody will end it.
+        transactional_id: its id, if a coordinator reports that it is open.
+        is_hanging: no coordinator knows it, so that no coordinator will end it.
     """
 
     producer_id: int
@@ -62,7 +62,7 @@ class OpenTransaction(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MemberFacts:
-    """A member: what it subscribes to, what it owns, what it still has to give up or take (None: not known)."""
+    """A member: its subscription, its partitions, and those that it still has to give up or take (None: not known)."""
 
     name: str
     topics: frozenset[str] = frozenset()
@@ -74,7 +74,7 @@ class MemberFacts:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFacts:
-    """A partition that the group has to do with: `end` is the high watermark, `stable_end` the last stable offset."""
+    """A partition of the group: `end` is the high watermark, `stable_end` the last stable offset."""
 
     name: str
     topic: str
@@ -86,12 +86,12 @@ class PartitionFacts:
     open_transactions: tuple[OpenTransaction, ...] = ()
     pending_by: tuple[str, ...] | None = None
     """The transactional ids of open transactions, one of which has committed an offset that does not count yet; None
-    where there is no such offset."""
+    if there is no such offset."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupFacts:
-    """All that was found out. `partition_counts` has the topics that exist, of those subscribed to or committed."""
+    """The facts. `partition_counts` has the topics that exist, of those subscribed to or committed."""
 
     group_id: str
     state: str | None
@@ -101,20 +101,20 @@ class GroupFacts:
     partition_counts: dict[str, int] = field(default_factory=dict)
     partitions: tuple[PartitionFacts, ...] = ()
     committed_elsewhere: tuple[str, ...] = ()
-    """Partitions that are committed, of topics that do not exist."""
+    """Partitions with committed offsets, of topics that do not exist."""
     retention_minutes: int | None = None
     """The broker's `offsets.retention.minutes`."""
     other_groups: tuple[str, ...] = ()
 
 
 def without_coordinator(reason: str) -> Finding:
-    """What there is to say where no broker coordinates the group, or not yet: nobody can join or commit."""
+    """The finding for a group without a coordinator: no client can join or commit."""
     text = f"no broker coordinates it: {reason}"
     return Finding(Weight.CAUSE, text, "see what the broker logs about __consumer_offsets, and `ottla config`")
 
 
 def diagnose(facts: GroupFacts) -> list[Finding]:
-    """Return what is to be said, what matters most first."""
+    """Return the findings, the most important first."""
     if facts.state is None and not facts.partitions:
         return [_no_such_group(facts)]
     if facts.protocol_type not in ("consumer", ""):
@@ -138,7 +138,7 @@ def _no_such_group(facts: GroupFacts) -> Finding:
     meant = f"did you mean {near[0]}? else " if near else ""
     return Finding(
         Weight.CAUSE,
-        f"there is no such group: nobody has joined it, and it has committed nothing{_or_expired(facts)}",
+        f"there is no such group: no consumer has joined it, and it has committed nothing{_or_expired(facts)}",
         f"{meant}start a consumer with this group.id; `ottla groups list` shows those there are",
     )
 
@@ -220,7 +220,7 @@ def _about_orphans(facts: GroupFacts) -> Iterable[Finding]:
 
 
 def _about_partitions(facts: GroupFacts) -> Iterable[Finding]:
-    """Say of each partition the one thing that matters, and of those alike once."""
+    """Return one finding for each partition; equal ones share a line."""
     alike: dict[tuple[Weight, str, str], list[PartitionFacts]] = defaultdict(list)
     is_read = facts.state == STABLE and bool(facts.members)
     for one in facts.partitions:
@@ -282,7 +282,7 @@ def _nothing_committed(facts: GroupFacts, one: PartitionFacts, reset: str) -> Fi
 
 
 def _held_back(one: PartitionFacts) -> Finding:
-    text = f"an open transaction holds back what lies from {one.stable_end:,} to {one.end - 1:,}"
+    text = f"an open transaction holds back the records from {one.stable_end:,} to {one.end - 1:,}"
     remedy = "its producer has to commit or abort; until then only read_uncommitted gets these records"
     if one.open_transactions:
         oldest = min(one.open_transactions, key=lambda transaction: transaction.start_offset)
@@ -297,7 +297,7 @@ def _held_back(one: PartitionFacts) -> Finding:
         elif oldest.is_hanging:
             number = one.name.rpartition("-")[2]
             text += ", of which no coordinator knows"
-            remedy = f"nobody will end it but you: `ottla transactions abort --topic {one.topic} --partition {number}`"
+            remedy = f"no coordinator will end it: `ottla transactions abort --topic {one.topic} --partition {number}`"
     return Finding(Weight.CAUSE, text, remedy)
 
 

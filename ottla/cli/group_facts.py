@@ -1,4 +1,4 @@
-"""What `ottla groups` asks a cluster about a group: its members, what it committed, where the logs begin and end."""
+"""The facts about a group that `ottla groups` asks a cluster for: members, committed offsets, ends of the logs."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ OPEN_STATES = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpo
 WITHOUT_COORDINATOR = frozenset(
     {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 )
-"""What a broker answers as long as nobody coordinates the group."""
+"""Errors of a broker as long as the group has no coordinator."""
 
 
 class Edges(NamedTuple):
-    """Where a partition's log begins, where the stable part of it ends, and where it ends."""
+    """The log start offset of a partition, its last stable offset, and its high watermark."""
 
     start: int
     stable_end: int
@@ -80,7 +80,7 @@ async def view_group(admin: Admin, group_id: str) -> GroupView:
 
 
 async def edges_of(admin: Admin, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Edges]:
-    """Where the logs begin and end."""
+    """Return the beginnings and ends of the logs."""
     import asyncio
 
     from ottla.client import EARLIEST, LATEST
@@ -102,7 +102,7 @@ async def edges_of(admin: Admin, partitions: Iterable[TopicPartition]) -> dict[T
 
 
 async def facts_of(admin: Admin, group_id: str) -> GroupFacts:
-    """What `diagnose` wants to know."""
+    """Return the facts that `diagnose` needs."""
     view = await view_group(admin, group_id)
     description = view.description
     existing = sorted({one.topic for one in view.edges})
@@ -139,7 +139,7 @@ async def facts_of(admin: Admin, group_id: str) -> GroupFacts:
 
 
 def member_name(member: MemberDescription) -> str:
-    """How a member is called: by its instance id if it has one."""
+    """The name of a member: its instance id if it has one."""
     return member.group_instance_id or member.member_id
 
 
@@ -157,7 +157,7 @@ def _member_facts(member: MemberDescription) -> MemberFacts:
 
 
 async def _open_transactions(admin: Admin, partition: TopicPartition) -> tuple[OpenTransaction, ...]:
-    """Who holds the last stable offset back; None where the broker does not say."""
+    """The transaction that holds the last stable offset back; None if the broker does not report it."""
     from ottla.client import KafkaError
 
     try:
@@ -179,7 +179,7 @@ async def _open_transactions(admin: Admin, partition: TopicPartition) -> tuple[O
 async def _with_their_ids(
     admin: Admin, found: dict[TopicPartition, tuple[OpenTransaction, ...]]
 ) -> dict[TopicPartition, tuple[OpenTransaction, ...]]:
-    """The same, with what the coordinators know of them, where these say it."""
+    """The same transactions, with what the coordinators report about them."""
     from ottla.client import KafkaError
 
     producer_ids = {transaction.producer_id for some in found.values() for transaction in some}
@@ -200,8 +200,8 @@ async def _with_their_ids(
 
 
 async def _writers_of_offsets(admin: Admin, group_id: str) -> tuple[str, ...]:
-    """The transactional ids whose open transactions have a part in the offsets of this group, or of another one that
-    shares its partition of `__consumer_offsets`; none where the broker does not say.
+    """The transactional ids whose open transactions include offsets of this group, or of another one that shares its
+    partition of `__consumer_offsets`; none if the broker does not report them.
     """
     from ottla.broker.coordination.definition import java_hash
     from ottla.client import KafkaError, TopicPartition
@@ -217,7 +217,7 @@ async def _writers_of_offsets(admin: Admin, group_id: str) -> tuple[str, ...]:
 
 
 async def _retention_minutes(admin: Admin) -> int | None:
-    """How long offsets of a group without members are kept; None where the broker does not say."""
+    """How long offsets of a group without members are kept; None if the broker does not report it."""
     from ottla.client import ConfigResource, KafkaError
 
     try:

@@ -28,14 +28,14 @@ _T = TypeVar("_T")
 
 MEMBER_ID_WITH_DASH = re.compile("-[A-Za-z0-9_-]{21}")
 WHY_TIMEOUT_MS = 8_000
-"""A group without a coordinator is what somebody asks about: that is an answer, and need not be waited for long."""
+"""Shorter than other commands wait: `why` reports that a group has no coordinator."""
 
 STATES = (
     *("Stable", "Empty", "Dead", "PreparingRebalance", "CompletingRebalance"),
     *("Assigning", "Reconciling", "NotReady"),
 )
 TYPES = ("classic", "consumer", "share", "streams")
-"""All that Apache Kafka knows, too: brokers answer nothing to a name that none has."""
+"""All types of Apache Kafka, too: for an unknown type a broker would list no groups, without an error."""
 
 
 @click.group(
@@ -55,7 +55,7 @@ def groups() -> None:
 
 
 def work_on_groups(servers: str, work: Callable[[Admin], Awaitable[_T]], *, timeout_ms: int = TIMEOUT_MS) -> _T:
-    """What `work` makes of an Admin."""
+    """Return the result of `work` with an Admin."""
     return with_admin(servers, "ottla-groups", work, timeout_ms=timeout_ms)
 
 
@@ -108,7 +108,7 @@ def list_groups(servers: str, states: tuple[str, ...], types: tuple[str, ...], q
 
 
 async def _describe_those_there(admin: Admin, group_ids: list[str]) -> dict[str, GroupDescription]:
-    """Descriptions; without groups that cannot be described: gone since, or of a kind that has other ways."""
+    """Descriptions, without groups that were deleted since or have other requests for it, as share groups."""
     from ottla.client import AdminError
 
     try:
@@ -200,7 +200,7 @@ def _partition_row(view: GroupView, partition: TopicPartition) -> tuple[object, 
 
 
 def _offsets(view: GroupView, partition: TopicPartition) -> tuple[int | None, int | None, int | None]:
-    """What is committed, the end of the log, and the lag between; None for what is not there."""
+    """The committed offset, the end of the log, and the lag; None if there is none."""
     committed = view.committed[partition].offset if partition in view.committed else None
     edges = view.edges.get(partition)
     if edges is None or committed is None:
@@ -298,7 +298,7 @@ class MembersCommand(click.Command):
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click does, with such ids after the `--` that keeps them from being options."""
+        """As click's, with such ids after a `--`, so that they are not options."""
         ids = [arg for arg in args if MEMBER_ID_WITH_DASH.fullmatch(arg)]
         if ids and "--" not in args:
             args = [*(arg for arg in args if arg not in ids), "--", *ids]
@@ -310,8 +310,9 @@ class MembersCommand(click.Command):
 @click.argument("members", nargs=-1, metavar="[MEMBER]...")
 @bootstrap_server
 @click.option("--all", "kicks_all", is_flag=True, help="Every member.")
-def kick(group_id: str, members: tuple[str, ...], servers: str, kicks_all: bool) -> None:
-    """Remove members from GROUP, by member id or instance id. Their partitions go to the other members at once.
+@click.option("--dry-run", is_flag=True, help="Only show which members would be removed.")
+def kick(group_id: str, members: tuple[str, ...], servers: str, kicks_all: bool, dry_run: bool) -> None:
+    """Remove members from GROUP, by member id or instance id. Other members get their partitions immediately.
 
     For dead members whose session has not expired yet, and for members that do not read their partitions. A consumer
     that still runs joins again by itself.
@@ -320,12 +321,18 @@ def kick(group_id: str, members: tuple[str, ...], servers: str, kicks_all: bool)
         raise click.UsageError("name the members, or give --all")
 
     async def remove(admin: Admin) -> list[str]:
-        return await admin.remove_members(group_id, None if kicks_all else members, reason="kicked by an operator")
+        from ottla.cli.groups_dry_run import members_to_kick
 
-    removed = work_on_groups(servers, remove)
-    for member in removed:
-        click.echo(f"removed {member}")
-    if not removed:
+        named = None if kicks_all else members
+        if dry_run:
+            return await members_to_kick(admin, group_id, named)
+        removed = await admin.remove_members(group_id, named, reason="kicked by an operator")
+        return [f"removed {member}" for member in removed]
+
+    lines = work_on_groups(servers, remove)
+    for line in lines:
+        click.echo(one_line(line))
+    if not lines:
         click.echo(f"{group_id} has no members")
 
 
@@ -342,7 +349,8 @@ def kick(group_id: str, members: tuple[str, ...], servers: str, kicks_all: bool)
     shell_complete=suggestions.topics,
     help="Only the committed offsets for it. May be repeated.",
 )
-def delete(group_ids: tuple[str, ...], servers: str, topics: tuple[str, ...]) -> None:
+@click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
+def delete(group_ids: tuple[str, ...], servers: str, topics: tuple[str, ...], dry_run: bool) -> None:
     """Delete groups without members, with all their committed offsets. This cannot be undone.
 
     With --topic the groups stay, and only their committed offsets for these topics are deleted. No member may be
@@ -350,6 +358,15 @@ def delete(group_ids: tuple[str, ...], servers: str, topics: tuple[str, ...]) ->
     """
 
     async def delete_all(admin: Admin) -> list[str]:
+        from ottla.cli.groups_dry_run import groups_to_delete, offsets_to_delete
+
+        if not topics and dry_run:
+            lines, refused = await groups_to_delete(admin, group_ids)
+            if refused is not None:
+                for line in lines:
+                    click.echo(one_line(line))
+                raise refused
+            return lines
         if not topics:
             return await _delete_groups(admin, group_ids)
         done: list[str] = []
@@ -358,16 +375,19 @@ def delete(group_ids: tuple[str, ...], servers: str, topics: tuple[str, ...]) ->
             chosen = [one for one in committed if any(wants(one) for wants in choose_partitions(topics))]
             if not chosen:
                 raise Failure(f"{group_id} has committed nothing for {', '.join(topics)}")
+            if dry_run:
+                done += await offsets_to_delete(admin, group_id, chosen)
+                continue
             await admin.delete_group_offsets(group_id, chosen)
             done += [f"{group_id}: forgot {one.topic}-{one.partition}" for one in sorted(chosen)]
         return done
 
     for line in work_on_groups(servers, delete_all):
-        click.echo(line)
+        click.echo(one_line(line))
 
 
 async def _delete_groups(admin: Admin, group_ids: tuple[str, ...]) -> list[str]:
-    """One refused group does not hide that others are gone."""
+    """Delete the groups, and report those that were deleted even if others were refused."""
     from ottla.client import AdminError
 
     try:

@@ -1,4 +1,6 @@
-"""`ottla groups reset`: where a group without members continues reading; shown first, done with --execute."""
+"""`ottla groups reset`: sets the offsets at which a group without members continues. It only shows the plan without
+--execute.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ _Plan = dict["TopicPartition", Reset]
     help="A topic, or some of its partitions. May be repeated.",
 )
 @click.option("--all-topics", is_flag=True, help="All topics for which the group has committed offsets.")
-@click.option("--to-earliest", is_flag=True, help="The first record there is.")
+@click.option("--to-earliest", is_flag=True, help="The first record.")
 @click.option("--to-latest", is_flag=True, help="The end: skip all existing records.")
 @click.option("--to-current", is_flag=True, help="The committed offset, moved into the log if retention has passed it.")
 @click.option("--to-offset", type=Number(0, 2**63 - 1), metavar="N", help="This offset.")
@@ -84,7 +86,7 @@ def reset(
     if timestamp_ms is not None and timestamp_ms < 0:
         raise click.BadParameter("must not lie before 1970", param_hint="--to-datetime")
     if topics:
-        choose_partitions(topics)  # refused before anything is asked
+        choose_partitions(topics)  # so that errors are reported before a broker is asked
 
     async def work(admin: Admin) -> _Plan:
         await _require_no_members(admin, group_id)
@@ -111,7 +113,7 @@ async def _require_no_members(admin: Admin, group_id: str) -> None:
     if group is not None and group.members:
         raise Failure(
             f"{group_id} has {counted(len(group.members), 'member')} ({group.state}), which would not notice: "
-            "stop them before (`ottla groups kick` takes out those that are dead already)"
+            "stop them before (`ottla groups kick` removes those that are dead already)"
         )
 
 

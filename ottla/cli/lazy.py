@@ -14,7 +14,16 @@ if TYPE_CHECKING:
 EXIT_INTERRUPTED = 130
 
 ONE_MEANING = {"-a": "--all", "-g": "--group", "-p": "--partition", "-s": "--separator", "-t": "--topic"}
-"""Short flags that people try where they do not exist, by what each is short for, in every command."""
+"""Short flags that users try in commands without them, with the long flag that each has in all others."""
+
+
+OTHER_NAMES = {
+    **dict.fromkeys(("trim-prefix", "trim", "truncate", "purge"), "delete-records"),
+    **dict.fromkeys(("remove", "rm"), "delete"),
+    **dict.fromkeys(("ls", "show"), "list"),
+    "info": "describe",
+}
+"""Names of commands in other tools, which their users try first."""
 
 
 class LazyGroup(click.Group):
@@ -22,7 +31,7 @@ class LazyGroup(click.Group):
 
     def __init__(
         self, *args: Any, commands_by_name: Mapping[str, tuple[str, str]] | None = None, **kwargs: Any
-    ) -> None:  # what click passes on
+    ) -> None:  # those of click
         super().__init__(*args, **kwargs)
         self._by_name = dict(commands_by_name or {})
 
@@ -40,7 +49,7 @@ class LazyGroup(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> object:
-        """As click's; but Ctrl-C ends the program without a word, with the status that shells know."""
+        """As click's, but Ctrl-C ends the program quietly, with the status that shells know."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -62,7 +71,7 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, help_line) for name, (_, help_line) in self._by_name.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """What the shell may complete to: names with their help, without importing any command, and options."""
+        """Return the completions: names with their help, without importing a command, and options."""
         from click.shell_completion import CompletionItem
 
         found = [
@@ -75,7 +84,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click's; `help COMMAND` is `COMMAND --help`, and a mistyped name is answered with the names there are."""
+        """As click's, but `help COMMAND` is `COMMAND --help`, and an unknown name lists the known ones."""
         is_completing = ctx.resilient_parsing
         if args and args[0] == "help" and not is_completing:
             named = [word for word in args[1:] if not word.startswith("-")]
@@ -88,8 +97,9 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def _no_such_command(self, name: str) -> str:
-        import difflib  # only for somebody's typing mistake
+        import difflib  # only for a mistyped name
 
-        near = difflib.get_close_matches(name, self._by_name, n=1, cutoff=0.5)
+        other = OTHER_NAMES.get(name)
+        near = [other] if other in self._by_name else difflib.get_close_matches(name, self._by_name, n=1, cutoff=0.5)
         meant = f": did you mean {near[0]}? There" if near else "; there"
         return f"there is no command {name!r}{meant} are {', '.join(self._by_name)}"

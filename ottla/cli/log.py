@@ -1,4 +1,4 @@
-"""`ottla log`: the group, and what looks into the files of a data directory: dump and explain."""
+"""`ottla log`: the group, and its commands `dump` and `explain`, which read the files of a data directory."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from ottla.cli.waiting import Waiting
             "ottla.cli.log_strays:strays",
             "List and remove the directories that a start has renamed to -stray.",
         ),
+        "dirs": ("ottla.cli.log_dirs:dirs", "Show a running broker's log directories, and what takes room in them."),
         "roll": ("ottla.cli.log_operations:roll", "Begin a new segment, on a running broker."),
         "retain": ("ottla.cli.log_operations:retain", "Apply retention now, on a running broker."),
         "clean": ("ottla.cli.log_housekeeping:clean", "Compact a topic now, on a running broker."),
@@ -32,14 +33,14 @@ from ottla.cli.waiting import Waiting
             "Make a running broker trust its wall clock.",
         ),
     },
-    short_help="Look into the log files on disk; roll, retain and clean on a running broker.",
+    short_help="Read and repair the log files on disk; roll, retain and clean on a running broker.",
 )
 def log() -> None:
     """Examine the files of a data directory.
 
     dump, explain, verify and strays need no broker; they only read, and may run beside one (with --repair or
     --remove it must be stopped). roll, retain, clean and trust-clock ask a running broker, at its ottla.http.listener,
-    and so does explain with --retention or --compaction.
+    and so does explain with --retention or --compaction. dirs asks it as clients do, at --bootstrap-server.
     """
 
 

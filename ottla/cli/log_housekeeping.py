@@ -1,4 +1,4 @@
-"""`ottla log clean`, and what `log explain --retention` and `--compaction` print: both ask a running broker."""
+"""`ottla log clean`, and `log explain` with `--retention` and `--compaction`: they ask a running broker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _UNFINISHED = ("waiting", "running")
 @click.command(short_help="Compact a topic now, on a running broker.")
 @click.argument("topic", metavar="TOPIC", type=NAME)
 @http_option
-@click.option("--no-wait", is_flag=True, help="Start it and return at once.")
+@click.option("--no-wait", is_flag=True, help="Start it and do not wait.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per partition.")
 def clean(topic: str, address: str, no_wait: bool, as_json: bool) -> None:
     """Make the running broker compact TOPIC now, however little of it is dirty, and wait until it is done.

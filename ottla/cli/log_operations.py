@@ -1,4 +1,4 @@
-"""`ottla log roll`, `ottla log retain` and `ottla log trust-clock`: asked of a running broker, at its HTTP port."""
+"""`ottla log roll`, `ottla log retain` and `ottla log trust-clock`: requests to the HTTP port of a running broker."""
 
 from __future__ import annotations
 
@@ -88,7 +88,9 @@ def retain(topic: str | None, address: str, as_json: bool) -> None:
 @http_option
 @click.option("--json", "as_json", is_flag=True, help="The broker's response, one JSON object.")
 def trust_clock(address: str, as_json: bool) -> None:
-    """Make the running broker trust its wall clock after a jump: records that are too old by it may be deleted now.
+    """Make the running broker trust its wall clock after a jump.
+
+    Retention may then delete records that are too old by this clock.
 
     After a jump of more than ottla.clock.jump.max.ms, deletion by time waits, and the broker logs an ERROR line.
     The broker accepts this only from its own machine, at its ottla.http.listener.
@@ -112,7 +114,7 @@ def trust_clock(address: str, as_json: bool) -> None:
 
 
 def post(address: str, path: str, fields: Mapping[str, str]) -> dict[str, Any]:
-    """What the broker answers. Raises Failure, also for what it refuses."""
+    """Return the broker's response. Raises Failure, also if the broker refuses the request."""
     from http.client import HTTPConnection, HTTPException
     from urllib.parse import urlencode
 

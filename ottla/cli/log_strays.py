@@ -1,9 +1,8 @@
-"""`ottla log strays`: the directories that a start has renamed to `-stray`, why, and removing them."""
+"""`ottla log strays`: lists the directories that a start has renamed to `-stray`, with the reason, and removes them."""
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ import click
 
 from ottla.cli.failures import Failure, closed_pipe_ends_quietly, file_errors, require_posix
 from ottla.cli.partitions import DEFAULT_LOG_DIRECTORY
+from ottla.cli.questions import ask
 from ottla.cli.show import show_time
 from ottla.cli.tables import table_lines
 from ottla.cli.waiting import Waiting
@@ -51,7 +51,7 @@ def strays(
     written to, and why no broker serves it. NAME is the name of a directory or a topic. Without a name, all are listed.
 
     A start renames a directory to -stray if its metadata has no such partition, and never removes it, since it may be
-    the only copy. With --remove the directories are removed for good.
+    the only copy. With --remove the directories are removed permanently.
 
     \b
     Examples:
@@ -142,17 +142,8 @@ def _show(found: list[Stray], directory: Path, nothing: str, *, as_json: bool) -
 
 
 def _ask(found: list[Stray]) -> None:
-    """Ask before anything is removed. Raises Failure where there is no terminal, SystemExit where the answer is no."""
-    if not _is_terminal():
-        raise Failure("nothing is removed: there is no terminal to ask at; --yes removes them without a question")
     size = shown_bytes(sum(one.size_bytes for one in found))
-    question = f"Remove {_directories(len(found))} with {size} for good?"
-    if not click.confirm(question, err=True):
-        raise SystemExit(1)
-
-
-def _is_terminal() -> bool:
-    return sys.stdin.isatty()
+    ask(f"Remove {_directories(len(found))} with {size} permanently?", otherwise="nothing is removed")
 
 
 def _directories(count: int) -> str:

@@ -1,4 +1,4 @@
-"""`ottla log verify`: is what is on disk what was written? And with `--repair`: mending what is not."""
+"""`ottla log verify`: checks whether a data directory has what was written to it; `--repair` mends what it can."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ottla.storage.tools.verify import Counts, Finding
 
 STATUS_UNSURE = 3
-"""Something was found that the next start looks at and mends, and no damage."""
+"""Findings that the next start checks and repairs, and no damage."""
 _COLOURS = {"damage": "red", "unsure": "yellow", "note": "cyan"}
 
 
@@ -101,7 +101,7 @@ def verify(
                 Verification(files, directory, partition)
                 metadata = MetadataRebuild(files, directory, now_ms, also, node_id)
                 if repair:
-                    # The lines of the repair have what recovery logs.
+                    # The lines of the repair contain what recovery logs.
                     logging.getLogger("ottla").addHandler(logging.NullHandler())
                     mended = Repair(files, directory, now_ms, partition, metadata, agrees).run()
                     for path, line in work.over(mended):
@@ -138,7 +138,7 @@ def verify(
 
 
 def _agrees(question: str, *, is_agreed: bool, work: Waiting) -> bool:
-    """Whether a person wants that; nothing is done where nobody can be asked."""
+    """Whether the user agrees; without a terminal to ask at the answer is no."""
     if is_agreed:
         return True
     if not sys.stdin.isatty():
@@ -158,7 +158,7 @@ def _print_mend(word: str, path: Path, line: str, directory: Path, *, as_json: b
 
 
 def _find(what: str | None, log_dir: Path | None) -> tuple[Path, TopicPartition | None]:
-    """A partition by name or path, or a log directory. A directory that is called like one wins over `./data`."""
+    """A partition by name or path, or a log directory. An existing directory of that name wins over `./data`."""
     if what is None:
         return log_dir or DEFAULT_LOG_DIRECTORY, None
     path = Path(what)

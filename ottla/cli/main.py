@@ -1,7 +1,7 @@
 """`ottla`: the root of the command line.
 
-What a command needs is imported when that command runs, and not before: `ottla --help` and a mistyped command answer at
-once. The list of commands with their one-line help is therefore here.
+A command is imported when it runs, and not before, so that `ottla --help` and a mistyped command answer quickly. The
+list of commands with their one-line help is therefore here.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Root(LazyGroup):
     cls=_Root,
     commands_by_name={
         "serve": ("ottla.cli.serve:serve", "Run the broker."),
-        "topics": ("ottla.cli.topics:topics", "Create, list, describe, alter and delete topics."),
+        "topics": ("ottla.cli.topics:topics", "Create, list, describe, alter and delete topics, and delete records."),
         "produce": ("ottla.cli.produce:produce", "Write lines from standard input to a topic."),
         "consume": ("ottla.cli.consume:consume", "Write a topic's records to standard output."),
         "groups": ("ottla.cli.groups:groups", "Describe, diagnose, reset and delete consumer groups."),
@@ -48,9 +48,13 @@ class _Root(LazyGroup):
         "users": ("ottla.cli.users:users", "List, add and delete users (SCRAM)."),
         "configs": ("ottla.cli.configs:configs", "Show and change the configuration of topics, brokers and groups."),
         "acls": ("ottla.cli.acls:acls", "List, add and delete ACLs: who may do what."),
+        "quotas": ("ottla.cli.quotas:quotas", "Show, set and remove quotas of users, client ids and addresses."),
         "features": ("ottla.cli.features:features", "Show, raise and lower the levels of features."),
         "config": ("ottla.cli.config:config", "Show the configuration that serve would start with."),
-        "log": ("ottla.cli.log:log", "Look into the log files on disk; roll, retain and clean on a running broker."),
+        "log": (
+            "ottla.cli.log:log",
+            "Read and repair the log files on disk; roll, retain and clean on a running broker.",
+        ),
         "tls": ("ottla.cli.tls:tls", "Make certificates for TLS, for tests and small networks."),
         "ping": ("ottla.cli.ping:ping", "Ask whether a broker answers."),
         "completion": ("ottla.cli.completion:completion", "Print the script that completes commands in a shell."),

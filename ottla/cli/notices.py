@@ -1,4 +1,4 @@
-"""What a command waits for, said on standard error where somebody watches, and nowhere else."""
+"""Notices about waiting, on standard error, if that is a terminal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import click
 
 
 def notice(line: str) -> bool:
-    """Say it on a terminal; what is piped or logged stays as it is. Whether it was said."""
+    """Write the line if standard error is a terminal, and return whether it is."""
     if not sys.stderr.isatty():
         return False
     click.secho(line, err=True, dim=True)

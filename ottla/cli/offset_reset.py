@@ -1,7 +1,7 @@
-"""Where a group is to continue reading: the plan of `ottla groups reset`. Pure.
+"""The plan of `ottla groups reset`: the offsets at which a group will continue. Pure.
 
-As Kafka's `kafka-consumer-groups --reset-offsets`: an offset outside of the log is taken as its nearest edge, and a
-time after the last record as the end.
+As in Kafka's `kafka-consumer-groups --reset-offsets`, an offset outside of the log means the nearest one in it, and a
+time after the last record means the end.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ResetTo(NamedTuple):
-    """What was asked for: exactly one of these."""
+    """The position that the options name: exactly one of these is set."""
 
     is_earliest: bool = False
     is_latest: bool = False
@@ -26,14 +26,14 @@ class ResetTo(NamedTuple):
 
     @property
     def choices(self) -> int:
-        """How many of them were given."""
+        """How many of them are set."""
         chosen = (self.is_earliest, self.is_latest, self.is_current)
         given = (self.offset, self.timestamp_ms, self.shift_by)
         return sum(chosen) + sum(one is not None for one in given)
 
 
 class Reset(NamedTuple):
-    """One partition: what is committed now, and what is to be; `remark` says where that is not what was asked for."""
+    """One partition: the committed offset and the new one. `remark`: why that is not the requested one."""
 
     committed: int | None
     offset: int
@@ -47,9 +47,9 @@ def plan_reset(
     committed: Mapping[TopicPartition, OffsetAndMetadata],
     at_time: Mapping[TopicPartition, int | None],
 ) -> tuple[dict[TopicPartition, Reset], list[TopicPartition]]:
-    """Return the plan, and the partitions for which there can be none: no offset to keep or to shift is committed.
+    """Return the plan, and the partitions without one: no offset is committed that could be kept or shifted.
 
-    `at_time` has the offset of the first record at the time that was asked for, None where there is none.
+    `at_time` has the offset of the first record at the requested time, None if there is none.
     """
     plan: dict[TopicPartition, Reset] = {}
     without: list[TopicPartition] = []

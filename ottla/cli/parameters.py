@@ -1,7 +1,7 @@
-"""What options of the command line look like: numbers whose bounds are said in words, and spellings of before.
+"""Kinds of options: numbers whose bounds are in words, and options with old spellings.
 
-A flag means the same in every command. Where one had another name before, that still works: it is an old spelling,
-which `--help` does not show.
+A flag means the same in every command. A former name of a flag still works as an old spelling, which `--help` does not
+show.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Number(click.IntRange):
     name = "n"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The number; what is none, or is out of bounds, is refused in words."""
+        """Return the number; refuse other text, and a number out of bounds, in words."""
         try:
             number = int(value)
         except ValueError:
@@ -34,7 +34,7 @@ class Number(click.IntRange):
         return number
 
     def _describe_range(self) -> str:
-        """What `--help` says of the bounds."""
+        """The bounds as `--help` shows them."""
         low = None if self.min in _NATURAL_BOUNDS else self.min
         high = None if self.max in _NATURAL_BOUNDS else self.max
         if low is None:
@@ -43,7 +43,7 @@ class Number(click.IntRange):
 
 
 class Name(click.types.StringParamType):
-    """The name of something there is, such as a topic: never empty, as of a variable of a shell that is not set."""
+    """A name, such as that of a topic. It is never empty; an unset variable of a shell is an empty argument."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """The name."""
@@ -56,7 +56,7 @@ NAME = Name()
 
 
 class Option(click.Option):
-    """An option with `old` spellings, which work and are not shown."""
+    """An option with `old` spellings, which work but are not shown."""
 
     def __init__(self, param_decls: Sequence[str] | None = None, *, old: Sequence[str] = (), **attrs: Any) -> None:
         super().__init__([*(param_decls or ()), *old], **attrs)

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from ottla import client
 
 DEFAULT_LOG_DIRECTORY = Path("data")
-"""Where `ottla serve` keeps its data unless `log.dirs` says otherwise."""
+"""The default of `log.dirs`."""
 
 
 def parse_partition(text: str) -> TopicPartition | None:
-    """The partition that `text` names; None when it can be none."""
+    """The partition that `text` names; None if it names none."""
     parsed = parse_partition_directory(text)
     return parsed.topic_partition if parsed is not None and parsed.kind is DirectoryKind.PARTITION else None
 
@@ -32,14 +32,14 @@ def require_partition(text: str) -> TopicPartition:
 
 
 def find_partition(text: str, log_directory: Path | None) -> tuple[Path, TopicPartition]:
-    """(log directory, partition) of `orders-0`, or of a path that ends so. Raises click.BadParameter."""
+    """(log directory, partition) of `orders-0`, or of a path that ends in it. Raises click.BadParameter."""
     path = Path(text)
     partition = require_partition(path.name)
     return log_directory or (path.parent if "/" in text else DEFAULT_LOG_DIRECTORY), partition
 
 
 def choose_partitions(topics: Iterable[str]) -> list[Callable[[client.TopicPartition], bool]]:
-    """What each `TOPIC` or `TOPIC:P,P` means, as a question about a partition. Raises click.BadParameter."""
+    """A predicate of partitions for each `TOPIC` or `TOPIC:P,P`. Raises click.BadParameter."""
     return [_chooser(text) for text in topics]
 
 

@@ -1,4 +1,4 @@
-"""`ottla ping`: is a broker there? With all its options; `entry.py` answers the plain form without click."""
+"""`ottla ping`: checks that a broker answers. `entry.py` runs simple command lines of it without click."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ottla.config.listeners import Listener
 
 PLAIN, TLS, HTTP = "plain", "tls", "http"
-"""How the broker of this machine is asked."""
+"""How to ask the broker of this machine."""
 
 
 @click.command(short_help="Ask whether a broker answers.")
@@ -108,7 +108,7 @@ def ping(
 
 
 def _secured(servers: str, timeout_ms: int) -> dict[str, Any]:
-    """The options of a client where a connection is more than a socket; else none. Raises Failure."""
+    """The options of a client if the connection needs TLS or a login; else none. Raises Failure."""
     from ottla.client.options import AdminOptions
 
     options = options_of(AdminOptions, servers, {"client_id": "ottla-ping"})
@@ -118,7 +118,7 @@ def _secured(servers: str, timeout_ms: int) -> dict[str, Any]:
 
 
 def _ping_first_secured(addresses: list[tuple[str, int]], options: dict[str, Any]) -> tuple[str, float, int]:
-    """As `probe.ping_first`, by the client's connection: TLS and the login are part of it."""
+    """As `probe.ping_first`, with a connection of the client, which includes TLS and the login."""
     import asyncio
     import time
 
@@ -147,9 +147,10 @@ def _ping_first_secured(addresses: list[tuple[str, int]], options: dict[str, Any
 
 
 def _serving(properties: Path | None) -> tuple[str, str]:
-    """`host:port` that a `serve` with this file and environment binds, and how it is asked: the first listener without
-    TLS, since before SASL everybody may say ApiVersions; else the first that wants no certificate, which is asked by
-    TLS; else the HTTP port. Raises Failure.
+    """The `host:port` that a `serve` with this file and environment binds, and how to ask it.
+
+    It is the first listener without TLS, since ApiVersions needs no login; else, by TLS, the first that needs no
+    certificate; else the HTTP port. Raises Failure.
     """
     from ottla.config.broker import BrokerConfig
     from ottla.config.errors import ConfigError
@@ -174,7 +175,7 @@ def _serving(properties: Path | None) -> tuple[str, str]:
 
 
 def _wants_certificate(config: BrokerConfig, listener: Listener) -> bool:
-    """Whether a client has to show one. With SASL only a key of the listener itself asks for it (KIP-684)."""
+    """Whether a client has to have a certificate. With SASL only a key of the listener itself requires it (KIP-684)."""
     if listener.protocol.has_sasl and "ssl.client.auth" not in config.listener_overrides.get(listener.name, {}):
         return False
     return config.on_listener(listener.name).ssl_client_auth == "required"
@@ -185,7 +186,7 @@ def _address_here(host: str, port: int) -> str:
 
 
 def _encrypt(connection: socket.socket) -> socket.socket:
-    """TLS to this machine's own broker. Whose certificate that is does not matter: nothing secret is sent."""
+    """TLS to the broker of this machine. Its certificate is not checked, since nothing secret is sent."""
     import ssl
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -195,7 +196,7 @@ def _encrypt(connection: socket.socket) -> socket.socket:
 
 
 def _ask_whether_ready(host: str, port: int, timeout_ms: int) -> float:
-    """Milliseconds until `/readyz` said yes. Raises NoAnswer."""
+    """Milliseconds until `/readyz` reported ready. Raises NoAnswer."""
     import time
     from http.client import HTTPConnection, HTTPException
 

@@ -1,7 +1,7 @@
-"""Does a broker answer? One ApiVersions request over a plain socket, the reply checked, and how long that took.
+"""A check whether a broker answers: one ApiVersions request over a plain socket, its response, and the time it took.
 
-It is what `ottla ping` does, for health checks that run every few seconds: nothing is imported but sockets. The bytes
-are those of ApiVersions version 0, which every broker has understood since Kafka 0.10:
+`ottla ping` uses it. Health checks run that every few seconds, so nothing but sockets is imported. The bytes are those
+of ApiVersions version 0, which every broker has understood since Kafka 0.10:
 
     request    length int32 · api_key int16 = 18 · api_version int16 = 0 · correlation_id int32
                client_id length int16 + bytes
@@ -32,15 +32,15 @@ _ANSWER = struct.Struct(">ihi")
 
 
 IS_IT_RUNNING = "Is it running? ottla serve"
-"""How the line ends that says that no broker is there."""
+"""The end of an error line where no broker is running."""
 
 
 class NoAnswer(Exception):
-    """Nobody answered, or what answered is no Kafka broker; the message is one line for people."""
+    """No server answered, or the one that did is not a Kafka broker; the message is one line for people."""
 
 
 class NobodyListens(NoAnswer):
-    """No connection could be made at all."""
+    """No connection could be opened."""
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -55,11 +55,11 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 Wrap = Callable[[socket.socket], socket.socket]
-"""Puts TLS around a connection. Raises OSError."""
+"""Wraps a connection in TLS. Raises OSError."""
 
 
 def ping(host: str, port: int, timeout_ms: int, wrap: Wrap | None = None) -> tuple[float, int]:
-    """Ask once: (milliseconds from dialling to the answer, number of APIs that the broker has). Raises NoAnswer."""
+    """Ask once: (milliseconds from connecting to the response, number of the broker's APIs). Raises NoAnswer."""
     started = time.perf_counter()
     deadline = started + timeout_ms / 1000
     try:
@@ -90,7 +90,7 @@ def _request() -> bytes:
 
 
 def _read(connection: socket.socket, length_bytes: int, deadline: float) -> bytes:
-    """Exactly so many bytes, by `deadline` however slowly they come."""
+    """Return exactly so many bytes, by `deadline` even if they arrive slowly."""
     data = b""
     while len(data) < length_bytes:
         left_s = deadline - time.perf_counter()
@@ -123,5 +123,5 @@ def ping_first(servers: list[tuple[str, int]], timeout_ms: int) -> tuple[str, fl
 
 
 def problem_line(error: NoAnswer) -> str:
-    """The line for people, with what to do where nobody listens."""
+    """The line for people; if nothing listens there, with what to do."""
     return f"{error}. {IS_IT_RUNNING}" if isinstance(error, NobodyListens) else str(error)

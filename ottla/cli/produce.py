@@ -1,4 +1,4 @@
-"""`ottla produce`: each line of standard input becomes a record."""
+"""`ottla produce`: each line of standard input becomes a record; `input_records.py` reads the lines."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ottla.cli.client_options import bootstrap_server, split_header
 from ottla.cli.client_properties import options_of
 from ottla.cli.escapes import IN_WORDS
 from ottla.cli.failures import Failure, client_errors, file_errors
+from ottla.cli.input_records import Reader, json_reader, plain_reader
 from ottla.cli.notices import notice
 from ottla.cli.parameters import NAME, Number, Option, split_pairs, unescaped
 from ottla.cli.waiting import Waiting
@@ -25,19 +26,25 @@ if TYPE_CHECKING:
     from ottla.client.accumulator import Delivery
 
 MAX_BLOCK_MS = 15_000
-"""How long to wait for the topic: long enough for a broker that is starting, short enough for a mistyped name."""
+"""The time to wait for the topic: enough for a broker that is starting, and not too long for a mistyped name."""
 
 _INPUT = "lines on standard input"
 
 
 PARTITIONERS = ("murmur2", "murmur2_random", "consistent", "consistent_random", "random", "roundrobin", "sticky")
-"""The client's rules, which `--help` names without importing it; a test compares them."""
+"""The client's partitioners. `--help` names them without importing the client; a test compares the two."""
 
 
 @click.command(short_help="Write lines from standard input to a topic.")
 @click.argument("topic", type=NAME, shell_complete=suggestions.topics)
 @bootstrap_server
 @click.option("-k", "--key-separator", metavar="TEXT", help=rf"A line is key, TEXT, value; {IN_WORDS} in TEXT.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="A line is a JSON object, as consume --json prints it: value, key, headers, timestamp, partition.",
+)
 @click.option("--null-marker", metavar="TEXT", help="A key or a value that is TEXT is null, such as a tombstone's.")
 @click.option(
     "-H",
@@ -53,7 +60,7 @@ PARTITIONERS = ("murmur2", "murmur2_random", "consistent", "consistent_random", 
     "--partition",
     type=Number(0, 2**31 - 1),
     metavar="N",
-    help="The partition for every record.  [default: as --partitioner has it]",
+    help="The partition for every record.  [default: that of the JSON, else the --partitioner chooses]",
 )
 @click.option(
     "--partitioner",
@@ -88,6 +95,7 @@ def produce(
     topic: str,
     servers: str,
     key_separator: str | None,
+    as_json: bool,
     null_marker: str | None,
     headers: list[tuple[str, bytes]],
     partition: int | None,
@@ -102,6 +110,10 @@ def produce(
     A line ends with a line feed. On Windows a carriage return before it belongs to the line end; elsewhere it is part
     of the record.
 
+    With --json a record keeps its key, value, headers, timestamp and partition: `ottla consume --json` of one topic
+    piped into `ottla produce --json` of another one copies it. Only "value" is required; bytes that are not UTF-8 are
+    {"base64": "..."}. --partition and --partitioner choose other partitions; --header adds to the record's own.
+
     The topic is created if the broker creates topics automatically. Exit status 0 means that every record was
     acknowledged.
 
@@ -110,6 +122,7 @@ def produce(
       seq 10 | ottla produce numbers
       ottla produce numbers --producer-property linger.ms=50 < numbers.txt
       printf 'ada:1815\\nalan:1912\\n' | ottla produce born --key-separator :
+      ottla consume born -B -e --json | ottla produce copy --json
       echo 'ada:NULL' | ottla produce born --key-separator : --null-marker NULL
     """
     import asyncio
@@ -121,6 +134,8 @@ def produce(
     for option, text in (("--key-separator", key_separator), ("--null-marker", null_marker)):
         if text == "":
             raise click.BadParameter("must not be empty", param_hint=option)
+    if as_json and (key_separator is not None or null_marker is not None):
+        raise click.UsageError("--json cannot be used with --key-separator and --null-marker")
     separator = None if key_separator is None else unescaped("--key-separator", key_separator)
     if partition is not None and partitioner is not None:
         raise click.UsageError("give one of --partition and --partitioner")
@@ -133,14 +148,21 @@ def produce(
         chosen={"acks": acks, "compression_type": compression, "partitioner": partitioner},
     )
 
+    if as_json:
+        read = json_reader(tuple(headers), partition, keeps_partition=partitioner is None)
+    else:
+        marker = None if null_marker is None else null_marker.encode()
+        read = plain_reader(separator, marker, tuple(headers), partition)
+
     async def send_all(progress: Progress) -> None:
         async with Producer(servers, **options) as producer:
-            sending = _Sending(producer, topic, partition, headers, separator, null_marker, progress, waiting)
+            sending = _Sending(producer, topic, read, progress, waiting)
             if sys.stdin.isatty() and not quiet:
                 shape = "" if key_separator is None else f" as KEY{key_separator}VALUE"
+                shape = " as JSON objects" if as_json else shape
                 line = f"waiting for records for {topic}: type them{shape}, one a line; Ctrl-D ends"
                 sending.is_input_said = notice(line)
-            # All lines or none, where the producer has transactions.
+            # All lines or none, if the producer has transactions.
             async with producer.transaction() if options.get("transactional_id") else nullcontext():
                 await sending.run()
 
@@ -157,16 +179,13 @@ def produce(
 
 
 class _Sending:
-    """The way of lines into the producer, and of its failures back."""
+    """Sends the lines, and reports the errors of the producer."""
 
     def __init__(
         self,
         producer: Producer,
         topic: str,
-        partition: int | None,
-        headers: list[tuple[str, bytes]],
-        separator: bytes | None,
-        null_marker: str | None,
+        read: Reader,
         progress: Progress,
         waiting: Waiting,
     ) -> None:
@@ -174,14 +193,11 @@ class _Sending:
 
         self._producer = producer
         self._topic = topic
-        self._partition = partition
-        self._headers = headers
-        self._separator = separator
-        self._null_marker = null_marker.encode() if null_marker is not None else None
+        self._record_of = read
         self._progress = progress
         self._waiting = waiting
         self.is_input_said = False
-        """Whether a notice has said already that lines are waited for."""
+        """Whether a notice on the terminal has said that the command waits for lines."""
         self._deliveries: asyncio.Queue[Delivery] = asyncio.Queue()
         self._line = 0
 
@@ -195,7 +211,7 @@ class _Sending:
             for task in tasks:
                 if task.done():
                     task.result()
-        finally:  # also after Ctrl-C: a task that went on would meet a closed producer
+        finally:  # also after Ctrl-C: a task that continued would use a closed producer
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -204,6 +220,7 @@ class _Sending:
 
     async def _read(self) -> None:
         from ottla.cli.stdin_lines import LineTooLong, stdin_lines
+        from ottla.client.errors import RecordTooLarge
 
         try:
             self._waiting.on(_INPUT, is_ordinary=True, is_said=self.is_input_said)
@@ -215,27 +232,32 @@ class _Sending:
                 self._waiting.on(_INPUT, is_ordinary=True, is_said=self.is_input_said)
         except LineTooLong as error:
             raise Failure(f"line {self._line + 1}: {error}") from None
+        except RecordTooLarge as error:
+            raise Failure(f"line {self._line} was not sent: {error.message} ({error.code.name})") from None
 
     async def _send(self, line: bytes) -> None:
         self._line += 1
-        key: bytes | None = None
-        value: bytes | None = line
-        if self._separator is not None:
-            key, found, value = line.partition(self._separator)
-            if not found:
-                shown = self._separator.decode("utf-8", "backslashreplace")
-                raise Failure(f"line {self._line} has no separator {shown!r}; it was not sent")
-        if self._null_marker is not None:
-            key, value = (None if one == self._null_marker else one for one in (key, value))
+        try:
+            record = self._record_of(line)
+        except ValueError as error:
+            raise Failure(f"line {self._line} was not sent: it {error}") from None
+        if record is None:
+            return
+        key, value, headers, timestamp_ms, partition = record
         try:
             delivery = await self._producer.send(
-                self._topic, value, key=key, headers=self._headers, partition=self._partition
+                self._topic,
+                value,
+                key=key,
+                headers=headers,
+                timestamp_ms=timestamp_ms,
+                partition=partition,
             )
         except ValueError as error:
-            raise Failure(str(error)) from None
+            raise Failure(f"line {self._line} was not sent: {error}") from None
         self._deliveries.put_nowait(delivery)
 
     async def _watch(self) -> None:
-        """Notice a refusal while somebody is still typing."""
+        """Raise the error of a refused record, even while the command waits for the next line."""
         while True:
             await (await self._deliveries.get())

@@ -1,6 +1,6 @@
-"""How far work has come, on standard error: a line that changes where somebody watches, else lines from time to time.
+"""Progress on standard error: in a terminal one line that changes, else a line from time to time.
 
-`Progress` counts a transfer that nobody knows the end of, `Bar` shows how much of a known amount is done.
+`Progress` counts a transfer whose end is not known; `Bar` shows how much of a known amount is done.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from ottla.shown import counted, shown_bytes
 
 _REFRESH_S = 0.2
 _LINE_EVERY_S = 10.0
-"""Where standard error is no terminal, a bar is a line so often."""
+"""How often a bar is a line if standard error is not a terminal."""
 
 
 class Progress:
-    """One line that is written again and again. `is_shown` False, or no terminal, shows nothing."""
+    """One line that is rewritten. Nothing is shown if `is_shown` is False or standard error is not a terminal."""
 
     def __init__(self, verb: str, *, is_shown: bool = True) -> None:
         self.records = 0
@@ -29,7 +29,7 @@ class Progress:
         self._width = 0
 
     def add(self, records: int, size_bytes: int) -> None:
-        """So many more records and bytes."""
+        """Count so many more records and bytes."""
         self.records += records
         self.size_bytes += size_bytes
         if self._is_shown and time.monotonic() - self._refreshed >= _REFRESH_S:
@@ -37,7 +37,7 @@ class Progress:
             self._write(self._line())
 
     def end(self, more: str = "") -> None:
-        """The last line stays."""
+        """Write the last line, which stays."""
         if self._is_shown:
             self._write(self._line() + more)
             click.echo(err=True)
@@ -54,8 +54,9 @@ class Progress:
 
 
 class Bar:
-    """A bar for bytes out of a known number, for work that takes longer than `_REFRESH_S`. Lines that are printed
-    meanwhile go through `above`, so that the bar stays below them.
+    """A bar for bytes out of a known number, for work that takes longer than `_REFRESH_S`.
+
+    Call `above` before each line that is printed, so that the bar stays below it.
     """
 
     _WIDTH = 30
@@ -70,7 +71,7 @@ class Bar:
         self._width = 0
 
     def add(self, size_bytes: int) -> None:
-        """So many more bytes are done."""
+        """Count so many more bytes as done."""
         self._done_bytes += size_bytes
         now = time.monotonic()
         if self._is_shown and now - self._refreshed >= _REFRESH_S:
@@ -82,13 +83,13 @@ class Bar:
             click.echo(f"{self._label}: {share:.0%}, {shown_bytes(self._done_bytes)}", err=True)
 
     def above(self) -> None:
-        """Take the bar away, so that a line can be printed; the next `add` brings it back."""
+        """Erase the bar, so that a line can be printed; the next `add` draws it again."""
         if self._width:
             click.echo("\r" + " " * self._width + "\r", nl=False, err=True)
             self._width = 0
 
     def end(self) -> None:
-        """Take the bar away for good."""
+        """Erase the bar permanently."""
         self.above()
         self._is_shown = False
 

@@ -3,12 +3,12 @@ r"""`consume --format`: how a record is written, in kcat's placeholders.
     %s  value                      %S  its length in bytes, -1 for null      %R  the same as 4 bytes, big-endian
     %k  key                        %K  its length in bytes, -1 for null
     %t  topic                      %p  partition                             %o  offset
-    %T  timestamp, milliseconds    %D  timestamp as 2023-11-14 22:13:20.000Z (ours)
-    %h  headers, name=value with commas between                              %%  a percent sign (ours)
+    %T  timestamp, milliseconds    %D  timestamp as 2023-11-14 22:13:20.000Z (Ottla's)
+    %h  headers, name=value with commas between                              %%  a percent sign (Ottla's)
     \n \r \t \\ \xHH               line end, return, tab, backslash, any byte
 
-A null key or value writes nothing, as in kcat; its length is -1. Nothing is added at the end of a record, so a format
-mostly ends in \n.
+A null key or value writes nothing, as in kcat; its length is -1. Nothing is added at the end of a record, so most
+formats end in \n.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _LENGTH: Final = struct.Struct(">i")
 
 
 def compile_format(text: str, *, for_terminal: bool) -> Callable[[ConsumerRecord], bytes]:
-    """What writes a record in the format `text`. `for_terminal`: with escapes for what would control a terminal.
+    """Return the function that writes a record in the format `text`. `for_terminal`: control characters are escaped.
 
-    Raises ValueError, one line, for a placeholder or an escape that there is not.
+    Raises ValueError, one line, for an unknown placeholder or escape.
     """
     show: Callable[[bytes | None], bytes] = _printable if for_terminal else _plain
     pieces = [_piece(match, show) for match in _TOKEN.finditer(text)]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Fields(NamedTuple):
-    """What is printed of a record beside its value."""
+    """The fields of a record that are printed beside its value."""
 
     timestamps: bool
     offsets: bool
@@ -22,7 +22,7 @@ class Fields(NamedTuple):
 
 
 def plain_line(fields: Fields, record: ConsumerRecord, *, for_terminal: bool) -> bytes:
-    """The fields and the value; on a terminal with escapes for what would control it."""
+    """The fields and the value; on a terminal control characters are escaped."""
     parts: list[bytes] = []
     if fields.timestamps:
         parts.append(show_time(record.timestamp_ms).encode())
@@ -41,7 +41,7 @@ def plain_line(fields: Fields, record: ConsumerRecord, *, for_terminal: bool) ->
 
 
 def json_line(record: ConsumerRecord) -> bytes:
-    """All of a record."""
+    """All fields of a record, as a JSON object; `input_records.py` reads it back."""
     row = {
         "topic": record.topic,
         "partition": record.partition,

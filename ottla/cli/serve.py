@@ -1,4 +1,4 @@
-"""`ottla serve`: the broker in the foreground, until Ctrl-C or SIGTERM."""
+"""`ottla serve`: runs the broker in the foreground, until Ctrl-C or SIGTERM."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Running the broker from a command line, without click: `ottla serve` and its plain form that skips click's import.
+"""Running the broker from a command line: `ottla serve`, and simple command lines of it without importing click.
 
-The plain form is what programs, units and images use: the options with a value of their own, at most one file. Anything
-else, a mistake or `--help`, is click's to understand (`serve.py`), and says the same when it fails.
+Programs, units and images use such simple command lines: options that have a value, and at most one file. All others,
+with errors or `--help`, are parsed by click (`serve.py`). Errors are the same either way.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-TYPE_CHECKING = False  # as type checkers know it
+TYPE_CHECKING = False  # the form that type checkers know
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
@@ -39,7 +39,7 @@ def run_broker(
 
 
 def quick_serve(arguments: list[str]) -> int | None:
-    """The exit status of `ottla serve` with these arguments; None for those that are click's to understand."""
+    """The exit status of `ottla serve` with these arguments; None if click has to parse them."""
     given = _plain(arguments)
     if given is None:
         return None
@@ -58,7 +58,7 @@ def quick_serve(arguments: list[str]) -> int | None:
 
 
 def _plain(arguments: list[str]) -> tuple[str | None, list[str], str | None, str] | None:
-    """(file, overrides, profile, level) of the plain form, else None."""
+    """(file, overrides, profile, level) of a simple command line, else None."""
     properties: str | None = None
     overrides: list[str] = []
     profile: str | None = None

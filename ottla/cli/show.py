@@ -1,4 +1,4 @@
-"""How bytes, times and sizes look in a terminal and in JSON."""
+"""Bytes, times and sizes for the terminal and for JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PLAIN = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]*")
 
 
 def show_bytes(data: bytes | None, *, most: int = 200) -> str:
-    """`null`, `"text"` with escapes, or `0x…` for what is no UTF-8; longer than `most` bytes is cut, and says so."""
+    """`null`, `"text"` with escapes, or `0x…` if it is not UTF-8; after `most` bytes only the length is shown."""
     if data is None:
         return "null"
     cut = data[:most]
@@ -37,12 +37,12 @@ def _escape(character: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """A name as it is, with escapes for what would control a terminal or begin another line: others have chosen it."""
+    """A name that a client has chosen, with escapes for characters that control a terminal or end a line."""
     return text if _PLAIN.fullmatch(text) else "".join(one if _PLAIN.fullmatch(one) else _escape(one) for one in text)
 
 
 def printable(data: bytes) -> str:
-    """The text as it is, with escapes for what would control a terminal (tabs and line ends stay)."""
+    """The text, with escapes for characters that control a terminal (tabs and line ends stay)."""
     text = data.decode("utf-8", "backslashreplace")
     if _PLAIN.fullmatch(text):
         return text
@@ -60,7 +60,7 @@ def json_bytes(data: bytes | None) -> str | dict[str, str] | None:
 
 
 def show_time(timestamp_ms: int) -> str:
-    """`2023-11-14 22:13:20.000Z`; `none` for -1, the plain number where no calendar goes."""
+    """`2023-11-14 22:13:20.000Z`; `none` for -1, the plain number if it is outside of the calendar."""
     if timestamp_ms == -1:
         return "none"
     try:
@@ -76,7 +76,7 @@ def show_hex(data: bytes) -> str:
 
 
 def parse_time(text: str, option: str = "--timestamp") -> int:
-    """Milliseconds since 1970, of that number or of a time in ISO 8601 (UTC unless it says otherwise).
+    """Milliseconds since 1970, of that number or of a time in ISO 8601 (UTC unless it names a zone).
 
     Raises click.BadParameter, which names `option`.
     """

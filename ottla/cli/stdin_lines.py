@@ -1,7 +1,8 @@
-"""Lines of standard input for an event loop, which must not wait for a person who types.
+"""Lines of standard input for an event loop, which must not block while a person types.
 
-A thread reads; it holds at most one chunk more than was taken. It is a daemon that reads the descriptor itself, so
-that neither Ctrl-C nor the end of the program waits for it, and no lock of `sys.stdin` stays behind.
+A thread reads at most two chunks ahead: one that the loop may take, and one that it holds. It is a daemon that reads
+the descriptor itself: neither Ctrl-C nor the end of the program waits for it, and it keeps no lock of `sys.stdin`. It
+passes plain callbacks to the loop, and no coroutines: a loop that has ended never awaits those, and Python warns then.
 """
 
 from __future__ import annotations
@@ -13,12 +14,11 @@ import os
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import CancelledError
 from typing import Final
 
 CHUNK_BYTES: Final = 256 * 1024
 MAX_LINE_BYTES: Final = 64 * 1024 * 1024
-"""A line longer than this is refused; nothing of it has been sent then."""
+"""A longer line is refused; no part of it is sent."""
 ENDS_WITH_CRLF: Final = sys.platform == "win32"
 """Whether a carriage return before the line feed belongs to the line end; elsewhere it is part of the record."""
 
@@ -29,27 +29,66 @@ class LineTooLong(ValueError):
 
 async def stdin_lines() -> AsyncIterator[list[bytes]]:
     """The lines, without their line ends, a list per chunk that was read. Raises LineTooLong, OSError."""
-    chunks: asyncio.Queue[bytes | OSError] = asyncio.Queue(maxsize=1)
-    loop = asyncio.get_running_loop()
+    handover = _Handover(asyncio.get_running_loop())
     try:
-        threading.Thread(target=_read, args=(_reader(), chunks, loop), daemon=True, name="stdin").start()
-    except RuntimeError as error:  # the limit of tasks is reached
+        threading.Thread(target=handover.read, args=(_reader(),), daemon=True, name="stdin").start()
+    except RuntimeError as error:  # the system's limit of threads is reached
         raise OSError(errno.EAGAIN, f"no thread to read it: {error}") from error
     rest = b""
-    while True:
-        chunk = await chunks.get()
+    try:
+        while True:
+            chunk = await handover.take()
+            if not chunk:
+                if rest:
+                    yield [rest]
+                return
+            lines = (rest + chunk).split(b"\n") if rest else chunk.split(b"\n")
+            rest = lines.pop()
+            if len(rest) > MAX_LINE_BYTES:
+                raise LineTooLong(f"a line of more than {MAX_LINE_BYTES:,} bytes")
+            if lines:
+                yield [line.removesuffix(b"\r") for line in lines] if ENDS_WITH_CRLF else lines
+    finally:
+        handover.end()
+
+
+class _Handover:
+    """Chunks on their way from the thread to the loop, one at a time."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._chunks: asyncio.Queue[bytes | OSError] = asyncio.Queue()
+        self._room = threading.Semaphore(1)
+        self._is_ended = False
+
+    async def take(self) -> bytes:
+        """Return the next chunk, an empty one at the end of the input. Raises OSError."""
+        chunk = await self._chunks.get()
+        self._room.release()
         if isinstance(chunk, OSError):
             raise chunk
-        if not chunk:
-            if rest:
-                yield [rest]
-            return
-        lines = (rest + chunk).split(b"\n") if rest else chunk.split(b"\n")
-        rest = lines.pop()
-        if len(rest) > MAX_LINE_BYTES:
-            raise LineTooLong(f"a line of more than {MAX_LINE_BYTES:,} bytes")
-        if lines:
-            yield [line.removesuffix(b"\r") for line in lines] if ENDS_WITH_CRLF else lines
+        return chunk
+
+    def end(self) -> None:
+        """Take no more chunks; the thread ends when its read returns."""
+        self._is_ended = True
+        self._room.release()
+
+    def read(self, read: Callable[[], bytes]) -> None:
+        """Pass on what is read, in the thread, until the input or the loop ends."""
+        chunk: bytes | OSError = b"-"
+        while chunk and not isinstance(chunk, OSError):
+            try:
+                chunk = read()
+            except OSError as error:
+                chunk = error
+            self._room.acquire()
+            if self._is_ended:
+                return
+            try:
+                self._loop.call_soon_threadsafe(self._chunks.put_nowait, chunk)
+            except RuntimeError:  # the loop is closed: nothing takes more lines
+                return
 
 
 def _reader() -> Callable[[], bytes]:
@@ -59,16 +98,3 @@ def _reader() -> Callable[[], bytes]:
         stream = sys.stdin.buffer
         return lambda: stream.read(CHUNK_BYTES)
     return lambda: os.read(descriptor, CHUNK_BYTES)
-
-
-def _read(read: Callable[[], bytes], chunks: asyncio.Queue[bytes | OSError], loop: asyncio.AbstractEventLoop) -> None:
-    chunk: bytes | OSError = b"-"
-    while chunk and not isinstance(chunk, OSError):
-        try:
-            chunk = read()
-        except OSError as error:
-            chunk = error
-        try:
-            asyncio.run_coroutine_threadsafe(chunks.put(chunk), loop).result()
-        except (RuntimeError, CancelledError):  # the loop has ended: nothing takes more lines
-            return

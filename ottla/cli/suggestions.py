@@ -1,8 +1,7 @@
-"""What a shell may complete an argument to: topics, groups, transactional ids and features of the broker,
-and keys of configurations and clients.
+"""Completions of arguments for a shell: names that the broker knows, and keys of configurations and clients.
 
-The broker is the one that the line names with --bootstrap-server, else the usual one. It has a second; one that is not
-there, slow or strange completes to nothing, without a word: a person is in the middle of a line.
+The broker is the one that the line names with --bootstrap-server, else the default one. It has a second to answer. If
+it does not, there are no completions, and no error, which would be written into the line that is being typed.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ if TYPE_CHECKING:
 
 TIMEOUT_S: Final = 1.0
 MOST: Final = 1_000
-"""More than that nobody reads; a broker may have any number."""
+"""How many completions are offered; a broker may have any number of names."""
 
 _Ask = Callable[["Admin"], Awaitable[Iterable[str]]]
 
 
 def topics(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Names of topics; internal ones only where their beginning is typed."""
+    """Names of topics; internal ones only after their first letters."""
 
     async def ask(admin: Admin) -> Iterable[str]:
         names = await admin.list_topics(include_internal=True)
@@ -77,7 +76,7 @@ def broker_pairs(_: click.Context, __: click.Parameter, incomplete: str) -> list
 
 
 def altered_pairs(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """`KEY=` for each key of what the line names: a topic, a group, or a broker while it runs; of all three else."""
+    """`KEY=` for each key of what the line names: a topic, a group, or a running broker; else of all three."""
     return _pairs(_alterable(context.params), incomplete)
 
 
@@ -98,6 +97,46 @@ def consumer_pairs(_: click.Context, __: click.Parameter, incomplete: str) -> li
     from ottla.client.consumer_options import ConsumerOptions
 
     return _matching((f"{name}=" for name in _names(ConsumerOptions)), incomplete)
+
+
+def quota_users(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Names of users that have quotas, or log in by SCRAM."""
+
+    async def ask(admin: Admin) -> Iterable[str]:
+        return {*await _quota_names(admin, "user"), *await admin.describe_user_scram_credentials()}
+
+    return _matching(_asked(context, ask), incomplete)
+
+
+def quota_client_ids(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Client ids that have quotas."""
+    return _matching(_asked(context, lambda admin: _quota_names(admin, "client-id")), incomplete)
+
+
+def quota_addresses(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Addresses that have quotas."""
+    return _matching(_asked(context, lambda admin: _quota_names(admin, "ip")), incomplete)
+
+
+def quota_keys(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """The quotas of clients or of addresses, as the line names them; else all."""
+    from ottla.cli.quota_entities import ALL_QUOTAS, CLIENT_QUOTAS, IP_QUOTAS
+
+    params = context.params
+    is_of_addresses = params.get("addresses") or params.get("ip_defaults")
+    is_of_clients = any(params.get(name) for name in ("users", "user_defaults", "client_ids", "client_defaults"))
+    named = IP_QUOTAS if is_of_addresses else CLIENT_QUOTAS if is_of_clients else ALL_QUOTAS
+    return _matching(named, incomplete)
+
+
+def quota_pairs(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """As `quota_keys`, `KEY=`."""
+    return [f"{key}=" for key in quota_keys(context, parameter, incomplete)]
+
+
+async def _quota_names(admin: Admin, kind: str) -> Iterable[str]:
+    found = [dict(entity).get(kind) for entity in await admin.describe_quotas()]
+    return {name for name in found if name is not None}
 
 
 def _alterable(params: Mapping[str, object]) -> dict[str, Option]:
@@ -144,7 +183,7 @@ def _asked(context: click.Context, ask: _Ask) -> Iterable[str]:
     from ottla.client import Admin
     from ottla.client.options import AdminOptions
 
-    logging.disable(logging.CRITICAL)  # what goes wrong would be written into the line that is being typed
+    logging.disable(logging.CRITICAL)  # a log line would be written into the line that is being typed
     milliseconds = round(TIMEOUT_S * 1000)
     limits = {
         "client_id": "ottla-completion",
@@ -161,5 +200,5 @@ def _asked(context: click.Context, ask: _Ask) -> Iterable[str]:
 
     try:
         return asyncio.run(run())
-    except Exception:  # whatever it is, nobody could do anything about it here
+    except Exception:  # an error of any kind means no completions
         return []

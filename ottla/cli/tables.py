@@ -1,8 +1,8 @@
 """Columns for the terminal: numbers to the right with thousands separated, text to the left, two spaces between.
 
-None, a cell without a value, is shown as `-` and takes the side of its column.
+None, a cell without a value, is shown as `-`, aligned as its column.
 
-Names in cells are those of others, who may have put control characters into them: they are escaped."""
+Clients have chosen the names in cells, perhaps with control characters: these are escaped."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ottla.cli.show import one_line
 NONE: Final = "-"
 
 MOST_WIDTH: Final = 48
-"""A column is not made wider than this for a few long cells; they push the rest of their line aside."""
+"""The maximum width of a column. A longer cell moves the rest of its line to the right."""
 
 
 def table_lines(rows: Iterable[Sequence[object]], headings: Sequence[str]) -> list[str]:
-    """The lines of a table, headings first, no line with blanks at its end.
+    """The lines of a table, headings first, without blanks at the ends.
 
     A column of numbers has a number, or None, in every row.
     """
@@ -47,4 +47,4 @@ def _is_of_numbers(cells: Sequence[object]) -> bool:
 
 
 def _is_number(cell: object) -> bool:
-    return isinstance(cell, int) and not isinstance(cell, bool)
+    return isinstance(cell, (int, float)) and not isinstance(cell, bool)

@@ -1,6 +1,7 @@
 """`ottla tls make`: an authority, a server's and clients' certificates, and the properties files that use them.
 
-For tests and small networks: the authority's key lies beside what it has signed, and nothing is ever renewed.
+For tests and small networks: the authority's key is in the same directory as the certificates that it has signed, and
+certificates are never renewed.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def tls() -> None:
     metavar="NAME",
     help="Make a certificate for the client CN=NAME. May be repeated. Without any, clients show no certificate.",
 )
-@click.option("--days", type=Number(1, MOST_DAYS), default=365, show_default=True, help="How long all of them hold.")
+@click.option("--days", type=Number(1, MOST_DAYS), default=365, show_default=True, help="How long they are valid.")
 def make(directory: Path, hosts: tuple[str, ...], clients: tuple[str, ...], days: int) -> None:
     """Write to DIRECTORY: ca.pem with the authority that clients trust, server.pem with the broker's key and
     certificate, NAME.pem with those of each client, server.properties and client.properties. Nothing that exists is
@@ -99,7 +100,7 @@ def make(directory: Path, hosts: tuple[str, ...], clients: tuple[str, ...], days
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:
-    """A new file. Raises OSError, FileExistsError among them."""
+    """Open a new file. Raises OSError, also FileExistsError."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)
@@ -131,8 +132,8 @@ def _client_properties(place: Path, name: str) -> str:
 
 
 def _properties(keys: dict[str, str]) -> str:
-    """The lines of a properties file. People read it, too: `:`, `=`, `#` and `!` mean nothing in a value and need no
-    escape there, which Java and the library write all the same.
+    """The lines of a properties file. `:`, `=`, `#` and `!` are not escaped in values, where they have no meaning, so
+    that people can read them; Java and the library escape them.
     """
     import javaproperties
 

@@ -23,7 +23,7 @@ _T = TypeVar("_T")
 
 
 def _principal(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """Refuse what is no principal before anything is asked."""
+    """Refuse what is not a principal before a broker is asked."""
     kind, colon, name = ("User", ":", "nobody") if value is None else value.partition(":")
     if not (kind and colon and name):
         raise click.BadParameter(f"{value!r} must be a principal, as User:alice")
@@ -42,7 +42,7 @@ def _principals(context: click.Context, parameter: click.Parameter, values: tupl
         "list": ("ottla.cli.tokens:list_tokens", "List delegation tokens, without their secrets."),
         "create": ("ottla.cli.tokens:create", "Create a token, and show its secret."),
         "renew": ("ottla.cli.tokens:renew", "Let a token expire later."),
-        "expire": ("ottla.cli.tokens:expire", "End a token at once, or in a while."),
+        "expire": ("ottla.cli.tokens:expire", "End a token now, or after a while."),
     },
     short_help="List, create, renew and expire delegation tokens.",
 )
@@ -79,14 +79,14 @@ def list_tokens(servers: str, owners: tuple[str, ...], as_json: bool) -> None:
 
 @click.command()
 @bootstrap_server
-@click.option("--owner", callback=_principal, metavar="User:NAME", help="Whose token; yours without it.")
+@click.option("--owner", callback=_principal, metavar="User:NAME", help="The owner of the token; without it you.")
 @click.option(
     "--renewer",
     "renewers",
     multiple=True,
     callback=_principals,
     metavar="User:NAME",
-    help="May renew it. May be repeated.",
+    help="A user that may renew it. May be repeated.",
 )
 @click.option("--lifetime-ms", type=int, default=-1, help="Longest lifetime; the broker's longest without it.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, with the secret as `password`.")
@@ -122,9 +122,9 @@ def renew(token_id: str, servers: str, period_ms: int) -> None:
 @click.command()
 @click.argument("token_id", metavar="TOKEN", type=NAME)
 @bootstrap_server
-@click.option("--period-ms", type=int, default=-1, help="From now; at once without it.")
+@click.option("--period-ms", type=int, default=-1, help="From now; without it the token ends now.")
 def expire(token_id: str, servers: str, period_ms: int) -> None:
-    """End a token at once, or in a while. Sessions that have begun by it continue until their own end."""
+    """End a token now, or after a while. Sessions that have begun with it continue until they end."""
     expiry_ms = _work(servers, lambda admin: _expire(admin, token_id, period_ms))
     click.echo(f"{token_id}: expires {_as_time(expiry_ms)}" if period_ms >= 0 else f"{token_id}: ended")
 
@@ -138,7 +138,7 @@ async def _expire(admin: Admin, token_id: str, period_ms: int) -> int:
 
 
 async def _secret(admin: Admin, token_id: str) -> bytes:
-    """The secret of a token that one may see: it is not typed, since other users can read command lines."""
+    """The secret of a token, which the broker returns. It is no argument: other users can read command lines."""
     for token in await admin.describe_delegation_tokens():
         if token.token_id == token_id:
             return token.hmac

@@ -1,4 +1,4 @@
-"""`ottla topics`: create, list, describe, grow and delete topics."""
+"""`ottla topics`: create, list, describe, grow and delete topics; `topics_delete_records.py` has another command."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _KEPT_IN = {
     TRANSACTIONS_TOPIC: "all transactional ids and the state of their transactions",
     SHARE_GROUP_STATE_TOPIC: "the state of all share groups",
 }
-"""What is lost with an internal topic."""
+"""The data that is lost with an internal topic."""
 NOT_DONE = " (not done, only checked)"
-"""Behind each line of a command with --dry-run."""
+"""The end of each line of a command with --dry-run."""
 
 
 @click.group(
@@ -43,11 +43,15 @@ NOT_DONE = " (not done, only checked)"
         "describe": ("ottla.cli.topics:describe", "Show a topic's partitions, offsets and configuration."),
         "alter": ("ottla.cli.topics:alter", "Add partitions to topics."),
         "delete": ("ottla.cli.topics:delete", "Delete topics with all their records."),
+        "delete-records": (
+            "ottla.cli.topics_delete_records:delete_records",
+            "Delete a topic's records before an offset or a time.",
+        ),
     },
-    short_help="Create, list, describe, alter and delete topics.",
+    short_help="Create, list, describe, alter and delete topics, and delete records.",
 )
 def topics() -> None:
-    """Create, list, describe, alter and delete topics."""
+    """Create, list, describe, alter and delete topics, and delete records."""
 
 
 def split_config(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, str | None]:
@@ -165,7 +169,7 @@ def list_topics(servers: str, with_internal: bool, is_long: bool, as_json: bool)
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 def describe(names: tuple[str, ...], servers: str, with_defaults: bool, as_json: bool) -> None:
-    """Show the partitions, offsets and configuration of topics. Without a name: of all that are not internal."""
+    """Show the partitions, offsets and configuration of topics. Without a name: of all topics that are not internal."""
 
     async def look(admin: Admin) -> tuple[dict[str, TopicDescription], _Edges, dict[str, list[ConfigEntry]]]:
         from ottla.client import ConfigResource

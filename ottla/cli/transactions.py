@@ -1,4 +1,4 @@
-"""`ottla transactions`: list, describe and abort transactions, and find those that nobody will end."""
+"""`ottla transactions`: list, describe and abort transactions, and find those that no coordinator will end."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ STATES = (
     short_help="List, describe and abort transactions; find hanging ones.",
 )
 def transactions() -> None:
-    """List, describe and abort transactions, and find those that hold readers up for good."""
+    """List, describe and abort transactions, and find those that block readers permanently."""
 
 
 def _work(servers: str, work: Callable[[Admin], Awaitable[_T]]) -> _T:
@@ -61,7 +61,9 @@ def _work(servers: str, work: Callable[[Admin], Awaitable[_T]]) -> _T:
     help=f"Only in this state: {', '.join(STATES)}. May be repeated.",
 )
 @click.option("--producer-id", "producer_ids", multiple=True, type=Number(0, 2**63 - 1), help="Only of this producer.")
-@click.option("--open-for-ms", type=Number(0, 2**63 - 1), help="Only transactions that have been open for so long.")
+@click.option(
+    "--open-for-ms", type=Number(0, 2**63 - 1), help="Only transactions that have been open for at least so long."
+)
 @click.option("--pattern", metavar="REGEX", help="Only ids that match a regular expression (RE2).")
 @click.option("-q", "--quiet", is_flag=True, help="Ids alone, one per line.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
@@ -207,7 +209,7 @@ def abort(
     transactional_ids: tuple[str, ...], servers: str, topic: str | None, partition: int | None, producer_id: int | None
 ) -> None:
     """Abort the open transactions of transactional ids. Their producers are fenced: they cannot write any more, and
-    their programs have to start new ones.
+    their programs have to create new ones.
 
     With --topic and --partition in place of ids, end the transactions that hang there, as `find-hanging` finds them,
     however old they are. A transaction that its coordinator knows is not touched.
@@ -282,8 +284,8 @@ def _abort_hanging(servers: str, topic: str, partition: int, producer_id: int | 
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 def find_hanging(servers: str, topics: tuple[str, ...], older_than_ms: int, as_json: bool) -> None:
-    """Find the open transactions that no coordinator knows, and that nobody will end. Consumers with
-    isolation.level=read_committed read nothing behind them.
+    """Find the open transactions that no coordinator knows, and that no coordinator will end. Consumers with
+    isolation.level=read_committed read nothing after them.
 
     `ottla transactions abort --topic T --partition N` ends them.
     """

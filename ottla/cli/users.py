@@ -74,7 +74,7 @@ def list_users(servers: str, quiet: bool, as_json: bool) -> None:
     multiple=True,
     type=click.Choice(MECHANISMS, case_sensitive=False),
     metavar="MECHANISM",
-    help="Only SCRAM-SHA-256, or only SCRAM-SHA-512; both where none is named. May be repeated.",
+    help="Only SCRAM-SHA-256, or only SCRAM-SHA-512. May be repeated.  [default: both]",
 )
 @click.option(
     "--iterations",
@@ -149,7 +149,7 @@ def delete(names: tuple[str, ...], servers: str, mechanism: str | None) -> None:
 
 
 def _password(user: str, file: Path | None) -> str:
-    """The password of the file or the pipe, or as it is typed twice. Raises Failure."""
+    """The password: from the file or the pipe, or typed twice. Raises Failure."""
     if file is None and sys.stdin.isatty():
         password: str = click.prompt(f"Password of {user}", hide_input=True, confirmation_prompt=True, err=True)
     else:

@@ -1,13 +1,13 @@
-"""What a command waits for, said on standard error once it has been silent for some seconds: no command just hangs.
+"""Lines on standard error that say what a command waits for, once it has been silent for some seconds.
 
     ottla: waiting for an answer of localhost:9092 since 14:02:11 (5 s)
     ottla: waiting for a place in the group g since 14:02:11 (15 s): group g: The coordinator is not available.
     ottla: mending data since 14:02:11 (5 s)
 
-The reason after the colon is the last line that the client has logged meanwhile, from INFO up. What is no trouble,
-such as waiting for records that nobody has written yet, is said once, and not again where a notice on the terminal has
-said it (`notices.py`). With `--quiet` only a wait that has a reason is said. A thread of its own watches, so that it
-speaks whatever the command itself is doing; where the system gives no thread, nothing is said.
+The reason after the colon is the last line that the client has logged since, from INFO up. An ordinary wait, such as
+for records that are not written yet, is reported once, and not at all after a notice on the terminal (`notices.py`).
+With `--quiet` only a wait that has a reason is reported. A thread of its own writes the lines, whatever the command is
+doing; if the system has no thread for it, there are none.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ SPEAKS_AGAIN_AFTER_S: Final = 10.0
 _LOGGER: Final = "ottla.client"
 T = TypeVar("T")
 _SAID_BY_THE_ERROR: Final = ("ottla.client.sender", "ottla.client.transactional")
-"""Loggers whose warnings the KafkaError that ends the command repeats: they are printed only if none does."""
+"""Loggers whose warnings are printed only if the command does not end with a KafkaError, which repeats them."""
 _AGAIN: Final = ("; asking again", "; joining again", "; will be sent again", "; will be asked again")
 
 
 class Waiting(logging.Handler):
-    """A context in which a command waits for `what`. `on` says what it waits for next, `heard` that something came.
+    """A context in which a command waits for `what`. Call `on` with what it waits for next, `heard` for each response.
 
-    `is_quiet`: say that it waits only where the client has logged what is in the way. `verb` is what it does where that
-    is no waiting, but work on files.
+    `is_quiet`: report a wait only if the client has logged its reason. `verb` is another word than "waiting for", for
+    work on files.
     """
 
     def __init__(self, what: str, *, is_quiet: bool = False, verb: str = "waiting for") -> None:
@@ -51,8 +51,8 @@ class Waiting(logging.Handler):
         self.on(what)
 
     def on(self, what: str, *, is_ordinary: bool = False, is_said: bool = False) -> None:
-        """From now on wait for `what`; `is_ordinary` where it may well take long, which is said once then: here, unless
-        `is_said` already.
+        """Wait for `what` from now on. An `is_ordinary` wait may take long, and is reported once, unless it `is_said`
+        already.
         """
         self._what = what
         self._is_ordinary = is_ordinary
@@ -60,7 +60,7 @@ class Waiting(logging.Handler):
         self.heard()
 
     def heard(self) -> None:
-        """Something came: the wait begins again, and nothing is in its way."""
+        """Begin the wait again, without a reason, since something has arrived."""
         self._began_s = time.monotonic()
         self._began_at = time.time()
         self.due_s = self._began_s + SPEAKS_AFTER_S
@@ -68,7 +68,7 @@ class Waiting(logging.Handler):
 
     @contextmanager
     def resting(self) -> Iterator[None]:
-        """A context in which a person's answer is waited for, or the reader of a pipe: nothing is said."""
+        """A context in which the command waits for a person or for the reader of a pipe: nothing is reported."""
         self.is_resting = True
         try:
             yield
@@ -77,7 +77,7 @@ class Waiting(logging.Handler):
             self.heard()
 
     def over(self, lines: Iterable[T]) -> Iterator[T]:
-        """The lines; how long each takes to come counts, and not what becomes of it."""
+        """Yield the lines. Waiting for each of them counts, and its use does not."""
         for line in lines:
             with self.resting():
                 yield line
@@ -103,7 +103,7 @@ class Waiting(logging.Handler):
         if not logger.isEnabledFor(logging.INFO):
             logger.setLevel(logging.INFO)
         self.heard()
-        with suppress(RuntimeError):  # no thread can be had
+        with suppress(RuntimeError):  # no thread can be started
             threading.Thread(target=self._watch, name="waiting", daemon=True).start()
         return self
 
@@ -126,7 +126,7 @@ class Waiting(logging.Handler):
             self.look(time.monotonic())
 
     def look(self, now_s: float) -> None:
-        """Say what is waited for, where that is due by now."""
+        """Write the line if it is due."""
         if now_s < self.due_s:
             return
         if self.is_resting:
@@ -138,7 +138,7 @@ class Waiting(logging.Handler):
             click.echo(f"ottla: {self.words()}", err=True)
 
     def words(self) -> str:
-        """What is waited for, since when, and why as far as is known."""
+        """The text of the line: what the command waits for, since when, and why if that is known."""
         since = time.strftime("%H:%M:%S", time.localtime(self._began_at))
         words = f"{self._verb} {self._what} since {since} ({time.monotonic() - self._began_s:.0f} s)"
         return f"{words}: {self._reason}" if self._reason else words

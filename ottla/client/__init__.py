@@ -1,4 +1,4 @@
-"""The bundled asyncio client: Producer, Consumer, Admin. It speaks to Ottla and to Apache Kafka alike.
+"""The bundled asyncio client: Producer, Consumer, Admin. It works with Ottla and with Apache Kafka.
 
     async with Producer("localhost:9092") as producer:
         await producer.send("greetings", b"hello", key=b"world")

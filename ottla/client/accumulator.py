@@ -1,7 +1,7 @@
-"""Records that wait to be sent: their batches, and the deliveries by which a program learns what became of them.
+"""Records that wait to be sent: their batches, and the deliveries that report their results to the program.
 
-A `Batch` ends for all its records at once; a `Delivery` is a record's place in it and costs no future of its own.
-The partition's queue and sequences are `ottla.client_core.partition_queue`.
+A `Batch` ends for all its records together; a `Delivery` is a record's place in it and needs no future of its own.
+The partition's queue and sequences are in `ottla.client_core.partition_queue`.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from ottla.protocol.records.columns import ColumnBatchBuilder
 
 
 class BatchSender(Protocol):
-    """What a batch asks of the one that sends it."""
+    """The part of a sender that a batch uses."""
 
     def send_alone(self, batch: Batch) -> bool:
-        """Send a batch in this step if it is all there is to send; return whether it was."""
+        """Send a batch in this step if it is the only one to send; return whether it was sent."""
 
     def send_soon(self) -> None:
-        """Send what waits in this step, if nothing is in flight."""
+        """Send the waiting batches in this step, if no request is in flight."""
 
 
 class Batch(QueuedBatch):
-    """The records of one partition that travel together, and what became of them."""
+    """The records of one partition that are sent together, and their result."""
 
     __slots__ = (
         "_waiters",
@@ -48,27 +48,27 @@ class Batch(QueuedBatch):
     queue: PartitionQueue[Batch]
 
     def __init__(self, queue: PartitionQueue[Batch], now: float, linger_s: float, delivery_timeout_s: float) -> None:
-        QueuedBatch.__init__(self)  # `super()` is another object, for each batch
+        QueuedBatch.__init__(self)  # `super()` would create an object for each batch
         self.queue = queue
         self.builder = ColumnBatchBuilder()
         self._waiters: list[asyncio.Future[None]] | None = None
         self.at_end: set[Callable[[], None]] = set()
-        """Called at the end, in the loop's thread."""
+        """The functions to call at the end, in the loop's thread."""
         self.opened_at = now
         self.linger_until = now + linger_s
         self.deadline = now + delivery_timeout_s
         self.reserved_bytes = 0
         self.observed: set[int]
-        """There with an error: the places of records whose failure the program has got from their deliveries."""
+        """Set only with an error: the places of records whose failure the program has got from their deliveries."""
         self.base_offset = -1
         self.log_append_time_ms = -1
         self.error: KafkaError | None = None
         self.parts: Sequence[Batch] = ()
-        """What the records travel in instead, after the batch was found too large."""
+        """The batches that have the records instead, after this one was too large."""
         self.deliveries: list[Delivery] | None = None
-        """Every record's delivery, kept only where an interceptor is called for each."""
+        """Every record's delivery, kept only if an interceptor is called for each."""
         self.sender: BatchSender | None = None
-        """Asked to send it before the first wait; the parts of a batch that was split need none."""
+        """The sender that is asked to send it before the first wait; the parts of a split batch need none."""
 
     @property
     def size_bytes(self) -> int:
@@ -77,35 +77,35 @@ class Batch(QueuedBatch):
 
     @property
     def is_observed(self) -> bool:
-        """Whether the program has got the failure of each of its records."""
+        """Whether the program has got the failure of every record."""
         return len(self.observed) == self.record_count
 
     def finish(self, base_offset: int, log_append_time_ms: int) -> None:
-        """Say where the records are: the broker has them. `wake` is to follow."""
+        """Note where the broker has appended the records. Call `wake` afterwards."""
         self.base_offset = base_offset
         self.log_append_time_ms = log_append_time_ms
         self.is_finished = True
 
     def fail(self, error: KafkaError) -> None:
-        """Say that the records are given up. `wake` is to follow."""
+        """Note that the records are given up. Call `wake` afterwards."""
         self.observed = set()
         self.error = error
         self.is_finished = True
 
     def replace(self, parts: list[Batch]) -> None:
-        """Have the deliveries follow their records into smaller batches. `wake` is to follow."""
+        """Let the deliveries follow their records into smaller batches. Call `wake` afterwards."""
         self.parts = parts
         self.is_finished = True
 
     def place_of(self, place: int, timestamp_ms: int) -> RecordMetadata:
-        """Return where the record at a place of the batch is as far as it is known; its offset is -1 before that."""
+        """Return the metadata of the record at a place of the batch; its offset is -1 until it is known."""
         queue = self.queue
         offset = self.base_offset + place if self.base_offset >= 0 else -1
         known_ms = timestamp_ms if self.log_append_time_ms < 0 else self.log_append_time_ms
         return tuple.__new__(RecordMetadata, (queue.topic, queue.partition, offset, known_ms))
 
     def wait(self) -> Generator[Any, None, None]:
-        """Wait for the end. To give up waiting for one record does not end the batch of others."""
+        """Wait for the end. A caller that is cancelled does not cancel the batch."""
         if not self.attempts and self.sender is not None:
             if not self.sender.send_alone(self):
                 self.sender.send_soon()
@@ -119,7 +119,7 @@ class Batch(QueuedBatch):
             raise
 
     def new_waiter(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
-        """Return a future that is done at the end; a caller that stops waiting calls `forget`."""
+        """Return a future that is done at the end; a caller that stops waiting must call `forget`."""
         waiter: asyncio.Future[None] = loop.create_future()
         if self._waiters is None:
             self._waiters = [waiter]
@@ -128,26 +128,26 @@ class Batch(QueuedBatch):
         return waiter
 
     def forget(self, waiter: asyncio.Future[None]) -> None:
-        """Complete a future of `new_waiter` no more."""
+        """Remove a future of `new_waiter`, so that it is not completed."""
         if self._waiters is not None and waiter in self._waiters:
             self._waiters.remove(waiter)
 
     def wake(self) -> None:
-        """Complete the deliveries, as the last thing at the end: a thread that waits goes on while this one works."""
-        self.builder.body = bytearray()  # deliveries keep the batch; the records shall not stay with it
+        """Complete the deliveries, as the last step of the end: a waiting thread continues while this one works."""
+        self.builder.body = bytearray()  # deliveries refer to the batch, and should not keep its records in memory
         if self._waiters is not None:
             for waiter in self._waiters:
                 if not waiter.done():
                     waiter.set_result(None)
             self._waiters = None
         if self.at_end:
-            for wake in list(self.at_end):  # a copy: another thread may add one, and looks at `is_finished` after that
+            for wake in list(self.at_end):  # a copy: another thread may add one, and checks `is_finished` after that
                 wake()
             self.at_end.clear()
 
 
 class Delivery:
-    """What becomes of one sent record: await it for its `RecordMetadata`, or for the KafkaError that ended it.
+    """The result of one sent record: await it for the `RecordMetadata`, or for the KafkaError that ended it.
 
     It need not be awaited: `flush` and `close` raise the error of records whose delivery was not awaited.
     """
@@ -165,7 +165,7 @@ class Delivery:
         return self.result()
 
     def done(self) -> bool:
-        """Whether it is known what became of the record."""
+        """Whether the result of the record is known."""
         if self._batch.parts:
             self._move()
         return self._batch.is_finished
@@ -180,9 +180,9 @@ class Delivery:
                 self._place -= part.record_count
 
     def result(self) -> RecordMetadata:
-        """Return where the record went, or raise why it did not; asyncio.InvalidStateError while that is open."""
+        """Return the record's metadata, or raise its error; asyncio.InvalidStateError while the result is unknown."""
         if not self.done():
-            raise asyncio.InvalidStateError("the record is still on its way")
+            raise asyncio.InvalidStateError("the record is not delivered yet")
         batch = self._batch
         if batch.error is not None:
             batch.observed.add(self._place)
@@ -191,7 +191,7 @@ class Delivery:
 
     @property
     def place(self) -> RecordMetadata:
-        """Where the record is as far as it is known; its offset is -1 before it is delivered."""
+        """The record's metadata; its offset is -1 before it is delivered."""
         if self._batch.parts:
             self._move()
         return self._batch.place_of(self._place, self._timestamp_ms)

@@ -1,8 +1,8 @@
 """Admin: creates, grows, describes and deletes topics, describes configurations and offsets, deletes records.
 
-A method that handles several things at once does all it can, then raises `AdminError` with the refusals by name.
-Changes go to the controller if the broker names one, and again to the new one after NOT_CONTROLLER; errors that pass
-by themselves are retried for `default_api_timeout_ms`.
+A method that handles several things does all it can, then raises `AdminError` with the refusals by name. Changes are
+sent to the controller if the broker names one, and again to the new one after NOT_CONTROLLER; transient errors are
+retried for `default_api_timeout_ms`.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Admin(FeatureAdmin):
     """See the module. Use it as a context manager, or call `start` and `close`.
 
     `bootstrap_servers` is `host:port`, with commas or as a list; or a mapping of options under Kafka's dotted names,
-    `bootstrap.servers` among them. Options as keywords have underscores: `AdminOptions` and `ClientOptions` say what
-    each means. Raises ValueError for an option that does not exist or makes no sense.
+    including `bootstrap.servers`. Options as keywords have underscores: `AdminOptions` and `ClientOptions` describe
+    them. Raises ValueError for an option that does not exist or is invalid.
     """
 
     # Topics -----------------------------------------------------------------------------------------------------
@@ -61,7 +61,7 @@ class Admin(FeatureAdmin):
         replication_factor: int = -1,
         configs: Mapping[str, str | None] | None = None,
     ) -> None:
-        """Create one topic; -1 leaves a number to the broker. Raises KafkaError, TOPIC_ALREADY_EXISTS for one."""
+        """Create one topic; -1 means the broker's default. Raises KafkaError, such as TOPIC_ALREADY_EXISTS."""
         topic = NewTopic(name, partitions, replication_factor, configs or {})
         try:
             await self.create_topics([topic])
@@ -69,7 +69,7 @@ class Admin(FeatureAdmin):
             raise refused.errors[name] from None
 
     async def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> None:
-        """Create topics, or (`validate_only`) find out whether they could be; raises AdminError by topic."""
+        """Create topics, or only check whether that is possible (`validate_only`); raises AdminError by topic."""
         request = CreateTopicsRequest(
             topics=[
                 CreateTopicsRequest.CreatableTopic(
@@ -141,7 +141,7 @@ class Admin(FeatureAdmin):
         return sorted(t.name for t in topics if t.name is not None and (include_internal or not t.is_internal))
 
     async def describe_topics(self, names: Sequence[str] | None = None) -> dict[str, TopicDescription]:
-        """Return topics by name, all of them for None; raises AdminError by topic for those that are not there."""
+        """Return topics by name, all of them for None; raises AdminError by topic for those that do not exist."""
         errors: dict[str, KafkaError] = {}
         found: dict[str, TopicDescription] = {}
         for topic in await self._metadata(None if names is None else as_names(names)):
@@ -190,8 +190,8 @@ class Admin(FeatureAdmin):
     ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
         """Return configurations by name, all or those in `keys`; raises AdminError by resource name.
 
-        A broker is asked itself, topics are asked of any broker. A broker that the cluster does not have is
-        BROKER_NOT_AVAILABLE at once.
+        The configuration of a broker is requested from that broker, others from any. For a broker that is not in the
+        cluster, BROKER_NOT_AVAILABLE is raised immediately.
         """
         cluster = self._started()
         by_node: dict[int | None, list[ConfigResource]] = defaultdict(list)
@@ -237,7 +237,7 @@ class Admin(FeatureAdmin):
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return, per partition, the first record with that timestamp (ms) or later, None where there is none.
 
-        `EARLIEST`, `LATEST` and `MAX_TIMESTAMP` may stand for a timestamp.
+        `EARLIEST`, `LATEST` and `MAX_TIMESTAMP` may be given as a timestamp.
         """
         asked = {TopicPartition(*partition): timestamp for partition, timestamp in timestamps.items()}
         return await list_offsets(
@@ -245,7 +245,7 @@ class Admin(FeatureAdmin):
         )
 
     async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Delete the records before these offsets (-1: all there are) and return where each partition begins now.
+        """Delete the records before these offsets (-1: all records) and return the new start offset of each partition.
 
         Raises AdminError by `topic-partition`.
         """
@@ -315,7 +315,7 @@ class Admin(FeatureAdmin):
         return await self.describe_topics()
 
     async def _metadata(self, names: Sequence[str] | None) -> list[MetadataResponse.MetadataResponseTopic]:
-        """Ask for topics, without creating any."""
+        """Request the metadata of topics, without creating any."""
         cluster = self._started()
         topics = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
         request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)

@@ -1,4 +1,4 @@
-"""What an Admin takes and returns about ACLs: entries, and filters that find them."""
+"""The ACLs of an Admin: entries, and filters that find them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from ottla.protocol.acls import WILDCARD, AclOperation, PatternType, PermissionT
 
 @dataclass(frozen=True, slots=True)
 class Acl:
-    """One entry of access control: `principal`, as in "User:alice", may or may not do `operation` with resources.
+    """One entry of access control: `principal`, such as "User:alice", may or may not do `operation` on resources.
 
-    `resource_name` is a name, with `pattern_type` PREFIXED the beginning of names; "*" is every resource of the type.
+    `resource_name` is a name, or with `pattern_type` PREFIXED the beginning of names; "*" is every resource of the
+    type.
     """
 
     resource_type: ResourceType
@@ -32,9 +33,9 @@ class Acl:
 
 @dataclass(frozen=True, slots=True)
 class AclFilter:
-    """Finds the entries that have what is given; None and ANY match everything.
+    """A filter for entries with the given values; None and ANY match everything.
 
-    `pattern_type` MATCH finds all entries that count for a resource of the name: literal, prefixed and "*".
+    `pattern_type` MATCH finds all entries that apply to a resource with the name: literal, prefixed and "*".
     """
 
     resource_type: ResourceType = ResourceType.ANY

@@ -1,4 +1,4 @@
-"""The part of an Admin that handles ACLs: who may do what (KIP-140, KIP-290)."""
+"""The part of an Admin that handles ACLs, the rights of principals (KIP-140, KIP-290)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class AclAdmin(SettingsAdmin):
     async def describe_acls(self, wanted: AclFilter | None = None) -> list[Acl]:
         """Return all ACLs, or those that a filter matches.
 
-        Raises KafkaError SECURITY_DISABLED where the broker has no authorizer.
+        Raises KafkaError SECURITY_DISABLED if the broker has no authorizer.
         """
         asked = wanted or AclFilter()
         request = DescribeAclsRequest(
@@ -61,7 +61,7 @@ class AclAdmin(SettingsAdmin):
         return await self._started().retry(attempt, self._timeout_ms)
 
     async def create_acls(self, acls: Sequence[Acl]) -> None:
-        """Create ACLs, each for itself; one that exists is no error. Raises AdminError by the ACL in words."""
+        """Create ACLs, independently of each other; one that exists is no error. Raises AdminError by ACL, as text."""
         request = CreateAclsRequest(
             creations=[
                 CreateAclsRequest.AclCreation(
@@ -87,8 +87,8 @@ class AclAdmin(SettingsAdmin):
         await self._change(attempt)
 
     async def delete_acls(self, filters: Sequence[AclFilter]) -> list[Acl]:
-        """Delete the ACLs that the filters match, and return them. Raises AdminError by the filter, "filter 0" first,
-        when the others have done their work.
+        """Delete the ACLs that the filters match, and return them. Raises AdminError by filter ("filter 0" is the
+        first) after the other filters were applied.
         """
         request = DeleteAclsRequest(
             filters=[
@@ -133,5 +133,5 @@ def _deleted(one: DeleteAclsResponse.DeleteAclsMatchingAcl) -> Acl:
 
 
 def _member(numbers: type[_E], number: int) -> _E:
-    """UNKNOWN, which is 0, for a number of a later Kafka."""
+    """The member with a number; UNKNOWN, which is 0, for a number of a later Kafka."""
     return next((one for one in numbers if one == number), numbers(0))

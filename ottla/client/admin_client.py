@@ -1,8 +1,8 @@
-"""What every part of an Admin stands on: its life, the way to the controller, and refusals by name.
+"""The base of every part of an Admin: start and close, requests to the controller, and refusals by name.
 
-A method that handles several things at once does all it can, then raises `AdminError` with the refusals by name.
-Changes go to the controller if the broker names one, and again to the new one after NOT_CONTROLLER; errors that pass
-by themselves are retried for `default_api_timeout_ms`.
+A method that handles several things does all it can, then raises `AdminError` with the refusals by name. Changes are
+sent to the controller if the broker names one, and again to the new one after NOT_CONTROLLER; transient errors are
+retried for `default_api_timeout_ms`.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class AdminClient:
     """See the module. Use it as a context manager, or call `start` and `close`.
 
     `bootstrap_servers` is `host:port`, with commas or as a list; or a mapping of options under Kafka's dotted names,
-    `bootstrap.servers` among them. Options as keywords have underscores: `AdminOptions` and `ClientOptions` say what
-    each means. Raises ValueError for an option that does not exist or makes no sense.
+    including `bootstrap.servers`. Options as keywords have underscores: `AdminOptions` and `ClientOptions` describe
+    them. Raises ValueError for an option that does not exist or is invalid.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class AdminClient:
         await self.close()
 
     def metrics(self) -> dict[str, float]:
-        """Return what the admin measured of its connections, by Kafka's metric names; NaN for what did not happen."""
+        """Return the metrics of the admin's connections, by Kafka's metric names; NaN for those without any event."""
         return self._started().metrics.snapshot(asyncio.get_running_loop().time())
 
     # Inside -----------------------------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ class AdminClient:
         return self._cluster
 
     async def _controller(self, request: type[Request], lowest: int = 0) -> tuple[Connection, int]:
-        """Return a connection to the controller, or to any broker if none is named, and the version to speak."""
+        """Return a connection to the controller, or to any broker if none is known, and the version to use."""
         cluster = self._started()
         is_known = cluster.controller_id in cluster.brokers
         connection = await (cluster.connection(cluster.controller_id) if is_known else cluster.any_connection())
@@ -92,7 +92,7 @@ class AdminClient:
         return connection, version
 
     async def _change(self, attempt: Callable[[], Awaitable[dict[str, KafkaError]]]) -> None:
-        """Run a change until the controller has taken it; raise AdminError with what it refused."""
+        """Retry a change until the controller has processed it; raise AdminError with its refusals."""
         cluster = self._started()
 
         async def until_controller() -> dict[str, KafkaError]:

@@ -1,7 +1,7 @@
-"""The part of an Admin that handles features: the levels that a cluster runs at, and how they are changed (KIP-584).
+"""The part of an Admin that handles features: the levels of a cluster, and changes of them (KIP-584).
 
-`transaction.version` and `metadata.version` are such features. A level is raised when every client and every tool that
-reads the directory may see what it brings; it does not follow the program's version by itself.
+`transaction.version` and `metadata.version` are such features. Raise a level when every client, and every tool that
+reads the directory, supports what is new in it; a new version of the program does not raise it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class FeatureAdmin(AclAdmin):
     # Features ---------------------------------------------------------------------------------------------------
 
     async def describe_features(self) -> dict[str, FeatureLevels]:
-        """Return the features of the cluster by name: those that it runs with, and those that it could."""
+        """Return the features of the cluster by name: their current levels, and those that it supports."""
         request = ApiVersionsRequest(
             client_software_name=SOFTWARE_NAME, client_software_version=__version__.replace("+", "-")
         )
@@ -46,7 +46,7 @@ class FeatureAdmin(AclAdmin):
         return await self._started().retry(attempt, self._timeout_ms)
 
     async def upgrade_features(self, levels: Mapping[str, int], *, validate_only: bool = False) -> None:
-        """Raise the levels of features, or (`validate_only`) find out whether they could be: all of them, or none.
+        """Raise the levels of features, all of them or none; `validate_only` only checks whether that is possible.
 
         Raises KafkaError INVALID_UPDATE_VERSION with the broker's reason.
         """
@@ -55,7 +55,7 @@ class FeatureAdmin(AclAdmin):
     async def downgrade_features(
         self, levels: Mapping[str, int], *, unsafe: bool = False, validate_only: bool = False
     ) -> None:
-        """As `upgrade_features`, to lower levels. `unsafe`: also where what only the higher level has is lost."""
+        """As `upgrade_features`, to lower levels. `unsafe`: even if data that only the higher level has is lost."""
         await self._update_features(levels, _UNSAFE_DOWNGRADE if unsafe else _SAFE_DOWNGRADE, validate_only)
 
     async def _update_features(self, levels: Mapping[str, int], upgrade_type: int, validate_only: bool) -> None:

@@ -1,4 +1,4 @@
-"""What an Admin returns about groups: their members, what they read, and which state they are."""
+"""An Admin's results about groups: their members, assignments and states."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ CONSUMER = "consumer"
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """A group as a list of groups has it. Empty text where the broker is too old to say."""
+    """A group in a list of groups. Texts are empty if the broker is too old to return them."""
 
     group_id: str
     protocol_type: str
-    """ "consumer" for consumers, "connect" for Connect, empty for a group of nothing but committed offsets."""
+    """ "consumer" for consumers, "connect" for Connect, empty for a group that has only committed offsets."""
     state: str
-    """Kafka's words: Stable, PreparingRebalance, CompletingRebalance, Empty, Dead; Assigning and Reconciling in the
+    """Kafka's name: Stable, PreparingRebalance, CompletingRebalance, Empty, Dead; Assigning and Reconciling in the
     consumer protocol."""
     group_type: str
     """ "classic", "consumer", or a newer kind; in lower case."""
@@ -26,26 +26,26 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
-    """A member of a group. What its protocol does not name is None, or empty."""
+    """A member of a group. Fields that its protocol does not have are None, or empty."""
 
     member_id: str
     group_instance_id: str | None
     client_id: str
     host: str
     topics: list[str] = field(default_factory=list)
-    """What it subscribes to by name."""
+    """The topics that it subscribes to by name."""
     pattern: str | None = None
     assignment: list[TopicPartition] = field(default_factory=list)
     target_assignment: list[TopicPartition] | None = None
-    """What the broker wants it to own, in the consumer protocol."""
+    """The partitions that the broker wants it to own, in the consumer protocol."""
     epoch: int | None = None
     speaks_classic: bool = True
-    """Whether it uses the classic protocol, perhaps in a group of the other one."""
+    """Whether it uses the classic protocol, perhaps in a group of the consumer protocol."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A group in full; `assignor` is what it agreed on. Only the consumer protocol has epochs; else they are None."""
+    """A group in full; `assignor` is its chosen one. Only the consumer protocol has epochs; otherwise they are None."""
 
     group_id: str
     group_type: str

@@ -1,7 +1,7 @@
 """The part of an Admin that handles groups and their committed offsets.
 
-Each group is asked of its coordinator, groups of one coordinator together. What one of them refuses is reported by name
-in an `AdminError`, the rest is done.
+Requests about a group go to its coordinator, together for all groups of a coordinator. A refusal for one group is
+reported by name in an `AdminError`; the rest is done.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ottla.protocol.errors import ErrorCode
 
 T = TypeVar("T")
 Outcomes = dict[str, "T | KafkaError"]
-"""What became of each group: something, or why not."""
+"""The result of each group, or its error."""
 
 _FIRST_LIST_VERSION_WITH_STATES = 4
 _FIRST_LIST_VERSION_WITH_TYPES = 5
@@ -48,10 +48,10 @@ class GroupAdmin(AdminClient):
     # Groups -----------------------------------------------------------------------------------------------------
 
     async def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
-        """Return all groups of all brokers, by name; only those in one of `states` and of one of `types`, if given.
+        """Return the groups of all brokers, sorted by name; only those in one of `states` and `types`, if given.
 
-        States and types are Kafka's words ("Stable", "Empty", "classic", "consumer"); case does not matter. Raises
-        UnsupportedByBroker when the broker is too old to know what is asked for.
+        States and types have Kafka's names ("Stable", "Empty", "classic", "consumer"); case does not matter. Raises
+        UnsupportedByBroker when the broker is too old for such a filter.
         """
         cluster = self._started()
         wanted_states, wanted_types = list(states), list(types)
@@ -83,7 +83,7 @@ class GroupAdmin(AdminClient):
         return sorted((one for some in listed for one in some), key=lambda one: one.group_id)
 
     async def describe_groups(self, group_ids: Sequence[str]) -> dict[str, GroupDescription]:
-        """Return groups with their members; raises AdminError by group, GROUP_ID_NOT_FOUND for one that is none."""
+        """Return groups with their members; raises AdminError by group, GROUP_ID_NOT_FOUND for an unknown one."""
 
         async def ask(node_id: int, asked: list[str]) -> Outcomes[GroupDescription]:
             found = await self._describe_consumer_groups(node_id, asked)
@@ -93,7 +93,7 @@ class GroupAdmin(AdminClient):
         return await self._of_each_group(group_ids, ask)
 
     async def delete_groups(self, group_ids: Sequence[str]) -> None:
-        """Delete groups with the offsets they committed; raises AdminError by group, NON_EMPTY_GROUP for one in use."""
+        """Delete groups with their committed offsets; raises AdminError by group, NON_EMPTY_GROUP for one in use."""
 
         async def ask(node_id: int, asked: list[str]) -> Outcomes[None]:
             answer = await self._started().ask(node_id, DeleteGroupsRequest(groups_names=asked), DeleteGroupsResponse)
@@ -108,10 +108,10 @@ class GroupAdmin(AdminClient):
         *,
         reason: str = "removed by an administrator",
     ) -> list[str]:
-        """Take members out of a group, named by member id or instance id; None: all. Returns the ids of those removed.
+        """Remove members from a group, by member id or instance id; None: all. Returns the ids of those removed.
 
-        Their partitions go to others at once. A consumer that still runs comes back by itself. Raises AdminError by
-        member, UNKNOWN_MEMBER_ID for one that is not there.
+        Their partitions are assigned to other members immediately. A consumer that still runs joins again by itself.
+        Raises AdminError by member, UNKNOWN_MEMBER_ID for one that is not in the group.
         """
         group = (await self.describe_groups([group_id]))[group_id]
         by_name = {member.member_id: member for member in group.members}
@@ -133,10 +133,10 @@ class GroupAdmin(AdminClient):
     async def list_group_offsets(
         self, wanted: Mapping[str, Iterable[TopicPartition] | None], *, require_stable: bool = False
     ) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]:
-        """Return what groups have committed, for some partitions of each or (None) for all there are.
+        """Return the committed offsets of groups, for some partitions of each or (None) for all.
 
-        A partition for which nothing is committed is left out; so a group that does not exist has nothing. With
-        `require_stable` waits while an open transaction is about to commit other offsets. Raises AdminError by group.
+        A partition without a committed offset is left out; a group that does not exist has none. With `require_stable`
+        this waits while an open transaction may commit other offsets. Raises AdminError by group.
         """
         cluster = self._started()
         asked_for = {
@@ -164,9 +164,10 @@ class GroupAdmin(AdminClient):
     async def find_unstable_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition]
     ) -> list[TopicPartition]:
-        """Return those of the partitions of which an open transaction may change what the group has committed, sorted.
+        """Return, sorted, those partitions whose committed offset an open transaction may change.
 
-        A consumer that begins there waits for its end (KIP-447). Does not wait itself. Raises AdminError by group.
+        A consumer that begins there waits for the end of the transaction (KIP-447); this method does not wait. Raises
+        AdminError by group.
         """
         wanted = {group_id: [TopicPartition(*one) for one in partitions]}
 
@@ -183,7 +184,7 @@ class GroupAdmin(AdminClient):
     async def alter_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]
     ) -> None:
-        """Set where a group goes on reading, in place of what it has committed. The group must have no members.
+        """Set where a group continues to read, replacing its committed offsets. The group must have no members.
 
         Raises AdminError by `topic-partition`; UNKNOWN_MEMBER_ID means that the group has members.
         """
@@ -217,7 +218,7 @@ class GroupAdmin(AdminClient):
         await self._of_partitions(attempt)
 
     async def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
-        """Forget what a group has committed for partitions; raises AdminError by `topic-partition`.
+        """Delete a group's committed offsets of partitions; raises AdminError by `topic-partition`.
 
         GROUP_SUBSCRIBED_TO_TOPIC means that a member reads the topic. A refusal of the whole group is a KafkaError.
         """
@@ -256,8 +257,8 @@ class GroupAdmin(AdminClient):
         ask: Callable[[int, list[str]], Awaitable[Outcomes[T]]],
         kind: KeyType = KeyType.GROUP,
     ) -> dict[str, T]:
-        """Ask each coordinator about its groups, again what passes; raise AdminError with what it refuses. `kind` is
-        another for transactional ids.
+        """Ask each coordinator about its groups, and retry transient errors; raise AdminError with the refusals. Use
+        another `kind` for transactional ids.
         """
         cluster = self._started()
         group_ids = as_names(group_ids)
@@ -287,7 +288,7 @@ class GroupAdmin(AdminClient):
         return {group_id: outcome for group_id, outcome in outcomes.items() if not isinstance(outcome, KafkaError)}
 
     async def _of_partitions(self, attempt: Callable[[], Awaitable[dict[str, KafkaError]]]) -> None:
-        """Change offsets, again what passes; raise AdminError with what is refused."""
+        """Change offsets, and retry transient errors; raise AdminError with the refusals."""
 
         async def until_it_passes() -> dict[str, KafkaError]:
             refused = await attempt()
@@ -301,7 +302,7 @@ class GroupAdmin(AdminClient):
             raise AdminError(refused)
 
     async def _describe_consumer_groups(self, node_id: int, asked: list[str]) -> Outcomes[GroupDescription]:
-        """Describe those that are of the consumer protocol; none where the broker does not know it."""
+        """Describe the groups of the consumer protocol; none if the broker does not know it."""
         cluster = self._started()
         request = ConsumerGroupDescribeRequest(group_ids=asked, include_authorized_operations=False)
         try:
@@ -324,7 +325,7 @@ class GroupAdmin(AdminClient):
         for entry in answer.groups:
             code = ErrorCode.of(entry.error_code)
             if not code and entry.group_state == _DEAD:
-                code = ErrorCode.GROUP_ID_NOT_FOUND  # as brokers say it before version 6
+                code = ErrorCode.GROUP_ID_NOT_FOUND  # as brokers report it before version 6
             described = describe_classic(entry, cluster.brokers[node_id])
             outcomes[entry.group_id] = KafkaError(code, entry.error_message) if code else described
         return outcomes
@@ -361,7 +362,7 @@ class GroupAdmin(AdminClient):
         return {member.member_id: KafkaError(ErrorCode.of(code)) for member, code in entries if code}
 
     async def _remove_consumer(self, group_id: str, member: MemberDescription) -> KafkaError | None:
-        """Say in the member's name that it leaves: LeaveGroup is for members of the classic protocol."""
+        """Leave the group in the member's name, by a heartbeat: LeaveGroup is for members of the classic protocol."""
         cluster = self._started()
         node_id = await find_coordinator(cluster, group_id)
         state = HeartbeatState(group_id, member.group_instance_id)

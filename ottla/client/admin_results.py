@@ -1,4 +1,4 @@
-"""What an Admin takes and returns: topics to create, descriptions of topics, configurations, and refusals by name."""
+"""Arguments and results of an Admin: topics to create, descriptions of topics, configurations, and refusals by name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ottla.client.structs import BrokerAddress
 
 
 class AdminError(KafkaError):
-    """Some of what was asked was refused, the rest is done. `errors` has refusals by name; `code` is the first's."""
+    """Part of a request was refused, the rest is done. `errors` has the refusals by name; `code` is the first's."""
 
     def __init__(self, errors: Mapping[str, KafkaError]) -> None:
         self.errors = dict(errors)
@@ -23,7 +23,7 @@ class AdminError(KafkaError):
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to create. -1 leaves a number to the broker; `assignments`, brokers by partition, fix both."""
+    """A topic to create. -1 means the broker's default; `assignments`, brokers by partition, set both numbers."""
 
     name: str
     partitions: int = -1
@@ -34,7 +34,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
-    """A partition: its leader (-1 for none) and that leadership's epoch, where it is kept, and where in sync."""
+    """A partition: its leader (-1 for none), the leader epoch, the brokers of its replicas, and those in sync."""
 
     partition: int
     leader_id: int
@@ -55,16 +55,16 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True)
 class ProducerState:
-    """A producer as a partition remembers it. `last_sequence` and `last_timestamp_ms` are -1 where there are none."""
+    """A partition's state of a producer. `last_sequence` and `last_timestamp_ms` are -1 if there are none."""
 
     producer_id: int
     producer_epoch: int
     last_sequence: int
     last_timestamp_ms: int
     transaction_start_offset: int | None
-    """Where its open transaction begins; None without one."""
+    """The start of its open transaction; None without one."""
     coordinator_epoch: int = -1
-    """That of the coordinator that has written its last marker; -1 before the first."""
+    """The epoch of the coordinator that wrote its last marker; -1 before the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class ClusterDescription:
 
 
 class ConfigResourceType(IntEnum):
-    """What has configurations."""
+    """The types of resources that have configurations."""
 
     TOPIC = 2
     BROKER = 4
@@ -88,7 +88,7 @@ class ConfigResourceType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigResource:
-    """A topic or a group by name, or a broker by node id, as text; an empty name stands for all brokers."""
+    """A topic or a group by name, or a broker by node id, as text; an empty name means all brokers."""
 
     type: ConfigResourceType
     name: str
@@ -105,7 +105,7 @@ class ConfigResource:
 
     @classmethod
     def all_brokers(cls) -> ConfigResource:
-        """What is set for all brokers that do not set it themselves."""
+        """The defaults of all brokers that do not set a key themselves."""
         return cls(ConfigResourceType.BROKER, "")
 
     @classmethod
@@ -120,13 +120,13 @@ class ConfigResource:
 
     @property
     def node_id(self) -> int | None:
-        """The broker that has to be asked about it; None where any can be."""
+        """The broker that must be asked about it; None if any can be."""
         is_broker = self.type in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER)
         return int(self.name) if is_broker and self.name.isdecimal() else None
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from."""
+    """The source of a value."""
 
     UNKNOWN = 0
     TOPIC = 1
@@ -141,7 +141,7 @@ class ConfigSource(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigSynonym:
-    """One of the places that a value may come from, the effective one first."""
+    """One of the sources of a value, the effective one first."""
 
     name: str
     value: str | None
@@ -150,7 +150,7 @@ class ConfigSynonym:
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """A configuration. `value` is None where it is not set or secret; `source` is a `ConfigSource` or newer."""
+    """A configuration. `value` is None if it is not set or secret; `source` is a `ConfigSource` or a newer number."""
 
     name: str
     value: str | None
@@ -162,7 +162,7 @@ class ConfigEntry:
 
     @property
     def is_default(self) -> bool:
-        """Whether nobody has set it."""
+        """Whether it is not set anywhere."""
         return self.source == ConfigSource.DEFAULT
 
 
@@ -171,7 +171,7 @@ class FeatureLevels:
     """A feature of a cluster."""
 
     level: int | None
-    """At which the cluster runs; None where no level was ever set, which means 0."""
+    """The cluster's level; None if no level was ever set, which means 0."""
     least: int | None
     highest: int | None
-    """Between which the broker could run; None where it does not say so."""
+    """The bounds of the levels that the broker supports; None if it does not return them."""

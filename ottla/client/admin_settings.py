@@ -1,7 +1,7 @@
-"""The part of an Admin that changes configurations and quotas, and looks at log directories and reassignments.
+"""The part of an Admin that changes configurations and quotas, and describes log directories and reassignments.
 
-A broker's own configuration and loggers are changed at that broker, everything else at any of them. What is refused is
-reported by name in an `AdminError`, the rest is done.
+A broker's own configuration and loggers are changed at that broker, everything else at any broker. Refusals are
+reported by name in an `AdminError`; the rest is done.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class SettingsAdmin(TokenAdmin):
     async def alter_configs(
         self, changes: Mapping[ConfigResource, Sequence[ConfigChange]], *, validate_only: bool = False
     ) -> None:
-        """Change single keys, or (`validate_only`) find out whether they could be; raises AdminError by resource name.
+        """Change single keys, or only check the changes (`validate_only`); raises AdminError by resource name.
 
-        All changes of a resource happen, or none. A broker that the cluster does not have is BROKER_NOT_AVAILABLE at
-        once.
+        All changes of a resource are made, or none. For a broker that is not in the cluster, BROKER_NOT_AVAILABLE is
+        raised immediately.
         """
         cluster = self._started()
         by_node: dict[int | None, list[ConfigResource]] = defaultdict(list)
@@ -89,7 +89,7 @@ class SettingsAdmin(TokenAdmin):
     async def describe_log_dirs(
         self, partitions: Sequence[TopicPartition] | None = None
     ) -> dict[int, list[LogDirDescription]]:
-        """Return each broker's log directories by node id, with all partitions or those given that lie in them."""
+        """Return each broker's log directories by node id, with all of their partitions or only those given."""
         cluster = self._started()
         topics = None if partitions is None else _by_topic(partitions)
 
@@ -115,7 +115,7 @@ class SettingsAdmin(TokenAdmin):
     async def describe_quotas(
         self, entity: Mapping[str, str | None] | None = None
     ) -> dict[QuotaEntity, dict[str, float]]:
-        """Return the quotas of all entities, or of those that have the parts of `entity`, as in {"user": "alice"}.
+        """Return the quotas of all entities, or of those with the parts of `entity`, such as {"user": "alice"}.
 
         A name of None is the default of its type.
         """
@@ -143,7 +143,7 @@ class SettingsAdmin(TokenAdmin):
     async def alter_quotas(
         self, changes: Mapping[QuotaEntity, Mapping[str, float | None]], *, validate_only: bool = False
     ) -> None:
-        """Set quotas of entities, None to remove one; raises AdminError by entity, as in "user=alice,client-id=*"."""
+        """Set quotas of entities, None to remove one; raises AdminError by entity, such as "user=alice,client-id=*"."""
         request = AlterClientQuotasRequest(
             entries=[
                 AlterClientQuotasRequest.EntryData(
@@ -162,21 +162,23 @@ class SettingsAdmin(TokenAdmin):
             validate_only=validate_only,
         )
 
+        # A broker may name the parts of an entity in another order than the program.
+        names = {frozenset(entity): _entity_name(entity) for entity in changes}
+
         async def attempt() -> dict[str, KafkaError]:
             answer = await self._started().ask(None, request, AlterClientQuotasResponse)
+            answered = [
+                (tuple((one.entity_type, one.entity_name) for one in each.entity), each) for each in answer.entries
+            ]
             return refusals(
-                (
-                    ",".join(f"{part.entity_type}={part.entity_name or '*'}" for part in entry.entity),
-                    entry.error_code,
-                    entry.error_message,
-                )
-                for entry in answer.entries
+                (names.get(frozenset(entity), _entity_name(entity)), each.error_code, each.error_message)
+                for entity, each in answered
             )
 
         await self._change(attempt)
 
     async def alter_partition_reassignments(self, replicas: Mapping[TopicPartition, Sequence[int] | None]) -> None:
-        """Have partitions live on these brokers, None to cancel a move; raises AdminError by `topic-partition`."""
+        """Move partitions to these brokers, None to cancel a move; raises AdminError by `topic-partition`."""
         topics: dict[str, list[AlterPartitionReassignmentsRequest.ReassignablePartition]] = defaultdict(list)
         for (topic, index), brokers in replicas.items():
             topics[topic].append(
@@ -223,6 +225,10 @@ class SettingsAdmin(TokenAdmin):
             }
 
         return await self._started().retry(attempt, self._timeout_ms)
+
+
+def _entity_name(entity: QuotaEntity) -> str:
+    return ",".join(f"{kind}={name or '*'}" for kind, name in entity)
 
 
 def _by_topic(partitions: Sequence[TopicPartition]) -> dict[str, list[int]]:

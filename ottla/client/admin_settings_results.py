@@ -1,4 +1,4 @@
-"""What an Admin takes and returns about settings: changes of configurations, log directories, quotas, reassignments."""
+"""Arguments and results of an Admin about settings: configurations, log directories, quotas, reassignments."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ottla.client.errors import KafkaError
 from ottla.client.structs import TopicPartition
 
 QuotaEntity = tuple[tuple[str, str | None], ...]
-"""Whom quotas concern: pairs such as ("user", "alice"), sorted; a name of None is the default of its type."""
+"""The entity of quotas: pairs such as ("user", "alice"), sorted; a name of None is the default of its type."""
 
 
 class ConfigOperation(IntEnum):
-    """What may become of a key."""
+    """The ways to change a key."""
 
     SET = 0
     DELETE = 1
@@ -37,7 +37,7 @@ class ConfigChange:
 
     @classmethod
     def delete(cls, name: str) -> ConfigChange:
-        """Let the key have what it inherits, or its default."""
+        """Remove the key, so that its inherited value or its default applies."""
         return cls(name, ConfigOperation.DELETE)
 
     @classmethod
@@ -47,13 +47,13 @@ class ConfigChange:
 
     @classmethod
     def subtract(cls, name: str, value: str) -> ConfigChange:
-        """Take items from the key's list, with commas between them."""
+        """Remove items from the key's list, with commas between them."""
         return cls(name, ConfigOperation.SUBTRACT, value)
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaDescription:
-    """A log in a directory. A future one is still being copied from another directory, and lags behind."""
+    """A log in a directory. A future one is still being copied from another directory."""
 
     size_bytes: int
     offset_lag: int
@@ -62,7 +62,7 @@ class ReplicaDescription:
 
 @dataclass(frozen=True, slots=True)
 class LogDirDescription:
-    """A log directory of a broker. Bytes of its volume are -1 where they are not known; `error` says that it failed."""
+    """A log directory of a broker. Bytes of its volume are -1 if they are unknown; `error` is set if it failed."""
 
     path: str
     total_bytes: int
@@ -73,7 +73,7 @@ class LogDirDescription:
 
 @dataclass(frozen=True, slots=True)
 class PartitionReassignment:
-    """A partition that moves: the brokers that hold it now, those that come and those that go."""
+    """A partition that is being moved: the brokers of its replicas, those being added and those being removed."""
 
     replicas: list[int]
     adding_replicas: list[int]

@@ -1,4 +1,4 @@
-"""What an Admin returns about delegation tokens."""
+"""An Admin's results about delegation tokens."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class DelegationToken:
-    """A token; who has its secret acts as `owner`. Principals are texts as `User:alice`, times ms since 1970.
+    """A token: a client with its secret acts as `owner`. Principals are texts as `User:alice`, times ms since 1970.
 
-    `requester` asked for it (empty from a broker before Kafka 3.3). `renewers` may renew and expire it, as its owner.
+    `requester` created it (empty from a broker before Kafka 3.3). `renewers` may renew and expire it, like its owner.
     """
 
     token_id: str
@@ -24,5 +24,5 @@ class DelegationToken:
 
     @property
     def password(self) -> str:
-        """What a login by SCRAM takes for a password; the user's name is the token's id, with `tokenauth=true`."""
+        """The password for a login by SCRAM; the user's name is the token's id, with `tokenauth=true`."""
         return base64.b64encode(self.hmac).decode()

@@ -1,6 +1,6 @@
 """The part of an Admin that handles delegation tokens (KIP-48, KIP-373).
 
-The secret of a token is in what the broker answers: send it over TLS or on one machine.
+The broker's answers contain the secrets of tokens: use TLS, or connections within one machine.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ class TokenAdmin(UserAdmin):
     async def create_delegation_token(
         self, *, owner: str | None = None, renewers: Iterable[str] = (), max_lifetime_ms: int = -1
     ) -> DelegationToken:
-        """Create a token for oneself, or for `owner` (`User:alice`); -1 stands for the broker's longest lifetime.
+        """Create a token for this client's user, or for `owner` (`User:alice`); -1: the broker's longest lifetime.
 
-        Raises KafkaError DELEGATION_TOKEN_AUTH_DISABLED, DELEGATION_TOKEN_REQUEST_NOT_ALLOWED (to clients without
-        authentication, or by a token), DELEGATION_TOKEN_AUTHORIZATION_FAILED; ValueError for what is no principal.
+        Raises KafkaError DELEGATION_TOKEN_AUTH_DISABLED, DELEGATION_TOKEN_REQUEST_NOT_ALLOWED (for clients without
+        authentication, or with a token), DELEGATION_TOKEN_AUTHORIZATION_FAILED; ValueError for text that is no
+        principal.
         """
         kind, name = (None, None) if owner is None else _principal(owner)
         may_renew = tuple(renewers)
@@ -44,7 +45,7 @@ class TokenAdmin(UserAdmin):
             ],
             max_lifetime_ms=max_lifetime_ms,
         )
-        # Asked once: a second token would be made by an answer that was lost.
+        # Sent only once: after a lost answer, a retry would create a second token.
         answer = await self._started().ask(None, request, CreateDelegationTokenResponse)
         _check(answer.error_code)
         return DelegationToken(
@@ -59,7 +60,7 @@ class TokenAdmin(UserAdmin):
         )
 
     async def describe_delegation_tokens(self, owners: Iterable[str] | None = None) -> list[DelegationToken]:
-        """Return the tokens that one may see, with their secrets; or those that `owners` own or may renew."""
+        """Return the tokens that this client may see, with their secrets; or those that `owners` own or may renew."""
         asked = None
         if owners is not None:
             make = DescribeDelegationTokenRequest.DescribeDelegationTokenOwner
@@ -86,7 +87,7 @@ class TokenAdmin(UserAdmin):
         return await self._started().retry(attempt, self._timeout_ms)
 
     async def renew_delegation_token(self, hmac: bytes, period_ms: int = -1) -> int:
-        """Let a token expire in `period_ms` (-1: the broker's default); when that is, in ms since 1970.
+        """Let a token expire in `period_ms` (-1: the broker's default); return its expiry in ms since 1970.
 
         Raises KafkaError DELEGATION_TOKEN_NOT_FOUND, DELEGATION_TOKEN_EXPIRED, DELEGATION_TOKEN_OWNER_MISMATCH.
         """
@@ -100,7 +101,7 @@ class TokenAdmin(UserAdmin):
         return await self._started().retry(attempt, self._timeout_ms)
 
     async def expire_delegation_token(self, hmac: bytes, period_ms: int = -1) -> int:
-        """Let a token expire in `period_ms`, or end it at once (-1); when that is, in ms since 1970.
+        """Let a token expire in `period_ms`, or immediately (-1); return its expiry in ms since 1970.
 
         Raises as `renew_delegation_token`.
         """

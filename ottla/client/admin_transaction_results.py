@@ -1,4 +1,4 @@
-"""What an Admin returns about transactions: those of the coordinators, and those that hold a partition's readers up."""
+"""An Admin's results about transactions: those of the coordinators, and those that block a partition's readers."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from ottla.client.structs import BrokerAddress, TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class TransactionListing:
-    """A transactional id as a list of them has it."""
+    """A transactional id in a list of them."""
 
     transactional_id: str
     producer_id: int
     state: str
-    """Kafka's words: Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort, PrepareEpochFence,
+    """Kafka's name: Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort, PrepareEpochFence,
     Dead."""
 
 
@@ -29,15 +29,15 @@ class TransactionDescription:
     producer_epoch: int
     timeout_ms: int
     start_ms: int | None
-    """When its open transaction began, since 1970; None without one."""
+    """The start of its open transaction, in ms since 1970; None without one."""
     partitions: list[TopicPartition] = field(default_factory=list)
-    """What its transaction has written to and no marker has ended yet."""
+    """The partitions of its transaction that have no marker yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class HangingTransaction:
     """A transaction that is open in a partition, and that no coordinator will end: readers with `read_committed` wait
-    at its start for good. `abort_hanging_transaction` ends it."""
+    at its start forever. `abort_hanging_transaction` ends it."""
 
     partition: TopicPartition
     producer_id: int
@@ -45,6 +45,6 @@ class HangingTransaction:
     coordinator_epoch: int
     start_offset: int
     last_timestamp_ms: int
-    """When its producer has last written, since 1970."""
+    """The time of its producer's last write, in ms since 1970."""
     transactional_id: str | None
-    """Whose it was, where a coordinator still knows the producer id."""
+    """The producer's transactional id, if a coordinator still knows the producer id."""

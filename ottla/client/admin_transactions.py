@@ -1,7 +1,7 @@
-"""The part of an Admin that handles transactions: what coordinators and partitions know of them, their end by force.
+"""The part of an Admin that handles transactions: their state at coordinators and in partitions, and forced aborts.
 
-A transactional id is asked of its coordinator, a partition of its leader (KIP-664). A transaction *hangs* when it is
-open in a partition, has been for longer than any may, and its coordinator does not know of it.
+Requests about a transactional id are sent to its coordinator, those about a partition to its leader (KIP-664). A
+transaction *hangs* if it is open in a partition for longer than any may be, and its coordinator does not know of it.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class TransactionAdmin(GroupAdmin):
         open_for_ms: int | None = None,
         pattern: str | None = None,
     ) -> list[TransactionListing]:
-        """Return the transactional ids of all brokers, by name; only those that every given filter lets pass.
+        """Return the transactional ids of all brokers, sorted by name; only those that match every given filter.
 
-        `states` are Kafka's words ("Ongoing"), `open_for_ms` chooses transactions that are open for so long or longer,
-        `pattern` is a regular expression (RE2) for the whole id. Raises UnsupportedByBroker when the broker is too old
-        to choose so, ValueError for a state that it does not know.
+        `states` have Kafka's names ("Ongoing"), `open_for_ms` chooses transactions that are open for at least this
+        time, `pattern` is a regular expression (RE2) for the whole id. Raises UnsupportedByBroker when the broker is
+        too old for a filter, ValueError for a state that it does not know.
         """
         cluster = self._started()
         request = ListTransactionsRequest(
@@ -67,7 +67,7 @@ class TransactionAdmin(GroupAdmin):
                 (pattern, _FIRST_LIST_VERSION_WITH_PATTERN),
             ):
                 if wanted is not None and version < first:
-                    raise UnsupportedByBroker(f"the broker at {connection.address} is too old to choose so")
+                    raise UnsupportedByBroker(f"the broker at {connection.address} is too old for this filter")
             answer = await connection.send(request, ListTransactionsResponse, version)
             if answer.error_code:
                 raise KafkaError(ErrorCode.of(answer.error_code))
@@ -77,7 +77,7 @@ class TransactionAdmin(GroupAdmin):
                 TransactionListing(one.transactional_id, one.producer_id, one.transaction_state)
                 for one in answer.transaction_states
                 if open_for_ms is None
-                or one.transaction_state in _OPEN  # Kafka returns those that never were open, too
+                or one.transaction_state in _OPEN  # Kafka also returns ids that never had an open transaction
             ]
 
         async def attempt() -> list[list[TransactionListing]]:
@@ -118,8 +118,8 @@ class TransactionAdmin(GroupAdmin):
     async def fence_producers(self, transactional_ids: Sequence[str]) -> dict[str, tuple[int, int]]:
         """Abort the open transactions of transactional ids and end their producers (KIP-588).
 
-        Returns the producer id and epoch that each has now. A producer that still runs gets FatalTransactionError; a
-        new one with the id may begin. An id that was never used exists after this. Raises AdminError by id.
+        Returns the new producer id and epoch of each. A producer that still runs gets FatalTransactionError; a new one
+        with the transactional id may begin. An id that was never used is created. Raises AdminError by id.
         """
 
         async def ask(node_id: int, asked: list[str]) -> Outcomes[tuple[int, int]]:
@@ -139,11 +139,11 @@ class TransactionAdmin(GroupAdmin):
     async def find_hanging_transactions(
         self, partitions: Iterable[TopicPartition] | None = None, *, older_than_ms: int = 900_000
     ) -> list[HangingTransaction]:
-        """Return the transactions of partitions (None: of all there are) that no coordinator will end.
+        """Return the transactions of partitions (None: of all partitions) that no coordinator will end.
 
-        Those are open in the partition, their producer has written nothing for `older_than_ms`, and no coordinator has
-        the partition among those that it still has to end. The default is that of `transaction.max.timeout.ms`, after
-        which a coordinator ends what it knows of.
+        They are open in the partition, their producer has written nothing for `older_than_ms`, and no coordinator still
+        has to write a marker for them into the partition. The default is that of `transaction.max.timeout.ms`, after
+        which a coordinator ends the transactions that it knows of.
         """
         if partitions is None:
             partitions = [
@@ -172,15 +172,15 @@ class TransactionAdmin(GroupAdmin):
             or known.producer_id != producer_id
             or partition not in known.partitions
         ]
-        # Again, without those that have ended while the coordinators were asked.
+        # Check again, to leave out those that have ended while the coordinators were asked.
         still_open = await self._open_since({one.partition for one in hanging}, None)
         return [one for one in hanging if (one.partition, one.producer_id, one.start_offset) in still_open]
 
     async def abort_hanging_transaction(self, hanging: HangingTransaction) -> None:
         """Write the ABORT marker of a transaction into its partition: its records are never read with `read_committed`.
 
-        Only for what `find_hanging_transactions` has found: a marker that does not come from the coordinator of a
-        transaction that is still under way breaks it. Raises KafkaError.
+        Use it only for results of `find_hanging_transactions`: a marker that is not from the coordinator breaks a
+        transaction that is still in progress. Raises KafkaError.
         """
         topic, index = hanging.partition
         request = WriteTxnMarkersRequest(
@@ -215,9 +215,9 @@ class TransactionAdmin(GroupAdmin):
     async def describe_producers(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, list[ProducerState]]:
-        """Return what each partition remembers of its producers, open transactions too (KIP-664).
+        """Return each partition's state of its producers, including open transactions (KIP-664).
 
-        Raises AdminError by `topic-partition`, UnsupportedByBroker when the broker cannot say (before Kafka 2.8).
+        Raises AdminError by `topic-partition`, UnsupportedByBroker when the broker is too old (before Kafka 2.8).
         """
 
         async def ask(
@@ -261,7 +261,7 @@ class TransactionAdmin(GroupAdmin):
         }
 
     async def _describe_those_there(self, transactional_ids: list[str]) -> dict[str, TransactionDescription]:
-        """Descriptions; without ids that are gone since they were listed."""
+        """Return descriptions, without ids that were removed since they were listed."""
         try:
             return await self.describe_transactions(transactional_ids)
         except AdminError as refused:
@@ -274,7 +274,7 @@ class TransactionAdmin(GroupAdmin):
         partitions: Sequence[TopicPartition],
         ask: Callable[[int, list[TopicPartition]], Awaitable[dict[TopicPartition, T | KafkaError]]],
     ) -> dict[TopicPartition, T | KafkaError]:
-        """Ask each partition's leader, again what passes; return what became of each."""
+        """Ask each partition's leader, and retry transient errors; return the result of each partition."""
         cluster = self._started()
 
         async def attempt() -> dict[TopicPartition, T | KafkaError]:
@@ -298,7 +298,9 @@ class TransactionAdmin(GroupAdmin):
 
 
 def _start_ms(state: str, start_ms: int) -> int | None:
-    """When an open transaction began. Coordinators go on naming the start of one that has ended, Kafka's too."""
+    """The start of an open transaction. Coordinators, including Kafka's, still return it after the end of the
+    transaction.
+    """
     return start_ms if state in _OPEN and start_ms >= 0 else None
 
 

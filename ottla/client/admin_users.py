@@ -1,7 +1,7 @@
 """The part of an Admin that handles users: their SCRAM credentials (KIP-554).
 
-Passwords are salted on this side, which takes some milliseconds each, in a thread; what is sent is as good as the
-password for this cluster all the same, so send it over TLS or on one machine.
+The client salts passwords, in a thread, which takes some milliseconds each. For this cluster the salted password is as
+good as the password itself: use TLS, or connections within one machine.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class UserAdmin(TransactionAdmin):
     async def describe_user_scram_credentials(
         self, users: Iterable[str] | None = None
     ) -> dict[str, list[ScramCredentialInfo]]:
-        """Return the SCRAM credentials of all users, or of these; raises AdminError by user, for one that has none."""
+        """Return the SCRAM credentials of all users, or of these; raises AdminError by user, for one without any."""
         names = (
             None
             if users is None
@@ -69,9 +69,9 @@ class UserAdmin(TransactionAdmin):
     async def alter_user_scram_credentials(
         self, alterations: Iterable[UserScramCredentialUpsertion | UserScramCredentialDeletion]
     ) -> None:
-        """Set and remove SCRAM credentials; raises AdminError by user, ValueError for a mechanism that is none.
+        """Set and remove SCRAM credentials; raises AdminError by user, ValueError for an unknown mechanism.
 
-        A user may be named once.
+        Name each user only once.
         """
         deletions, upsertions = [], []
         for one in alterations:

@@ -1,11 +1,11 @@
-"""What an Admin takes and returns about users: their SCRAM credentials, without the secrets."""
+"""Arguments and results of an Admin about users: their SCRAM credentials. Results contain no secrets."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 DEFAULT_ITERATIONS = 4096
-"""As Kafka's tools."""
+"""The default of Kafka's tools."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class ScramCredentialInfo:
 
 @dataclass(frozen=True, slots=True)
 class UserScramCredentialUpsertion:
-    """Set a user's credential. The password is salted here, and never sent. Without `salt` a random one is drawn."""
+    """Set a user's credential. The client salts the password and never sends it. `salt` None: a random one."""
 
     user: str
     info: ScramCredentialInfo

@@ -1,8 +1,8 @@
-"""What a consumer has fetched, as Arrow: record batches of columns, with positions that follow what is yielded.
+"""Fetched records as Arrow record batches; a partition's position follows the batches that were yielded.
 
-The batches of a partition are decoded in chunks of a few MB. A chunk stays among what was fetched until the last of it
-is yielded, so that a seek, a pause or a reader of single records finds the partition as after any other read. Needs
-numpy and pyarrow, and is imported only where Arrow is asked for.
+The batches of a partition are decoded in chunks of a few MB. The batches of a chunk stay in `fetched` until the last of
+them is yielded, so that a seek, a pause or a reader of single records finds the partition as after any other read. This
+module needs numpy and pyarrow, and is imported only when Arrow is used.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ottla.client.metrics import ConsumerMetrics
 from ottla.protocol.records.errors import CorruptBatch
 
 CHUNK_BYTES = 8 * 1024 * 1024
-"""How much of what was fetched is decoded at once."""
+"""The most fetched bytes that are decoded together."""
 _NO_END = 2**63 - 1
 _OFFSET = "offset"
 
@@ -37,7 +37,7 @@ class Taken(NamedTuple):
 
 
 class ArrowReading:
-    """See the module. `columns` names those wanted, in their order; None: all, headers only with `include_headers`.
+    """See the module. `columns` are the wanted ones, in order; None: all, headers only with `include_headers`.
 
     Raises ValueError for a column that does not exist.
     """
@@ -58,11 +58,11 @@ class ArrowReading:
         self._decoded = schema_of([*self._names, *({_OFFSET} - set(self._names))])
 
     def take(self, assigned: AssignedPartition, now: float) -> Taken | None:
-        """Return the next record batch of a partition and step over it; None when nothing is there.
+        """Return the next record batch of a partition and advance its position; None when nothing was fetched.
 
-        Raises CorruptRecords, with the damaged batch still the next one, so that the position stays before it.
+        Raises CorruptRecords before a damaged batch; the position stays before that batch.
         """
-        if assigned.decoded:  # read as single records before: fetched again as columns
+        if assigned.decoded:  # these were decoded as single records: fetch them again as columns
             assigned.move(assigned.next_offset, epoch=assigned.consumed_epoch)
         while assigned.fetched:
             chunk = assigned.chunk
@@ -72,7 +72,7 @@ class ArrowReading:
                 columns = chunk.next()
             except CorruptBatch as corrupt:
                 self._finish(assigned, chunk, chunk.batches_before(assigned.position), now)
-                if chunk.count > 1:  # one batch after the other, to find the one that is damaged
+                if chunk.count > 1:  # decode one batch after the other, to find the damaged one
                     chunk = assigned.chunk = _Chunk(self, assigned, self._options, most_bytes=0)
                     continue
                 raise self._refuse(assigned, str(corrupt)) from None
@@ -100,7 +100,7 @@ class ArrowReading:
         yield from decoder.decode(found, max(0, assigned.position), _NO_END)
 
     def _finish(self, assigned: AssignedPartition, chunk: _Chunk, count: int, now: float) -> None:
-        """Step over the first batches of a chunk, whose records were all yielded."""
+        """Drop the first batches of a chunk, whose records were all yielded."""
         assigned.chunk = None
         if count:
             assigned.aborted = set(chunk.aborted_after[count - 1])
@@ -115,16 +115,16 @@ class ArrowReading:
 
 
 class _Chunk:
-    """The first of a partition's fetched batches, being decoded; one record batch ahead of what is yielded."""
+    """The first of a partition's fetched batches, while they are decoded, one record batch ahead of the yielded one."""
 
     def __init__(
         self, owner: ArrowReading, assigned: AssignedPartition, options: ConsumerOptions, *, most_bytes: int
     ) -> None:
         self.owner = owner
         self.count = 0
-        """How many fetched batches it has."""
+        """The number of its fetched batches."""
         self.aborted_after: list[frozenset[int]] = []
-        """Behind each of them: the producers whose transaction is being aborted."""
+        """For each of them, the producers whose aborted transaction continues after it."""
         self._batches: list[FetchedBatch] = []
         aborted = set(assigned.aborted)
         wanted: list[FetchedBatch] = []
@@ -140,7 +140,7 @@ class _Chunk:
                 if not self.count:
                     self._failure = corrupt
                     self.count = 1
-                break  # else it is the first of the next chunk
+                break  # otherwise it becomes the first of the next chunk
             self.count += 1
             self._batches.append(batch)
             filled_bytes += len(batch.view)
@@ -153,11 +153,11 @@ class _Chunk:
 
     @property
     def is_used_up(self) -> bool:
-        """Whether nothing of it is left, damaged or not."""
+        """Whether nothing of it is left, neither records nor a damaged batch."""
         return self._ahead is None and self._failure is None
 
     def next(self) -> pa.RecordBatch | None:
-        """Return the next record batch, None behind the last; raises CorruptBatch when it comes to damaged bytes."""
+        """Return the next record batch, None after the last; raises CorruptBatch when it reaches damaged bytes."""
         if self._ahead is None:
             if self._failure is not None:
                 raise self._failure
@@ -167,7 +167,7 @@ class _Chunk:
         return columns
 
     def epoch_of(self, offset: int) -> int:
-        """Return the leader epoch of the batch with a record."""
+        """Return the leader epoch of the batch that contains an offset."""
         headers = (batch.header for batch in reversed(self._batches))
         return next(header.partition_leader_epoch for header in headers if header.base_offset <= offset)
 

@@ -1,8 +1,8 @@
-"""An assigned partition: where its consumer stands, and the batches that were fetched but not yet read.
+"""An assigned partition: the position of its consumer, and the batches that were fetched but not yet read.
 
-The *position* is the offset of the next record for the program, the *fetch offset* that of the next batch to ask for;
-between the two lie the batches in `fetched` and the records in `decoded`. A seek throws both away and counts
-`generation` up, so that an answer to an older question is recognised and dropped.
+The *position* is the offset of the next record for the program, the *fetch offset* that of the next batch to fetch;
+between the two are the batches in `fetched` and the records in `decoded`. A seek drops both and increments
+`generation`, so that an answer to an older request is recognized and dropped.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from ottla.protocol.records.legacy import decode_message
 NO_EPOCH = -1
 DECODED_BYTES = 256 * 1024
 DECODED_RECORDS = 4096
-"""Of what was fetched so much is decoded at once, or one batch that is larger. It holds the loop for 1 to 2 ms; a visit
-to the loop's thread for each batch would cost the blocking consumer a fifth of its time."""
+"""The limits of what is decoded in one step; a batch may be larger. A step blocks the loop for 1 to 2 ms; a step for
+each batch would cost the blocking consumer a fifth of its time, for the changes to the loop's thread."""
 
 
 class FetchedBatch:
-    """One batch as it came, and which producers' transactions are known to be aborted from here on."""
+    """One batch as received, and the producers whose transactions are aborted from this batch on."""
 
     __slots__ = ("aborted", "header", "view")
 
@@ -41,8 +41,8 @@ class FetchedBatch:
 def is_wanted(batch: FetchedBatch, aborted: set[int], check_crcs: bool, is_read_committed: bool) -> bool:
     """Return whether the program reads the records of a batch: they are neither markers nor aborted.
 
-    `aborted` has the producers in whose aborted transactions the batch may be; it is brought up to date. Raises
-    CorruptBatch for a marker that cannot be read.
+    `aborted` has the producers to whose aborted transactions the batch may belong, and is updated. Raises CorruptBatch
+    for a marker that cannot be read.
     """
     header = batch.header
     if is_read_committed:
@@ -57,7 +57,7 @@ def is_wanted(batch: FetchedBatch, aborted: set[int], check_crcs: bool, is_read_
 
 
 class _Decoded(NamedTuple):
-    """Records of a batch, and the offset of the one after them if a deserializer refused that."""
+    """Records of a batch, and the offset of the next one if a deserializer refused it."""
 
     rows: list[Row]
     refused_at: int = -1
@@ -97,20 +97,20 @@ class AssignedPartition:
     def __init__(self, partition: TopicPartition, reset_to: int | None, *, awaits_committed: bool = False) -> None:
         self.partition = partition
         self.awaits_committed = awaits_committed
-        """Whether the group's committed offset, which is still to be looked up, is where reading begins."""
+        """Whether reading begins at the group's committed offset, which is not known yet."""
         self.position = -1
         """-1 until it is known."""
         self.fetch_offset = -1
         self.empty_before = -1
         """The leader has no record from `fetch_offset` up to this offset, which may be the end of its log: compaction
-        took the last ones away. -1: nobody knows."""
+        has removed the last ones. -1: unknown."""
         self.reset_to = reset_to
-        """The timestamp, or EARLIEST or LATEST, that the position is looked up by; None once it is known."""
+        """The timestamp, or EARLIEST or LATEST, for the look-up of the position; None when that is known."""
         self.generation = 0
         self.last_epoch = NO_EPOCH
-        """The leader epoch of the last fetched batch, by which the leader notices that our history is not its own."""
+        """The leader epoch of the last fetched batch, by which the leader detects that its log has diverged."""
         self.read_epoch = NO_EPOCH
-        """The leader epoch of the batch before those in `decoded`, and `decoded_epoch` that of theirs."""
+        """The leader epoch of the batch before those in `decoded`; `decoded_epoch` is theirs."""
         self.decoded_epoch = NO_EPOCH
         self.is_paused = False
         self.is_fetching = False
@@ -118,7 +118,7 @@ class AssignedPartition:
         self.fetched: deque[FetchedBatch] = deque()
         self.buffered_bytes = 0
         self.chunk: object = None
-        """What a reader of columns is decoding of `fetched` (`arrow_reading.py`); None again after a move."""
+        """The part of `fetched` that a reader of columns is decoding (`arrow_reading.py`); a move resets it to None."""
         self.decoded = DecodedRecords()
         self.aborted: set[int] = set()
         self.failure: KafkaError | None = None
@@ -137,32 +137,32 @@ class AssignedPartition:
 
     @property
     def consumed_epoch(self) -> int:
-        """The leader epoch of the last record that the program had; -1 when it had none since the last move."""
+        """The leader epoch of the last record that the program got; -1 when it got none since the last move."""
         return self.read_epoch if self.decoded and not self.decoded.is_begun else self.decoded_epoch
 
     @property
     def has_data(self) -> bool:
-        """Whether something was fetched that the program has not had."""
+        """Whether there is fetched data that the program has not got yet."""
         return bool(self.decoded or self.fetched)
 
     @property
     def is_nowhere(self) -> bool:
-        """Whether there is no position, and nothing to look one up by."""
+        """Whether there is no position, and no rule for finding one."""
         return self.position < 0 and self.reset_to is None and not self.awaits_committed
 
     def miss_position(self) -> None:
-        """Leave it to the program where to begin, as `auto_offset_reset` none asks for."""
+        """Fail because the program has to choose the position, since `auto_offset_reset` is none."""
         self.failure = KafkaError(
             ErrorCode.OFFSET_OUT_OF_RANGE,
             f"{self.partition}: no position was sought and auto_offset_reset is none",
         )
 
     def has_reached(self, offset: int) -> bool:
-        """Whether the program has had every record below `offset`."""
+        """Whether the program got every record below `offset`."""
         return 0 <= offset <= self.next_offset or (not self.has_data and offset <= self.empty_before)
 
     def move(self, offset: int, *, reset_to: int | None = None, epoch: int = NO_EPOCH) -> None:
-        """Go to an offset, or (-1) to one that is still to be looked up; `epoch` is that of the record before it."""
+        """Move to an offset, or (-1) to one that has to be looked up; `epoch` is that of the record before it."""
         self.generation += 1
         self.position = self.fetch_offset = offset
         self.empty_before = -1
@@ -181,7 +181,7 @@ class AssignedPartition:
         self.not_before = 0.0
 
     def add(self, batch: FetchedBatch) -> None:
-        """Keep a batch that was fetched."""
+        """Add a fetched batch."""
         self.fetched.append(batch)
         self.buffered_bytes += len(batch.view)
         self.fetch_offset = batch.header.next_offset
@@ -189,16 +189,16 @@ class AssignedPartition:
         self.last_epoch = batch.header.partition_leader_epoch
 
     def interrupt(self) -> None:
-        """End the iterator over what is decoded; the records that are left get another one."""
-        if self.decoded:  # an iterator that is used up has ended
+        """End the iterator over the decoded records; those that are left get another one."""
+        if self.decoded:  # otherwise the iterator has ended already
             self.decoded.stop()
             self.decoded = self.decoded.rest()
 
     def decode_next(self, options: ConsumerOptions, metrics: ConsumerMetrics, now: float) -> None:
-        """Decode some of the fetched batches, those of one leader epoch; `decoded` is empty afterwards if none has any.
+        """Decode some of the fetched batches, all of one leader epoch. `decoded` is empty if they have no records.
 
-        Raises CorruptRecords, with the batch still the next one, so that the position stays before it. A record that a
-        deserializer refuses ends `decoded`, and is the next one: UndecodableRecord is raised once it is the first.
+        Raises CorruptRecords before a damaged batch; the position stays before that batch. A record that a deserializer
+        refuses ends `decoded`, and UndecodableRecord is raised when it is the next one.
         """
         self.read_epoch = self.decoded_epoch
         self.chunk = None
@@ -213,14 +213,14 @@ class AssignedPartition:
                 found = self._decode(batch, options)
             except (CorruptRecords, UndecodableRecord) as refused:
                 if rows:
-                    break  # raised once the records before it are taken
+                    break  # raise it after the records before it were taken
                 self.decoded = DecodedRecords()
                 if isinstance(refused, CorruptRecords):
                     self.drop_fetched()
                 raise
             rows += found.rows
             metrics.consumed_records.add(len(found.rows), now)
-            if found.refused_at >= 0:  # the batch stays: reading continues at the record that was refused
+            if found.refused_at >= 0:  # keep the batch: reading continues at the refused record
                 self.position = found.refused_at
                 break
             self.drop_first()
@@ -240,7 +240,7 @@ class AssignedPartition:
         return self._deserialize(rows, options)
 
     def _deserialize(self, rows: list[Row], options: ConsumerOptions) -> _Decoded:
-        """Return the records with what the deserializers make of them, up to the first that one refuses."""
+        """Return the records with deserialized keys and values, up to the first one that is refused."""
         make_key, make_value = options.key_deserializer, options.value_deserializer
         made: list[Row] = []
         for topic, partition, offset, timestamp_ms, raw_key, raw_value, headers in rows:
@@ -258,7 +258,7 @@ class AssignedPartition:
         return _Decoded(made)
 
     def drop_first(self) -> FetchedBatch:
-        """Step over the first fetched batch and return it."""
+        """Remove the first fetched batch, advance the position past it, and return it."""
         batch = self.fetched.popleft()
         self.buffered_bytes -= len(batch.view)
         self.decoded_epoch = batch.header.partition_leader_epoch
@@ -266,7 +266,7 @@ class AssignedPartition:
         return batch
 
     def drop_fetched(self) -> None:
-        """Forget what was fetched: it is fetched again from the position on."""
+        """Drop the fetched batches: they are fetched again from the position on."""
         self.fetched.clear()
         self.chunk = None
         self.buffered_bytes = 0

@@ -1,4 +1,4 @@
-"""What is assigned to a consumer, by partition, and whose turn it is to be read (Kafka's SubscriptionState)."""
+"""The assigned partitions of a consumer, and the order in which they are read (Kafka's SubscriptionState)."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from ottla.client.structs import TopicPartition
 
 
 class Assignment:
-    """See the module. `partitions` stays the same dict; in its order they are read."""
+    """See the module. `partitions` stays the same dict; its order is the order of reading."""
 
     def __init__(self, reset_to: int | None) -> None:
-        """`reset_to` is where a new partition begins, EARLIEST or LATEST; None: where the program says."""
+        """`reset_to` is where a new partition begins, EARLIEST or LATEST; None: the program chooses."""
         self.partitions: dict[TopicPartition, AssignedPartition] = {}
         self._reset_to = reset_to
 
     def replace(self, wanted: Iterable[TopicPartition], *, awaits_committed: bool) -> None:
-        """Have these partitions and no others; those that were assigned before keep their position and their pause.
+        """Assign these partitions and no others; those that were assigned before keep their position and their pause.
 
-        With `awaits_committed` new ones begin where the group has committed, which somebody is to look up.
+        With `awaits_committed` new ones begin at the group's committed offset, which the caller has to look up.
         """
         kept = {partition: self.partitions.get(partition) for partition in wanted}
         self.partitions.clear()
@@ -38,7 +38,7 @@ class Assignment:
         return found
 
     def in_turn(self) -> list[AssignedPartition]:
-        """Return the partitions that may be read, and let another come first the next time."""
+        """Return the partitions that may be read; the next call begins with another one."""
         readable = [assigned for assigned in self.partitions.values() if assigned.has_data and not assigned.is_paused]
         if len(readable) > 1:
             first = readable[0]
@@ -47,7 +47,7 @@ class Assignment:
         return readable
 
     def reset(self, assigned: AssignedPartition) -> None:
-        """Nothing was committed for a partition: it begins where a new one does."""
+        """Let a partition without a committed offset begin where a new one does."""
         if self._reset_to is None:
             assigned.miss_position()
         else:

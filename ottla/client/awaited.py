@@ -1,7 +1,7 @@
-"""What waits for the answer to a request on a connection: a future, or an object that takes the answer at once.
+"""Receivers of the answer to a request: a future, or an object that processes the answer immediately.
 
-A future has its callbacks called in the loop's next turn. Where a turn counts, as between an answer and the records
-that wait for it, an object takes the answer in the step that has read it.
+The callbacks of a future are called in the event loop's next iteration. Where one iteration matters, as for records
+that wait for the answer, an object processes the answer in the step that has read it.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ R = TypeVar("R", bound=Response)
 
 
 class Awaited(Protocol):
-    """What the answer to a request becomes, and how long it is to be waited for."""
+    """The receiver of the answer to a request, and how long to wait for that."""
 
     limit_ms: int
 
     def take(self, answer: Answer[Awaited]) -> None:
-        """Take the answer, in the step that has read it. Raises MalformedMessage for one that cannot be decoded."""
+        """Process the answer, in the step that has read it. Raises MalformedMessage for one that cannot be decoded."""
 
     def fail(self, error: KafkaError) -> None:
-        """Take note that no answer comes; the connection is ending, so that nothing may be sent in this step."""
+        """Note that no answer will come. The connection is ending: send nothing in this step."""
 
 
 class AwaitedFuture(Generic[R]):
@@ -44,12 +44,12 @@ class AwaitedFuture(Generic[R]):
             self._future.set_result(answer.decode(self._response))
 
     def fail(self, error: KafkaError) -> None:
-        """End the future."""
+        """Fail the future."""
         fail(self._future, error)
 
 
 def fail(future: asyncio.Future[R] | asyncio.Future[None], error: KafkaError) -> None:
-    """End a future that is not done, without a complaint if nothing waits for it any more."""
+    """Fail a future that is not done, without a warning if no task awaits it any more."""
     if not future.done():
         future.set_exception(error)
-        future.exception()  # seen: the program may have stopped waiting, which is nothing to complain about
+        future.exception()  # mark it as retrieved: the program may have stopped waiting, which needs no warning

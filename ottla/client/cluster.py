@@ -1,8 +1,8 @@
-"""The cluster as a client uses it: a view that keeps itself up to date, and the open connections.
+"""A client's view of the cluster, which is kept up to date, and its open connections.
 
-One `Cluster` belongs to one Producer, Consumer or Admin. Metadata is asked for when it is missing, when a broker's
-answer shows it to be wrong (`mark_stale`), and when it is old; several callers at once share one request.
-Every wait has a deadline of the caller's, and failures wait longer each time before the next try.
+One `Cluster` belongs to one Producer, Consumer or Admin. It requests metadata when it is missing, when a broker's
+answer shows that it is wrong (`mark_stale`), and when it is old; concurrent callers share one request.
+The caller sets the deadline of every wait; after each failure the pause before the next attempt is longer.
 """
 
 from __future__ import annotations
@@ -53,21 +53,21 @@ class Cluster(ClusterView):
         self._retries = retries
         self.metrics = ConnectionMetrics(asyncio.get_running_loop().time())
         self.asked_at = 0.0
-        """When the metadata that is known came, by the loop's clock."""
+        """The time of the last metadata, by the loop's clock."""
         self._connections = Connections(options, self.metrics)
         self._is_closed = False
         self._refreshing: asyncio.Task[None] | None = None
         self._stale_refresh: asyncio.Task[None] | None = None
         self._ageing: asyncio.TimerHandle | None = None
 
-    # The life of it ---------------------------------------------------------------------------------------------
+    # Start and close --------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Find the cluster; raises NoBrokersAvailable with the reason of each bootstrap server."""
         await self.refresh()
 
     async def close(self) -> None:
-        """End every connection and every attempt at once."""
+        """End every connection and every connection attempt immediately."""
         self._is_closed = True
         if self._ageing is not None:
             self._ageing.cancel()
@@ -77,13 +77,13 @@ class Cluster(ClusterView):
         await asyncio.gather(*tasks, *self._connections.end(), return_exceptions=True)
 
     async def finish_requests(self, limit_s: float) -> None:
-        """Before `close`: let requests that have no answer leave, for so long at most."""
+        """Wait before `close` until requests without an answer are sent, for at most this time."""
         await self._connections.finish(limit_s)
 
     # Metadata ---------------------------------------------------------------------------------------------------
 
     async def refresh(self, topics: Iterable[str] = ()) -> None:
-        """Ask for the metadata of the topics in use and of `topics`; shares a request that is on its way.
+        """Request the metadata of the topics in use and of `topics`, or join a request that is in flight.
 
         Raises NoBrokersAvailable when no broker answers.
         """
@@ -92,7 +92,7 @@ class Cluster(ClusterView):
         except ValueError as wrong:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, str(wrong)) from None
         if self._refreshing is not None and has_new:
-            await asyncio.wait([self._refreshing])  # it was asked before the new topics were wanted
+            await asyncio.wait([self._refreshing])  # that request does not contain the new topics
         if self._refreshing is None or self._refreshing.done():
             if self._is_closed:
                 raise ClientClosed("the client is closed")
@@ -100,18 +100,18 @@ class Cluster(ClusterView):
         await outcome_of(self._refreshing)
 
     def want(self, topics: Iterable[str]) -> None:
-        """Ask for topics from now on, and at once for those that are not known."""
+        """Ask for topics from now on, and immediately for those that are not known."""
         self.use(topics)
         if self.lacks_topics:
             self._refresh_in_background(is_urgent=True)
 
     def want_all(self, is_wanted: bool) -> None:
-        """Ask for every topic there is from now on, or only for those in use again."""
+        """Ask for all topics from now on, or again only for the wanted ones."""
         if self.use_all(is_wanted) and is_wanted:
             self._refresh_in_background(is_urgent=True)
 
     async def know_all(self, timeout_ms: int) -> None:
-        """Wait until every topic is known, as `want_all` asked for; raises KafkaError after `timeout_ms`."""
+        """Wait until all topics are known, after `want_all`; raises KafkaError after `timeout_ms`."""
 
         async def look() -> None:
             while self.lacks_all:
@@ -120,7 +120,7 @@ class Cluster(ClusterView):
         await self.retry(look, timeout_ms)
 
     async def learn_names(self, topic_ids: Iterable[UUID]) -> dict[UUID, str]:
-        """Return the names of topics by their ids, and want these topics; ids that no topic has are left out."""
+        """Return the names of topics by their ids, and ask for these topics from now on; unknown ids are left out."""
         known = self.names_by_id()
         missing = [topic_id for topic_id in topic_ids if topic_id not in known]
         if missing:
@@ -138,11 +138,11 @@ class Cluster(ClusterView):
         return {topic_id: known[topic_id] for topic_id in topic_ids if topic_id in known}
 
     def mark_stale(self) -> None:
-        """Ask for metadata soon, because an answer showed that it is wrong; any number of calls make one request."""
+        """Request metadata soon, because an answer showed that it is wrong; any number of calls cause one request."""
         self._refresh_in_background(is_urgent=False)
 
     def _refresh_in_background(self, *, is_urgent: bool) -> None:
-        self.is_stale = True  # also for a refresh that is on its way: it may have been asked too early
+        self.is_stale = True  # even during a refresh, which may have been sent too early
         if self._is_closed or (self._stale_refresh is not None and not self._stale_refresh.done()):
             return
         self._stale_refresh = asyncio.create_task(self._refresh_until_answered(is_urgent), name="ottla-metadata-stale")
@@ -165,7 +165,7 @@ class Cluster(ClusterView):
     async def topic(self, name: str, timeout_ms: int) -> TopicMetadata:
         """Return a topic that can be used, waiting until it exists and its partitions are known.
 
-        Raises the broker's KafkaError when that cannot be mended by waiting, or when `timeout_ms` is over.
+        Raises the broker's KafkaError if waiting cannot help, or after `timeout_ms`.
         """
         known = self.topics.get(name)
         if known is not None and known.is_usable:
@@ -175,7 +175,7 @@ class Cluster(ClusterView):
             await self.refresh([name])
             found = self.topics.get(name)
             if found is None:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name}: the broker said nothing of this topic")
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name}: the broker's answer lacks this topic")
             if found.error:
                 raise KafkaError(found.error, f"{name}: {found.error.message}")
             if not found.is_usable:
@@ -185,7 +185,7 @@ class Cluster(ClusterView):
         try:
             return await self.retry(look, timeout_ms)
         except BaseException:
-            self.let_go(name)  # or every later request would ask for it again, and perhaps create it
+            self.let_go(name)  # otherwise every later request asks for it again, and perhaps creates it
             raise
 
     async def _ask_metadata(self) -> None:
@@ -211,17 +211,16 @@ class Cluster(ClusterView):
         return self._connections.open_to(node_id, lane)
 
     async def connection(self, node_id: int, lane: int = 0) -> Connection:
-        """Return an open connection to a broker, made now if need be.
+        """Return an open connection to a broker, which is made now if needed.
 
-        Each `lane` is a connection of its own: what is asked on one does not wait behind a Fetch parked on another.
-        Raises ConnectionLost or ClientTimeout when it cannot be made, also while the broker's last failure is so recent
-        that it is not dialled again.
+        Each `lane` is a separate connection: requests on one do not wait for a Fetch that waits on another. Raises
+        ConnectionLost or ClientTimeout when it cannot be made, also during the pause after the broker's last failure.
         """
         return await self._connections.to(self.brokers.get(node_id), node_id, lane)
 
     async def require_broker(self, node_id: int | None) -> None:
-        """Raise KafkaError BROKER_NOT_AVAILABLE, which no retry mends, for a broker that a program has named and that
-        the metadata of now does not have. None is any broker.
+        """Raise KafkaError BROKER_NOT_AVAILABLE, which is not retried, for a broker that a program has named and that
+        is not in the current metadata. None means any broker.
         """
         if node_id is None or node_id in self.brokers:
             return
@@ -232,7 +231,7 @@ class Cluster(ClusterView):
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, reason)
 
     async def any_connection(self) -> Connection:
-        """Return an open connection to a broker, the first that answers; raises NoBrokersAvailable when none does."""
+        """Return an open connection to the first broker that answers; raises NoBrokersAvailable if none does."""
         return await self._connections.to_any(self.brokers.values(), self._servers)
 
     # Requests ---------------------------------------------------------------------------------------------------
@@ -254,7 +253,8 @@ class Cluster(ClusterView):
     async def retry(self, attempt: Callable[[], Awaitable[T]], timeout_ms: int) -> T:
         """Call `attempt` until it succeeds, with growing pauses, for at most `timeout_ms`.
 
-        Errors that a retry cannot mend come out at once; when the time is over, the last error does, or ClientTimeout.
+        Errors that are not worth a retry are raised immediately. After `timeout_ms` the last error is raised, or
+        ClientTimeout.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1000
@@ -265,7 +265,7 @@ class Cluster(ClusterView):
                 async with asyncio.timeout_at(deadline):
                     return await attempt()
             except TimeoutError:
-                raise last or ClientTimeout(f"nothing came of it within {timeout_ms} ms") from None
+                raise last or ClientTimeout(f"the operation did not succeed within {timeout_ms} ms") from None
             except KafkaError as failed:
                 if not is_worth_retrying(failed):
                     raise

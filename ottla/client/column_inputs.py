@@ -1,6 +1,6 @@
-"""Columns as programs have them (lists, iterators, numpy, pandas, Arrow) as lists of Python's own objects.
+"""Conversion of a program's columns (lists, iterators, numpy, pandas, Arrow) to lists of Python objects.
 
-No such library is imported here: an object is known by its methods.
+No such library is imported here: the type of an object is detected by its methods.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 Column = Iterable[Any]
-"""A column of values or keys: any iterable; numpy's, pandas' and Arrow's are converted as a whole."""
+"""A column of values or keys: any iterable; those of numpy, pandas and Arrow are converted as a whole."""
 Headers = Iterable[Sequence[tuple[str, bytes | None]] | None]
 _BINARY = ("binary", "large_binary")
 
 
 def listed(column: Iterable[Any]) -> list[Any]:
-    """Return a column as a list; a list as it is. Raises TypeError for text or bytes, which are single values."""
+    """Return a column as a list; a list is returned unchanged. Raises TypeError for text or bytes: single values."""
     if type(column) is list:
         return column
     if isinstance(column, (str, bytes, bytearray, memoryview)):
@@ -32,10 +32,10 @@ def listed(column: Iterable[Any]) -> list[Any]:
 def taken_apart(
     values: Any, keys: Column | None, headers: Headers | None, timestamps_ms: int | Iterable[int] | None
 ) -> tuple[Column, Column | None, Headers | None, int | Iterable[int] | None]:
-    """Return the columns of an Arrow record batch or table that is in the place of `values`; others as they are.
+    """Return the columns of an Arrow record batch or table that was given as `values`; other arguments unchanged.
 
-    `key`, `headers` and `timestamp` are those columns where they are there and the program names no others; all others
-    are left out. Raises ValueError without a column `value`.
+    Its columns `key`, `headers` and `timestamp` are used if they exist and the program gives no others; further columns
+    are ignored. Raises ValueError without a column `value`.
     """
     if not hasattr(values, "schema") or not hasattr(values, "column"):
         return values, keys, headers, timestamps_ms

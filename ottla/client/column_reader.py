@@ -1,6 +1,6 @@
 """ColumnReader: the part of a Consumer that reads partitions as Arrow record batches.
 
-Its polls are those of `PartitionReader`. numpy and pyarrow are imported by the first call, with `arrow_reading`.
+It polls like `PartitionReader`. The first call imports `arrow_reading`, and with it numpy and pyarrow.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class ColumnReader(PartitionReader[K, V], Generic[K, V]):
     async def arrow(
         self, *, columns: Iterable[str] | None = None, include_headers: bool = False
     ) -> AsyncIterator[pa.RecordBatch]:
-        """Yield what is read as Arrow record batches, each of one partition; waits for more, without end.
+        """Yield records as Arrow record batches, each of one partition; waits for more, without end.
 
         `columns` names the wanted ones of key, value, topic, partition, offset, timestamp, timestampType and headers
-        (None: all, headers only with `include_headers`), which have the names and types of Spark's Kafka source. What
-        was yielded counts as read. Keys and values are bytes: deserializers are not called. A batch may hold more than
-        `max_poll_records`.
+        (None: all, headers only with `include_headers`), which have the names and types of Spark's Kafka source.
+        Yielded records count as read. Keys and values are bytes: deserializers are not called. A batch may hold more
+        than `max_poll_records`.
 
         Raises ImportError without pyarrow and numpy (the extra `arrow`), ValueError for a column that does not
         exist and for a consumer with interceptors, and what `getone` raises.

@@ -1,7 +1,7 @@
-"""The connections of one client: one per broker and lane, made when they are needed, given up when the broker moves.
+"""The connections of one client: one per broker and lane, made when needed, closed when the broker moves.
 
-Callers that want the same connection share one attempt. A broker that failed is not dialled again before its pause is
-over, which grows with each failure; a caller that asks meanwhile gets the failure at once.
+Concurrent callers share one connection attempt. After a failure the broker is not dialled again for a pause, which
+grows with each failure; a caller during the pause gets an error immediately.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _Node:
     failures: int = 0
     not_before: float = 0.0
     refusal: AuthenticationFailed | None = None
-    """Why the last attempt failed, where every other one does, too."""
+    """The error of the last attempt, if further attempts would fail the same way."""
 
 
 class Connections:
@@ -47,7 +47,7 @@ class Connections:
         self._is_closed = False
 
     def end(self) -> list[asyncio.Future[Any]]:
-        """End every connection and every attempt now; return what is done once they have ended."""
+        """End every connection and every attempt now; return futures that are done when they have ended."""
         self._is_closed = True
         dialling = [node.dialling for node in self._nodes.values() if node.dialling is not None]
         for task in dialling:
@@ -58,7 +58,7 @@ class Connections:
         return [*dialling, *(connection.closed for connection in open_connections)]
 
     async def finish(self, limit_s: float) -> None:
-        """Let what was written leave every connection, for so long at most; use none of them after that."""
+        """Wait until the written bytes of every connection are sent, for at most this time; use none afterwards."""
         open_connections = [node.connection for node in self._nodes.values() if node.connection is not None]
         for connection in open_connections:
             connection.finish()
@@ -73,7 +73,7 @@ class Connections:
         return node.connection
 
     async def to(self, address: BrokerAddress | None, node_id: int, lane: int) -> Connection:
-        """Return an open connection to a broker, made now if need be; raises ConnectionLost or ClientTimeout."""
+        """Return an open connection to a broker, made now if needed; raises ConnectionLost or ClientTimeout."""
         found = self.open_to(node_id, lane)
         if found is not None:
             return found
@@ -82,8 +82,8 @@ class Connections:
         return await self._dial((node_id, lane), address.host, address.port)
 
     async def to_any(self, brokers: Iterable[BrokerAddress], servers: Sequence[tuple[str, int]]) -> Connection:
-        """Return an open connection to a broker, or to a bootstrap server; raises NoBrokersAvailable, with reasons, and
-        AuthenticationFailed at once.
+        """Return an open connection to a broker, or to a bootstrap server. Raises NoBrokersAvailable with the reasons;
+        raises AuthenticationFailed immediately.
         """
         for key in self._nodes:
             if isinstance(key[0], int) and key[1] == 0 and (found := self.open_to(key[0], 0)) is not None:
@@ -96,21 +96,21 @@ class Connections:
         for key, host, port in candidates:
             try:
                 return await self._dial(key, host, port)
-            except AuthenticationFailed:  # the others of a cluster do not accept it either
+            except AuthenticationFailed:  # the other brokers of the cluster would not accept the login either
                 raise
             except KafkaError as failed:
                 reasons.append(failed.message)
         raise NoBrokersAvailable("; ".join(dict.fromkeys(reasons)))
 
     def drop_moved(self, brokers: Mapping[int, BrokerAddress]) -> None:
-        """Close the connection of a broker that is gone or has another address now."""
+        """Close the connections of brokers that have left the cluster or have another address now."""
         for key, node in list(self._nodes.items()):
             if isinstance(key[0], str) or node.connection is None:
                 continue
             address = brokers.get(key[0])
             if address is None or node.connection.address != host_and_port(address.host, address.port):
                 node.connection.close("the broker has moved or left the cluster")
-                if node.dialling is None:  # or the connection that comes of it would be forgotten
+                if node.dialling is None:  # otherwise the connection that is being made would be lost
                     del self._nodes[key]
 
     async def _dial(self, key: _NodeKey, host: str, port: int) -> Connection:

@@ -1,8 +1,8 @@
-"""Consumer: reads partitions that the program names, or that its group shares out, and commits how far it got.
+"""Consumer: reads partitions that the program names, or that its group assigns, and commits its offsets.
 
-`subscribe` to topics and let the group share them out, or `assign` partitions; then iterate (`async for record in
-consumer`) or take what is there (`getmany`). Where a partition is read from: `seek` and its relatives, else what the
-group has committed, else `auto_offset_reset`.
+`subscribe` to topics and let the group assign the partitions, or `assign` partitions; then iterate (`async for record
+in consumer`) or take the fetched records (`getmany`). A partition is read from the offset of `seek` and its relatives,
+else from the group's committed offset, else by `auto_offset_reset`.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Consumer(ColumnReader[K, V], Generic[K, V]):
     """See the module. Use it as a context manager, or call `start` and `close`.
 
     `bootstrap_servers` is `host:port`, with commas or as a list; or a mapping of options under Kafka's dotted names,
-    `bootstrap.servers` among them. Options as keywords have underscores: `ConsumerOptions` and `ClientOptions` say what
-    each means. The deserializers make keys and values of bytes, and with them the type of the records. Raises
-    ValueError for an option that does not exist or makes no sense.
+    including `bootstrap.servers`. Options as keywords have underscores: `ConsumerOptions` and `ClientOptions` describe
+    them. The deserializers convert bytes to keys and values, and determine the type of the records. Raises ValueError
+    for an option that does not exist or is invalid.
     """
 
     def __init__(
@@ -78,9 +78,9 @@ class Consumer(ColumnReader[K, V], Generic[K, V]):
         self._participation = participation
 
     async def close(self) -> None:
-        """End: commit what was read (with `enable_auto_commit`), leave the group. Readers that wait raise ClientClosed.
+        """Commit the offsets (with `enable_auto_commit`), leave the group and end. Waiting readers raise ClientClosed.
 
-        Takes a few seconds at most, also when no broker answers. Fetches under way are not waited for.
+        It takes a few seconds at most, even if no broker answers. It does not wait for fetches in flight.
         """
         if self._is_closing:
             return
@@ -102,12 +102,12 @@ class Consumer(ColumnReader[K, V], Generic[K, V]):
         pattern: str | re.Pattern[str] | None = None,
         listener: RebalanceListener | None = None,
     ) -> None:
-        """Read what the group assigns of these topics, or of all topics whose whole name matches a pattern.
+        """Read the assigned partitions of these topics, or of all topics whose whole name matches a pattern.
 
-        Takes the place of an earlier subscription. The group is joined by the polls that follow (`getone`, `getmany`,
-        iteration). With `group_protocol` consumer a pattern in text is matched by the broker, in RE2's syntax;
-        otherwise, and always if it is compiled, it is matched here. Raises ValueError for what cannot be subscribed to,
-        KafkaError INVALID_GROUP_ID without a `group_id`.
+        This replaces an earlier subscription. The following polls (`getone`, `getmany`, iteration) join the group. With
+        `group_protocol` consumer the broker matches a pattern given as text, in RE2's syntax; otherwise, and always if
+        it is compiled, the client matches it. Raises ValueError for an invalid subscription, KafkaError
+        INVALID_GROUP_ID without a `group_id`.
         """
         participation = self._in_group()
         on_server = self._options.group_protocol == "consumer"
@@ -118,9 +118,9 @@ class Consumer(ColumnReader[K, V], Generic[K, V]):
         participation.subscribe(subscription, listener)
 
     async def unsubscribe(self) -> None:
-        """End the subscription and leave the group, or end what `assign` began; nothing is assigned then.
+        """End the subscription and leave the group, or end the assignment by `assign`; nothing is assigned then.
 
-        What was read is committed before, with `enable_auto_commit`, and the listener hears what is revoked.
+        With `enable_auto_commit` the offsets are committed before. The listener is notified of the revoked partitions.
         """
         cluster, _ = self._started()
         topics = {partition.topic for partition in self._partitions}
@@ -131,18 +131,18 @@ class Consumer(ColumnReader[K, V], Generic[K, V]):
             cluster.forget(topic)
 
     def subscription(self) -> list[str]:
-        """Return the topics that are subscribed to, sorted; those that a pattern matches as far as they are known."""
+        """Return the subscribed topics, sorted; for a pattern, those matching topics that are known."""
         return sorted(self._participation.topics) if self._participation is not None else []
 
     def group_metadata(self) -> GroupMetadata:
-        """Return who this consumer is in its group; raises KafkaError INVALID_GROUP_ID without a `group_id`."""
+        """Return this consumer's identity in its group; raises KafkaError INVALID_GROUP_ID without a `group_id`."""
         return self._in_group().metadata()
 
     def consumed_for_transaction(self) -> tuple[GroupMetadata, dict[TopicPartition, OffsetAndMetadata]]:
-        """Return who this consumer is in its group and how far it has read, which `Transaction.send_offsets` commits.
+        """Return this consumer's identity in its group and its offsets, which `Transaction.send_offsets` commits.
 
-        Raises ValueError with `enable_auto_commit`, which would commit what no transaction has, CommitFailed while a
-        subscribed consumer is no member of its group, KafkaError INVALID_GROUP_ID without a `group_id`.
+        Raises ValueError with `enable_auto_commit`, which would commit outside of the transaction, CommitFailed while a
+        subscribed consumer is not a member of its group, KafkaError INVALID_GROUP_ID without a `group_id`.
         """
         participation = self._in_group()
         if self._options.enable_auto_commit:
@@ -151,7 +151,7 @@ class Consumer(ColumnReader[K, V], Generic[K, V]):
         return participation.metadata(), self._consumed()
 
     def hear_refused_transaction(self, group: GroupMetadata, code: ErrorCode) -> None:
-        """Note that offsets which were sent in a transaction for `group` were refused; `Transaction` calls it.
+        """Note that offsets in a transaction for `group` were refused; `Transaction` calls this.
 
         A member that its group does not know any more joins again with the next poll.
         """
@@ -165,10 +165,10 @@ class Consumer(ColumnReader[K, V], Generic[K, V]):
         *,
         timeout_ms: int | None = None,
     ) -> None:
-        """Commit offsets, each that of the next record to read; None: how far every assigned partition was read.
+        """Commit offsets, each that of the next record to read; None: the positions of all assigned partitions.
 
         Waits for the broker's answer, at most `timeout_ms` (None: `default_api_timeout_ms`). Raises CommitFailed when
-        the group has given the partitions to others, KafkaError for what else the broker refuses.
+        the group has assigned the partitions to other members, KafkaError for other refusals.
         """
         participation = self._in_group()
         if offsets is None:
@@ -180,16 +180,16 @@ class Consumer(ColumnReader[K, V], Generic[K, V]):
     async def committed(
         self, *partitions: tuple[str, int], timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Return what the group has committed for partitions (none named: those assigned), None where it has not."""
+        """Return the group's committed offsets of partitions (without arguments: the assigned ones), None for none."""
         participation = self._in_group()
         wanted = [TopicPartition(*partition) for partition in partitions or self._partitions]
         return await participation.committed(wanted, self._timeout_ms if timeout_ms is None else timeout_ms)
 
     def seek_to_committed(self, *partitions: tuple[str, int]) -> None:
-        """Read on where the group has committed, as a consumer does that begins, of these partitions or of all.
+        """Continue these partitions, or all, at the group's committed offsets, like a consumer that starts.
 
-        After an aborted transaction this is where its records are read again. Raises KafkaError INVALID_GROUP_ID
-        without a `group_id`.
+        After an aborted transaction its input is read again from there. Raises KafkaError INVALID_GROUP_ID without a
+        `group_id`.
         """
         self._in_group()
         for partition in partitions or list(self._partitions):
@@ -204,7 +204,7 @@ class Consumer(ColumnReader[K, V], Generic[K, V]):
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Read these partitions from now on and no others. Those that were assigned before keep their position.
 
-        With a `group_id` others begin where the group has committed. Raises RuntimeError under a subscription.
+        With a `group_id` new ones begin at the group's committed offset. Raises RuntimeError during a subscription.
         """
         cluster, _ = self._started()
         participation = self._participation
@@ -285,27 +285,27 @@ class _Partitions:
         self._consumer = consumer
 
     def owned(self) -> list[TopicPartition]:
-        """What is assigned now."""
+        """Return the assigned partitions."""
         return self._consumer.assignment()
 
     def holdings(self) -> Mapping[TopicPartition, object]:
-        """What is assigned now, each with an object that is another one when it was given up and came back."""
+        """Return the assigned partitions, each with an object that changes when it is revoked and assigned again."""
         return dict(self._consumer._partitions)
 
     def replace(self, wanted: Iterable[TopicPartition]) -> None:
-        """Own these and no others."""
+        """Own these partitions and no others."""
         self._consumer._replace_assignment(wanted, awaits_committed=True)
 
     def start_reading(self) -> None:
-        """Look up where to begin."""
+        """Look up the positions where reading begins."""
         self._consumer._look_up_positions()
 
     def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """How far the program has read."""
+        """Return the offsets up to which the program has read."""
         return self._consumer._consumed()
 
     def progress(self) -> object:
-        """Something that is different after the program took a record."""
+        """Return a value that differs after the program has taken a record."""
         current = self._consumer._current
         return None if current is None else (current.partition, current.next_offset)
 

@@ -1,4 +1,4 @@
-"""What can be set on a Consumer."""
+"""The options of a Consumer."""
 
 # ruff: noqa: RUF009  # the calls make dataclass fields
 from __future__ import annotations
@@ -31,11 +31,11 @@ RESETS: dict[str, int | None] = {"latest": LATEST, "earliest": EARLIEST, "none":
 ISOLATION_LEVELS = {"read_uncommitted": 0, "read_committed": 1}
 
 _SET_BY_THE_BROKER = ("session_timeout_ms", "heartbeat_interval_ms", "partition_assignment_strategy")
-"""In the consumer protocol these are the group's configuration, not the member's; Kafka's client refuses them too."""
+"""In the consumer protocol these belong to the group's configuration; Kafka's client refuses them, too."""
 
 
 class ConsumerKeywords(ClientKeywords, total=False):
-    """The options of a Consumer as keyword arguments; `ConsumerOptions` says what each means."""
+    """The options of a Consumer as keyword arguments; `ConsumerOptions` describes them."""
 
     auto_offset_reset: AutoOffsetReset
     isolation_level: IsolationLevel
@@ -65,65 +65,66 @@ class ConsumerKeywords(ClientKeywords, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerOptions(ClientOptions):
-    """The options of a Consumer, beside the shared ones."""
+    """The options of a Consumer, besides the shared ones."""
 
     auto_offset_reset: str = choice("latest", tuple(RESETS))
     """Where to read when no position was chosen or it is out of range: "latest" (the end), "earliest", or "none",
-    which raises instead."""
+    which raises an error instead."""
     isolation_level: str = choice("read_uncommitted", tuple(ISOLATION_LEVELS))
-    """Whether records of open and aborted transactions are hidden: "read_committed" does so."""
+    """Whether records of open and aborted transactions are hidden ("read_committed")."""
     check_crcs: bool = boolean(True)
     """Whether each batch's checksum is verified."""
     fetch_min_bytes: int = integer(1)
     """How many bytes the broker gathers before it answers."""
     fetch_max_wait_ms: int = integer(500)
-    """How long it gathers them at most."""
+    """The longest time for which it gathers them."""
     fetch_max_bytes: int = integer(50 * 1024 * 1024)
     """The bound of one answer; a single batch may be larger."""
     max_partition_fetch_bytes: int = integer(1024 * 1024, 1)
-    """The bound of one partition's part of an answer, and of what is fetched ahead of the reader."""
+    """The bound of one partition's part of an answer, and of its data that is fetched ahead of the reader."""
     max_poll_records: int | None = optional(None, to_integer(1))
-    """How many records `getmany` returns at most; None for what was fetched. Kafka's default is 500."""
+    """The most records that `getmany` returns; None: all that were fetched. Kafka's default is 500."""
     default_api_timeout_ms: int = integer(60_000)
     """How long looking up offsets and topics may take."""
     allow_auto_create_topics: bool = boolean(False)
-    """Whether the broker may create a topic that is assigned and not there. Kafka's default is true."""
+    """Whether the broker may create a topic that is assigned and does not exist. Kafka's default is true."""
     key_deserializer: Any = optional(None, to_function)
-    """Makes a key of bytes; None is not asked about and stays None."""
+    """Converts bytes to a key. It is not called for None, which stays None."""
     value_deserializer: Any = optional(None, to_function)
-    """Makes a value of bytes; None is not asked about and stays None."""
+    """Converts bytes to a value. It is not called for None, which stays None."""
     interceptors: Sequence[ConsumerInterceptor] = option_of((), to_interceptors(ConsumerInterceptor))
-    """Who sees records before the program does, in their order."""
+    """Objects that get records before the program does, in this order."""
     group_id: str | None = optional(None, to_name)
     """The group whose committed offsets are used, and that `subscribe` joins."""
     group_instance_id: str | None = optional(None, to_name)
-    """Makes a static member (KIP-345): one that restarts under this name within the session timeout gets its partitions
-    back, without a rebalance."""
+    """Makes a static member (KIP-345): if it restarts under this name within the session timeout, it gets its
+    partitions back without a rebalance."""
     group_protocol: str = choice("classic", ("classic", "consumer"))
-    """How the group shares out: "classic", where a member computes the assignment, or "consumer" (KIP-848), where the
-    broker does and nobody stops for a rebalance."""
+    """How the group assigns partitions: "classic", where a member computes the assignment, or "consumer" (KIP-848),
+    where the broker does, and no member stops for a rebalance."""
     group_remote_assignor: str | None = optional(None, to_name)
-    """The broker's assignor in the consumer protocol, "uniform" or "range"; None leaves the choice to it."""
+    """The broker's assignor in the consumer protocol, "uniform" or "range"; None: the broker chooses."""
     partition_assignment_strategy: Any = option_of("range,cooperative-sticky", to_assignors)
-    """The assignors in the classic protocol, the preferred first: range, roundrobin, sticky, cooperative-sticky, or
-    `Assignor`s of your own. Members give up everything to rebalance unless every one of them is cooperative."""
+    """The assignors in the classic protocol, the preferred one first: range, roundrobin, sticky, cooperative-sticky, or
+    your own `Assignor`s. Members give up all partitions for a rebalance unless every assignor is cooperative."""
     session_timeout_ms: int = integer(45_000, 1)
-    """A member of which the broker hears nothing for so long is dead; classic protocol."""
+    """After this time without a heartbeat the broker removes the member; classic protocol."""
     heartbeat_interval_ms: int = integer(3_000, 1)
-    """How often it hears from us; classic protocol."""
+    """How often the member sends a heartbeat; classic protocol."""
     max_poll_interval_ms: int = integer(300_000, 1)
-    """A program that asks for no records for so long is stuck: its consumer leaves the group, until it asks again."""
+    """After this time without a poll the program counts as stuck: its consumer leaves the group until the next poll."""
     rebalance_timeout_ms: int | None = optional(None, to_integer(1))
-    """How long a rebalance waits for this member; None: `max_poll_interval_ms`, as Kafka's client has it."""
+    """How long a rebalance waits for this member; None: `max_poll_interval_ms`, as in Kafka's client."""
     enable_auto_commit: bool = boolean(True)
-    """Whether what was read is committed by itself, with a `group_id`: in polls, before partitions are given up, at the
-    end. Records count as read when the program asks for the next ones."""
+    """Whether offsets are committed automatically, with a `group_id`: in polls, before partitions are given up, and in
+    `close`. Records count as read when the program asks for the next ones."""
     auto_commit_interval_ms: int = integer(5_000, 1)
-    """How often it is."""
+    """The interval of automatic commits."""
     exclude_internal_topics: bool = boolean(True)
     """Whether a pattern leaves out internal topics, such as `__consumer_offsets`."""
     leave_group_on_close: bool | None = optional(None, to_boolean)
-    """Whether `close` leaves the group, so that others take over at once; None: unless it is a static member."""
+    """Whether `close` leaves the group, so that other members take over immediately; None: only if it is not a static
+    member."""
 
     def __post_init__(self) -> None:
         ClientOptions.__post_init__(self)
@@ -137,7 +138,7 @@ class ConsumerOptions(ClientOptions):
             raise ValueError("group_remote_assignor needs group_protocol consumer")
 
     def _is_default(self, name: str) -> bool:
-        """Compare with what the declaration makes of its default."""
+        """Whether an option has its default, as its declaration converts it."""
         (found,) = (one for one in fields(self) if one.name == name)
         default = found.metadata["convert"](found.default)
         value = getattr(self, name)

@@ -1,8 +1,8 @@
-"""The broker that coordinates a group or a transactional id: found by FindCoordinator, asked, found again when lost.
+"""The broker that coordinates a group or a transactional id. It is found by FindCoordinator, and again when it moves.
 
-A group's joining, syncing and heartbeats go over one connection (a JoinGroup parks it until all members have joined),
-commits over another, so that offsets can be committed while the group rebalances. Answers with a code that means "not
-I" make the coordinator unknown; the next request looks for it again.
+A group's JoinGroup, SyncGroup and heartbeats use one connection (a JoinGroup blocks it until all members have joined),
+commits another one, so that offsets can be committed while the group rebalances. After a code such as NOT_COORDINATOR
+the coordinator is unknown; the next request finds it again.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ R = TypeVar("R", bound=Response)
 MEMBERSHIP_LANE = 3
 """The connection of JoinGroup, SyncGroup and heartbeats."""
 OFFSETS_LANE = 0
-"""That of commits and of transactions; shared with questions about metadata."""
+"""The connection of commits and of transactions; it is shared with metadata requests."""
 MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
-"""What a broker says that does not, or no longer, coordinate the group."""
+"""The codes of a broker that does not, or no longer, coordinate the group."""
 _FIRST_VERSION_WITH_KEYS = 4
 _FIRST_VERSION_WITH_KEY_TYPE = 1
 
 
 class KeyType(IntEnum):
-    """What is coordinated."""
+    """The kinds of keys that have a coordinator."""
 
     GROUP = 0
     TRANSACTION = 1
 
     def of(self, key: str) -> str:
-        """Return what an error calls it."""
+        """Return the name of a key in errors."""
         return f"group {key}" if self is KeyType.GROUP else f"transactional id {key}"
 
 
 async def find_coordinator(cluster: Cluster, key: str, kind: KeyType = KeyType.GROUP) -> int:
     """Return the node id of the coordinator of a group or a transactional id.
 
-    Raises KafkaError when the broker names none or refuses, UnsupportedByBroker for a transactional id where there are
-    no transactions.
+    Raises KafkaError when the broker names none or refuses, UnsupportedByBroker for a transactional id if the broker
+    has no transactions.
     """
     connection = await cluster.any_connection()
     version = connection.version_for(FindCoordinatorRequest)
@@ -60,7 +60,7 @@ async def find_coordinator(cluster: Cluster, key: str, kind: KeyType = KeyType.G
     answer = await connection.send(request, FindCoordinatorResponse, version)
     found = next((one for one in answer.coordinators if one.key == key), None)
     if found is None and version >= _FIRST_VERSION_WITH_KEYS and not answer.error_code:
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{kind.of(key)}: the broker said nothing of it")
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{kind.of(key)}: the broker's answer lacks it")
     code = ErrorCode.of(answer.error_code if found is None else found.error_code)
     node_id = answer.node_id if found is None else found.node_id
     if code:
@@ -96,7 +96,7 @@ class Coordinator:
     async def ask(
         self, request: Request, response: type[R], *, lane: int, at_most: int = 2**15 - 1, timeout_ms: int | None = None
     ) -> R:
-        """Send a request at the highest common version and return the answer, whatever codes it has."""
+        """Send a request at the highest common version and return the answer, without checking its codes."""
         connection = await self.connection(lane)
         version = connection.version_for(type(request), at_most)
         return await self.send(connection, request, response, version, timeout_ms)
@@ -104,7 +104,7 @@ class Coordinator:
     async def send(
         self, connection: Connection, request: Request, response: type[R], version: int, timeout_ms: int | None = None
     ) -> R:
-        """Send a request over a connection of `connection()`; a connection that fails loses the coordinator."""
+        """Send a request over a connection of `connection()`; if that fails, the coordinator becomes unknown."""
         try:
             return await connection.send(request, response, version, timeout_ms)
         except (ConnectionLost, ClientTimeout) as failed:
@@ -112,12 +112,12 @@ class Coordinator:
             raise
 
     def lose(self, reason: str) -> None:
-        """Look for the coordinator again the next time."""
+        """Find the coordinator again before the next request."""
         if self._node_id is not None:
             logger.info("%s: coordinator %d is lost: %s", self._kind.of(self.key), self._node_id, reason)
             self._node_id = None
 
     def hear(self, code: ErrorCode) -> None:
-        """Note a code of an answer: some say that the coordinator is another."""
+        """Note a code of an answer: some mean that the coordinator has changed."""
         if code in MOVED:
             self.lose(code.message)

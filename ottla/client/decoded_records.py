@@ -1,9 +1,9 @@
 """Decoded records that the program has not taken yet.
 
-They are plain tuples. `records` makes a ConsumerRecord of the next one when it is taken, so that those at hand cost no
-object of their own, and the garbage collector nothing. Nothing counts how many were taken: the iterator over the tuples
-knows. Both are iterators in C, and each step is one step for all threads: readers in several threads get each record
-once, and `stop` in the loop's thread ends `records` between two of them.
+They are plain tuples. `records` creates the ConsumerRecord of the next one when it is taken, so that waiting records
+need no further object and no work of the garbage collector. There is no count of taken records: the iterator over the
+tuples knows it. Both are iterators in C whose steps are atomic: readers in several threads get each record once, and
+`stop` in the loop's thread ends `records` between two records.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any
 from ottla.client.structs import ConsumerRecord
 
 Row = tuple[Any, ...]
-"""What a ConsumerRecord holds, without its names."""
+"""The fields of a ConsumerRecord, without their names."""
 OFFSET = ConsumerRecord._fields.index("offset")
-"""Where in a row its offset is."""
+"""The index of the offset in a row."""
 
 
 class DecodedRecords:
-    """See the module. `was_begun`: others before these, decoded with them, were taken already."""
+    """See the module. `was_begun`: earlier records, decoded with these, were taken already."""
 
     __slots__ = ("_left", "_rows", "_types", "_was_begun", "records")
 
@@ -32,7 +32,7 @@ class DecodedRecords:
         self._types = [ConsumerRecord] * len(rows)
         self._was_begun = was_begun
         self.records: Iterator[ConsumerRecord[Any, Any]] = map(tuple.__new__, self._types, self._left)
-        """Takes the next record."""
+        """The iterator that takes the next record."""
 
     def __len__(self) -> int:
         return length_hint(self._left)
@@ -54,8 +54,8 @@ class DecodedRecords:
         return list(islice(self._left, limit))
 
     def stop(self) -> None:
-        """End `records`; what is left has others (`rest`)."""
-        self._types.clear()  # `map` asks them first, and takes no record once they are used up
+        """End `records`; `rest` returns the records that are left."""
+        self._types.clear()  # `map` advances this iterator first, and takes no record when it is exhausted
 
     def rest(self) -> DecodedRecords:
         """Return the records that are left, after `stop`."""

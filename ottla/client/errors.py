@@ -1,6 +1,6 @@
-"""What the client raises. Each is a `KafkaError`, so that its `code` says it in Kafka's words and `.retriable` holds.
+"""The client's exceptions. Each is a `KafkaError`, so that it has a `code` of Kafka and its `.retriable`.
 
-The broker's refusals are plain `KafkaError`s with their code; the classes here are what the client finds out itself.
+The broker's refusals are plain `KafkaError`s with their code; the classes here are for errors that the client detects.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ __all__ = [
 
 
 def is_worth_retrying(error: KafkaError) -> bool:
-    """Whether the same request may succeed later: what Kafka calls retriable, and brokers that cannot be reached."""
+    """Whether the same request may succeed later: retriable errors of Kafka, and brokers that cannot be reached."""
     return error.code.retriable or isinstance(error, NoBrokersAvailable)
 
 
 class ClientTimeout(KafkaError):
-    """What was asked for did not come about in its time."""
+    """A request or a wait did not finish in time."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.REQUEST_TIMED_OUT, message)
@@ -61,7 +61,7 @@ class ConnectionLost(KafkaError):
 
 class AuthenticationFailed(KafkaError):
     """Broker and client do not accept each other: a wrong password, mechanism or token, a certificate that is not
-    trusted, TLS where there is none. Another attempt ends the same way (Kafka's AuthenticationException).
+    trusted, TLS on a listener without it. Another attempt would fail the same way (Kafka's AuthenticationException).
     """
 
     def __init__(self, message: str, code: ErrorCode = ErrorCode.SASL_AUTHENTICATION_FAILED) -> None:
@@ -76,23 +76,23 @@ class NoBrokersAvailable(KafkaError):
 
 
 class UnsupportedByBroker(KafkaError):
-    """The broker has no version in common with this client for an API that is needed."""
+    """The broker and this client have no common version of an API that is needed."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.UNSUPPORTED_VERSION, message)
 
 
 class ClientClosed(KafkaError):
-    """The client was closed, or was not started, when something was asked of it."""
+    """The client was used after `close`, or before `start`."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.INVALID_REQUEST, message)
 
 
 class ClientFailed(KafkaError):
-    """A fault of the client itself ended what was asked for: an exception, the `__cause__`, that nothing expects.
+    """A bug of the client itself ended the operation: an unexpected exception, the `__cause__`.
 
-    A producer that `send` raises this for sends nothing more. Close it, and make another one.
+    A producer whose `send` raises this sends nothing more. Close it, and create another one.
     """
 
     def __init__(self, cause: Exception) -> None:
@@ -108,7 +108,7 @@ class RecordTooLarge(KafkaError):
 
 
 class PartitionFailure(KafkaError):
-    """Something that is the matter with one partition while consuming. `partition` and `offset` say where."""
+    """An error of one partition while consuming, at `partition` and `offset`."""
 
     def __init__(self, code: ErrorCode, partition: TopicPartition, offset: int, message: str) -> None:
         self.partition = partition
@@ -117,7 +117,7 @@ class PartitionFailure(KafkaError):
 
 
 class OffsetOutOfRange(PartitionFailure):
-    """The partition holds no such offset, and `auto_offset_reset` is "none". Seek elsewhere to go on."""
+    """The partition has no such offset, and `auto_offset_reset` is "none". Seek to another offset to continue."""
 
     def __init__(self, partition: TopicPartition, offset: int) -> None:
         super().__init__(
@@ -126,16 +126,16 @@ class OffsetOutOfRange(PartitionFailure):
 
 
 class CorruptRecords(PartitionFailure):
-    """A batch failed its checksum or could not be decoded. Seek past it to go on."""
+    """A batch failed its checksum or could not be decoded. Seek past it to continue."""
 
     def __init__(self, partition: TopicPartition, offset: int, message: str, next_offset: int = -1) -> None:
         self.next_offset = next_offset
-        """Where the batch behind the broken one begins, if its header says it; -1 if not."""
+        """The offset after the broken batch, if its header contains it; else -1."""
         super().__init__(ErrorCode.CORRUPT_MESSAGE, partition, offset, message)
 
 
 class UndecodableRecord(PartitionFailure):
-    """A deserializer raised; the exception is the `__cause__`. Seek to `offset + 1` to go on (Kafka's KIP-334)."""
+    """A deserializer raised an exception, the `__cause__`. Seek to `offset + 1` to continue (Kafka's KIP-334)."""
 
     def __init__(
         self, partition: TopicPartition, offset: int, key: bytes | None, value: bytes | None, cause: Exception
@@ -148,9 +148,9 @@ class UndecodableRecord(PartitionFailure):
 
 
 class LogTruncated(PartitionFailure):
-    """Records that were consumed are no longer in the log, which was cut and went on otherwise (KIP-320).
+    """Consumed records are no longer in the log, which was truncated and got other records (KIP-320).
 
-    `offset` is where the common part ends. Raised when `auto_offset_reset` is "none"; seek to go on.
+    `offset` is where the common part ends. Raised when `auto_offset_reset` is "none"; seek to continue.
     """
 
     def __init__(self, partition: TopicPartition, offset: int) -> None:
@@ -160,10 +160,10 @@ class LogTruncated(PartitionFailure):
 
 
 class CommitFailed(KafkaError):
-    """Offsets were not committed, because the group has taken the partitions away (Kafka's CommitFailedException).
+    """Offsets were not committed, because the group has revoked the partitions (Kafka's CommitFailedException).
 
-    `code` says how: REBALANCE_IN_PROGRESS, which passes with the next poll, or UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION
-    and the like: too much time went by between two polls, and other members read the partitions now.
+    `code` has the reason: REBALANCE_IN_PROGRESS, which the next poll resolves, or UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION
+    and the like: too much time passed between two polls, and other members read the partitions now.
     """
 
     def __init__(self, code: ErrorCode, message: str) -> None:
@@ -171,7 +171,7 @@ class CommitFailed(KafkaError):
 
 
 class RebalanceListenerFailed(KafkaError):
-    """A rebalance listener raised; the exception is the `__cause__`. The rebalance itself was finished."""
+    """A rebalance listener raised an exception, the `__cause__`. The rebalance itself was finished."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, message)

@@ -1,10 +1,10 @@
-"""Keeps assigned partitions supplied: asks their leaders for batches, one request at a time.
+"""The fetcher: requests batches of the assigned partitions from their leaders.
 
-`pump` never waits: it writes a Fetch to every leader that has none under way and leads a partition with room in its
-buffer. Answers put batches into the partitions and wake their reader. What goes wrong with a partition is either
-mended (another leader, an offset out of range with a reset policy) or left in its `failure` for the reader to raise.
-Where a partition that has no position begins, `position_resets.py` looks up. An exception that nothing expects is the
-failure of the partitions that were worked on: their reader raises it, and they are asked for again after that.
+`_pump` never waits: it writes a Fetch to every leader with a free connection and a partition that has room in its
+buffer. Answers put batches into the partitions and wake their reader. An error of a partition is either handled
+(another leader, an offset out of range with a reset policy) or stored in its `failure` for the reader to raise.
+`position_resets.py` looks up where a partition without a position begins. An unexpected exception becomes the failure
+of the partitions that were processed: their reader raises it, and they are fetched again after that.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ logger = logging.getLogger(__name__)
 
 _LAST_VERSION_WITH_TOPIC_NAMES = 12
 _IMPATIENT_WAIT_MS = 20
-"""How long a Fetch waits at the broker while another partition of that leader will soon have room again."""
+"""The longest wait of a Fetch at the broker while another partition of that leader may soon have room again."""
 _NO_SESSION_EPOCH = -1
 _LANES = (1, 2)
-"""Connections to a leader for Fetch alone. While one Fetch waits for records at the broker, a partition that was not
-part of it (its buffer was full, or the program has just sought) is asked for on the other."""
+"""The connections to a leader for Fetch only. While one Fetch waits for records at the broker, a partition that is not
+part of it (its buffer was full, or the program has just called `seek`) is requested on the other."""
 
 
 class _KnownFetch(NamedTuple):
-    """The last Fetch of a partition alone: the next one differs in its offset, while all of this is the same."""
+    """The last Fetch for a single partition: the next one differs only in its offset, while all of this is the same."""
 
     template: FetchTemplate
     connection: Connection
@@ -63,7 +63,7 @@ class _KnownFetch(NamedTuple):
 
 
 class Fetcher:
-    """See the module. `partitions` is the consumer's; `on_data` is called when a reader should look again."""
+    """See the module. `partitions` is the consumer's dict; `on_data` is called when a reader should check again."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Fetcher:
         self._is_closed = False
 
     async def close(self) -> None:
-        """Stop at once; answers that come later are dropped with their connections."""
+        """Stop immediately; later answers are dropped with their connections."""
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -116,7 +116,7 @@ class Fetcher:
             if self._timer_at <= when:
                 return
             self._timer.cancel()
-        self._timer_at = when  # kept here, since uvloop's handle does not know a time that has passed
+        self._timer_at = when  # stored here, since uvloop's handle does not know a time that has passed
         self._timer = self.loop.call_at(when, self._on_timer)
 
     def _on_timer(self) -> None:
@@ -126,7 +126,7 @@ class Fetcher:
     # Asking -----------------------------------------------------------------------------------------------------
 
     def _pump(self) -> None:
-        """Resolve positions and write a Fetch to every leader that can be asked for something."""
+        """Look up positions and write a Fetch to every leader that can take one."""
         self._is_scheduled = False
         if self._is_closed:
             return
@@ -191,7 +191,7 @@ class Fetcher:
             await self._cluster.connection(leader_id, lane)
         except KafkaError as failed:
             logger.warning("broker %d: %s", leader_id, failed.message)
-            if isinstance(failed, AuthenticationFailed):  # which the program has to hear of
+            if isinstance(failed, AuthenticationFailed):  # the program must get this error
                 for assigned in self._led_by(leader_id):
                     if assigned.failure is None:
                         self._fail(assigned, failed)
@@ -263,7 +263,7 @@ class Fetcher:
     def _fetch_as_known(
         self, place: tuple[int, int], connection: Connection, assigned: AssignedPartition, wait_ms: int
     ) -> bool:
-        """Ask for one partition as the last time, from another offset; return False where more may be different."""
+        """Repeat the last Fetch of one partition with another offset; return False if more may have changed."""
         known = self._known.get(assigned.partition)
         if known is None or known.connection is not connection or known.wait_ms != wait_ms:
             return False
@@ -279,7 +279,7 @@ class Fetcher:
     # Answers ----------------------------------------------------------------------------------------------------
 
     def on_answer(self, sent: SentFetch, answer: FetchResponse) -> None:
-        """Take the answer to a Fetch."""
+        """Process the answer to a Fetch."""
         try:
             self._on_answer(sent, answer)
         except Exception as bug:
@@ -310,7 +310,7 @@ class Fetcher:
         self.wake()
 
     def on_fetched(self, sent: SentFetch, fetched: Fetched) -> None:
-        """Take the usual answer to a Fetch of one partition."""
+        """Process the usual answer to a Fetch of one partition."""
         try:
             asked = self._end_of(sent)
             if self._is_closed:
@@ -331,7 +331,7 @@ class Fetcher:
             self._on_bug_in(sent, bug)
 
     def on_lost(self, sent: SentFetch, error: KafkaError) -> None:
-        """Take note that a Fetch was refused, or gets no answer."""
+        """Note that a Fetch was refused, or gets no answer."""
         try:
             self._on_lost(sent, error)
         except Exception as bug:
@@ -346,7 +346,7 @@ class Fetcher:
         self.wake()
 
     def _end_of(self, sent: SentFetch) -> dict[TopicPartition, AssignedPartition]:
-        """Let the next Fetch go, and return the partitions that have not moved since this one was sent."""
+        """Free the connection for the next Fetch; return the partitions that have not moved since this one was sent."""
         self._busy.discard(sent.place)
         asked = {
             partition: assigned
@@ -358,8 +358,8 @@ class Fetcher:
         return asked
 
     def _note_empty(self, asked: Collection[AssignedPartition], answer: FetchResponse) -> None:
-        """What an answer without a record says: there is none up to the end that it names. Where any partition got some
-        the others may have found no room (KIP-74), and a throttled answer says nothing.
+        """Note, from an answer without records, that there are none up to the end offset in it. If any partition got
+        records, there may have been no room for those of the rest (KIP-74); a throttled answer shows nothing.
         """
         answered = [one for topic in answer.responses for one in topic.partitions]
         if answer.throttle_time_ms > 0 or any(one.error_code or len(one.records or b"") for one in answered):
@@ -394,7 +394,7 @@ class Fetcher:
         self._add(assigned, memoryview(answered.records), aborted)
 
     def _add(self, assigned: AssignedPartition, view: memoryview, aborted: list[tuple[int, int]]) -> None:
-        """Put what was fetched into a partition, batch by batch; `aborted` as (first offset, producer id), in order."""
+        """Add fetched batches to a partition; `aborted` are pairs (first offset, producer id), in order."""
         wanted_from = assigned.fetch_offset
         try:
             for position, header in iter_any(view, allow_partial_tail=True):
@@ -404,7 +404,7 @@ class Fetcher:
                 del aborted[: len(starting)]
                 assigned.add(FetchedBatch(view[position : position + header.size_bytes], header, starting))
         except CorruptBatch as corrupt:
-            if assigned.has_data:  # raised once that is read; the same bytes need not be fetched in a circle till then
+            if assigned.has_data:  # raised after that is read; until then, do not fetch the same bytes in a busy loop
                 assigned.not_before = self.loop.time() + self._cluster.options.retry_pause_s(1)
             else:
                 self._fail(assigned, CorruptRecords(assigned.partition, assigned.fetch_offset, str(corrupt)))
@@ -424,8 +424,8 @@ class Fetcher:
                 assigned.move(-1, reset_to=self._reset_to)
             return
         if code == ErrorCode.CORRUPT_MESSAGE:
-            # Retriable for a producer, whose bytes were bent on their way; what the broker's disk has lost stays lost.
-            if assigned.has_data:  # raised once that is read
+            # Retriable for a producer, whose bytes were damaged in transit; damage on the broker's disk is permanent.
+            if assigned.has_data:  # raised after that is read
                 assigned.not_before = self.loop.time() + self._cluster.options.retry_pause_s(1)
             else:
                 reason = "what the broker has stored at this offset is damaged"
@@ -436,12 +436,12 @@ class Fetcher:
         self._back_off_or_fail([assigned], error)
 
     def _on_truncated(self, assigned: AssignedPartition, end_offset: int) -> None:
-        """Our history left the leader's at `end_offset`: what we read from there on is gone (KIP-320)."""
+        """Handle a log that has diverged at `end_offset`: the records that were read after it are gone (KIP-320)."""
         offset = min(end_offset, assigned.next_offset)
         if self._reset_to is None:
             self._fail(assigned, LogTruncated(assigned.partition, offset))
             return
-        logger.warning("%s-%d: the log was truncated, reading goes on at %d", *assigned.partition, offset)
+        logger.warning("%s-%d: the log was truncated, reading continues at %d", *assigned.partition, offset)
         assigned.move(offset)
 
     def _back_off_or_fail(self, partitions: Sequence[AssignedPartition], error: KafkaError) -> None:
@@ -475,7 +475,7 @@ class Fetcher:
         self._on_bug(asked, bug)
 
     def _on_bug(self, partitions: Iterable[AssignedPartition], bug: Exception) -> None:
-        """Have the reader of partitions raise an exception that nothing expects."""
+        """Let the reader of partitions raise an unexpected exception."""
         logger.error("the consumer failed", exc_info=bug)
         failure = ClientFailed(bug)
         for assigned in partitions:

@@ -1,8 +1,8 @@
-"""Many records at once into the batches of their partitions, column by column.
+"""Adding many records of one call to the batches of their partitions, column by column.
 
-The records of a topic are grouped by partition, and each group fills one batch after the other. Nothing is put into a
-batch before all records were checked. Between two batches the event loop runs, so that what is full leaves; while
-`buffer_memory` is full, that is waited for as `send` does.
+The records of a topic are grouped by partition, and each group fills one batch after the other. All records are checked
+before the first is added to a batch. Between two batches the event loop runs, so that full batches are sent; while
+`buffer_memory` is full, the call waits as `send` does.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from ottla.protocol.records.columns import MOST_OVERHEAD_BYTES, RecordColumns
 from ottla.protocol.records.record import Headers
 
 _WINDOW_RECORDS = 2000
-"""Where some records of a call stick to a partition and others do not, how many stick to the same one at least: their
-order within a partition is that of the call."""
+"""In a call where only some records stick to a partition, the size of the windows in which they stick to the same one.
+The order of records within a partition is that of the call."""
 
 Queues = list[PartitionQueue[Batch]]
 
@@ -36,15 +36,15 @@ class ManyRecords(NamedTuple):
     keys: Sequence[bytes | None] | None
     headers: Sequence[Headers] | None
     timestamps_ms: int | Sequence[int]
-    """One for all, or one for each."""
+    """One for all records, or one for each."""
     partitions: int | Sequence[int | None] | None
-    """One for all, or one for each; None leaves the choice to the partitioner."""
+    """One for all records, or one for each; for None the partitioner chooses."""
 
     def pick(self, indexes: Sequence[int]) -> RecordColumns:
         """Return some of them, prepared for their batches."""
         if len(indexes) == len(self.values):
             return RecordColumns(self.values, self.keys, self.headers, self.timestamps_ms)
-        some = itemgetter(*indexes, indexes[0])  # one more: a single item would come without its tuple
+        some = itemgetter(*indexes, indexes[0])  # one more, since for a single index `itemgetter` returns no tuple
         times = self.timestamps_ms
         return RecordColumns(
             some(self.values)[:-1],
@@ -54,7 +54,7 @@ class ManyRecords(NamedTuple):
         )
 
     def are_surely_below(self, size_bytes: int) -> bool:
-        """Whether all take less than that in a batch, as a glance at the longest key and value shows."""
+        """Whether all records need less than that in a batch, judged by the longest key and the longest value."""
         if self.headers is not None:
             return False
         longest = [max(map(_length, column), default=0) for column in (self.values, self.keys or ())]
@@ -66,7 +66,7 @@ def _length(item: bytes | None) -> int:
 
 
 class _Group(NamedTuple):
-    """Records for one partition; None: for the one that records without a key stick to, batch after batch."""
+    """Records for one partition; None: the one that records without a key stick to, which changes with each batch."""
 
     partition: int | None
     indexes: Sequence[int]
@@ -94,10 +94,10 @@ class BatchFiller:
         self._max_record_bytes = min(max_record_bytes, room.capacity_bytes)
 
     async def fill(self, topic: str, records: ManyRecords, runs: list[Run]) -> None:
-        """Put records into batches, in their order within each partition, and add to `runs` what is in one.
+        """Add records to batches, in order within each partition, and add a `Run` to `runs` for each added group.
 
-        Raises RecordTooLarge and ValueError before any is in a batch; BufferExhausted, ClientClosed and what the
-        metadata of the topic raises also later: then the records of `runs` are on their way.
+        Raises RecordTooLarge and ValueError before any record is in a batch; BufferExhausted, ClientClosed and errors
+        of the topic's metadata also later: then the records in `runs` are being sent.
         """
         queues = await self._queues_of(topic)
         for partition, indexes, columns in self._groups(topic, records, len(queues)):
@@ -108,7 +108,7 @@ class BatchFiller:
                     await self._room.await_turn(bound)
                     queues = await self._queues_of(topic)
                 number = self._partitioner.choose(topic, None, len(queues)) if partition is None else partition
-                if number >= len(queues):  # the topic was created again, with fewer
+                if number >= len(queues):  # the topic was created again, with fewer partitions
                     raise ValueError(f"{topic} has partitions 0 to {len(queues) - 1} now, not {number}")
                 added = self._fill_one(queues[number], columns, done, indexes, runs)
                 done += added
@@ -116,7 +116,7 @@ class BatchFiller:
     def _fill_one(
         self, queue: PartitionQueue[Batch], columns: RecordColumns, first: int, indexes: Sequence[int], runs: list[Run]
     ) -> int:
-        """Fill the batch of a queue with records from `first` on, as far as it and the memory go; return how many."""
+        """Fill the batch of a queue with records from `first` on, up to its limit and the memory's; return how many."""
         batch = queue.waiting[-1] if queue.waiting else None
         if batch is None or batch.is_closed:
             batch = self._open_batch(queue)
@@ -138,7 +138,7 @@ class BatchFiller:
         return added
 
     def _groups(self, topic: str, records: ManyRecords, partitions: int) -> Iterator[_Group]:
-        """Yield the records by partition, or, where some stick and others do not, window after window by partition."""
+        """Yield the records by partition; if only some of them stick to one, window after window."""
         every = range(len(records.values))
         chosen = self._chosen(topic, records, partitions)
         if not isinstance(chosen, list):
@@ -158,9 +158,9 @@ class BatchFiller:
                 yield _Group(number, indexes, records.pick(indexes))
 
     def _chosen(self, topic: str, records: ManyRecords, partitions: int) -> int | list[int | None] | None:
-        """Return the partition of all, or of each, None for those that stick to one until its batch is closed.
+        """Return the partition of all records, or of each; None: they stick to one until its batch is closed.
 
-        Raises ValueError for one that the topic does not have.
+        Raises ValueError for a partition that the topic does not have.
         """
         given = records.partitions
         if isinstance(given, int):

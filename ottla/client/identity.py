@@ -1,4 +1,4 @@
-"""The question for a producer id, by which brokers know an idempotent producer (KIP-98), asked until it is answered."""
+"""The request for a producer id, by which brokers know an idempotent producer (KIP-98), repeated until it succeeds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 
 class IdentityKeeper:
-    """Asks for an identity when `renew` is called; `on_renewed` gets it."""
+    """Requests an identity when `renew` is called; `on_renewed` gets it."""
 
     def __init__(self, cluster: Cluster, on_renewed: Callable[[ProducerIdentity], None]) -> None:
         self._cluster = cluster
@@ -25,11 +25,11 @@ class IdentityKeeper:
         self._is_closed = False
 
     async def first(self, timeout_ms: int) -> ProducerIdentity:
-        """Return the first identity; raises KafkaError when none comes within `timeout_ms`."""
+        """Return the first identity; raises KafkaError if there is none within `timeout_ms`."""
         return await self._cluster.retry(self._ask, timeout_ms)
 
     def stop(self) -> list[asyncio.Task[None]]:
-        """Stop asking; return what was under way."""
+        """Stop; return the task that was running."""
         self._is_closed = True
         if self._renewing is None:
             return []
@@ -37,7 +37,7 @@ class IdentityKeeper:
         return [self._renewing]
 
     def renew(self) -> None:
-        """Ask for another identity, unless that is under way."""
+        """Request another identity, unless a request is in progress."""
         if self._renewing is None and not self._is_closed:
             self._renewing = asyncio.create_task(self._renew(), name="ottla-producer-id")
 

@@ -1,9 +1,9 @@
-"""Interceptors: a program's own code on the way of every record, like Kafka's of the same names.
+"""Interceptors: a program's own code that is called for every record, like Kafka's of the same names.
 
-They count, trace, add headers, mask values. Several are called in their order, each with what the one before returned.
-One that raises never breaks the sending or reading: the exception is logged, and the next one gets what this one got.
-They run in the client's thread or in the caller's, so they must be quick, must not block, and (with the blocking
-clients) must bear to be called from several threads.
+They count, trace, add headers, mask values. Several are called in order, each with the result of the one before. An
+exception never breaks the sending or reading: it is logged, and the next interceptor gets the same argument. They run
+in the client's thread or in the caller's, so they must be quick, must not block, and (with the blocking clients) must
+be safe to call from several threads.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ class ProducerInterceptor:
     """Override what you need."""
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """Return the record to be sent instead; called before the serializers and the partitioner."""
+        """Return the record to send instead; called before the serializers and the partitioner."""
         return record
 
     def on_acknowledgement(self, metadata: RecordMetadata, error: KafkaError | Exception | None) -> None:
-        """Hear where a record went, or why it did not; called before the program hears it.
+        """Called with a record's metadata or its error, before the program gets it.
 
-        With an error `metadata` has the topic, and -1 for what is not known.
+        With an error `metadata` has the topic, and -1 for unknown numbers.
         """
 
     def close(self) -> None:
-        """Hear that the producer is closed."""
+        """Called when the producer is closed."""
 
 
 class ConsumerInterceptor:
@@ -44,19 +44,19 @@ class ConsumerInterceptor:
     def on_consume(self, records: ConsumedRecords) -> ConsumedRecords:
         """Return the records that the program gets instead, by partition; called after the deserializers.
 
-        What is left out is skipped: the consumer's position is behind it.
+        Records that are left out are skipped: the consumer's position is after them.
         """
         return records
 
     def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Hear which offsets were committed."""
+        """Called with the offsets that were committed."""
 
     def close(self) -> None:
-        """Hear that the consumer is closed."""
+        """Called when the consumer is closed."""
 
 
 def to_interceptors(kind: type[I]) -> Callable[[object], tuple[I, ...]]:
-    """Return a converter of options: interceptors, or classes of which one each is made."""
+    """Return a converter of options: a list of interceptors, or of classes, which are instantiated."""
 
     def convert(given: object) -> tuple[I, ...]:
         if not isinstance(given, Iterable) or isinstance(given, str):
@@ -70,19 +70,19 @@ def to_interceptors(kind: type[I]) -> Callable[[object], tuple[I, ...]]:
 
 
 def before_sending(interceptors: Sequence[ProducerInterceptor], record: ProducerRecord) -> ProducerRecord:
-    """Let every interceptor see, and change, a record."""
+    """Call every interceptor with a record, which it may change."""
     for interceptor in interceptors:
         try:
             record = ProducerRecord(*interceptor.on_send(record))
-        except Exception:  # whatever a program's own code raises: the record is sent all the same
-            logger.exception("%s.on_send failed; the record goes on without it", type(interceptor).__name__)
+        except Exception:  # whatever a program's own code raises: the record is sent nevertheless
+            logger.exception("%s.on_send failed; the record is sent without it", type(interceptor).__name__)
     return record
 
 
 def report_acknowledgement(
     interceptors: Sequence[ProducerInterceptor], metadata: RecordMetadata, error: KafkaError | Exception | None
 ) -> None:
-    """Let every interceptor hear what became of a record."""
+    """Call every interceptor with the result of a record."""
     for interceptor in interceptors:
         try:
             interceptor.on_acknowledgement(metadata, error)
@@ -91,20 +91,20 @@ def report_acknowledgement(
 
 
 def before_consuming(interceptors: Sequence[ConsumerInterceptor], records: ConsumedRecords) -> ConsumedRecords:
-    """Let every interceptor see, and change, the records that the program is about to get."""
+    """Call every interceptor with the records for the program, which it may change."""
     for interceptor in interceptors:
         try:
             changed = interceptor.on_consume(records)
             records = {TopicPartition(*partition): list(some) for partition, some in changed.items()}
-        except Exception:  # whatever a program's own code raises: the records are there all the same
-            logger.exception("%s.on_consume failed; the records go on without it", type(interceptor).__name__)
+        except Exception:  # whatever a program's own code raises: the program gets the records nevertheless
+            logger.exception("%s.on_consume failed; the records are returned without it", type(interceptor).__name__)
     return records
 
 
 def report_commit(
     interceptors: Sequence[ConsumerInterceptor], offsets: Mapping[TopicPartition, OffsetAndMetadata]
 ) -> None:
-    """Let every interceptor hear what was committed."""
+    """Call every interceptor with the committed offsets."""
     for interceptor in interceptors:
         try:
             interceptor.on_commit(offsets)
@@ -113,7 +113,7 @@ def report_commit(
 
 
 def close_all(interceptors: Iterable[ProducerInterceptor | ConsumerInterceptor]) -> None:
-    """Let every interceptor end."""
+    """Close every interceptor."""
     for interceptor in interceptors:
         try:
             interceptor.close()

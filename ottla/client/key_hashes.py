@@ -1,7 +1,7 @@
-"""Java's murmur2 of many keys at once, where numpy is installed.
+"""Java's murmur2 of many keys in one call, if numpy is installed.
 
-Of 1,000 keys in a call each costs 0.1 us, like one that the scalar function still has in its cache; another costs that
-1.6 us. To import numpy takes 0.1 s: where the program has not imported it, only a call with WORTH_AN_IMPORT keys does.
+In a call with 1,000 keys each takes 0.1 us. The scalar function takes the same for a key in its cache, and 1.6 us for
+another one. Importing numpy takes 0.1 s: if the program has not done it, only a call with WORTH_AN_IMPORT keys does.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 FEWEST_KEYS = 500
-"""Fewer are hashed one by one: numpy's fixed costs of a call are those of 25 keys that are not in the cache."""
+"""Fewer keys are hashed one by one: numpy's fixed costs per call are those of 25 keys that are not in the cache."""
 WORTH_AN_IMPORT = 5_000
 LONGEST_KEY_BYTES = 512
-"""There is a step for every four bytes of the longest key. Where one is longer than this, all are hashed one by one."""
+"""There is a step for every four bytes of the longest key. If one is longer than this, all are hashed one by one."""
 
 
 def partitions_of(keys: Sequence[bytes], partitions: int) -> list[int] | None:
-    """Return the partition of each key; None where they are to be hashed one by one."""
+    """Return the partition of each key; None if the keys should be hashed one by one."""
     if len(keys) < (FEWEST_KEYS if "numpy" in sys.modules else WORTH_AN_IMPORT):
         return None
     if max(map(len, keys)) > LONGEST_KEY_BYTES:

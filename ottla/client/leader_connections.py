@@ -1,4 +1,4 @@
-"""Which leaders take a request now: connections to them are made, and waited for, while the sender does other work."""
+"""The connections to leaders for the sender: made, and waited for, in the background while the sender continues."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class LeaderConnections:
         self._connecting: dict[int, asyncio.Task[None]] = {}
 
     def may_write(self, leader_id: int) -> bool:
-        """Whether the leader's connection takes bytes now; if not, it is made or waited for."""
+        """Whether the leader's connection accepts bytes now; if not, it is made or waited for."""
         connection = self._cluster.open_connection(leader_id)
         if connection is None:
             self._connect(leader_id)
@@ -32,7 +32,7 @@ class LeaderConnections:
         return True
 
     def stop(self) -> list[asyncio.Task[None]]:
-        """Make no more connections; return what was under way."""
+        """Make no more connections; return the tasks that were running."""
         tasks = list(self._connecting.values())
         for task in tasks:
             task.cancel()

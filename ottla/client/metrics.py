@@ -1,9 +1,9 @@
-"""What a client measures of itself, under Kafka's metric names, as a plain dict of numbers.
+"""A client's metrics, under Kafka's metric names, as a plain dict of numbers.
 
-Totals count since the start. Averages, maxima and rates look back over the last half to whole minute, as Kafka's do
-with two samples of 30 seconds. Things are counted per batch and per request, not per record, so that it is not felt.
-What is counted for each of them is first kept in rows, which are added up column by column (`SpreadRows`).
-The time is passed in, in seconds of a clock that never goes back.
+Totals count since the start. Averages, maxima and rates cover the last half to whole minute, like Kafka's with two
+samples of 30 seconds. Values are recorded per batch and per request, not per record, so that the cost is negligible.
+They are first collected in rows, which are added up column by column (`SpreadRows`). The time is passed in, in seconds
+of a clock that never goes back.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import math
 from collections.abc import Mapping, Sequence
 
 SAMPLE_S = 30.0
-"""Kafka's `metrics.sample.window.ms`, of which it keeps two."""
+"""Kafka's `metrics.sample.window.ms`; there are two samples."""
 ROWS_S = 1.0
-"""For how long rows are kept before they are added up: they are in the sample of the last one."""
+"""How long rows are kept before they are added up: they then count in the sample of the last one."""
 MOST_ROWS = 256
 
 
 class Spread:
-    """How large something was, lately: its average and maximum, how often it came, and its sum since the start."""
+    """The recent average, maximum and frequency of a value, and its sum since the start."""
 
     __slots__ = ("_before", "_began", "_ends", "_largest", "_past", "_past_began", "count", "total")
 
@@ -30,12 +30,12 @@ class Spread:
         self._ends = now + SAMPLE_S
         self._past_began = now
         self._before = (0, 0.0)
-        """Count and total when this sample began."""
+        """Count and total at the beginning of this sample."""
         self._largest = -math.inf
         self._past = (0, 0.0, -math.inf)
 
     def add(self, value: float, now: float) -> None:
-        """Record that something came, and its size."""
+        """Record a value."""
         if now >= self._ends:
             self._turn(now)
         self.count += 1
@@ -44,7 +44,7 @@ class Spread:
             self._largest = value
 
     def add_all(self, values: Sequence[float], now: float) -> None:
-        """Record several at once."""
+        """Record several values."""
         if now >= self._ends:
             self._turn(now)
         self.count += len(values)
@@ -74,27 +74,27 @@ class Spread:
         return count, total, largest if count else math.nan, max(now - self._past_began, 1.0)
 
     def average(self, now: float) -> float:
-        """Return the average of late, NaN when nothing came."""
+        """Return the recent average, NaN without any value."""
         count, total, _, _ = self.lately(now)
         return total / count if count else math.nan
 
     def largest(self, now: float) -> float:
-        """Return the maximum of late, NaN when nothing came."""
+        """Return the recent maximum, NaN without any value."""
         return self.lately(now)[2]
 
     def rate(self, now: float) -> float:
-        """Return how often it came per second, of late."""
+        """Return the recent number of values per second."""
         count, _, _, seconds = self.lately(now)
         return count / seconds
 
     def sum_rate(self, now: float) -> float:
-        """Return how much of it came per second, of late."""
+        """Return the recent sum of values per second."""
         _, total, _, seconds = self.lately(now)
         return total / seconds
 
 
 class SpreadRows:
-    """Spreads that get a value each at the same time: rows of values wait until they are worth adding up."""
+    """Spreads that each get a value at the same time: rows of values are collected, and added up together."""
 
     __slots__ = ("_due_at", "_last_at", "_rows", "_spreads")
 
@@ -112,7 +112,7 @@ class SpreadRows:
         self._last_at = now
 
     def add_up(self, now: float) -> None:
-        """Have the spreads count what was recorded; before they are read."""
+        """Add the recorded rows to the spreads; call it before reading them."""
         if self._rows:
             for spread, values in zip(self._spreads, zip(*self._rows, strict=True), strict=True):
                 spread.add_all(values, self._last_at)
@@ -121,7 +121,7 @@ class SpreadRows:
 
 
 class ConnectionMetrics:
-    """What all connections of a client count."""
+    """The metrics of all connections of a client."""
 
     def __init__(self, now: float) -> None:
         self.sent_bytes = Spread(now)
@@ -132,7 +132,7 @@ class ConnectionMetrics:
         self.answers = SpreadRows(now, self.received_bytes, self.latency_ms)
 
     def snapshot(self, now: float) -> dict[str, float]:
-        """Return the numbers by name."""
+        """Return the metrics by name."""
         self.answers.add_up(now)
         return {
             "connection-creation-total": self.connections.count,
@@ -154,7 +154,7 @@ class ConnectionMetrics:
 
 
 class ProducerMetrics:
-    """What a producer's batches count."""
+    """The metrics of a producer's batches."""
 
     def __init__(self, now: float) -> None:
         self.records_sent = Spread(now)
@@ -166,16 +166,16 @@ class ProducerMetrics:
         self.records_per_request = Spread(now)
         self.batch_splits = Spread(now)
         self.throttle_ms = Spread(now)
-        """Of the answers that have any."""
+        """The throttle times of throttled answers."""
         self.batches = SpreadRows(now, self.records_sent, self.batch_bytes, self.compression_rate, self.queue_ms)
         """One row for each batch that is sent for the first time."""
         self.alone = SpreadRows(
             now, self.records_sent, self.batch_bytes, self.compression_rate, self.queue_ms, self.records_per_request
         )
-        """The same for one that is alone in its request."""
+        """The same for a batch that is alone in its request."""
 
     def snapshot(self, now: float) -> dict[str, float]:
-        """Return the numbers by name."""
+        """Return the metrics by name."""
         self.batches.add_up(now)
         self.alone.add_up(now)
         batch_bytes = self.batch_bytes.average(now)
@@ -207,7 +207,7 @@ class ProducerMetrics:
 
 
 class ConsumerMetrics:
-    """What a consumer's fetches count."""
+    """The metrics of a consumer's fetches."""
 
     def __init__(self, now: float) -> None:
         self.fetched_bytes = Spread(now)
@@ -219,7 +219,7 @@ class ConsumerMetrics:
         """One row for each answer."""
 
     def snapshot(self, now: float, lags: Mapping[tuple[str, int], int]) -> dict[str, float]:
-        """Return the numbers by name; `lags` are records by partition."""
+        """Return the metrics by name; `lags` are numbers of records by partition."""
         self.fetches.add_up(now)
         found = {
             "fetch-total": self.fetch_latency_ms.count,
@@ -241,7 +241,7 @@ class ConsumerMetrics:
 
 
 class GroupMetrics:
-    """What a member of a group counts."""
+    """The metrics of a group's member."""
 
     def __init__(self, now: float) -> None:
         self.commit_latency_ms = Spread(now)
@@ -252,7 +252,7 @@ class GroupMetrics:
         self.lost = Spread(now)
 
     def snapshot(self, now: float) -> dict[str, float]:
-        """Return the numbers by name."""
+        """Return the metrics by name."""
         return {
             "commit-total": self.commit_latency_ms.count,
             "commit-rate": self.commit_latency_ms.rate(now),

@@ -1,4 +1,4 @@
-"""Offsets by time, for consumers and admins: ListOffsets, asked of each partition's leader, again where it moved."""
+"""Offsets by time, for consumers and admins: ListOffsets to each partition's leader, repeated if the leader moved."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ottla.protocol.api.list_offsets import ListOffsetsRequest, ListOffsetsRespo
 from ottla.protocol.errors import ErrorCode
 
 LATEST = -1
-"""Instead of a timestamp: the end of the log, where the next record will be (of the stable log for read_committed)."""
+"""Instead of a timestamp: the end of the log, where the next record will be (for read_committed, of the stable log)."""
 EARLIEST = -2
 """Instead of a timestamp: the first offset of the log."""
 MAX_TIMESTAMP = -3
@@ -24,7 +24,7 @@ _FIRST_VERSION_WITH_MAX_TIMESTAMP = 7
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """An offset that was found, the timestamp of its record (-1 where there is none) and its leader epoch (or -1)."""
+    """An offset that was found, the timestamp of its record (-1 if there is none) and its leader epoch (or -1)."""
 
     offset: int
     timestamp_ms: int
@@ -39,11 +39,11 @@ async def list_offsets(
     timeout_ms: int,
     on_found: Callable[[Mapping[TopicPartition, OffsetAndTimestamp | None]], None] | None = None,
 ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-    """Return, per partition, the first record with that timestamp (in ms) or later, None where there is none.
+    """Return, per partition, the first record with that timestamp (in ms) or later, None if there is none.
 
-    `LATEST`, `EARLIEST` and `MAX_TIMESTAMP` may stand for a timestamp. `on_found` hears what was found as it comes, so
-    that a partition whose leader is away holds up nobody who can do with the others. Raises the broker's KafkaError,
-    and the last one or ClientTimeout when `timeout_ms` is over.
+    `LATEST`, `EARLIEST` and `MAX_TIMESTAMP` may be given as a timestamp. `on_found` is called with partial results, so
+    that a partition without a reachable leader does not delay the rest. Raises the broker's KafkaError; after
+    `timeout_ms` the last one, or ClientTimeout.
     """
     found: dict[TopicPartition, OffsetAndTimestamp | None] = {}
 
@@ -93,7 +93,7 @@ def _leader(cluster: Cluster, partition: TopicPartition) -> int:
 async def _ask_leader(
     cluster: Cluster, leader: int, times: Mapping[TopicPartition, int], isolation_level: int
 ) -> tuple[dict[TopicPartition, OffsetAndTimestamp | None], list[KafkaError]]:
-    """Return what one leader answered, and its refusals."""
+    """Return the offsets that one leader has returned, and its refusals."""
     by_topic: dict[str, list[ListOffsetsRequest.ListOffsetsPartition]] = defaultdict(list)
     for partition, time in times.items():
         question = ListOffsetsRequest.ListOffsetsPartition(
@@ -127,5 +127,5 @@ async def _ask_leader(
                 found[partition] = OffsetAndTimestamp(entry.offset, entry.timestamp, entry.leader_epoch)
     silent = [partition for partition in times if partition not in found]
     if silent and not refused:
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the broker said nothing of {silent[0]}")
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the broker's answer lacks {silent[0]}")
     return found, refused

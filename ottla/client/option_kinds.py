@@ -1,7 +1,7 @@
-"""The kinds of options: each makes a dataclass field whose value is converted from what a program gives, and checked.
+"""The kinds of options: each makes a dataclass field whose value is converted from the given object, and checked.
 
-A converter takes any object and returns the value, or raises ValueError("must be ..."); who calls it adds the name.
-Numbers and booleans may be text, as they are in properties files.
+A converter takes any object and returns the value, or raises ValueError("must be ..."); its caller adds the name.
+Numbers and booleans may be text, as in properties files.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, cast
 
 _LARGEST_INT = 2**31 - 1
 _MOST_STRING_BYTES = 2**15 - 1
-"""A string of Kafka's protocol has an int16 as its length."""
+"""A string in Kafka's protocol has an int16 as its length."""
 
 
 def integer(default: int, low: int = 0, high: int = _LARGEST_INT) -> int:
@@ -37,12 +37,12 @@ def text(default: str) -> str:
 
 
 def wire_text(default: str) -> str:
-    """Make an option that is text which fits into a request."""
+    """Make an option that is text short enough for a request."""
     return cast(str, _option(default, _to_wire_text))
 
 
 def secret(default: str) -> str:
-    """Make an option that is any text and that neither a `repr` nor an error shows."""
+    """Make an option that is any text, which neither a `repr` nor an error shows."""
     return field(default=default, repr=False, metadata={"convert": _to_text, "is_secret": True})
 
 
@@ -52,12 +52,12 @@ def choice(default: str, choices: Sequence[str]) -> str:
 
 
 def option_of(default: Any, convert: Callable[[object], object], *, is_secret: bool = False) -> Any:
-    """Make an option of a kind of its own; `convert` raises ValueError("must be ...") for what makes no sense."""
+    """Make an option with its own converter; `convert` raises ValueError("must be ...") for an invalid value."""
     return field(default=default, repr=not is_secret, metadata={"convert": convert, "is_secret": is_secret})
 
 
 def optional(default: None, convert: Callable[[object], object]) -> Any:
-    """Make an option that may be left open: None passes, anything else is converted."""
+    """Make an option that may be unset: None stays None, anything else is converted."""
     return _option(default, lambda value: None if value is None else convert(value))
 
 
@@ -90,7 +90,7 @@ def _bounds(low: float, high: int, value: object) -> str:
 
 
 def to_boolean(value: object) -> bool:
-    """Take true and false, also as text."""
+    """Accept true and false, also as text."""
     if isinstance(value, str):
         value = {"true": True, "false": False}.get(value.strip().lower())
     if not isinstance(value, bool):
@@ -116,7 +116,7 @@ def _to_wire_text(value: object) -> str:
 
 
 def to_name(value: object) -> str:
-    """Take text that is not empty, and that fits into a request."""
+    """Accept text that is not empty, and short enough for a request."""
     if not isinstance(value, str) or not value:
         raise ValueError("must be text, and not empty")
     return _to_wire_text(value)
@@ -129,14 +129,14 @@ def _to_choice(choices: Sequence[str], value: object) -> str:
 
 
 def to_function(value: object) -> object:
-    """Let functions pass."""
+    """Accept functions."""
     if not callable(value):
         raise ValueError("must be a function")
     return value
 
 
 def to_text_or_function(value: object) -> object:
-    """Take text, or a function that returns it."""
+    """Accept text, or a function that returns it."""
     if not isinstance(value, str) and not callable(value):
         raise ValueError("must be text, or a function that returns it")
     return value

@@ -1,8 +1,8 @@
-"""What can be set on a client: the options that Producer, Consumer and Admin share, and how options are read.
+"""The options that Producer, Consumer and Admin share, and how options are read.
 
-An option is one field of a dataclass, with Kafka's name (underscores for dots), its default, its bounds and what it
-means. It may be given as a keyword argument, or in a mapping under Kafka's dotted name, where numbers and booleans may
-be text as in a properties file. A name that no option has is refused, with the nearest one that exists.
+An option is one field of a dataclass, with Kafka's name (underscores for dots), its default, its bounds and its
+meaning. It may be given as a keyword argument, or in a mapping under Kafka's dotted name, where numbers and booleans
+may be text as in a properties file. An unknown name is refused, with the most similar one that exists.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ALIASES = {
     "topic_metadata_refresh_interval_ms": "metadata_max_age_ms",
     **SECURITY_ALIASES,
 }
-"""Other names of the same things: older ones of Kafka's, librdkafka's, and kafka-python's."""
+"""Other names of the same options: older ones of Kafka, and those of librdkafka and kafka-python."""
 _NOT_OURS_PREFIXES = ("group_", "metrics_", "metric_", "auto_commit_", "share_")
 _SECURITY_PREFIXES = ("sasl_", "ssl_")
 _NOT_OURS = frozenset(
@@ -64,7 +64,7 @@ _NOT_OURS = frozenset(
 
 
 class ClientKeywords(SecurityKeywords, total=False):
-    """The shared options as keyword arguments; `ClientOptions` says what each means."""
+    """The shared options as keyword arguments; `ClientOptions` describes them."""
 
     client_id: str
     request_timeout_ms: int
@@ -83,32 +83,32 @@ class ClientKeywords(SecurityKeywords, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientOptions(SecurityOptions):
-    """The shared options, checked. Raises ValueError for one that makes no sense."""
+    """The shared options, checked. Raises ValueError for an invalid one."""
 
     client_id: str = wire_text("ottla")
-    """What the broker's log calls this client."""
+    """The name of this client in the broker's log."""
     request_timeout_ms: int = integer(30_000, 1)
     """How long one request may take before its connection is given up."""
     metadata_max_age_ms: int = integer(300_000)
-    """After this time metadata is asked for again, even without a reason."""
+    """The age at which metadata is requested again, even if nothing has changed."""
     metadata_max_idle_ms: int = integer(300_000)
-    """A producer stops asking about a topic to which it sent nothing for so long."""
+    """A producer stops requesting the metadata of a topic to which it sent nothing for this time."""
     reconnect_backoff_ms: int = integer(50)
-    """The pause before a broker that failed is dialled again; doubles with each failure."""
+    """The pause after a failed connection to a broker; it doubles with each failure."""
     reconnect_backoff_max_ms: int = integer(1_000)
     """The longest such pause."""
     retry_backoff_ms: int = integer(100)
-    """The pause before a request that failed is sent again; doubles with each failure."""
+    """The pause after a failed request before it is sent again; it doubles with each failure."""
     retry_backoff_max_ms: int = integer(1_000)
     """The longest such pause."""
     socket_connection_setup_timeout_ms: int = integer(10_000)
-    """How long the making of a connection may take."""
+    """How long it may take to open a connection."""
     connections_max_idle_ms: int = integer(540_000, -1)
-    """A connection without a request for so long is closed, and made again when it is needed; -1: never."""
+    """A connection without a request for this time is closed, and opened again when it is needed; -1: never."""
     send_buffer_bytes: int = integer(-1, -1)
-    """The socket's send buffer; -1 leaves it to the system."""
+    """The socket's send buffer; -1: the system chooses its size."""
     receive_buffer_bytes: int = integer(-1, -1)
-    """The socket's receive buffer; -1 leaves it to the system, which sizes it by need."""
+    """The socket's receive buffer; -1: the system chooses its size, and grows it as needed."""
     receive_message_max_bytes: int = integer(128 * 1024 * 1024, 1)
     """A response that announces more than this ends its connection."""
 
@@ -118,7 +118,7 @@ class ClientOptions(SecurityOptions):
         self.security()
 
     def retry_pause_s(self, attempts: int) -> float:
-        """Return how long to wait after `attempts` failures, in seconds: exponential, with 20 % of chance."""
+        """Return how long to wait after `attempts` failures, in seconds: exponential, with a random spread of 20 %."""
         return self.retry_backoff.pause_s(attempts, random.random())
 
     @property
@@ -133,7 +133,7 @@ class ClientOptions(SecurityOptions):
 
 
 class AdminKeywords(ClientKeywords, total=False):
-    """The options of an Admin as keyword arguments; `AdminOptions` says what each means."""
+    """The options of an Admin as keyword arguments; `AdminOptions` describes them."""
 
     default_api_timeout_ms: int
     retries: int
@@ -141,12 +141,12 @@ class AdminKeywords(ClientKeywords, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminOptions(ClientOptions):
-    """The options of an Admin, beside the shared ones."""
+    """The options of an Admin, besides the shared ones."""
 
     default_api_timeout_ms: int = integer(60_000)
     """How long a method may take with all its retries."""
     retries: int = integer(2**31 - 1)
-    """How often at most what failed in passing is tried again."""
+    """The most retries after transient errors."""
 
 
 O = TypeVar("O", bound=ClientOptions)  # noqa: E741  # the options of one kind of client
@@ -155,9 +155,9 @@ O = TypeVar("O", bound=ClientOptions)  # noqa: E741  # the options of one kind o
 def read_options(
     kind: type[O], servers: Servers | Mapping[str, object] | None, keywords: Mapping[str, object]
 ) -> tuple[list[tuple[str, int]], O]:
-    """Return the addresses and the options that a program gave; a keyword goes before the same name in a mapping.
+    """Return the addresses and the options that a program gave; a keyword overrides the same name in a mapping.
 
-    Raises ValueError for no address, an unknown name, a name given twice, and a value that makes no sense.
+    Raises ValueError without an address, for an unknown name, a name given twice, and an invalid value.
     """
     given: dict[str, object] = {}
     if isinstance(servers, Mapping):
@@ -170,12 +170,12 @@ def read_options(
         raise ValueError("bootstrap_servers is missing: which broker shall be asked first?")
     if not isinstance(addresses, Iterable):
         raise ValueError(f"bootstrap_servers must be host:port, not {addresses!r}")
-    make: Callable[..., O] = kind  # what `given` holds was converted for the fields of `kind`
+    make: Callable[..., O] = kind  # the values in `given` were converted for the fields of `kind`
     return parse_servers(addresses), make(**given)
 
 
 def _named(kind: type[ClientOptions], given: Mapping[str, object]) -> dict[str, object]:
-    """Return the options by their names here, converted."""
+    """Return the options by the names of their fields, converted."""
     known = {one.name: one.metadata for one in fields(kind)}
     found: dict[str, object] = {}
     spelled: dict[str, str] = {}
@@ -191,13 +191,13 @@ def _named(kind: type[ClientOptions], given: Mapping[str, object]) -> dict[str, 
 
 
 def canonical_name(name: str) -> str:
-    """Return the name of the field that an option's name, dotted, older or librdkafka's, stands for."""
+    """Return the field's name of an option that is given by a dotted, older or librdkafka's name."""
     plain = name.replace(".", "_")
     return ALIASES.get(plain, plain)
 
 
 def problem_of(kind: type[ClientOptions], name: str) -> str:
-    """Return what is wrong with an option's name, in one line; an empty text if this kind of client has it."""
+    """Return the error for an option's name, in one line; an empty text if this kind of client has the option."""
     known = [one.name for one in fields(kind)]
     return "" if canonical_name(name) in (*known, "bootstrap_servers") else _unknown(name, known)
 
@@ -207,7 +207,7 @@ def _unknown(name: str, known: Iterable[str]) -> str:
     if plain in _NOT_OURS or plain.startswith(_NOT_OURS_PREFIXES):
         return f"{name} is an option of Kafka's that this client does not have"
     names = [*known, "bootstrap_servers", *ALIASES]
-    is_security = plain.startswith(_SECURITY_PREFIXES)  # many of these are like each other
+    is_security = plain.startswith(_SECURITY_PREFIXES)  # many of these are similar
     near = difflib.get_close_matches(plain, names, n=1, cutoff=0.9 if is_security else 0.6)
     if is_security and not near:
         return f"{name} is about TLS or SASL, and no option that this client has"
@@ -226,9 +226,9 @@ def _convert(name: str, metadata: Mapping[str, Any], value: object) -> object:
 
 
 def parse_servers(servers: Servers) -> list[tuple[str, int]]:
-    """Return (host, port) of each `host[:port]`, given as a list or with commas; IPv6 addresses stand in brackets.
+    """Return (host, port) of each `host[:port]`, given as a list or with commas; IPv6 addresses are in brackets.
 
-    Raises ValueError for an empty list and for a port that is none.
+    Raises ValueError for an empty list and for an invalid port.
     """
     texts = servers.split(",") if isinstance(servers, str) else list(servers)
     addresses = [_parse_server(text.strip()) for text in texts if text.strip()]

@@ -1,8 +1,8 @@
-"""PartitionReader: the part of a Consumer that reads assigned partitions, however they were assigned.
+"""PartitionReader: the part of a Consumer that reads assigned partitions, no matter how they were assigned.
 
-Positions, pauses, records. Batches are fetched ahead of the reader, up to `max_partition_fetch_bytes` per partition.
-Records are returned within a *poll* (`getone`, `getmany`, iteration); what a group changes about the assignment happens
-only there, see `ottla.client.groups.poll_gate`.
+It handles positions, pauses and records. Batches are fetched ahead of the reader, up to `max_partition_fetch_bytes` per
+partition. Records are returned within a *poll* (`getone`, `getmany`, iteration); a group changes the assignment only
+there, see `ottla.client.groups.poll_gate`.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class PartitionReader(Generic[K, V]):
         self._assignment = Assignment(RESETS[options.auto_offset_reset])
         self._partitions = self._assignment.partitions
         self._current: AssignedPartition | None = None
-        """What the last record came from, if no poll began since then."""
+        """The partition of the last record, if no poll has begun since then."""
         self._records: Iterator[ConsumerRecord[K, V]] = _NOTHING
-        """Takes the next record of `_current`; ended where it is to come from a poll."""
+        """The iterator over the records of `_current`; it has ended if the next record must come from a poll."""
         self._waiters: set[asyncio.Future[None]] = set()
         self._gate = PollGate(self._call_readers)
         self._failure: BaseException | None = None
@@ -79,11 +79,11 @@ class PartitionReader(Generic[K, V]):
         self._cluster, self._fetcher = cluster, fetcher
 
     async def close(self) -> None:
-        """End at once: requests under way are not waited for. Readers that wait raise ClientClosed."""
+        """End immediately, without waiting for requests in flight. Waiting readers raise ClientClosed."""
         if self._is_closed:
             return
         self._is_closed = True
-        self._interrupt()  # what is at hand was not committed
+        self._interrupt()  # the decoded records were not committed
         self._wake_readers()
         try:
             if self._fetcher is not None:
@@ -96,11 +96,11 @@ class PartitionReader(Generic[K, V]):
     # Assignment -------------------------------------------------------------------------------------------------
 
     def assignment(self) -> list[TopicPartition]:
-        """Return what is assigned."""
+        """Return the assigned partitions."""
         return list(self._partitions)
 
     async def partitions_for(self, topic: str) -> list[int]:
-        """Return the partitions of a topic; raises KafkaError when it is not there within `default_api_timeout_ms`."""
+        """Return the partitions of a topic; raises KafkaError if it is not found within `default_api_timeout_ms`."""
         cluster, _ = self._started()
         return sorted((await cluster.topic(topic, self._timeout_ms)).partitions)
 
@@ -109,15 +109,15 @@ class PartitionReader(Generic[K, V]):
         self._assignment.replace(wanted, awaits_committed=awaits_committed)
         if self._current is not None and self._current.partition not in self._partitions:
             self._interrupt()
-        self._wake_readers()  # one may wait for the position of a partition that is gone
+        self._wake_readers()  # one may wait for the position of a partition that is no longer assigned
         self._started()[1].wake()
 
     # Positions --------------------------------------------------------------------------------------------------
 
     def seek(self, partition: tuple[str, int], offset: int) -> None:
-        """Read on at `offset`. Records that were fetched already are dropped.
+        """Continue reading at `offset`. Records that were fetched already are dropped.
 
-        Raises ValueError for an offset below 0, TypeError for one that is no whole number.
+        Raises ValueError for an offset below 0, TypeError for one that is no integer.
         """
         offset = index(offset)
         if offset < 0:
@@ -126,15 +126,15 @@ class PartitionReader(Generic[K, V]):
         self._after_move(partition)
 
     def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
-        """Read on at the first offset of these partitions, of all when none is named."""
+        """Continue at the first offset of these partitions, or of all."""
         self._reset(partitions, EARLIEST)
 
     def seek_to_end(self, *partitions: tuple[str, int]) -> None:
-        """Read on at the end, as it is when the broker is asked (see `position`), of these partitions or of all."""
+        """Continue at the end of these partitions, or of all: the end when the broker is asked (see `position`)."""
         self._reset(partitions, LATEST)
 
     async def seek_to_times(self, timestamps: Mapping[TopicPartition, int]) -> None:
-        """Read on at the first record with that timestamp (ms) or later, at the end where there is none."""
+        """Continue at the first record with that timestamp (ms) or later, at the end if there is none."""
         for partition, found in (await self.offsets_for_times(timestamps)).items():
             if found is None:
                 self.seek_to_end(partition)
@@ -144,7 +144,7 @@ class PartitionReader(Generic[K, V]):
     async def position(self, partition: tuple[str, int]) -> int:
         """Return the offset of the next record of a partition; waits while it is being looked up.
 
-        Raises the KafkaError that made the look-up fail, ClientTimeout after `default_api_timeout_ms`, ValueError for a
+        Raises the KafkaError of a failed look-up, ClientTimeout after `default_api_timeout_ms`, ValueError for a
         partition that is not, or no longer, assigned.
         """
         assigned = self._assignment.find(partition)
@@ -162,15 +162,15 @@ class PartitionReader(Generic[K, V]):
     async def has_reached(self, partition: tuple[str, int], offset: int) -> bool:
         """Return whether every record of a partition below `offset` was read; waits while the position is looked up.
 
-        What to compare `end_offsets` with: where the last records of a log were compacted away the position never gets
-        there, and an answer of the leader shows that nothing more comes. Raises as `position`.
+        Use this for results of `end_offsets`. If the last records of a log were removed by compaction, the position
+        never reaches its end; then an answer of the leader shows that no more records come. Raises as `position`.
         """
         return await self.position(partition) >= offset or self._assignment.find(partition).has_reached(offset)
 
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return, per partition, its first record with that timestamp (ms) or later; None where there is none."""
+        """Return, per partition, its first record with that timestamp (ms) or later; None if there is none."""
         for partition, timestamp in timestamps.items():
             if timestamp < 0:
                 raise ValueError(f"{partition}: a timestamp is 0 or more, not {timestamp}")
@@ -181,23 +181,23 @@ class PartitionReader(Generic[K, V]):
         return await self._edges(partitions, EARLIEST)
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the offset behind the last record of each partition (of the stable ones for read_committed)."""
+        """Return the offset after the last record of each partition (for read_committed: the last stable one)."""
         return await self._edges(partitions, LATEST)
 
     def high_watermark(self, partition: tuple[str, int]) -> int:
-        """Return the high watermark that the last answer named, -1 before the first."""
+        """Return the high watermark in the last answer, -1 before the first."""
         return self._assignment.find(partition).high_watermark
 
     def lag(self, partition: tuple[str, int]) -> int:
-        """Return how many offsets lie between the program and the end of the log; -1 before that is known."""
+        """Return the number of offsets between the position and the end of the log; -1 before that is known."""
         assigned = self._assignment.find(partition)
         end = assigned.last_stable_offset if self._isolation_level == 1 else assigned.high_watermark
         return max(0, end - assigned.next_offset) if end >= 0 and assigned.next_offset >= 0 else -1
 
     def metrics(self) -> dict[str, float]:
-        """Return what the consumer measured of itself, by Kafka's metric names; NaN for what has not happened yet.
+        """Return the consumer's metrics, by Kafka's metric names; NaN for those without any value yet.
 
-        Times are in ms, sizes in bytes; rates, averages and maxima are of the last half to whole minute.
+        Times are in ms, sizes in bytes; rates, averages and maxima cover the last half to whole minute.
         """
         cluster, _ = self._started()
         now = self._loop.time()
@@ -211,7 +211,7 @@ class PartitionReader(Generic[K, V]):
         }
 
     def pause(self, *partitions: tuple[str, int]) -> None:
-        """Return no records of these partitions until `resume`; what was fetched stays."""
+        """Return no records of these partitions until `resume`; fetched records are kept."""
         for partition in partitions:
             assigned = self._assignment.find(partition)
             assigned.is_paused = True
@@ -227,7 +227,7 @@ class PartitionReader(Generic[K, V]):
         fetcher.wake()
 
     def paused(self) -> list[TopicPartition]:
-        """Return what is paused."""
+        """Return the paused partitions."""
         return [assigned.partition for assigned in self._partitions.values() if assigned.is_paused]
 
     # Records ----------------------------------------------------------------------------------------------------
@@ -243,8 +243,7 @@ class PartitionReader(Generic[K, V]):
     async def getone(self) -> ConsumerRecord[K, V]:
         """Return the next record; waits for it.
 
-        Raises ClientClosed, RuntimeError where nothing is assigned and nothing subscribed to, and what is the matter
-        with a partition.
+        Raises ClientClosed, RuntimeError without an assignment and a subscription, and the error of a partition.
         """
         for record in self._records:
             return record
@@ -269,7 +268,7 @@ class PartitionReader(Generic[K, V]):
                     return record
 
     def _as_intercepted(self, records: Iterator[ConsumerRecord[K, V]]) -> Iterator[ConsumerRecord[K, V]]:
-        """Return the records that interceptors make of them, one by one."""
+        """Return the records as the interceptors change them, one by one."""
         if not self._interceptors:
             return records
 
@@ -283,11 +282,11 @@ class PartitionReader(Generic[K, V]):
     async def getmany(
         self, *partitions: tuple[str, int], timeout_ms: int = 0, max_records: int | None = None
     ) -> dict[TopicPartition, Sequence[ConsumerRecord[K, V]]]:
-        """Return records that are there, by partition; waits up to `timeout_ms` for the first ones.
+        """Return the fetched records, by partition; waits up to `timeout_ms` for the first ones.
 
-        A `ConsumerRecord` is made when it is taken from its sequence; `list(...)` of a sequence is one to be changed.
-        Only of `partitions` when some are named. At most `max_records` (None: `max_poll_records`). An empty dict when
-        nothing came. Raises what is the matter with a partition once there is nothing else to return.
+        A `ConsumerRecord` is created when it is taken from its sequence; `list(...)` of a sequence can be changed. The
+        result has records of `partitions` only, if some are given, and at most `max_records` (None:
+        `max_poll_records`); it is empty after the timeout. Raises a partition's error when there is nothing to return.
         """
         self._started()
         self._before_poll()
@@ -305,7 +304,7 @@ class PartitionReader(Generic[K, V]):
                     seen = before_consuming(self._interceptors, {place: list(some) for place, some in taken.items()})
                     taken = {partition: list(some) for partition, some in seen.items() if some}
                     if not taken:
-                        continue  # they left nothing of it: look for more
+                        continue  # the interceptors removed all of them: look for more
                 if taken:
                     return taken
                 self._raise_failures()
@@ -319,7 +318,7 @@ class PartitionReader(Generic[K, V]):
                     return {}
 
     def _take_many(self, chosen: Set[TopicPartition], limit: int) -> dict[TopicPartition, PolledRecords[K, V]]:
-        """Return up to `limit` records that are there, of `chosen` partitions if there are any."""
+        """Return up to `limit` fetched records, of the `chosen` partitions if there are any."""
         taken: dict[TopicPartition, PolledRecords[K, V]] = {}
         room = limit
         for assigned in self._assignment.in_turn():
@@ -339,17 +338,17 @@ class PartitionReader(Generic[K, V]):
     # Inside -----------------------------------------------------------------------------------------------------
 
     def _before_poll(self) -> None:
-        """Called as a poll begins."""
+        """Called at the beginning of a poll."""
 
     def _require_source(self) -> None:
-        """Called as a wait begins that has no end. Raises RuntimeError where nothing could end it."""
+        """Called before a wait without a timeout. Raises RuntimeError if nothing could end it."""
 
     def _group_metrics(self) -> dict[str, float]:
-        """Called for what a group adds to the metrics."""
+        """Called for a group's metrics."""
         return {}
 
     def _look_up_positions(self) -> None:
-        """Called where a position may have to be looked up that only a group knows."""
+        """Called where a position may have to be looked up in the group."""
 
     def _started(self) -> tuple[Cluster, Fetcher]:
         if self._is_closed or self._cluster is None or self._fetcher is None:
@@ -357,7 +356,7 @@ class PartitionReader(Generic[K, V]):
         return self._cluster, self._fetcher
 
     def _fill(self, assigned: AssignedPartition) -> bool:
-        """Have decoded records of a partition at hand, if it has any."""
+        """Decode records of a partition, if needed; return whether it has any."""
         if assigned.decoded:
             return True
         if not assigned.fetched:
@@ -380,7 +379,7 @@ class PartitionReader(Generic[K, V]):
                 self._raise_failure(assigned)
 
     def _raise_failure(self, assigned: AssignedPartition) -> None:
-        """Raise what is the matter; the partition is asked again after that, if it is known where."""
+        """Raise a partition's failure; after that it is fetched again, if its position is known."""
         if assigned.failure is not None:
             failure, assigned.failure = assigned.failure, None
             if assigned.is_nowhere:
@@ -389,13 +388,13 @@ class PartitionReader(Generic[K, V]):
             raise failure
 
     def _interrupt(self) -> None:
-        """Have the next record come from a poll; those at hand wait until then."""
+        """Let the next record come from a poll; decoded records wait until then."""
         current, self._current, self._records = self._current, None, _NOTHING
         if current is not None:
             current.interrupt()
 
     def _call_readers(self) -> None:
-        """Have readers come by the gate soon: records at hand wait until they did."""
+        """Let readers pass the gate soon: decoded records wait until then."""
         self._interrupt()
         self._wake_readers()
 
@@ -405,7 +404,7 @@ class PartitionReader(Generic[K, V]):
                 waiter.set_result(None)
 
     async def _await_data(self) -> None:
-        """Wait until something was fetched, failed or resolved; raises ClientClosed when the consumer is closed."""
+        """Wait for fetched records, a failure or a position; raises ClientClosed when the consumer is closed."""
         self._started()
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.add(waiter)

@@ -1,7 +1,7 @@
-"""Which partition a record goes to. Equal keys go to equal partitions, in every client that uses the same function.
+"""The choice of a record's partition. Equal keys go to the same partition, in every client with the same function.
 
 `murmur2` is the hash of Kafka's Java clients (`Utils.murmur2`, Austin Appleby's MurmurHash2 with seed 0x9747b28c), so
-that a key lands where Java puts it. `consistent` is librdkafka's CRC-32 for those who share topics with it.
+that a key goes to the same partition as in Java. `consistent` is librdkafka's CRC-32, for topics shared with it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MASK = 0xFFFFFFFF
 
 
 def murmur2(data: bytes) -> int:
-    """Return the 32-bit hash that Java's `Utils.murmur2` gives, as an unsigned number."""
+    """Return the 32-bit hash of Java's `Utils.murmur2`, as an unsigned number."""
     length = len(data)
     hashed = _SEED ^ length
     words = length >> 2
@@ -46,12 +46,12 @@ def murmur2(data: bytes) -> int:
 
 @lru_cache(maxsize=8192)
 def positive_murmur2(key: bytes) -> int:
-    """Return the hash of a key without its sign bit, as Java's `toPositive`. Keys repeat, so answers are kept."""
+    """Return the hash of a key without its sign bit, as Java's `toPositive`. Keys repeat, so results are cached."""
     return murmur2(key) & 0x7FFFFFFF
 
 
 def to_rule(given: Any) -> Any:
-    """Return a rule by its one name (`round-robin` is `roundrobin`), or the function that was given.
+    """Return a rule by its canonical name (`round-robin` is `roundrobin`), or the given function.
 
     Raises ValueError for anything else.
     """
@@ -68,11 +68,11 @@ class Partitioner:
     """Chooses partitions by one of the named rules or by a function.
 
     - `murmur2`: records with a key by its hash, others stick to a partition until their batch is closed (KIP-480).
-      This is what Java does, and librdkafka under the name `murmur2_random`, which is accepted too.
-    - `sticky`: every record sticks so, whatever its key.
-    - `consistent`: by CRC-32 of the key; records without a key, or with an empty one, all go to one partition, as
-      librdkafka's rule of that name has it. `consistent_random`, librdkafka's default, lets those stick instead.
-    - `random`, `roundrobin`: as they say, whatever the key.
+      This is Java's rule, and librdkafka's `murmur2_random`, which is accepted, too.
+    - `sticky`: every record sticks to a partition in this way, whatever its key.
+    - `consistent`: by CRC-32 of the key; records without a key, or with an empty one, all go to one partition, as with
+      librdkafka's rule of that name. With `consistent_random`, librdkafka's default, those stick instead.
+    - `random`, `roundrobin`: as the names say, whatever the key.
 
     With `ignores_keys` every record is treated as one without a key (Kafka's `partitioner.ignore.keys`).
     """
@@ -90,7 +90,7 @@ class Partitioner:
         self._turns: dict[str, int] = {}
 
     def choose(self, topic: str, key: bytes | None, partitions: int) -> int:
-        """Return the partition for a record; ValueError when a function of the user's chooses one that is not there."""
+        """Return the partition for a record; ValueError if the program's function returns one that does not exist."""
         if self._sticks and (key is None or self._ignores_keys):
             stuck = self._stuck.get(topic)
             if stuck is not None and stuck < partitions:
@@ -114,7 +114,7 @@ class Partitioner:
             if not 0 <= chosen < partitions:
                 raise ValueError(f"the partitioner chose {chosen} of {partitions} partitions of {topic}")
             return chosen
-        stuck = self._stuck.get(topic)  # here, too: the rule "sticky" sticks whatever the key
+        stuck = self._stuck.get(topic)  # also for records with a key: the rule "sticky" ignores keys
         if stuck is None or stuck >= partitions:
             stuck = self._stuck[topic] = random.randrange(partitions)
         return stuck
@@ -124,7 +124,7 @@ class Partitioner:
     ) -> list[int | None] | None:
         """Return the partition of each of `count` records, None for those that stick to one until its batch is closed.
 
-        None in place of the list: all of them do. `keys` None: no record has one. Raises as `choose`.
+        None instead of a list: all records stick. `keys` None: no record has a key. Raises as `choose`.
         """
         rule = self._rule
         if rule in ("murmur2", "consistent_random", "sticky"):
@@ -139,7 +139,7 @@ class Partitioner:
         return [self.choose(topic, key, partitions) for key in each]
 
     def on_batch_closed(self, topic: str, partition: int, partitions: int) -> None:
-        """Let records without a key go elsewhere from now on, since the batch they filled is on its way."""
+        """Choose another partition for records without a key, since the batch that they filled is closed."""
         if self._stuck.get(topic) != partition:
             return
         if partitions > 1:

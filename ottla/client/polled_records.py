@@ -1,7 +1,7 @@
-"""What `getmany` returns of a partition: a sequence whose records are made when the program takes them.
+"""The result of `getmany` for a partition: a sequence whose records are created when the program takes them.
 
-Until then a record is a plain tuple, with the bytes of its key and value copied out of what was fetched: a record that
-is kept keeps nothing else in memory.
+Until then a record is a plain tuple, with the bytes of its key and value copied from the fetched data: a record that
+the program keeps holds nothing else in memory.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from ottla.client.structs import ConsumerRecord, K, V
 
 
 class PolledRecords(Sequence[ConsumerRecord[K, V]], Generic[K, V]):
-    """See the module. It is equal to a list of the same records; `list(records)` is one that can be changed."""
+    """See the module. It is equal to a list of the same records; `list(records)` returns one that can be changed."""
 
     __slots__ = ("_rows",)
-    __hash__ = None  # type: ignore[assignment]  # as a list, which it is equal to
+    __hash__ = None  # type: ignore[assignment]  # like a list, to which it can be equal
 
     def __init__(self, rows: list[Row]) -> None:
         self._rows = rows

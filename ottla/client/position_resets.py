@@ -1,7 +1,7 @@
-"""Resets positions: looks up the first or the last offset where a partition is to be read from there (OffsetFetcher).
+"""Resets of positions: look-ups of the first or the last offset, where a partition will be read (OffsetFetcher).
 
-An answer to an older question, asked before a seek, is recognised by the partition's `generation` and dropped. What
-cannot be looked up is left in the partition's `failure` for the reader to raise.
+An answer to a request from before a seek is recognized by the partition's `generation` and dropped. The error of a
+failed look-up is stored in the partition's `failure` for the reader to raise.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ottla.client.structs import TopicPartition
 
 
 class PositionResets:
-    """See the module. `on_data` is called when a reader should look again, `on_move` when there is more to fetch."""
+    """See the module. `on_data` is called when a reader should check again, `on_move` when there is more to fetch."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class PositionResets:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def look_up(self, partitions: list[AssignedPartition]) -> None:
-        """Find where to begin for partitions with a `reset_to`, and move them there; returns at once."""
+        """Look up where partitions with a `reset_to` begin, and move them there; returns immediately."""
         for assigned in partitions:
             assigned.is_resolving = True
         asked = [(assigned, assigned.generation) for assigned in partitions]
@@ -45,7 +45,7 @@ class PositionResets:
         task.add_done_callback(self._tasks.discard)
 
     def end(self) -> list[asyncio.Task[None]]:
-        """Cancel what is under way, and return it to be awaited."""
+        """Cancel the running tasks, and return them to be awaited."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

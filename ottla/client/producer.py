@@ -1,9 +1,9 @@
 """Producer: sends records, in batches, to the leaders of their partitions.
 
-`await producer.send(topic, value, key=...)` puts a record into its partition's batch and returns a `Delivery` at once;
-it waits only for metadata of a new topic and for room in `buffer_memory`. `await` the delivery to know the record's
-offset, or `await producer.flush()` to know that all are delivered. Records of a partition keep their order, and with
-`enable_idempotence` (the default) none is written twice.
+`await producer.send(topic, value, key=...)` adds a record to its partition's batch and returns a `Delivery`
+immediately; it waits only for metadata of a new topic and for room in `buffer_memory`. `await` the delivery for the
+record's offset, or `await producer.flush()` until all records are delivered. Records of a partition keep their order,
+and with `enable_idempotence` (the default) none is written twice.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ from ottla.protocol.records.builder import BatchBuilder
 _HEADER_ALLOWANCE_BYTES = 61
 _PLAIN_ALLOWANCE_BYTES = 40
 _HURRIED_CLOSE_MS = 10_000
-"""How long records may still take to be delivered when the program leaves the context by an error."""
+"""How long `close` waits for deliveries when the program leaves the context by an exception."""
 
 
 class Producer(TransactionMethods):
     """See the module. Use it as a context manager, or call `start` and `close`.
 
     `bootstrap_servers` is `host:port`, with commas or as a list; or a mapping of options under Kafka's dotted names,
-    `bootstrap.servers` among them. Options as keywords have underscores: `ProducerOptions` and `ClientOptions` say what
-    each means. Raises ValueError for an option that does not exist or makes no sense.
+    including `bootstrap.servers`. Options as keywords have underscores: `ProducerOptions` and `ClientOptions` describe
+    them. Raises ValueError for an option that does not exist or is invalid.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Producer(TransactionMethods):
         self._preparation = RecordPreparation(self._options)
         self._is_plain = self._preparation.is_plain
         self._queues: dict[str, list[PartitionQueue[Batch]]] = {}
-        """The partitions that records may be sent to, of the topics that are asked about now; `_topics` sees to it."""
+        """The partitions of the topics whose metadata is kept current, by topic; `_topics` maintains it."""
         self._topics: ProducerMetadata | None = None
         self._room = Room(self._options.buffer_memory, self._options.max_block_ms, self._hurry)
         self._batches = UnfinishedBatches(self._options, self._room)
@@ -83,16 +83,16 @@ class Producer(TransactionMethods):
         self._sender: Sender | None = None
         self._metrics = ProducerMetrics(0)
         self._takes_records = False
-        """Whether it was started, is not closed, and is inside of a transaction if it has a `transactional_id`."""
+        """Whether it was started, is not closed, and is inside a transaction if it has a `transactional_id`."""
         self._failure: Exception | None = None
-        """What ended it, so that it can only be closed."""
+        """The unexpected exception that ended it; it can then only be closed."""
         self._is_closed = False
 
     async def start(self) -> None:
         """Find the cluster and get a producer id; raises KafkaError when that fails within `max_block_ms`.
 
-        With a `transactional_id` this fences every other producer that has it, and aborts the transaction that one may
-        have left open. Does nothing when that has been done; raises ClientClosed after `close`.
+        With a `transactional_id` this fences every other producer that has it, and aborts a transaction that one of
+        them may have left open. A second call does nothing; raises ClientClosed after `close`.
         """
         self._refuse_if_closed()
         if self._sender is not None:
@@ -134,10 +134,10 @@ class Producer(TransactionMethods):
         cluster.on_update = self._on_metadata
 
     async def close(self, timeout_ms: int | None = None) -> None:
-        """Deliver what was sent, then end; after `timeout_ms` the rest is given up (None: after the delivery timeout).
+        """Deliver the sent records, then end; after `timeout_ms` (None: the delivery timeout) the rest is given up.
 
-        A transaction that is open is aborted. Raises, once all is closed, the error of a record that was not delivered
-        and whose delivery was not awaited.
+        An open transaction is aborted. When all is closed, this raises the error of a record that was not delivered and
+        whose delivery was not awaited.
         """
         if self._is_closed:
             return
@@ -148,7 +148,7 @@ class Producer(TransactionMethods):
         try:
             await self._abort_open_transaction(timeout_ms)
             await self._await_all(None if timeout_ms is None else timeout_ms / 1000)
-            if self._options.acks == 0:  # no answer says that the broker has read what counts as sent
+            if self._options.acks == 0:  # there are no answers to show that the broker has read the sent records
                 limit_ms = self._options.request_timeout_ms if timeout_ms is None else timeout_ms
                 await self._cluster.finish_requests(limit_ms / 1000)
         finally:
@@ -161,11 +161,11 @@ class Producer(TransactionMethods):
         self._batches.raise_failure()
 
     def _count_unsent(self) -> int:
-        """How many records wait to be delivered, those whose request is under way included."""
+        """Return the number of records that are not delivered yet, including those in flight."""
         return self._batches.count_records()
 
     def _give_up(self) -> None:
-        """Send nothing more, and end every wait. Waits for nothing itself, so that a cancelled `close` does it, too."""
+        """Send nothing more, and end every wait. It never waits itself, so that it also runs in a cancelled `close`."""
         assert self._topics is not None
         assert self._sender is not None
         self._sender.stop()
@@ -183,7 +183,7 @@ class Producer(TransactionMethods):
         if error is None:
             await self.close()
             return
-        with contextlib.suppress(KafkaError):  # the program's own error is the one to be seen
+        with contextlib.suppress(KafkaError):  # the program's own exception must not be hidden
             await self.close(_HURRIED_CLOSE_MS)
 
     # Sending ----------------------------------------------------------------------------------------------------
@@ -198,13 +198,13 @@ class Producer(TransactionMethods):
         timestamp_ms: int | None = None,
         partition: int | None = None,
     ) -> Delivery:
-        """Put a record on its way and return its delivery.
+        """Start sending a record and return its delivery.
 
-        Key and value are bytes, or what the serializers take. `timestamp_ms` is since 1970 (None: now); `partition`
-        None leaves the choice to the partitioner. Raises RecordTooLarge, BufferExhausted, ClientClosed, ClientFailed,
-        KafkaError when the topic cannot be had within `max_block_ms`, ValueError for a partition that the topic does
-        not have, TypeError for keys and values that are not bytes, for headers that are no pairs and a time that is no
-        whole number, and what a serializer raises.
+        Key and value are bytes, or objects for the serializers. `timestamp_ms` is since 1970 (None: now); for
+        `partition` None the partitioner chooses. Raises RecordTooLarge, BufferExhausted, ClientClosed, ClientFailed,
+        KafkaError if the topic is not available within `max_block_ms`, ValueError for a partition that the topic does
+        not have, TypeError for keys and values that are not bytes, for headers that are not pairs and a time that is no
+        integer, and the exceptions of a serializer.
         """
         if self._is_plain:
             now_ms = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
@@ -217,7 +217,7 @@ class Producer(TransactionMethods):
         )
 
     async def _put_prepared(self, record: ProducerRecord) -> Delivery:
-        """Put a prepared record into its batch, and call interceptors when that is refused."""
+        """Add a prepared record to its batch, and call interceptors if that fails."""
         try:
             return await self._put(
                 record.topic, record.value, record.key, record.headers, record.timestamp_ms, record.partition
@@ -235,7 +235,7 @@ class Producer(TransactionMethods):
         timestamp_ms: int | None,
         partition: int | None,
     ) -> Delivery:
-        """Put bytes into the batch of their partition, once the topic is known and there is room."""
+        """Add a record to its partition's batch, when the topic is known and there is room."""
 
         def put(has_turn: bool = False) -> Delivery | None:
             now_ms = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
@@ -253,7 +253,7 @@ class Producer(TransactionMethods):
             delivery = put()
         if delivery is None:
             await self._room.await_turn(_bound(to_bytes(key, "key"), to_bytes(value, "value"), headers))
-            await self._queues_of(topic)  # it may have been idle for too long
+            await self._queues_of(topic)  # the topic may have been dropped as idle meanwhile
             delivery = put(has_turn=True)
         assert delivery is not None
         return delivery
@@ -269,10 +269,10 @@ class Producer(TransactionMethods):
         is_awaited: bool = False,
         has_turn: bool = False,
     ) -> Batch | None:
-        """Put bytes into the batch of their partition and return it; None if that has to wait, for topic or room.
+        """Add a record to its partition's batch and return the batch; None if that has to wait, for topic or room.
 
-        `is_awaited`: the program waits for this record, which is sent in this step if nothing else is under way.
-        `has_turn`: its turn has come, in the line of those that waited for room.
+        `is_awaited`: the program waits for this record, which is sent in this step if no request is in flight.
+        `has_turn`: it is first in the queue of calls that wait for room.
         """
         if not self._takes_records:
             self._refuse_records()
@@ -298,7 +298,7 @@ class Producer(TransactionMethods):
             bounds = f"max_request_size or buffer_memory ({self._max_record_bytes} bytes)"
             raise RecordTooLarge(f"{topic}: a record of up to {bound} bytes, above {bounds}")
         if (room.used_bytes + bound > room.capacity_bytes or room.owes_a_break or room.line) and not has_turn:
-            return None  # as `room.is_at_hand` says
+            return None  # the same condition as in `room.is_at_hand`
         if partition is None:
             partition = self._partitioner.choose(topic, key, len(queues))
         elif not 0 <= partition < len(queues):
@@ -356,19 +356,19 @@ class Producer(TransactionMethods):
         timestamps_ms: int | Iterable[int] | None = None,
         partition: int | None = None,
     ) -> Deliveries:
-        """Put many records on their way at once and return their deliveries, one object for all of them.
+        """Start sending many records and return their deliveries, one object for all of them.
 
-        `values` and `keys` are lists, other iterables, numpy columns or Arrow arrays of bytes or None, or of what the
-        serializers take; all columns are of equal length and are read to their end first. In the place of `values` an
-        Arrow record batch or table gives the columns value, key, headers and timestamp, as `Consumer.arrow` yields
-        them. `timestamps_ms` is one time for all, or one for each (None: now).
+        `values` and `keys` are lists, other iterables, numpy columns or Arrow arrays of bytes or None, or of objects
+        for the serializers; all columns have equal length and are read to their end first. Instead of `values` an
+        Arrow record batch or table can provide the columns value, key, headers and timestamp, as `Consumer.arrow`
+        yields them. `timestamps_ms` is one time for all records, or one for each (None: now).
 
-        Records keep their order within a partition. They are encoded column by column, which
-        costs a fraction of as many calls of `send`.
+        Records keep their order within a partition. They are encoded column by column, which costs a fraction of as
+        many calls of `send`.
 
         Raises before any record is sent: RecordTooLarge, ValueError and TypeError, which name the record by its index,
-        what a serializer raises, and what `send` raises for a topic. BufferExhausted and ClientClosed may come when the
-        first records are on their way already; so may a cancellation. `flush` raises the errors of those.
+        the exceptions of a serializer, and those of `send` for a topic. BufferExhausted, ClientClosed and a
+        cancellation may come after the first records were sent. `flush` raises the errors of those.
         """
         if not self._takes_records:
             self._refuse_records()
@@ -397,7 +397,7 @@ class Producer(TransactionMethods):
         timestamp_ms: int | None = None,
         partition: int | None = None,
     ) -> RecordMetadata:
-        """Send one record and return where it went; see `send`."""
+        """Send one record, wait for its delivery and return its metadata; see `send`."""
         if self._is_plain:
             now_ms = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
             batch = self._put_now(topic, value, key, headers, now_ms, partition, True)
@@ -418,7 +418,7 @@ class Producer(TransactionMethods):
         return await sent
 
     async def flush(self) -> None:
-        """Wait until everything that was sent is delivered or given up, without lingering.
+        """Wait until all sent records are delivered or given up, without lingering.
 
         Raises the error of a record that was given up since the last flush and whose delivery was not awaited.
         """
@@ -428,13 +428,13 @@ class Producer(TransactionMethods):
         self._batches.raise_failure()
 
     async def partitions_for(self, topic: str) -> list[int]:
-        """Return the partitions of a topic, which is created if the broker does so; raises as `send`."""
+        """Return the partitions of a topic, which the broker may create; raises as `send`."""
         return list(range(len(self._queues.get(topic) or await self._open_topic(topic))))
 
     def metrics(self) -> dict[str, float]:
-        """Return what the producer measured of itself, by Kafka's metric names; NaN for what has not happened yet.
+        """Return the producer's metrics, by Kafka's metric names; NaN for those without any value yet.
 
-        Times are in ms, sizes in bytes; rates, averages and maxima are of the last half to whole minute.
+        Times are in ms, sizes in bytes; rates, averages and maxima cover the last half to whole minute.
         """
         if self._cluster is None or self._sender is None:
             raise ClientClosed("the producer was not started")
@@ -464,7 +464,7 @@ class Producer(TransactionMethods):
         self._takes_records = is_open and self._sender is not None and is_usable
 
     def _on_failure(self, bug: Exception) -> None:
-        """Take no more records, and end every wait with what is the matter."""
+        """Accept no more records, and end every wait with the failure."""
         self._failure = bug
         failure = ClientFailed(bug)
         if self._transactions is not None:
@@ -500,14 +500,14 @@ class Producer(TransactionMethods):
     # Topics -----------------------------------------------------------------------------------------------------
 
     async def _queues_of(self, topic: str) -> list[PartitionQueue[Batch]]:
-        """Return the queues of a topic that records are sent to; raises when none may be sent, ClientClosed for one."""
+        """Return the queues of a topic; raises if no records may be sent, such as ClientClosed."""
         queues = self._queues.get(topic) or await self._open_topic(topic)
         if not self._takes_records:
             self._refuse_records()
         return queues
 
     async def _open_topic(self, topic: str) -> list[PartitionQueue[Batch]]:
-        """Learn a topic's partitions; raises ClientClosed also when the producer is closed before they are known."""
+        """Look up a topic's partitions; raises ClientClosed also if the producer is closed before they are known."""
         if self._topics is None:
             raise ClientClosed("the producer was not started")
         queues = await self._topics.open(topic)
@@ -522,7 +522,7 @@ class Producer(TransactionMethods):
 
 
 def _bound(key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]]) -> int:
-    """Return the most bytes that a record can take in a batch."""
+    """Return the most bytes that a record can need in a batch."""
     if headers:
         return BatchBuilder.upper_bound(key, value, headers)
     return _PLAIN_ALLOWANCE_BYTES + (len(key) if key else 0) + (len(value) if value else 0)

@@ -1,8 +1,8 @@
-"""The topics that a producer sends to: their partitions, learned when they are needed (Kafka's ProducerMetadata).
+"""The topics of a producer: their partitions, looked up when they are needed (Kafka's ProducerMetadata).
 
-A topic is asked about from the first record for it until none was sent for `metadata_max_idle_ms`. Its queues are kept
-all the same: one that began again at sequence 0 under the same producer id would make the broker take new records for
-old ones.
+The metadata of a topic is requested from the first record on, until no record was sent for `metadata_max_idle_ms`. Its
+queues are kept even then: if one began again at sequence 0 under the same producer id, the broker would treat new
+records as duplicates.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ottla.client_core.partition_queue import PartitionQueue
 
 
 class ProducerMetadata:
-    """See the module. `queues` is the producer's: the partitions that records may be sent to, by topic."""
+    """See the module. `queues` is the producer's dict: the partitions to which records may be sent, by topic."""
 
     def __init__(
         self, cluster: Cluster, options: ProducerOptions, queues: dict[str, list[PartitionQueue[Batch]]]
@@ -28,13 +28,14 @@ class ProducerMetadata:
         self._max_idle_s = options.metadata_max_idle_ms / 1000
         self._queues = queues
         self._every_queue: dict[str, list[PartitionQueue[Batch]]] = {}
-        """Those of topics that rest, and those that the last answer did not name, too: a broker may be behind."""
+        """All queues, including those of idle topics and of partitions that were missing in the last answer, since a
+        broker's metadata may be outdated."""
         self._opening: dict[str, asyncio.Task[list[PartitionQueue[Batch]]]] = {}
 
     async def open(self, topic: str) -> list[PartitionQueue[Batch]]:
-        """Learn a topic's partitions. Callers that send to it meanwhile wait for the same answer, and keep their order.
+        """Look up a topic's partitions. Concurrent callers wait for the same answer, and keep their order.
 
-        Raises KafkaError when the topic cannot be had within `max_block_ms`.
+        Raises KafkaError if the topic is not available within `max_block_ms`.
         """
         opening = self._opening.get(topic)
         if opening is None:
@@ -43,7 +44,7 @@ class ProducerMetadata:
         return await outcome_of(opening)
 
     def update(self, now: float) -> None:
-        """Metadata came: follow the numbers of partitions, and let go of topics that rest. `now` is the loop's time."""
+        """Apply new metadata: adapt the numbers of partitions, and drop idle topics. `now` is the loop's time."""
         self._forget_idle(now - self._max_idle_s)
         for topic, queues in self._queues.items():
             known = self._cluster.topics.get(topic)
@@ -51,7 +52,7 @@ class ProducerMetadata:
                 self._fit(topic, queues, len(known.partitions))
 
     def stop(self) -> None:
-        """Learn nothing more; what waits for it is cancelled, or fails."""
+        """Cancel all look-ups; their callers are cancelled, or fail."""
         for opening in self._opening.values():
             opening.cancel()
 
@@ -62,14 +63,14 @@ class ProducerMetadata:
         return queues
 
     def _forget_idle(self, before: float) -> None:
-        """Stop asking about topics to which nothing was sent for `metadata_max_idle_ms`."""
+        """Stop requesting the metadata of topics to which nothing was sent for `metadata_max_idle_ms`."""
         for topic in list(self._queues):
             if all(queue.is_idle and queue.used_at < before for queue in self._every_queue[topic]):
                 del self._queues[topic]
                 self._cluster.forget(topic)
 
     def _fit(self, topic: str, queues: list[PartitionQueue[Batch]], partitions: int) -> None:
-        """Have as many queues as there are partitions; a topic that was created again may have fewer."""
+        """Adapt the number of queues to that of partitions; a topic that was created again may have fewer."""
         every = self._every_queue.setdefault(topic, [])
         every.extend(PartitionQueue(topic, index, self._batch_bytes) for index in range(len(every), partitions))
         queues[:] = every[:partitions]

@@ -1,4 +1,4 @@
-"""What can be set on a Producer."""
+"""The options of a Producer."""
 
 # ruff: noqa: RUF009  # the calls make dataclass fields
 from __future__ import annotations
@@ -27,10 +27,10 @@ from ottla.protocol.records.compression import Compression
 
 Acks = Literal[0, 1, -1, "0", "1", "-1", "all"]
 Serializer = Callable[[Any], bytes | None]
-"""Makes bytes of a key or a value; None is not asked about and stays None (a tombstone)."""
+"""A function that converts a key or a value to bytes. It is not called for None, which stays None (a tombstone)."""
 
 _LEVELS = {"gzip": (-1, 9), "lz4": (-(2**17), 17), "zstd": (-(2**17), 22)}
-"""The levels of each codec that has any, as Kafka bounds them (lz4 and zstd also have fast negative ones)."""
+"""The bounds of each codec's levels, as in Kafka (lz4 and zstd also have fast negative levels)."""
 _LARGEST_IN_FLIGHT_WITH_IDEMPOTENCE = 5
 _ACKS: dict[object, int] = {"all": -1, "-1": -1, "0": 0, "1": 1, -1: -1, 0: 0, 1: 1}
 
@@ -43,7 +43,7 @@ def _to_acks(value: object) -> int:
 
 
 class ProducerKeywords(ClientKeywords, total=False):
-    """The options of a Producer as keyword arguments; `ProducerOptions` says what each means."""
+    """The options of a Producer as keyword arguments; `ProducerOptions` describes them."""
 
     acks: Acks
     request_required_acks: Acks
@@ -72,17 +72,17 @@ class ProducerKeywords(ClientKeywords, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerOptions(ClientOptions):
-    """The options of a Producer, beside the shared ones."""
+    """The options of a Producer, besides the shared ones."""
 
     acks: int = option_of("all", _to_acks)
-    """Who must have a batch before it counts as delivered: "all" (-1), 1 or 0. With 0 offsets are unknown. Also
-    `request_required_acks`."""
+    """The replicas that must have a batch before it counts as delivered: "all" (-1), 1 (the leader) or 0. With 0
+    offsets are unknown. Also `request_required_acks`."""
     enable_idempotence: bool | None = optional(None, to_boolean)
-    """Whether no record is written twice. None: if `acks` and `retries` allow it."""
+    """Whether duplicates are prevented. None: if `acks` and `retries` allow it."""
     compression_type: str = choice("none", tuple(codec.name.lower() for codec in Compression))
-    """How batches are compressed."""
+    """The codec of batches."""
     compression_level: int | None = optional(None, to_integer(-(2**17)))
-    """The codec's level, whichever it is; None: that of the codec below, or its default."""
+    """The level of any codec; None: the codec's own option below, or its default."""
     compression_gzip_level: int | None = optional(None, to_integer(*_LEVELS["gzip"]))
     """The level of gzip."""
     compression_lz4_level: int | None = optional(None, to_integer(*_LEVELS["lz4"]))
@@ -96,31 +96,32 @@ class ProducerOptions(ClientOptions):
     max_request_size: int = integer(1024 * 1024)
     """The largest record, and the largest request, in bytes before compression."""
     buffer_memory: int = integer(32 * 1024 * 1024)
-    """The bytes of records that may wait; `send` waits for room."""
+    """The bytes of records that may be waiting; `send` waits for room."""
     max_block_ms: int = integer(60_000)
-    """How long `send` waits for room, or for a topic to be known."""
+    """How long `send` waits for room, or for a topic's metadata."""
     max_in_flight_requests_per_connection: int = integer(5, 1)
-    """Requests that are under way to one broker; at most 5 with idempotence."""
+    """The most requests in flight to one broker; at most 5 with idempotence."""
     retries: int = integer(2**31 - 1)
-    """How often a batch is tried again."""
+    """How often a batch is sent again."""
     delivery_timeout_ms: int = optional(None, to_integer(0))
-    """How long a batch is tried altogether; 2 minutes, or more if `linger_ms` and `request_timeout_ms` take more."""
+    """The longest time from `send` until a batch is delivered or given up. None: 2 minutes, or the sum of `linger_ms`
+    and `request_timeout_ms` if that is more."""
     partitioner: PartitionerName | PartitionerFunction = option_of("murmur2", to_rule)
     """The rule that chooses partitions, or a function; see `Partitioner`."""
     partitioner_ignore_keys: bool = boolean(False)
-    """Whether records with a key are treated as those without."""
+    """Whether records with a key are treated like those without."""
     key_serializer: Serializer | None = optional(None, to_function)
-    """Makes bytes of keys. Without it keys are bytes."""
+    """Converts keys to bytes. Without it keys are bytes."""
     value_serializer: Serializer | None = optional(None, to_function)
-    """Makes bytes of values. Without it values are bytes."""
+    """Converts values to bytes. Without it values are bytes."""
     interceptors: Sequence[ProducerInterceptor] = option_of((), to_interceptors(ProducerInterceptor))
-    """Who sees records before they are sent and hears what became of them, in their order."""
+    """Objects that get records before they are sent, and their results, in this order."""
     transactional_id: str | None = optional(None, to_name)
     """Makes a producer with transactions. Of two producers with the same id the older one is fenced: it can write
     nothing more, and its open transaction is aborted."""
     transaction_timeout_ms: int = integer(60_000, 1)
-    """The coordinator aborts a transaction that is open for longer; at most the broker's `transaction.max.timeout.ms`.
-    A producer to which that happened is fenced."""
+    """The coordinator aborts a transaction that is open for longer, and fences its producer; at most the broker's
+    `transaction.max.timeout.ms`."""
 
     def __post_init__(self) -> None:
         ClientOptions.__post_init__(self)

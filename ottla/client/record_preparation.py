@@ -1,6 +1,6 @@
-"""What a program's own code makes of a record before it goes into a batch: interceptors first, then serializers.
+"""The program's own code that changes a record before it is added to a batch: interceptors first, then serializers.
 
-Needs no loop: the blocking producer prepares records in the thread that sends.
+It needs no event loop: the blocking producer prepares records in the thread that calls `send`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BYTES_OR_NONE = {bytes, type(None)}
 
 
 class RecordPreparation:
-    """See the module. `is_plain`: there is no such code, and records may go as they are."""
+    """See the module. `is_plain`: there is no such code, and records are sent unchanged."""
 
     def __init__(self, options: ProducerOptions) -> None:
         self._interceptors = options.interceptors
@@ -31,9 +31,10 @@ class RecordPreparation:
         self.is_plain = not (self._interceptors or self._key_serializer or self._value_serializer)
 
     def prepare(self, record: ProducerRecord) -> ProducerRecord:
-        """Let interceptors and serializers have the record; key and value are bytes or None afterwards.
+        """Call interceptors and serializers; key and value are bytes or None afterwards.
 
-        Raises what a serializer raises, TypeError for what is not bytes; the interceptors have heard of it then.
+        Raises the exceptions of a serializer, TypeError for a result that is not bytes, after reporting them to the
+        interceptors.
         """
         record = before_sending(self._interceptors, record)
         try:
@@ -48,7 +49,7 @@ class RecordPreparation:
             raise
 
     def report_refused(self, record: ProducerRecord, failed: Exception) -> None:
-        """Let interceptors hear that a record they have seen is not sent."""
+        """Report to the interceptors that a record, which they got before, is not sent."""
         partition = -1 if record.partition is None else record.partition
         timestamp_ms = -1 if record.timestamp_ms is None else record.timestamp_ms
         report_acknowledgement(self._interceptors, RecordMetadata(record.topic, partition, -1, timestamp_ms), failed)
@@ -63,8 +64,8 @@ class RecordPreparation:
     ) -> ManyRecords:
         """Return the columns of `send_many` as lists of equal length.
 
-        Keys and values are bytes or None afterwards, unless interceptors are to see them first. Raises ValueError,
-        TypeError with the index of a record, and what a serializer raises.
+        Keys and values are bytes or None afterwards, unless interceptors have to get them first. Raises ValueError,
+        TypeError with the index of a record, and the exceptions of a serializer.
         """
         values, keys, headers, timestamps_ms = taken_apart(values, keys, headers, timestamps_ms)
         some_values = listed(values)
@@ -89,7 +90,7 @@ class RecordPreparation:
         return ManyRecords(some_values, some_keys, some_headers, times, partition)
 
     def one_by_one(self, topic: str, records: ManyRecords) -> Iterator[ProducerRecord]:
-        """Yield the records of columns, as interceptors see them."""
+        """Yield the records of columns, for the interceptors."""
         values, keys, headers, times, partition = records
         assert partition is None or isinstance(partition, int)
         for place, value in enumerate(values):
@@ -115,9 +116,9 @@ def _as_bytes(column: list[Any], name: str) -> list[bytes | None]:
 
 
 def to_milliseconds(timestamp: object) -> int:
-    """Return a time as an int. Raises TypeError for what is no whole number, as `time.time() * 1000` is not."""
+    """Return a time as an int. Raises TypeError for anything that is no integer, such as `time.time() * 1000`."""
     try:
-        return to_int(timestamp)  # type: ignore[arg-type]  # what has no __index__ is what is refused
+        return to_int(timestamp)  # type: ignore[arg-type]  # objects without __index__ are refused
     except TypeError:
         raise TypeError(f"timestamp_ms must be a whole number of milliseconds, not {timestamp!r}") from None
 
@@ -125,7 +126,7 @@ def to_milliseconds(timestamp: object) -> int:
 def check_headers(headers: object) -> None:
     """Raise TypeError for headers that are not pairs of a name and bytes, such as a dict."""
     try:
-        for name, content in headers:  # type: ignore[attr-defined]  # what is no iterable is refused
+        for name, content in headers:  # type: ignore[attr-defined]  # an object that is not iterable is refused
             if not isinstance(name, str) or not isinstance(content, (bytes, bytearray, memoryview, type(None))):
                 break
         else:
@@ -145,7 +146,7 @@ def check_every_headers(every: Iterable[object]) -> None:
 
 
 def to_bytes(data: object, name: str) -> bytes | None:
-    """Return a key or a value, as `name` says, as bytes. Raises TypeError for what is none."""
+    """Return a key or a value (`name`) as bytes. Raises TypeError for other objects."""
     if data is None or type(data) is bytes:
         return data
     if isinstance(data, (bytes, bytearray, memoryview)):

@@ -1,7 +1,7 @@
-"""The memory for records that wait to be sent (`buffer_memory`), and the line of those who wait for it.
+"""The memory for records that wait to be sent (`buffer_memory`), and the queue of calls that wait for it.
 
-First come first: nobody passes who waits, however little a later call needs, since records of one producer go in the
-order of the calls. Who gives up, or is cancelled, has sent nothing and lets the next one come up.
+Calls are served in order: no call passes one that waits, however little room it needs, since the records of a producer
+are sent in the order of the calls. A call that gives up, or is cancelled, has sent nothing, and the next one follows.
 """
 
 from __future__ import annotations
@@ -13,38 +13,38 @@ from ottla.client.errors import BufferExhausted
 
 
 class Room:
-    """See the module. `on_hurry` is called with 1 when a caller begins to wait for room, and -1 when no longer."""
+    """See the module. `on_hurry` is called with 1 when a call begins to wait for room, and with -1 when it ends."""
 
     def __init__(self, capacity_bytes: int, max_block_ms: int, on_hurry: Callable[[int], None]) -> None:
         self.capacity_bytes = capacity_bytes
         self.used_bytes = 0
         self.owes_a_break = False
-        """A batch became full: the next call lets others run first. A program that sends in a loop lets answers in
-        once per batch, or nothing would leave before the end."""
+        """Whether a batch became full, so that the next call yields to the event loop first. Otherwise a program that
+        sends in a loop would not let the client send any batch, or read any answer, before the end of the loop."""
         self._max_block_ms = max_block_ms
         self._on_hurry = on_hurry
         self.line: dict[object, asyncio.Future[None]] = {}
-        """The calls that wait, in their order."""
+        """The waiting calls, in order."""
         self._is_closed = False
 
     @property
     def waiting(self) -> int:
-        """How many calls stand in line."""
+        """The number of waiting calls."""
         return len(self.line)
 
     def is_at_hand(self, bound_bytes: int) -> bool:
-        """Whether a record of so many bytes need not wait for its turn."""
+        """Whether a record of this size need not wait."""
         return self.used_bytes + bound_bytes <= self.capacity_bytes and not self.owes_a_break and not self.line
 
     def close(self) -> None:
-        """Let nobody wait from now on; who did looks for himself that there is nothing to wait for."""
+        """End all waiting from now on; calls that waited then detect themselves that the producer is closed."""
         self._is_closed = True
         self.call_first()
 
     async def await_turn(self, bound_bytes: int) -> None:
-        """Wait for room, behind those who called before; raises BufferExhausted after `max_block_ms`.
+        """Wait for room, after earlier calls; raises BufferExhausted after `max_block_ms`.
 
-        The room is not taken yet: use it before anything else is awaited.
+        The room is not reserved: use it before awaiting anything else.
         """
         loop = asyncio.get_running_loop()
         turn = object()
@@ -79,7 +79,7 @@ class Room:
         return next(iter(self.line)) is not turn or self.used_bytes + bound_bytes > self.capacity_bytes
 
     def call_first(self) -> None:
-        """Have the first in the line look whether there is room: some was given back."""
+        """Wake the first waiting call to check for room, since some was released."""
         if self.line:
             called = next(iter(self.line.values()))
             if not called.done():

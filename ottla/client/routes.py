@@ -1,7 +1,7 @@
-"""The ways of batches to the leaders of their partitions, remembered while metadata and connections are the same.
+"""The routes of batches to the leaders of their partitions, cached while metadata and connections are the same.
 
-With a way goes the template of the request for one batch. Neither is there for a partition without a leader or a
-connection, nor where a request of its own kind is wanted: by a transaction, without an answer, in an old version.
+A route contains the template of the request for one batch. There is no route for a partition without a leader or a
+connection, nor for requests that differ from the template: in a transaction, without an answer, in an old version.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ottla.protocol.api.produce import ProduceRequest
 
 
 class Route:
-    """The way of a partition's batches, as metadata of `view_version` had it."""
+    """The route of a partition's batches, from the metadata of `view_version`."""
 
     __slots__ = ("connection", "leader_id", "template", "view_version")
 
@@ -38,10 +38,10 @@ class Routes:
         self._timeout_ms = options.request_timeout_ms
         self._has_templates = options.acks != 0 and options.transactional_id is None
         self.found: dict[PartitionQueue[Batch], Route] = {}
-        """What was found last: still the way while its version is the view's and its connection is open."""
+        """The last route of each queue; valid while its version is that of the view and its connection is open."""
 
     def find(self, queue: PartitionQueue[Batch], leader_id: int) -> Route | None:
-        """Return the way to a leader, and remember it; None where there is none. Raises UnsupportedByBroker."""
+        """Return the route to a leader, and cache it; None if there is none. Raises UnsupportedByBroker."""
         known = self.found.get(queue)
         is_same = known is not None and known.leader_id == leader_id and known.view_version == self._cluster.version
         if known is not None and is_same and known.connection.is_open:

@@ -1,7 +1,7 @@
-"""What the connections of one client share about TLS and SASL: the context of the certificates, and who logs in.
+"""TLS and SASL of one client's connections: the context with the certificates, and the login.
 
-Certificates are loaded when the first connection is made, and again when a file of theirs has changed. Failures that
-every attempt meets are AuthenticationFailed, and one line each.
+Certificates are loaded when the first connection is made, and again when one of their files has changed. A failure that
+every further attempt would repeat is AuthenticationFailed, with one line.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Secured:
         self._timeout_s = options.socket_connection_setup_timeout_ms / 1000
         self._context: ssl.SSLContext | None = None
         self._loaded: tuple[float, ...] = ()
-        """When the files that the context was made of had been written."""
+        """The modification times of the files from which the context was made."""
 
     @property
     def has_tls(self) -> bool:
@@ -65,9 +65,9 @@ class Secured:
         return self._context
 
     async def login(self) -> Login | None:
-        """Return who logs in, with a token that was fetched now where there is one; None without SASL.
+        """Return the login, with a fresh token if it needs one; None without SASL.
 
-        Raises AuthenticationFailed for what is no token, ConnectionLost where none can be had at the moment.
+        Raises AuthenticationFailed for an invalid token, ConnectionLost if there is none at the moment.
         """
         login = self._security.login
         if login is None or login.mechanism != OAUTHBEARER:
@@ -102,7 +102,7 @@ def handshake_of(login: Login | None) -> Handshake:
 
 
 def next_handshake_of(settled: Settled, login: Login) -> Handshake:
-    """Return the handshake by which a session goes on (KIP-368)."""
+    """Return the handshake that prolongs a session (KIP-368)."""
     return authenticate_again(settled, login, secrets.token_urlsafe(_NONCE_BYTES))
 
 

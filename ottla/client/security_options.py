@@ -1,7 +1,6 @@
-"""What can be set on a client about TLS and SASL, in Kafka's names, with those of librdkafka and kafka-python beside
-them.
+"""The options of a client about TLS and SASL, by Kafka's names and by those of librdkafka and kafka-python.
 
-What the values mean together is `ottla.client_core.security`'s affair, which the Spark source shares.
+`ottla.client_core.security`, which the Spark source shares, checks and interprets the values together.
 """
 
 # ruff: noqa: RUF009  # the calls make dataclass fields
@@ -17,7 +16,7 @@ from ottla.client_core.sasl import MECHANISMS
 from ottla.client_core.security import DEFAULTS, PROTOCOLS, Security, SecurityProblem, read_security
 
 TokenFunction = Callable[[], "str | Awaitable[str]"]
-"""Returns a bearer token; called before each login. A coroutine function may wait, any other must not."""
+"""A function that returns a bearer token, called before each login. A coroutine function may wait, others must not."""
 
 SECURITY_ALIASES = {
     "sasl_mechanisms": "sasl_mechanism",
@@ -35,14 +34,14 @@ SECURITY_ALIASES = {
 
 
 def _to_word(words: Sequence[str], value: object) -> str:
-    """Take one of some words, in any case, as Kafka takes these."""
+    """Accept one of some words, in any case, as in Kafka."""
     if not isinstance(value, str) or value.upper() not in words:
         raise ValueError(f"must be one of {', '.join(filter(None, words))}")
     return value.upper()
 
 
 class SecurityKeywords(TypedDict, total=False):
-    """The options about TLS and SASL as keyword arguments; `SecurityOptions` says what each means."""
+    """The options about TLS and SASL as keyword arguments; `SecurityOptions` describes them."""
 
     security_protocol: str
     sasl_mechanism: str
@@ -73,32 +72,32 @@ class SecurityOptions:
     """The options about TLS and SASL. Secrets are in no `repr` and in no error."""
 
     security_protocol: str = option_of("PLAINTEXT", partial(_to_word, PROTOCOLS))
-    """How connections are secured: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL. The other options here count only where
-    this one asks for them."""
+    """How connections are secured: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL. The other options here apply only if
+    this one requires them."""
     sasl_mechanism: str = option_of("", partial(_to_word, ("", *MECHANISMS)))
-    """How the client says who it is: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER. Also `sasl_mechanisms`."""
+    """How the client authenticates: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER. Also `sasl_mechanisms`."""
     sasl_username: str = text("")
     """The user, for PLAIN and SCRAM. Also `sasl_plain_username`."""
     sasl_password: str = secret("")
     """The user's password. Also `sasl_plain_password`."""
     sasl_jaas_config: str = secret("")
-    """User and password in Java's way: `org.apache.kafka.common.security.scram.ScramLoginModule required username="u"
+    """User and password as in Java: `org.apache.kafka.common.security.scram.ScramLoginModule required username="u"
     password="p";`, with `tokenauth=true` for a delegation token."""
     sasl_oauthbearer_token: str | TokenFunction = option_of("", to_text_or_function, is_secret=True)
     """The token for OAUTHBEARER, or a function (also a coroutine function) that returns one and is called before each
     login."""
     sasl_oauthbearer_token_endpoint_url: str = text("")
-    """Where a token for OAUTHBEARER comes from before each login: `file:///PATH`, or a server that gives it to the
+    """The source of a token for OAUTHBEARER before each login: `file:///PATH`, or a server that issues it for the
     `clientId` and `clientSecret` of an OAuthBearerLoginModule in `sasl_jaas_config`."""
     sasl_oauthbearer_scope: str = text("")
-    """The scope that a server is asked for."""
+    """The scope that is requested from a server."""
     sasl_login_callback_handler_class: str = text("")
-    """Java's OAuthBearerLoginCallbackHandler, which fetches tokens; known so that a file of Java's clients works."""
+    """Java's OAuthBearerLoginCallbackHandler, which fetches tokens; accepted so that files for Java's clients work."""
     ssl_truststore_location: str = text("")
-    """The file of the authorities that are trusted, PEM or PKCS12; without one the system's. Also `ssl_ca_location`,
+    """The file of the trusted authorities, PEM or PKCS12; without one the system's. Also `ssl_ca_location`,
     `ssl_cafile`."""
     ssl_truststore_type: str = text("")
-    """PEM or PKCS12; without it the file's own bytes say it."""
+    """PEM or PKCS12; without it the format is detected from the file."""
     ssl_truststore_password: str = secret("")
     """The password of a PKCS12 file."""
     ssl_truststore_certificates: str = secret("")
@@ -107,7 +106,7 @@ class SecurityOptions:
     """The file of the client's own certificate, with its chain and its key. Also `ssl_certificate_location`,
     `ssl_certfile`."""
     ssl_keystore_type: str = text("")
-    """PEM or PKCS12; without it the file's own bytes say it."""
+    """PEM or PKCS12; without it the format is detected from the file."""
     ssl_keystore_password: str = secret("")
     """The password of a PKCS12 file."""
     ssl_keystore_key: str = secret("")
@@ -115,17 +114,17 @@ class SecurityOptions:
     ssl_keystore_certificate_chain: str = secret("")
     """The client's certificate and its chain as PEM text, in place of a file. Also `ssl_certificate_pem`."""
     ssl_key_location: str = text("")
-    """The file of the client's key, PEM, where it is not in that of its certificate. Also `ssl_keyfile`."""
+    """The file of the client's key, PEM, if that is not in the file of its certificate. Also `ssl_keyfile`."""
     ssl_key_password: str = secret("")
     """The password of an encrypted key."""
     ssl_endpoint_identification_algorithm: str = text("https")
-    """How a broker's certificate is compared with its host name: https, or empty for not at all, which lets anybody
-    with a certificate of the same authority stand between."""
+    """How a broker's certificate is compared with its host name: https, or empty for no comparison, which allows an
+    attack by any server with a certificate of the same authority."""
     ssl_enabled_protocols: str = text("TLSv1.2,TLSv1.3")
     """The versions of TLS that are allowed."""
 
     def security(self) -> Security:
-        """Return what these options mean together. Raises ValueError, naming the option as it is called here."""
+        """Return the meaning of these options together. Raises ValueError with the name of the option's field."""
         given = {name: getattr(self, name.replace(".", "_")) for name in DEFAULTS}
         brings_token = not isinstance(self.sasl_oauthbearer_token, str)
         if brings_token:

@@ -1,11 +1,11 @@
-"""Moves batches from their queues to the leaders and back: the asyncio driver of `ottla.client_core.send_queues`.
+"""The sender: sends batches from their queues to the leaders, as asyncio driver of `ottla.client_core.send_queues`.
 
-`_pump` writes as many requests as leaders may have in flight. It runs when a batch is full, when one has lingered, when
-an answer came, when a leader became reachable; it never waits. What the answers mean is decided in the core; here
-deliveries are completed, figures counted and timers set.
+`_pump` writes as many requests as leaders may have in flight. It runs when a batch is full or has lingered, when an
+answer came, or when a leader became reachable; it never waits. The core interprets the answers; this module completes
+deliveries, counts metrics and sets timers.
 
-An exception that nothing expects ends the batches of its request where that was being made, and the producer anywhere
-else (`fail`): nobody knows then what the queues would send next.
+An unexpected exception while a request is made ends the batches of that request. Anywhere else it ends the producer
+(`fail`), since the state of the queues is then unknown.
 """
 
 from __future__ import annotations
@@ -45,8 +45,9 @@ logger = logging.getLogger(__name__)
 
 class Sender:
     """See the module. The producer fills queues and calls `activate` and `wake`. `on_closed` is called with a batch
-    that takes no more records, `on_finished` with one whose memory is free, `on_split` with one that has parts instead;
-    `on_failure` once, with what ends the producer. `transactions` is set before the start where the producer has any.
+    that takes no more records, `on_finished` with one whose memory is free, `on_split` with one that was split;
+    `on_failure` once, with the exception that ends the producer. `transactions` is set before the start if there are
+    any.
     """
 
     transactions: TransactionDriver | None = None
@@ -104,14 +105,14 @@ class Sender:
         self._is_closed = False
 
     async def start(self, timeout_ms: int) -> None:
-        """Get a producer id, if sequences are wanted."""
+        """Get a producer id, if the producer is idempotent."""
         if self.transactions is not None:
             self._queues.identify(await self.transactions.start(timeout_ms))
         elif self._is_idempotent:
             self._queues.identify(await self._identity.first(timeout_ms))
 
     def stop(self) -> None:
-        """Send nothing more. What was not finished is left to the producer."""
+        """Send nothing more. The producer handles unfinished batches."""
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -124,14 +125,14 @@ class Sender:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def fail(self, bug: Exception) -> None:
-        """End the producer because of an exception that nothing expects."""
+        """End the producer because of an unexpected exception."""
         if not self._is_closed:
             logger.error("the producer failed", exc_info=bug)
             self.stop()
             self._on_failure(bug)
 
     def activate(self, queue: PartitionQueue[Batch]) -> None:
-        """Look after a queue that has a batch now, and come back when the batch has lingered."""
+        """Include a queue that has a batch now, and wake up when the batch has lingered."""
         self._queues.activate(queue)
         if self.transactions is not None:
             self.transactions.will_write(queue.topic, queue.partition)
@@ -141,17 +142,18 @@ class Sender:
             self.wake()
 
     def send_soon(self) -> None:
-        """Without linger, send what waits in this step: a program waits for a record, and nothing is in flight.
+        """Without linger, send the waiting batches in this step if no request is in flight: a program waits for them.
 
-        Otherwise the next answer, or the loop's next turn, sends it, together with what other tasks add until then.
+        Otherwise they are sent with the next answer, or in the loop's next iteration, together with records that other
+        tasks add until then.
         """
         if not self._lingers and not self._queues.requests_in_flight and not self._is_closed:
             self._pump()
 
     def send_alone(self, batch: Batch) -> bool:
-        """As `send_soon`, if the batch is all there is to send and the way to its leader is known; return if it was.
+        """As `send_soon`, if no other batch is to be sent and the route to its leader is known; return if it was sent.
 
-        The batch has not been sent before. Its queue may be active or not.
+        The batch must not have been sent before. Its queue may be active or not.
         """
         if self._lingers or self._is_closed:
             return False
@@ -163,7 +165,7 @@ class Sender:
         now = self.loop.time()
         if not self._queues.take_alone(batch, route.leader_id, route.template.topic_id, now):
             return False
-        self._is_scheduled = False  # a turn has nothing to do that this did not
+        self._is_scheduled = False  # the scheduled pump has nothing more to do
         if not batch.is_closed:
             batch.is_closed = True
             self._on_closed(batch)
@@ -178,20 +180,20 @@ class Sender:
         return True
 
     def close_batch(self, batch: Batch) -> None:
-        """Let no more records into a batch."""
+        """Add no more records to a batch."""
         if not batch.is_closed:
             batch.is_closed = True
             self._on_closed(batch)
 
     @property
     def requests_in_flight(self) -> int:
-        """How many requests wait for their answer."""
+        """The number of requests that wait for an answer."""
         return self._queues.requests_in_flight
 
     def hurry(self, is_hurried: bool) -> None:
-        """While the program waits (flush, close, a full buffer) batches do not linger.
+        """Stop or restart lingering; batches do not linger while the program waits (flush, close, a full buffer).
 
-        What waits is sent in this step if nothing is in flight: the program adds nothing to it now.
+        Waiting batches are sent in this step if no request is in flight: the program adds no records to them now.
         """
         self._queues.is_hurried = is_hurried
         if is_hurried and not self._queues.requests_in_flight:
@@ -206,7 +208,7 @@ class Sender:
             self.loop.call_soon(self._on_turn)
 
     def expire(self, batch: Batch) -> None:
-        """Give up a batch whose delivery timeout is over; one in flight is waited for, but not retried."""
+        """Give up a batch after its delivery timeout; the answer to one in flight is awaited, but it is not retried."""
         self._give_up(batch, ClientTimeout(f"{batch.queue}: not delivered before the timeout"))
         self._queues.expire(batch)
         if self.transactions is not None:
@@ -214,25 +216,25 @@ class Sender:
         self.wake()
 
     def discard(self, batch: Batch, error: KafkaError) -> None:
-        """Give up a batch because its transaction is aborted; one in flight is waited for, but not retried."""
+        """Give up a batch of an aborted transaction; the answer to one in flight is awaited, but it is not retried."""
         if not batch.is_finished:
             batch.fail(error)
             self._on_finished(batch)
         self._queues.expire(batch)
 
     def identify(self, identity: ProducerIdentity) -> None:
-        """Send what follows under this identity, and what a transaction held back."""
+        """Send further batches under this identity, including those that a transaction held back."""
         self._queues.identify(identity)
         self.wake()
 
     # Sending ----------------------------------------------------------------------------------------------------
 
     def _on_turn(self) -> None:
-        if self._is_scheduled:  # else `send_soon` was faster
+        if self._is_scheduled:  # otherwise `send_soon` was faster
             self._pump()
 
     def _pump(self) -> None:
-        """Write every request that may be written now, and ask, or set the timer, for what others wait for."""
+        """Write all requests that may be written now; for the rest, ask for metadata or an identity, or set a timer."""
         self._is_scheduled = False
         if self._is_closed:
             return
@@ -265,7 +267,7 @@ class Sender:
             if self._timer_at <= when:
                 return
             self._timer.cancel()
-        self._timer_at = when  # kept here, since uvloop's handle does not know a time that has passed
+        self._timer_at = when  # stored here, since uvloop's handle does not know a time that has passed
         self._timer = self.loop.call_at(when, self._on_timer)
 
     def _on_timer(self) -> None:
@@ -298,7 +300,7 @@ class Sender:
         if batch.attempts > 1:
             self._metrics.records_per_request.add(count, now)
             return
-        sealed_bytes = len(records)  # what is counted costs no time while the broker works
+        sealed_bytes = len(records)  # counted after the request was written, while the broker works
         rate = sealed_bytes / (HEADER_BYTES + len(batch.builder.body))
         self._metrics.alone.add(now, count, sealed_bytes, rate, (now - batch.opened_at) * 1000, count)
 
@@ -335,7 +337,7 @@ class Sender:
     def _newest_version(self, ids: Mapping[str, UUID]) -> int:
         """Return the newest version of Produce that may be used for topics with these ids."""
         if self.transactions is not None and self.transactions.state.is_old:
-            return LAST_OLD_PRODUCE_VERSION  # from the next one on, what is written becomes part of the transaction
+            return LAST_OLD_PRODUCE_VERSION  # from the next version on, a write adds its partition to the transaction
         return LAST_VERSION_WITH_TOPIC_NAMES if ZERO_UUID in ids.values() else ANY_VERSION
 
     def _seal(self, batch: Batch) -> bytearray:
@@ -343,7 +345,7 @@ class Sender:
         count = builder.record_count
         producer_id, epoch = batch.queue.identity
         times = builder.base_timestamp, builder.max_timestamp
-        return seal_batch(  # by position: names cost as much as what they name
+        return seal_batch(  # by position, since keyword arguments would be slower
             builder.body,
             0,
             -1,
@@ -366,7 +368,7 @@ class Sender:
     # Answers ----------------------------------------------------------------------------------------------------
 
     def on_appended(self, leader_id: int, batch: Batch, base_offset: int, log_append_time_ms: int) -> None:
-        """Take the usual answer to a request with one batch: the broker has it."""
+        """Process the usual answer to a request with one batch: the broker has appended it."""
         try:
             has_more = self._queues.appended(leader_id, batch)
             if not batch.is_finished:
@@ -382,7 +384,7 @@ class Sender:
     def on_answer(
         self, leader_id: int, batches: list[Batch], names_by_id: dict[UUID, str] | None, response: ProduceResponse
     ) -> None:
-        """Take the answer to a request; `names_by_id` where it has no names of topics."""
+        """Process the answer to a request; `names_by_id` if it has no topic names."""
         try:
             now = self.loop.time()
             if response.throttle_time_ms > 0:
@@ -393,7 +395,7 @@ class Sender:
             self.fail(bug)
 
     def on_lost(self, leader_id: int, batches: list[Batch], error: KafkaError) -> None:
-        """Take note that a request gets no answer."""
+        """Note that a request gets no answer."""
         try:
             self._take(self._queues.lost(leader_id, batches, error, self.loop.time()))
             self.wake()
@@ -406,7 +408,7 @@ class Sender:
             self._on_finished(batch)
 
     def _take(self, results: Iterable[SendResult[Batch]]) -> None:
-        """Complete the deliveries of batches that are through, and count what became of all of them."""
+        """Complete the deliveries of finished batches, and count the results of all."""
         for batch, result, error, answer in results:
             if result is Result.APPENDED:
                 self._finish(batch, *((-1, -1) if answer is None else (answer.base_offset, answer.log_append_time_ms)))
@@ -422,7 +424,7 @@ class Sender:
             self.transactions.change_soon()
 
     def _split(self, batch: Batch) -> list[Batch]:
-        """Let the records of a batch that is too large for its topic go again in two."""
+        """Split a batch that is too large for its topic in two, which are sent instead."""
         parts = split(batch, self.loop.time())
         if parts:
             size_bytes = batch.builder.size_bytes
@@ -436,7 +438,9 @@ class Sender:
             return
         logger.warning("%s: %s not delivered: %s", batch.queue, counted(batch.record_count, "record"), error)
         self._metrics.record_errors.add(batch.record_count, self.loop.time())
-        if self.transactions is not None:  # first: the program sends no more records once it hears of this one
+        if (
+            self.transactions is not None
+        ):  # first, so that the transaction takes no more records when the program gets this error
             self.transactions.batch_failed(error)
         batch.fail(error)
         self._on_finished(batch)

@@ -1,4 +1,4 @@
-"""The batches of a Produce request that wait for its answer, which the sender takes in the step that has read it."""
+"""The batches of a Produce request that wait for its answer. The sender processes it in the step that has read it."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from ottla.protocol.api.produce import ProduceResponse
 
 
 class BatchSender(Protocol):
-    """What batches ask of their sender."""
+    """The part of a sender that sent batches use."""
 
     loop: asyncio.AbstractEventLoop
     request_timeout_ms: int
 
     def on_appended(self, leader_id: int, batch: Batch, base_offset: int, log_append_time_ms: int) -> None:
-        """Take the usual answer to a request with one batch: the broker has it."""
+        """Process the usual answer to a request with one batch: the broker has appended it."""
 
     def on_answer(
         self, leader_id: int, batches: list[Batch], names_by_id: dict[UUID, str] | None, response: ProduceResponse
     ) -> None:
-        """Take the answer to a request; `names_by_id` where it has no names of topics."""
+        """Process the answer to a request; `names_by_id` if it has no topic names."""
 
     def on_lost(self, leader_id: int, batches: list[Batch], error: KafkaError) -> None:
-        """Take note that a request gets no answer."""
+        """Note that a request gets no answer."""
 
 
 class SentBatch(InFlight[Awaited]):
-    """The batch of a request that is made by a template: the request, and what waits for its answer, in one object."""
+    """The batch of a request from a template: the request and the receiver of its answer in one object."""
 
     __slots__ = ("_batch", "_leader_id", "_sender", "_template", "limit_ms")
 
@@ -47,14 +47,14 @@ class SentBatch(InFlight[Awaited]):
         self.limit_ms = limit_ms = sender.request_timeout_ms
         self.deadline = now + limit_ms / 1000
         self.has_tagged_answer = True
-        self.context = self  # until the end, or the two would keep each other
+        self.context = self  # reset at the end, to break the reference cycle
         self._sender = sender
         self._leader_id = leader_id
         self._batch = batch
         self._template = template
 
     def take(self, answer: Answer[Awaited]) -> None:
-        """Complete the batch as the answer says. Raises MalformedMessage."""
+        """Complete the batch from the answer. Raises MalformedMessage."""
         self.context = None
         appended = self._template.appended(answer[1])
         if appended is not None:
@@ -66,13 +66,13 @@ class SentBatch(InFlight[Awaited]):
         self._sender.on_answer(self._leader_id, [self._batch], names_by_id, answer.decode(ProduceResponse))
 
     def fail(self, error: KafkaError) -> None:
-        """Have the sender decide what becomes of the batch, in a step of its own."""
+        """Let the sender handle the batch, in a later step of the event loop."""
         self.context = None
         self._sender.loop.call_soon(self._sender.on_lost, self._leader_id, [self._batch], error)
 
 
 class SentBatches:
-    """The batches of any other request; `names_by_id` where an answer has no names of topics."""
+    """The batches of any other request; `names_by_id` if an answer has no topic names."""
 
     __slots__ = ("_batches", "_leader_id", "_names_by_id", "_sender", "limit_ms")
 
@@ -90,10 +90,10 @@ class SentBatches:
         self._names_by_id = names_by_id
 
     def take(self, answer: Answer[Awaited]) -> None:
-        """Complete the batches as the answer says. Raises MalformedMessage."""
+        """Complete the batches from the answer. Raises MalformedMessage."""
         response = answer.decode(ProduceResponse)
         self._sender.on_answer(self._leader_id, self._batches, self._names_by_id, response)
 
     def fail(self, error: KafkaError) -> None:
-        """Have the sender decide what becomes of the batches, in a step of its own."""
+        """Let the sender handle the batches, in a later step of the event loop."""
         self._sender.loop.call_soon(self._sender.on_lost, self._leader_id, self._batches, error)

@@ -1,4 +1,4 @@
-"""A Fetch that waits for its answer, which the fetcher takes in the step that has read it."""
+"""A Fetch that waits for its answer. The fetcher processes it in the step that has read it."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from ottla.protocol.api.fetch import FetchResponse
 
 
 class FetchSender(Protocol):
-    """What a Fetch asks of its fetcher."""
+    """The part of a fetcher that a sent Fetch uses."""
 
     loop: asyncio.AbstractEventLoop
 
     def on_answer(self, sent: SentFetch, answer: FetchResponse) -> None:
-        """Take the answer to a Fetch."""
+        """Process the answer to a Fetch."""
 
     def on_fetched(self, sent: SentFetch, fetched: Fetched) -> None:
-        """Take the usual answer to a Fetch of one partition."""
+        """Process the usual answer to a Fetch of one partition."""
 
     def on_lost(self, sent: SentFetch, error: KafkaError) -> None:
-        """Take note that a Fetch was refused, or gets no answer."""
+        """Note that a Fetch was refused, or gets no answer."""
 
 
 class SentFetch(InFlight[Awaited]):
-    """See the module. `place` is the leader and the lane, `names_by_id` for versions without names of topics.
+    """See the module. `place` is the leader and the lane, `names_by_id` for versions without topic names.
 
-    One that a template makes is its request, too (`as_request`).
+    For a request from a template, this object is also the request (`as_request`).
     """
 
     __slots__ = ("_fetcher", "_template", "asked", "asked_at", "limit_ms", "names_by_id", "place")
@@ -48,25 +48,25 @@ class SentFetch(InFlight[Awaited]):
         self._fetcher = fetcher
         self.place = place
         self.asked = {assigned.partition: (assigned, assigned.generation) for assigned in wanted}
-        """What it asks for, and in which generation of the position."""
+        """The partitions that it asks for, each with the generation of its position."""
         self.names_by_id = names_by_id
         self.asked_at = fetcher.loop.time()
         self.limit_ms = limit_ms
         self._template: FetchTemplate | None = None
 
     def as_request(self, template: FetchTemplate) -> SentFetch:
-        """Return this as the request that a template makes, complete but for its correlation id."""
+        """Return this object as the request of a template, complete except for its correlation id."""
         self._template = template
         self.api_key = template.api_key
         self.version = template.version
         self.sent_at = self.asked_at
         self.deadline = self.asked_at + self.limit_ms / 1000
         self.has_tagged_answer = True
-        self.context = self  # until the end, or the two would keep each other
+        self.context = self  # reset at the end, to break the reference cycle
         return self
 
     def take(self, answer: Answer[Awaited]) -> None:
-        """Put what came into the partitions. Raises MalformedMessage."""
+        """Add the fetched batches to the partitions. Raises MalformedMessage."""
         self.context = None
         fetched = None if self._template is None else self._template.fetched(answer.data)
         if fetched is not None:
@@ -75,6 +75,6 @@ class SentFetch(InFlight[Awaited]):
         self._fetcher.on_answer(self, answer.decode(FetchResponse))
 
     def fail(self, error: KafkaError) -> None:
-        """Have the fetcher decide what becomes of the partitions, in a step of its own."""
+        """Let the fetcher handle the partitions, in a later step of the event loop."""
         self.context = None
         self._fetcher.loop.call_soon(self._fetcher.on_lost, self, error)

@@ -1,7 +1,7 @@
-"""The records of one `send_many`: where they went, or why not, with one object for all of them.
+"""The records of one `send_many`: their metadata or errors, in one object for all of them.
 
-They travel in the batches of their partitions together with other records. A `Run` is the part of a call in one batch.
-The places of single records are computed when they are asked for.
+They are sent in the batches of their partitions together with other records. A `Run` is the part of a call in one
+batch. The metadata of single records is computed on access.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ class Run(NamedTuple):
 
     batch: Batch
     place: int
-    """The first one's, in the batch."""
+    """The place of the first one in the batch."""
     indexes: Sequence[int]
-    """Of the records, in the call."""
+    """The indexes of the records in the call."""
 
 
 class SentRecords(Sequence[RecordMetadata]):
-    """Where the records of a call went, in its order: a sequence of `RecordMetadata`, made when they are looked up.
+    """The metadata of the records of a call, in its order: a sequence of `RecordMetadata`, created on access.
 
-    `offsets` and `partitions` are lists of numbers, which is the faster way. An offset is -1 where the record was not
-    delivered (see `RecordsNotSent`) or the broker was not asked (acks=0).
+    `offsets` and `partitions` are lists of numbers, which are faster. An offset is -1 if the record was not delivered
+    (see `RecordsNotSent`) or the broker does not answer (acks=0).
     """
 
     def __init__(self, topic: str, count: int, runs: list[Run], timestamps_ms: int | Sequence[int]) -> None:
@@ -74,7 +74,7 @@ class SentRecords(Sequence[RecordMetadata]):
 class RecordsNotSent(KafkaError):
     """Some records of a `send_many` were given up: `errors` has the error of each, by its index in the call.
 
-    `sent` says where the others are; `code` is that of the first error.
+    `sent` has the metadata of the rest; `code` is that of the first error.
     """
 
     def __init__(self, sent: SentRecords, errors: dict[int, KafkaError]) -> None:
@@ -87,9 +87,9 @@ class RecordsNotSent(KafkaError):
 
 
 class Deliveries:
-    """What becomes of the records of one `send_many`: await it for their `SentRecords`.
+    """The result of the records of one `send_many`: await it for their `SentRecords`.
 
-    Raises `RecordsNotSent` when some were given up; its `errors` say which. It need not be awaited: `flush` and `close`
+    Raises `RecordsNotSent` when some were given up; its `errors` name them. It need not be awaited: `flush` and `close`
     raise the error of records whose deliveries were not awaited.
     """
 
@@ -110,13 +110,13 @@ class Deliveries:
         return self.result()
 
     def done(self) -> bool:
-        """Whether it is known what became of all records."""
+        """Whether the results of all records are known."""
         return self._unfinished() is None
 
     def result(self) -> SentRecords:
-        """Return where the records went, or raise RecordsNotSent; asyncio.InvalidStateError while that is open."""
+        """Return the records' metadata, or raise RecordsNotSent; asyncio.InvalidStateError before that is known."""
         if not self.done():
-            raise asyncio.InvalidStateError("some of the records are still on their way")
+            raise asyncio.InvalidStateError("some of the records are not delivered yet")
         sent = SentRecords(self._topic, self._count, self._runs, self._timestamps_ms)
         errors: dict[int, KafkaError] = {}
         for batch, place, indexes in self._runs:
@@ -128,7 +128,7 @@ class Deliveries:
         return sent
 
     def _unfinished(self) -> Batch | None:
-        """Return a batch that is still on its way."""
+        """Return a batch that is not finished."""
         for number, run in enumerate(self._runs):
             if run.batch.parts:
                 self._runs[number : number + 1] = list(_split(run))
@@ -139,7 +139,7 @@ class Deliveries:
 
 
 def _split(run: Run) -> Iterator[Run]:
-    """Yield the runs of the batches that a batch which was too large has become."""
+    """Yield the runs in the parts of a batch that was split."""
     first, last = run.place, run.place + len(run.indexes)
     before = 0
     for part in run.batch.parts:

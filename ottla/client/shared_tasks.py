@@ -1,7 +1,7 @@
-"""Waiting for a task that others wait for as well: a look-up, a connection that is made.
+"""Waiting for a task that is shared by several callers: a look-up, or a connection attempt.
 
-One who gives up waiting does not end it for the others. When the client is closed and the task ended with it, those who
-wait hear ClientClosed: CancelledError is for a task that was cancelled itself, and another would seem to be.
+A caller that stops waiting does not end the task for the rest. If the task is cancelled because the client is closed,
+its callers get ClientClosed: CancelledError would mean that they themselves were cancelled.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 async def outcome_of(shared: asyncio.Task[T]) -> T:
-    """Return what `shared` returns, or raise what it raises; ClientClosed if it was cancelled, and we were not."""
+    """Return the result of `shared`, or raise its exception; ClientClosed if it was cancelled, and not the caller."""
     try:
         return await asyncio.shield(shared)
     except asyncio.CancelledError:

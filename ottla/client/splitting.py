@@ -1,7 +1,7 @@
-"""A batch that the topic refuses as too large becomes two, as in Kafka's producer (KIP-126).
+"""Splitting of a batch that the topic refuses as too large, as in Kafka's producer (KIP-126).
 
-The parts hold the records in their order, each with about half of the bytes, and take the batch's place in its queue.
-Halving goes on for as long as a part is refused; a record alone that is too large cannot be helped.
+The two parts hold the records in order, each with about half of the bytes, and take the batch's place in its queue.
+Halving continues while a part is refused; a single record that is too large is given up.
 """
 
 from __future__ import annotations
@@ -38,5 +38,5 @@ def split(batch: Batch, now: float) -> list[Batch]:
 
 
 def size_after(batch: Batch) -> int:
-    """Return how large the next batches for the same partition should grow, in bytes."""
+    """Return the size in bytes up to which the next batches of the same partition should grow."""
     return HEADER_BYTES + len(batch.builder.body) // 2

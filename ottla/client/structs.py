@@ -1,4 +1,4 @@
-"""The nouns that the client's users hold in their hands: named tuples, cheap to make and to compare."""
+"""The data types of the client's interface: named tuples, which are cheap to create and to compare."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class TopicPartition(NamedTuple):
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A committed offset: that of the next record to read, a note of the program's, and the leader epoch (-1: unknown)
-    of the record before, by which a log that was cut meanwhile is noticed (KIP-320)."""
+    """A committed offset: that of the next record to read, a note of the program, and the leader epoch (-1: unknown) of
+    the record before, by which a log that was truncated meanwhile is detected (KIP-320)."""
 
     offset: int
     metadata: str = ""
@@ -46,8 +46,8 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class GroupMetadata(NamedTuple):
-    """Who this consumer is in its group. `generation` is the member epoch in the consumer protocol; -1 and an empty
-    member id while it is no member."""
+    """A consumer's identity in its group. `generation` is the member epoch in the consumer protocol; it is -1, and the
+    member id empty, while the consumer is not a member."""
 
     group_id: str
     generation: int
@@ -56,10 +56,10 @@ class GroupMetadata(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """Where a sent record went.
+    """The place of a sent record.
 
-    `offset` is -1 when the broker was not asked (acks=0) or no longer knows it (a duplicate of a very old batch).
-    `timestamp_ms` is the record's own, or the broker's where the topic stamps records as they are appended.
+    `offset` is -1 when the broker does not answer (acks=0) or no longer knows it (a duplicate of a very old batch).
+    `timestamp_ms` is the record's own, or the broker's if the topic has LogAppendTime.
     """
 
     topic: str
@@ -69,9 +69,9 @@ class RecordMetadata(NamedTuple):
 
 
 class ProducerRecord(NamedTuple):
-    """A record on its way to be sent, as interceptors see it: key and value are not serialized yet.
+    """A record to send, as interceptors get it: key and value are not serialized yet.
 
-    `timestamp_ms` None means now, `partition` None leaves the choice to the partitioner.
+    `timestamp_ms` None means now; for `partition` None the partitioner chooses.
     """
 
     topic: str
@@ -83,7 +83,7 @@ class ProducerRecord(NamedTuple):
 
 
 class ConsumerRecord(NamedTuple, Generic[K, V]):
-    """A record as it was read; key and value are what the consumer's deserializers made, bytes or None without them.
+    """A consumed record; key and value are results of the consumer's deserializers, bytes or None without them.
 
     `timestamp_ms` is -1 when it has none; header keys are text, values bytes or None.
     """
@@ -98,5 +98,5 @@ class ConsumerRecord(NamedTuple, Generic[K, V]):
 
 
 def as_names(names: Iterable[str]) -> list[str]:
-    """Return names as a list. A text is one name, as in `subscribe`: its letters are nobody's names."""
+    """Return names as a list. A text is one name, as in `subscribe`, and not a sequence of letters."""
     return [names] if isinstance(names, str) else list(names)

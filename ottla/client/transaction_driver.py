@@ -1,7 +1,7 @@
-"""Asks a transactional producer's coordinators what `ottla.client_core.transactions` wants to know: its asyncio driver.
+"""The asyncio driver of `ottla.client_core.transactions`: its questions to a transactional producer's coordinators.
 
-One task asks, as long as there is something to ask. Everything that may change the state ends in `changed`, which looks
-at once whether the end of a transaction can be asked for, notifies the producer, and wakes those who wait.
+One task sends them, while there are any. Everything that may change the state ends in `changed`, which immediately
+checks whether the transaction can be ended, notifies the producer, and wakes the waiting calls.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ logger = logging.getLogger(__name__)
 
 FEATURE = "transaction.version"
 CALLS = ("init", "begin", "send-offsets", "commit", "abort")
-"""What a program calls, as Kafka names it in `txn-init-time-ns-total`."""
+"""The calls of a program, by Kafka's names in `txn-init-time-ns-total`."""
 
 
 class Batches(Protocol):
-    """The producer's batches, as their transaction sees them."""
+    """The part of a producer's batches that its transaction uses."""
 
     @property
     def are_delivered(self) -> bool:
-        """Whether none waits or is under way."""
+        """Whether no batch waits or is in flight."""
 
     @property
     def requests_in_flight(self) -> int:
-        """How many requests wait for their answer."""
+        """The number of requests that wait for an answer."""
 
     def identify(self, identity: ProducerIdentity) -> None:
-        """Send what follows under this identity."""
+        """Send further batches under this identity."""
 
     def fail(self, bug: Exception) -> None:
-        """End the producer because of an exception that nothing expects."""
+        """End the producer because of an unexpected exception."""
 
     def give_up_all(self, error: KafkaError) -> bool:
-        """Give up all of them; return whether the broker may have some that have not been acknowledged."""
+        """Give up all batches; return whether the broker may have some that it has not acknowledged."""
 
 
 class TransactionDriver:
-    """See the module. `on_change` hears that the state may be another one now."""
+    """See the module. `on_change` is called when the state may have changed."""
 
     def __init__(
         self, cluster: Cluster, options: ProducerOptions, batches: Batches, on_change: Callable[[], None]
@@ -74,15 +74,15 @@ class TransactionDriver:
         self._is_wanted = False
         self._waiters: set[asyncio.Future[None]] = set()
         self._last: KafkaError | None = None
-        """What the last question without an answer ended in, for those who wait in vain."""
+        """The error of the last question without an answer, for calls that time out."""
         self._unreported: Phase | None = None
-        """COMMITTING or ABORTING while its end is unknown to the program, whose call timed out or was cancelled."""
+        """COMMITTING or ABORTING if the program does not know the result, since its call timed out or was cancelled."""
         self._spent_ns = dict.fromkeys(CALLS, 0)
         self._is_change_due = False
         self._is_closed = False
 
     def stop(self) -> list[asyncio.Task[None]]:
-        """Ask nothing more, and end every wait; return what was under way."""
+        """Send no more questions, and end every wait; return the task that was running."""
         self._is_closed = True
         for waiter in self._waiters:
             if not waiter.done():
@@ -95,7 +95,7 @@ class TransactionDriver:
     # The program's calls ----------------------------------------------------------------------------------------
 
     async def start(self, timeout_ms: int) -> ProducerIdentity:
-        """Get the producer id. The producer that had the transactional id is fenced, its open transaction aborted."""
+        """Get the producer id. An earlier producer with this id is fenced, and its open transaction aborted."""
         with self._timed("init"):
             self._wake()
             await self._until(lambda: self.state.phase is not Phase.NEW, timeout_ms)
@@ -103,13 +103,15 @@ class TransactionDriver:
         return self.state.identity
 
     async def begin(self) -> None:
-        """Begin a transaction, by the protocol that the cluster speaks now."""
+        """Begin a transaction, by the cluster's current protocol."""
         with self._timed("begin"):
             await self._begin()
 
     async def _begin(self) -> None:
         self._unreported = None
-        await self._until(lambda: self.state.phase is not Phase.NEW, self._timeout_ms)  # a call before was cancelled
+        await self._until(
+            lambda: self.state.phase is not Phase.NEW, self._timeout_ms
+        )  # if an earlier call was cancelled
         connection = await self._cluster.retry(lambda: self._coordinator.connection(OFFSETS_LANE), self._timeout_ms)
         if not self.state.speak(connection.features.get(FEATURE, 0)):
             self.changed()
@@ -119,7 +121,7 @@ class TransactionDriver:
         self.changed()
 
     async def send_offsets(self, offsets: Offsets) -> None:
-        """Commit offsets with the transaction; waits until their coordinator has them."""
+        """Commit offsets with the transaction; waits until their coordinator has accepted them."""
         with self._timed("send-offsets"):
             await self._send_offsets(offsets)
 
@@ -131,7 +133,7 @@ class TransactionDriver:
             await self._until(lambda: offsets.is_committed or self.state.phase not in phases, self._timeout_ms)
         except BaseException as failed:
             late = failed if isinstance(failed, KafkaError) else ClientTimeout("sending offsets was cancelled")
-            self.state.give_up(late)  # the coordinator may have them: with them or without, it would be a guess
+            self.state.give_up(late)  # the coordinator may or may not have them, so a commit would be a guess
             self.changed()
             raise
         if not offsets.is_committed:
@@ -139,14 +141,14 @@ class TransactionDriver:
             raise RuntimeError("the transaction was aborted while its offsets were sent")
 
     async def commit(self) -> None:
-        """Commit. When this times out it is not known how the transaction ends; another call waits on."""
+        """Commit. After a timeout the result of the transaction is unknown; another call continues to wait for it."""
         with self._timed("commit"):
             if self._unreported is not Phase.COMMITTING:
                 self.state.commit()
             await self._end(Phase.COMMITTING)
 
     async def abort(self) -> None:
-        """Abort. When this times out it goes on; another call waits on."""
+        """Abort. After a timeout the abort continues; another call waits for it."""
         with self._timed("abort"):
             if self._unreported is not Phase.ABORTING:
                 self.state.abort()
@@ -154,7 +156,7 @@ class TransactionDriver:
             await self._end(Phase.ABORTING)
 
     def metrics(self) -> Mapping[str, float]:
-        """How long calls that succeeded have taken, in all, in ns, under the names of Kafka's KafkaProducerMetrics."""
+        """Return the total time of successful calls in ns, under the names of Kafka's KafkaProducerMetrics."""
         return {f"txn-{call}-time-ns-total": spent_ns for call, spent_ns in self._spent_ns.items()}
 
     @contextmanager
@@ -175,32 +177,32 @@ class TransactionDriver:
         if self.state.phase in (Phase.FAILED, Phase.ENDED):
             raise self.state.error()
 
-    # What changes -----------------------------------------------------------------------------------------------
+    # Changes ----------------------------------------------------------------------------------------------------
 
     def will_write(self, topic: str, partition: int) -> None:
-        """Note that a partition has a batch; ask for it to be added where the protocol wants that first."""
+        """Note that a partition has a batch; request its addition if the protocol requires that first."""
         self.state.will_write(topic, partition)
         if self.state.has_questions:
             self._wake()
 
     def batch_failed(self, error: KafkaError) -> None:
-        """Note that a batch was given up, and let no record in after it; `changed` is to follow."""
+        """Note that a batch was given up, and accept no more records; call `changed` afterwards."""
         self.state.batch_failed(error)
         self._on_change()
 
     def change_soon(self) -> None:
-        """Act on what may have changed, once the sender is done with the batches that it has in hand."""
+        """Call `changed` soon, when the sender has processed its current batches."""
         if not self._is_change_due and not self._is_closed:
             self._is_change_due = True
             self._loop.call_soon(self.changed)
 
     def fail(self, failure: ClientFailed) -> None:
-        """Note that the client itself failed, and end every wait."""
+        """Note that the client itself has failed, and end every wait."""
         self.state.end(failure)
         self._wake_waiters()
 
     def changed(self) -> None:
-        """Act on what may have changed."""
+        """React to a state that may have changed."""
         try:
             self._act()
         except Exception as bug:
@@ -231,7 +233,7 @@ class TransactionDriver:
             self.state.raise_epoch()
 
     async def _until(self, is_done: Callable[[], bool], timeout_ms: int) -> None:
-        """Wait until something is the case; raises the last failure of a question, or ClientTimeout."""
+        """Wait for a condition; raises ClientTimeout, caused by the last failure of a question."""
         self._last = None
         try:
             async with asyncio.timeout(timeout_ms / 1000):
@@ -273,7 +275,7 @@ class TransactionDriver:
                 await asyncio.wait([self._woken], timeout=max(0.0, self.state.wake_at - self._loop.time()))
                 self._is_wanted = True
             else:
-                self.changed()  # what needs no question has ended without one
+                self.changed()  # the transaction may have ended without a question
 
     async def _ask(self, question: Question) -> None:
         coordinator = self._coordinator if question.group_id is None else self._group(question.group_id)

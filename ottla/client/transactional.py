@@ -1,7 +1,7 @@
-"""Transactions as a program uses them: the producer's methods, and the `async with` block around them.
+"""Transactions for programs: the producer's methods, and the `async with` block around them.
 
-What belongs to a transaction becomes visible together when it commits, to consumers that read with `read_committed`:
-records of any topics, and offsets of what was consumed for them. After an abort, or a crash, none of it does.
+All parts of a transaction, records of any topics and the consumed offsets, become visible together when it commits, to
+consumers that read with `read_committed`. After an abort, or a crash, none of them does.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class TransactionMethods:
-    """The part of a Producer that has transactions, with a `transactional_id`; `Producer` is the class for programs."""
+    """The part of a Producer for transactions, with a `transactional_id`; `Producer` is the class for programs."""
 
     _transactions: TransactionDriver | None = None
     _batches: UnfinishedBatches
@@ -35,17 +35,17 @@ class TransactionMethods:
     def transaction(self) -> Transaction:
         """Return a transaction, as a block: `async with producer.transaction() as transaction`.
 
-        It begins with the block and commits at its end. When the block raises it is aborted, and the exception goes
-        on. The end of the block raises what kept the transaction from being committed: AbortableTransactionError (it is
-        aborted then, and the next one may begin), FatalTransactionError (the producer can only be closed), or
-        ClientTimeout after `max_block_ms`, when it is open how the transaction ends: `commit_transaction` waits on.
+        It begins with the block and commits at its end. If the block raises an exception, it is aborted, and the
+        exception propagates. If the commit fails, the end of the block raises AbortableTransactionError (it is aborted
+        then, and the next one may begin), FatalTransactionError (the producer can only be closed), or ClientTimeout
+        after `max_block_ms`, with an unknown result: `commit_transaction` then continues to wait for it.
         """
         return Transaction(self)
 
     async def begin_transaction(self) -> None:
-        """Begin a transaction; what is sent from here on belongs to it.
+        """Begin a transaction; records that are sent from now on belong to it.
 
-        Raises RuntimeError when another one has not ended, FatalTransactionError when the producer cannot go on.
+        Raises RuntimeError while another one is open, FatalTransactionError when the producer cannot continue.
         """
         await self._driver().begin()
 
@@ -54,8 +54,9 @@ class TransactionMethods:
     ) -> None:
         """Commit offsets of a group with the transaction, each that of the next record to read.
 
-        `group` is `consumer.group_metadata()` of the consumer that has read: if the group has given its partitions to
-        others meanwhile, this raises AbortableTransactionError. Waits until the group's coordinator has them.
+        `group` is `consumer.group_metadata()` of the consumer that has read: if the group has assigned its partitions
+        to other members meanwhile, this raises AbortableTransactionError. Waits until the group's coordinator has
+        accepted the offsets.
         """
         if not offsets:
             return
@@ -72,14 +73,14 @@ class TransactionMethods:
         )
 
     async def commit_transaction(self) -> None:
-        """Deliver what was sent, and commit it. Raises AbortableTransactionError when it can only be aborted.
+        """Deliver the sent records, and commit. Raises AbortableTransactionError when it can only be aborted.
 
-        After ClientTimeout it is open how the transaction ends, and another call waits on.
+        After ClientTimeout the result is unknown, and another call continues to wait for it.
         """
         await self._end(self._driver().commit)
 
     async def abort_transaction(self) -> None:
-        """Abort the transaction: records that were not sent yet are dropped, the others never become visible."""
+        """Abort the transaction: records that were not sent yet are dropped, the rest never become visible."""
         await self._end(self._driver().abort)
 
     # Inside -----------------------------------------------------------------------------------------------------
@@ -97,7 +98,7 @@ class TransactionMethods:
                 self._batches.forget_failures()
 
     async def _abort_open_transaction(self, timeout_ms: int | None) -> None:
-        """Abort, because the producer is closed; if that fails, the coordinator does it when the timeout is over."""
+        """Abort, because the producer is being closed; if that fails, the coordinator does it after the timeout."""
         if self._has_open_transaction:
             try:
                 async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
@@ -106,7 +107,7 @@ class TransactionMethods:
                 logger.warning("a transaction was not aborted when its producer was closed: %s", failed)
 
     def _fail_transaction(self, error: Exception) -> None:
-        """Let the transaction only be aborted: a record of it was refused, and the program has not heard of it."""
+        """Make the transaction one that can only be aborted: a record was refused without the program's knowledge."""
         if self._has_open_transaction:
             failed = error if isinstance(error, KafkaError) else KafkaError(ErrorCode.INVALID_RECORD, str(error))
             driver = self._driver()
@@ -120,12 +121,12 @@ class TransactionMethods:
 
     @property
     def _has_open_transaction(self) -> bool:
-        """Whether there is one that can be aborted."""
+        """Whether there is a transaction that can be aborted."""
         return self._transactions is not None and self._transactions.state.phase in (Phase.OPEN, Phase.FAILED)
 
 
 class Transaction:
-    """A transaction, from the beginning of its `async with` block to the end; `Producer.transaction` makes it."""
+    """A transaction, from the beginning of its `async with` block to the end; `Producer.transaction` returns it."""
 
     def __init__(self, producer: TransactionMethods) -> None:
         self._producer = producer
@@ -142,7 +143,7 @@ class Transaction:
             return
         try:
             await self.abort()
-        except KafkaError as failed:  # the program's own error is the one to be seen
+        except KafkaError as failed:  # the program's own exception must not be hidden
             logger.warning("a transaction was not aborted: %s", failed)
             error.add_note(f"The transaction was not aborted: {failed}")
 
@@ -151,15 +152,15 @@ class Transaction:
         source: Consumer[Any, Any] | GroupMetadata,
         offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None,
     ) -> None:
-        """Commit with the transaction how far a consumer has read, or these offsets, each that of the next record.
+        """Commit a consumer's positions with the transaction, or these offsets, each that of the next record.
 
         `source` is the consumer, or the metadata of its group, which needs `offsets`. Raises ValueError for a consumer
-        that commits by itself, CommitFailed for one that is no member of its group at the moment, and
-        AbortableTransactionError when the group has given its partitions to others.
+        that commits automatically, CommitFailed for one that is not a member of its group at the moment, and
+        AbortableTransactionError when the group has assigned its partitions to other members.
         """
         if isinstance(source, GroupMetadata):
             if offsets is None:
-                raise ValueError("group metadata do not say how far was read: give the offsets, or the consumer")
+                raise ValueError("group metadata contain no offsets: give the offsets, or the consumer")
             await self._producer.send_offsets_to_transaction(offsets, source)
             return
         group, consumed = source.consumed_for_transaction()
@@ -170,7 +171,7 @@ class Transaction:
             raise
 
     async def abort(self) -> None:
-        """Abort the transaction now; the end of the block has nothing to do then."""
+        """Abort the transaction now; the end of the block then does nothing."""
         if self._producer._has_open_transaction:
             await self._producer.abort_transaction()
 

@@ -1,4 +1,4 @@
-"""A producer's batches, from their first record until they are delivered, split or given up; their memory with them."""
+"""A producer's batches and their memory, from the first record until they are delivered, split or given up."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ottla.client.unseen_failures import UnseenFailures
 from ottla.client_core.partition_queue import PartitionQueue, ProducerIdentity
 
 _TIMER_SLACK_S = 0.001
-"""How much too early a timer of the loop may be (uvloop's have milliseconds)."""
+"""How early a timer of the loop may fire (uvloop's have a resolution of milliseconds)."""
 
 
 class UnfinishedBatches:
-    """See the module. `sender` is set by the producer once there is one; before that there are no batches."""
+    """See the module. The producer sets `sender` when there is one; before that there are no batches."""
 
     sender: Sender
 
@@ -30,17 +30,17 @@ class UnfinishedBatches:
         self._room = room
         self._batches: dict[Batch, None] = {}
         self._expiry: asyncio.TimerHandle | None = None
-        """When the deadline of a batch is over; one timer serves all."""
+        """The timer for the next deadline of a batch; one timer serves all batches."""
         self._failures: UnseenFailures[Batch] = UnseenFailures(lambda batch: batch.is_observed)
 
     def open(self, queue: PartitionQueue[Batch]) -> Batch:
-        """Return a new batch, the last one of its queue; the sender looks after it."""
+        """Return a new batch at the end of its queue, which is activated in the sender."""
         batch = self.add(queue)
         self.sender.activate(queue)
         return batch
 
     def add(self, queue: PartitionQueue[Batch]) -> Batch:
-        """Return a new batch, the last one of its queue, which is handed to the sender once it has a record."""
+        """Return a new batch at the end of its queue; the caller activates the queue when the batch has a record."""
         loop = self.sender.loop
         batch = Batch(queue, loop.time(), self._linger_s, self._delivery_timeout_s)
         if self._expiry is None:
@@ -54,12 +54,12 @@ class UnfinishedBatches:
         return batch
 
     def take_back(self, batch: Batch) -> None:
-        """Forget a batch that was opened for a record that could not be encoded."""
+        """Remove a batch that was opened for a record that could not be encoded."""
         batch.queue.waiting.remove(batch)
         self._batches.pop(batch)
 
     def _on_deadline(self) -> None:
-        """Give up the batches whose time is over, and come back for the next one."""
+        """Give up the expired batches, and set the timer for the next one."""
         loop = self.sender.loop
         self._expiry = None
         try:
@@ -73,7 +73,7 @@ class UnfinishedBatches:
             self.sender.fail(bug)
 
     def finish(self, batch: Batch) -> None:
-        """Give back the memory of a batch, let senders in that wait for it, and complete its deliveries."""
+        """Release the memory of a batch, wake a call that waits for it, and complete the batch's deliveries."""
         self._batches.pop(batch, None)
         freed_bytes, batch.reserved_bytes = batch.reserved_bytes, 0
         batch.sealed = None
@@ -90,7 +90,7 @@ class UnfinishedBatches:
         batch.wake()
 
     def split(self, batch: Batch) -> None:
-        """Look after the parts of a batch instead of it."""
+        """Replace a batch by its parts."""
         self._batches.pop(batch, None)
         self._batches |= dict.fromkeys(batch.parts)
         self._room.used_bytes += sum(part.reserved_bytes for part in batch.parts) - batch.reserved_bytes
@@ -101,35 +101,35 @@ class UnfinishedBatches:
 
     @property
     def are_delivered(self) -> bool:
-        """Whether none waits or is under way."""
+        """Whether no batch waits or is in flight."""
         return not self._batches
 
     @property
     def requests_in_flight(self) -> int:
-        """How many requests wait for their answer."""
+        """The number of requests that wait for an answer."""
         return self.sender.requests_in_flight
 
     def identify(self, identity: ProducerIdentity) -> None:
-        """Send what follows under this identity."""
+        """Send further batches under this identity."""
         self.sender.identify(identity)
 
     def fail(self, bug: Exception) -> None:
-        """End the producer because of an exception that nothing expects."""
+        """End the producer because of an unexpected exception."""
         self.sender.fail(bug)
 
     def give_up_all(self, error: KafkaError) -> bool:
-        """End all of them because their transaction is aborted; return whether the broker may have some."""
+        """Give up all batches because their transaction is aborted; return whether the broker may have some."""
         given_up = list(self._batches)
         for batch in given_up:
             self.sender.discard(batch, error)
         return any(batch.attempts for batch in given_up)
 
     def forget_failures(self) -> None:
-        """Raise none of what failed until now: the end of a transaction has said it."""
+        """Drop the failures until now: the end of a transaction has reported them."""
         self._failures.take()
 
     def give_up(self, error: KafkaError) -> None:
-        """End all of them."""
+        """Give up all batches."""
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
@@ -138,18 +138,18 @@ class UnfinishedBatches:
             self.finish(batch)
 
     def count_records(self) -> int:
-        """Return how many records wait to be delivered, those whose request is under way included."""
+        """Return the number of records that are not delivered yet, including those in flight."""
         return sum(batch.record_count for batch in self._batches)
 
     async def wait(self, timeout_s: float | None) -> None:
-        """Wait until those that there are now have ended, for at most so long."""
+        """Wait until the current batches have ended, for at most this time."""
         awaited = list(self._batches)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                for batch in awaited:  # what has ended by its turn costs no turn of the loop
+                for batch in awaited:  # a batch that has ended already needs no iteration of the event loop
                     if not batch.is_finished:
                         await self._await_end(batch)
-                    awaited += batch.parts  # of a batch that was split
+                    awaited += batch.parts  # if it was split
 
     async def _await_end(self, batch: Batch) -> None:
         waiter = batch.new_waiter(self.sender.loop)
@@ -160,7 +160,7 @@ class UnfinishedBatches:
             raise
 
     def raise_failure(self) -> None:
-        """Raise the error of a batch that was given up and that the program has not seen."""
+        """Raise the error of a batch that was given up, if the program has not got it."""
         failed = self._failures.take()
         if failed is not None and failed.error is not None:
             raise failed.error

@@ -1,8 +1,8 @@
 """A client's view of the cluster: its brokers, the topics that it asks about, and the leaders of their partitions.
 
-The driver asks for metadata (`metadata_request`), hands the answer in (`take`), and asks again when `is_stale`. A topic
-is asked about from the first mention on: those in use until `forget`, others until `let_go`. What an answer does not
-mention stays as it was, unless everything was asked for.
+The driver asks for metadata (`metadata_request`), passes the answer to `take`, and asks again when `is_stale`. A topic
+is asked about from the first mention on: a topic in use until `forget`, others until `let_go`. A topic that an answer
+does not mention stays unchanged, unless all topics were asked for.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ottla.protocol.types import ZERO_UUID
 MAX_TOPIC_NAME_CHARACTERS = 249
 """Kafka's limit, which keeps a name with its partition within a file name."""
 FIRST_VERSION_THAT_FINDS_IDS = 12
-"""Of Metadata; before it, topics are found by name only."""
+"""The version of Metadata; earlier ones find topics only by name."""
 _FIRST_VERSION_WITH_AUTO_CREATION_SWITCH = 4
 
 STALE_METADATA = frozenset(
@@ -39,7 +39,7 @@ STALE_METADATA = frozenset(
 
 
 class BrokerAddress(NamedTuple):
-    """A broker of the cluster as clients reach it."""
+    """A broker of the cluster, with the address for clients."""
 
     node_id: int
     host: str
@@ -54,30 +54,30 @@ class ClusterView:
         self.cluster_id: str | None = None
         """The cluster's id, where the broker reports it."""
         self.controller_id = -1
-        """The broker that takes changes; -1 when none is known."""
+        """The broker that handles changes; -1 when none is known."""
         self.brokers: dict[int, BrokerAddress] = {}
         """The brokers by node id."""
         self.topics: dict[str, TopicMetadata] = {}
-        """What is known, by name."""
+        """The known topics, by name."""
         self.version = 0
-        """Another number whenever a broker, a leader or a topic's id may have become another one."""
+        """Increases whenever a broker, a leader or a topic's id may have changed."""
         self.is_stale = False
-        """Whether something showed, since the last question, that the view is wrong."""
+        """Whether the view was found to be wrong since the last request."""
         self._wanted: set[str] = set()
-        """What is asked for; `_in_use` of that lasts until `forget`, the rest was only asked about."""
+        """The topics that are asked for; those in `_in_use` stay until `forget`, the rest until `let_go`."""
         self._in_use: set[str] = set()
         self._wants_all = False
         self._knows_all = False
 
-    # What is known ----------------------------------------------------------------------------------------------
+    # Known state ------------------------------------------------------------------------------------------------
 
     def partition(self, topic: str, partition: int) -> PartitionMetadata | None:
-        """Return what is known of a partition."""
+        """Return a partition's metadata, None when it is not known."""
         known = self.topics.get(topic)
         return known.partitions.get(partition) if known is not None else None
 
     def leader_of(self, topic: str, partition: int) -> int:
-        """Return the node id of a partition's leader as far as it is known, else -1."""
+        """Return the node id of a partition's leader, -1 when it is not known."""
         known = self.topics.get(topic)
         found = known.partitions.get(partition) if known is not None else None
         return found.leader_id if found is not None and found.leader_id in self.brokers else -1
@@ -93,7 +93,7 @@ class ClusterView:
         return known.topic_id if known is not None else ZERO_UUID
 
     def names_by_id(self) -> dict[UUID, str]:
-        """Return the names of the topics that are known."""
+        """Return the names of the known topics, by topic id."""
         return {topic.topic_id: name for name, topic in self.topics.items()}
 
     @property
@@ -103,15 +103,13 @@ class ClusterView:
 
     @property
     def lacks_all(self) -> bool:
-        """Whether all topics are wanted, and were not named by one answer yet."""
+        """Whether all topics are wanted, and no answer has listed them yet."""
         return self._wants_all and not self._knows_all
 
-    # What is asked for ------------------------------------------------------------------------------------------
+    # Requests ---------------------------------------------------------------------------------------------------
 
     def ask_about(self, topics: Iterable[str]) -> bool:
-        """Ask about topics until they are let go; return whether any of them is new. Raises ValueError for a name
-        that no topic can have.
-        """
+        """Ask about topics until `let_go`; return whether any of them is new. Raises ValueError for an invalid name."""
         new = [topic for topic in topics if topic not in self._wanted]
         for topic in new:
             if not 0 < len(topic) <= MAX_TOPIC_NAME_CHARACTERS:
@@ -131,14 +129,14 @@ class ClusterView:
             self.forget(topic)
 
     def forget(self, topic: str) -> None:
-        """Drop what is known of a topic and stop asking for it."""
+        """Drop a topic's metadata and stop asking for it."""
         self._wanted.discard(topic)
         self._in_use.discard(topic)
         self.topics.pop(topic, None)
         self.version += 1
 
     def use_all(self, is_wanted: bool) -> bool:
-        """Ask for every topic there is from now on, or only for those in use; return whether that is a change."""
+        """Ask for all topics from now on, or only for the wanted ones; return whether that is a change."""
         if is_wanted == self._wants_all:
             return False
         self._wants_all = is_wanted
@@ -150,7 +148,7 @@ class ClusterView:
         return True
 
     def metadata_request(self, version: int, *, may_create: bool = False) -> MetadataRequest:
-        """Return the question for what is wanted. `may_create` lets the broker create topics that do not exist, which
+        """Return the request for the wanted topics. `may_create` lets the broker create topics that do not exist, as
         versions below 4 always do.
         """
         topics: list[MetadataRequest.MetadataRequestTopic] | None
@@ -163,7 +161,7 @@ class ClusterView:
         )
 
     def take(self, request: MetadataRequest, version: int, answer: MetadataResponse) -> None:
-        """Replace what is known by the answer to a request; what it did not name is gone if it asked for everything."""
+        """Update the view from the answer to a request. If that asked for all topics, others are removed."""
         self.version += 1
         if answer.brokers:
             self.cluster_id = answer.cluster_id

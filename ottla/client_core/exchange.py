@@ -1,17 +1,17 @@
 """A connection as a state machine over bytes: requests become bytes to send, received bytes become answers.
 
 `begin` starts the handshake, whose requests appear in `bytes_to_send` like all others. When it is done `is_ready` is
-true, and `send` takes requests: each gets a correlation id and a deadline and is in flight until its answer comes, the
-driver calls `end`, or `overdue` shows that it waited too long. Answers are matched by correlation id; a broker answers
-in the order of the requests, and `in_order` insists on it.
+true, and `send` takes requests. Each gets a correlation id and a deadline, and is in flight until its answer comes, the
+driver calls `end`, or `overdue` reports that it waited too long. Answers are matched by correlation id. Brokers answer
+in the order of the requests; `in_order` checks that.
 
-`begin_again` takes another handshake on a connection that is ready, by which a client logs in anew before its session
-ends (KIP-368). A broker takes nothing else meanwhile, so requests wait among the bytes until it is done; the answers to
-those before it still come.
+`begin_again` starts another handshake on a connection that is ready, by which a client logs in again before its session
+ends (KIP-368). A broker accepts no other request during it, so later requests are held back until it is done; the
+answers to earlier requests still come.
 
-What breaks the protocol raises MalformedMessage: a frame of an impossible size, an answer to no request, a body that
-cannot be decoded. Nothing behind it can be trusted, so the driver then ends the connection: `end` returns the requests
-in flight; whether the broker has acted on them is unknown.
+A violation of the protocol raises MalformedMessage: a frame of an impossible size, an answer to no request, a body that
+cannot be decoded. The bytes after it cannot be trusted, so the driver then ends the connection: `end` returns the
+requests in flight; whether the broker has acted on them is unknown.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ if TYPE_CHECKING:
 
 MAX_CORRELATION_ID = 2**31 - 1
 MAX_HANDSHAKE_FRAME_BYTES = 1024 * 1024
-"""Of an answer before the first handshake is done: what listens there has not shown yet to be a broker."""
+"""The limit of an answer before the first handshake is done: until then the listener may be no broker."""
 _CORRELATION_ID = struct.Struct(">i")
 _read_correlation_id = _CORRELATION_ID.unpack_from
 _ERROR_CODE = struct.Struct(">h")
 _BARE_HEADER_BYTES = _CORRELATION_ID.size + 1
-"""A header with a section of tagged fields that is empty."""
+"""The size of a header whose section of tagged fields is empty."""
 
 C = TypeVar("C")
 R = TypeVar("R", bound=Response)
 
 
 class InFlight(Generic[C]):
-    """A request whose answer is due. `context` is the driver's own, None for a request of the handshake."""
+    """A request that waits for its answer. `context` is the driver's, None for a request of the handshake."""
 
     __slots__ = ("api_key", "context", "correlation_id", "deadline", "has_tagged_answer", "sent_at", "version")
 
@@ -72,14 +72,14 @@ class InFlight(Generic[C]):
 
 
 class RequestTemplate(Protocol):
-    """The bytes of a request, made once but for some that vary."""
+    """The bytes of a request, encoded once, except for the parts that vary."""
 
     def frame(self, correlation_id: int, varying: Buffer, /) -> list[Buffer]:
         """Return the buffers of a request, its size included."""
 
 
 class Answer(NamedTuple, Generic[C]):
-    """The bytes that answer a request. `data` is the whole frame, and the frame reader's buffer is behind it."""
+    """The bytes that answer a request. `data` is the whole frame; it may be a view of the frame reader's buffer."""
 
     request: InFlight[C]
     data: Buffer
@@ -89,14 +89,14 @@ class Answer(NamedTuple, Generic[C]):
         """Return the message; its records are views of `data`. Raises MalformedMessage."""
         version = self.request.version
         if self.request.api_key == ApiKey.API_VERSIONS and len(self.data) >= self.body_position + 2:
-            # A broker that does not know the version answers in version 0; the code comes first in each (KIP-511).
+            # A broker that does not know the version answers in version 0; each version begins with the code (KIP-511).
             (code,) = _ERROR_CODE.unpack_from(self.data, self.body_position)
             version = 0 if code == ErrorCode.UNSUPPORTED_VERSION else version
         return decode(response, self.data, version, self.body_position)
 
 
 class Exchange(Generic[C]):
-    """See the module. `frames` reads what the broker sends; the handshake's requests may each take a while."""
+    """See the module. `frames` reads the broker's bytes; `handshake_timeout_s` is for each request of a handshake."""
 
     def __init__(
         self,
@@ -110,13 +110,13 @@ class Exchange(Generic[C]):
         self.is_ready = False
         """Whether the handshake is done."""
         self.versions: Versions = {}
-        """What the broker takes, once it is known."""
+        """The versions that the broker accepts, after the handshake."""
         self.features: dict[str, int] = {}
-        """The finalized level of each feature, as the broker said when the connection was made."""
+        """The finalized level of each feature, as the broker reported it when the connection was made."""
         self.session_lifetime_ms = 0
-        """For how long the broker takes requests after the handshake; 0: without end."""
+        """How long the broker accepts requests after the handshake; 0: without end."""
         self.in_flight: dict[int, InFlight[C]] = {}
-        """The requests whose answers are due, by correlation id, oldest first."""
+        """The requests that wait for answers, by correlation id, oldest first."""
         self._client_id = client_id
         self._frames = frames
         self._handshake = handshake
@@ -127,9 +127,9 @@ class Exchange(Generic[C]):
         self._in_order = in_order
         self._next_correlation_id = 0
         self._outgoing: list[Buffer] = []
-        """What `bytes_to_send` returns."""
+        """The buffers that `bytes_to_send` returns."""
         self._requests = self._outgoing
-        """Where requests go: the same list, but while a handshake goes on one that waits for its end."""
+        """The list for new requests: the same one, but during a later handshake a list that waits for its end."""
 
     # Out --------------------------------------------------------------------------------------------------------
 
@@ -142,7 +142,7 @@ class Exchange(Generic[C]):
         """Start another handshake on a connection that is ready; `is_settling` until it is done."""
         if not self.is_ready or self.is_settling:
             raise RuntimeError("another handshake before the end of the first")
-        # Its first answer comes after those to the requests before it, of which a broker may hold one back on purpose.
+        # Its first answer comes after those to earlier requests, and a broker may delay one of these on purpose.
         now = max([now, *(request.deadline for request in self.in_flight.values())])
         self._handshake = handshake
         self._requests = []
@@ -150,24 +150,24 @@ class Exchange(Generic[C]):
 
     @property
     def is_settling(self) -> bool:
-        """Whether a handshake goes on."""
+        """Whether a handshake is in progress."""
         return self._question is not None
 
     @property
     def settled(self) -> Settled:
-        """What the last handshake has settled."""
+        """The result of the last handshake."""
         return Settled(self.versions, self.features, self.session_lifetime_ms)
 
     def send(self, request: Request, version: int, now: float, deadline: float, context: C) -> InFlight[C]:
-        """Put a request among the bytes to send; its answer is due at `deadline`. Raises UnencodableMessage."""
+        """Add a request to the bytes to send; its answer is due at `deadline`. Raises UnencodableMessage."""
         if not self.is_ready:
             raise RuntimeError("a request before the end of the handshake")
         return self._put(self._requests, request, version, now, deadline, context)
 
     def send_template(self, request: InFlight[C], template: RequestTemplate, varying: Buffer) -> list[Buffer]:
-        """As `send`, the request of a template with what varies in it; return what is to be sent now.
+        """As `send`, for a request from a template with its varying part; return the buffers to send now.
 
-        That is what `bytes_to_send` would return. `request` is complete but for its correlation id.
+        They are those that `bytes_to_send` would return. `request` is complete except for its correlation id.
         """
         if not self.is_ready:
             raise RuntimeError("a request before the end of the handshake")
@@ -182,7 +182,7 @@ class Exchange(Generic[C]):
         return buffers
 
     def send_only(self, request: Request, version: int) -> None:
-        """Put a request that has no answer (Produce with acks=0) among the bytes to send."""
+        """Add a request that has no answer (Produce with acks=0) to the bytes to send."""
         if not self.is_ready:
             raise RuntimeError("a request before the end of the handshake")
         self._encode(self._requests, request, version)
@@ -193,7 +193,7 @@ class Exchange(Generic[C]):
         return bool(self._outgoing)
 
     def bytes_to_send(self) -> list[Buffer]:
-        """Return what is to be sent now, in order, and take it for sent."""
+        """Return the buffers to send now, in order; they then count as sent."""
         buffers = self._outgoing[:]
         self._outgoing.clear()
         return buffers
@@ -225,11 +225,11 @@ class Exchange(Generic[C]):
     # In ---------------------------------------------------------------------------------------------------------
 
     def buffer(self) -> memoryview:
-        """Return where the next bytes from the broker go; never empty."""
+        """Return the buffer for the next bytes from the broker; never empty."""
         return self._frames.buffer()
 
     def receive(self, count: int, now: float) -> Iterable[Answer[C]]:
-        """Take note of `count` bytes in `buffer` and return the answers that are whole now, the handshake's too.
+        """Note that `count` bytes are in `buffer`; return the answers that are complete now, including the handshake's.
 
         Iterate to the end, unless the connection is given up. Raises MalformedMessage, and HandshakeRefused, after the
         answers before it.
@@ -256,16 +256,16 @@ class Exchange(Generic[C]):
         if request is None:
             raise MalformedMessage(f"it has correlation id {correlation_id}, which no request has")
         if request.has_tagged_answer and len(data) > _CORRELATION_ID.size and not data[4]:
-            body_position = _BARE_HEADER_BYTES  # what nearly every answer has
+            body_position = _BARE_HEADER_BYTES  # as in nearly every answer
         else:
             _, body_position = decode_response_header(request.api_key, request.version, data)
         del self.in_flight[correlation_id]
         return tuple.__new__(Answer, (request, data, body_position))
 
     def _continue(self, message: Response | None, now: float) -> None:
-        """Take a step of the handshake: the answer to its last request in, its next request out."""
+        """Take a step of the handshake: pass it the answer to its last request, and send its next request."""
         try:
-            # A generator that has not begun takes None, which its type has no word for.
+            # A generator that has not begun takes None, which its type cannot express.
             question = next(self._handshake) if message is None else self._handshake.send(message)
         except StopIteration as done:
             self.versions, self.features, self.session_lifetime_ms = done.value
@@ -284,7 +284,7 @@ class Exchange(Generic[C]):
     # The end ----------------------------------------------------------------------------------------------------
 
     def next_deadline(self) -> float | None:
-        """Return when the first answer is overdue, None when none is due."""
+        """Return when the first answer becomes overdue, None when no request waits."""
         return min((request.deadline for request in self.in_flight.values()), default=None)
 
     def overdue(self, now: float) -> InFlight[C] | None:
@@ -292,11 +292,11 @@ class Exchange(Generic[C]):
         return next((request for request in self.in_flight.values() if request.deadline <= now), None)
 
     def give_up(self, request: InFlight[C]) -> None:
-        """Count a request no longer among those in flight; its answer would break the protocol."""
+        """Remove a request from those in flight; its answer would then violate the protocol."""
         self.in_flight.pop(request.correlation_id, None)
 
     def end(self) -> list[InFlight[C]]:
-        """Return the requests in flight: the connection is over, and whether the broker acted on them is unknown."""
+        """Return the requests in flight: the connection has ended, and whether the broker acted on them is unknown."""
         lost = list(self.in_flight.values())
         self.in_flight.clear()
         return lost

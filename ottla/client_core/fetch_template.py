@@ -1,8 +1,8 @@
-"""The request for the records of one partition, and the answer to it, from bytes that are made once.
+"""The Fetch request for one partition, and its answer, from bytes that are encoded once.
 
-Between two such requests only the correlation id, the offset and the epoch of the batch before it differ, and between
-two answers without an error only three offsets and the records. Any other answer (an error, a pause, aborted
-transactions, another log) is left to the decoder. Both sides of a template come from the codecs themselves, as those of
+Two such requests differ only in the correlation id, the offset and the epoch of the batch before it. Two answers
+without an error differ only in three offsets and the records. Any other answer (an error, a pause, aborted
+transactions, another log) is left to the decoder. The bytes of a template come from the codecs themselves, as in
 `produce_template`.
 
 Worked example, the answer in version 13 for partition 0 (topic id `77` * 16): `00` (no tags in its header),
@@ -23,7 +23,7 @@ from ottla.protocol.message import encode_buffers
 from ottla.protocol.types import Buffer
 
 FIRST_VERSION = 12
-"""Of Fetch: from here on lengths are varints, and a request has the epoch of the batch before its offset."""
+"""The version of Fetch from which lengths are varints, and a request has the epoch of the batch before its offset."""
 _FRONT = struct.Struct(">ihhi")
 """Size, API key, version, correlation id."""
 _PLACE = struct.Struct(">qi")
@@ -34,7 +34,7 @@ _LONGEST_VARINT_BYTES = 5
 
 
 class Fetched(NamedTuple):
-    """What an answer says of its partition. `records` is a view of the answer."""
+    """The partition's part of an answer. `records` is a view of the answer."""
 
     high_watermark: int
     last_stable_offset: int
@@ -43,7 +43,7 @@ class Fetched(NamedTuple):
 
 
 class FetchTemplate:
-    """See the module. Made of a request for one partition of one topic, whose offset and epoch are of no account."""
+    """See the module. Made from a request for one partition of one topic, whose offset and epoch do not matter."""
 
     __slots__ = (
         "_answer_end",
@@ -93,7 +93,7 @@ class FetchTemplate:
         return [b"".join((front, self._front, varying, self._end))]
 
     def fetched(self, data: Buffer) -> Fetched | None:
-        """Return what an answer has; None if it has to be decoded. `data` is the whole frame, without its size."""
+        """Return the content of an answer; None if it must be decoded. `data` is the whole frame, without its size."""
         at = _CORRELATION_ID_BYTES + len(self._answer_front)
         if data[_CORRELATION_ID_BYTES:at] != self._answer_front:
             return None
@@ -114,7 +114,7 @@ class FetchTemplate:
 
 
 place = _PLACE.pack
-"""(offset, epoch of the batch before it): what varies between requests."""
+"""(offset, epoch of the batch before it): the varying part of a request."""
 
 
 def _answer(

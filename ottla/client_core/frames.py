@@ -1,13 +1,13 @@
-"""Frames out of a stream of bytes: where the next bytes go, and the frames that are whole.
+"""Frames from a stream of bytes: the buffer for the next bytes, and the frames that are complete.
 
-The driver asks `buffer` where to put the next bytes, reads into it, and says in `received` how many came. Small frames
-that come together are read together, into a head of `head_bytes`. A frame that the head does not hold whole gets a
-buffer of its own, so that records may be views into it for as long as they are used; what the head has of it is copied
-there, and the rest is read there. With a head of SIZE_BYTES nothing but sizes is read into the head, and no byte of a
+The driver gets a buffer from `buffer`, reads into it, and passes the number of bytes to `received`. Small frames
+that arrive together are read together, into a head of `head_bytes`. A frame that does not fit into the head gets its
+own buffer, so that records may be views of it for as long as they are used. The beginning of the frame is copied there
+from the head, and the rest is read there. With a head of SIZE_BYTES only sizes are read into the head, and no byte of a
 frame is ever copied.
 
-The size that a frame announces is no reason to use as much memory: its buffer begins with `first_body_bytes` and
-doubles as bytes come. An `allocate` whose memory costs nothing before it is written may set that bound aside.
+The size that a frame announces is not allocated immediately: its buffer begins with `first_body_bytes` and doubles as
+bytes arrive. If memory of `allocate` costs nothing before it is written, `first_body_bytes` may be any size.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ LEAST_ANSWER_BYTES = 4
 """The correlation id, which every answer has."""
 _read_size = SIZE.unpack_from
 _TLS_ALERT = b"\x15\x03"
-"""How a TLS alert begins, by which a listener with TLS answers a client without it; read as a size it is 350 MB."""
+"""The beginning of the TLS alert that a TLS listener sends to a client without TLS; as a frame's size it is 350 MB."""
 
 
 class SpeaksTls(MalformedMessage):
-    """What came is no frame but the beginning of TLS."""
+    """The bytes are not a frame but the beginning of TLS."""
 
 
 class FrameReader:
-    """See the module. `allocate(n)` returns a writable buffer of n bytes or more; what is behind n is left alone."""
+    """See the module. `allocate(n)` returns a writable buffer of n bytes or more; bytes after n are not used."""
 
     def __init__(
         self,
@@ -50,29 +50,29 @@ class FrameReader:
         self._first_body_bytes = first_body_bytes
         self._head = bytearray(head_bytes)
         self._whole_head = memoryview(self._head)
-        """Where the next bytes go after a frame without another one: made once."""
+        """The view that `buffer` returns while the head is empty, made once."""
         self._body: Buffer | None = None
         self._body_bytes = 0
-        """The size of the frame that is read into a buffer of its own."""
+        """The size of the frame that is read into its own buffer."""
         self._room_bytes = 0
-        """How much of it that buffer has room for."""
+        """The size of that buffer."""
         self._filled = 0
 
     def limit(self, most_bytes: int | None) -> None:
-        """From the next frame on take none that is larger; None: `max_frame_bytes` again."""
+        """Refuse larger frames from the next one on; None: `max_frame_bytes` again."""
         self._limit_bytes = self._max_frame_bytes if most_bytes is None else min(most_bytes, self._max_frame_bytes)
 
     def buffer(self, sizehint: int = -1) -> memoryview:
-        """Return where the next bytes go; never empty. asyncio, which asks by itself, gives a hint."""
+        """Return the buffer for the next bytes; never empty. asyncio calls this itself, with a hint."""
         if self._body is not None:
             return memoryview(self._body)[self._filled : self._room_bytes]
         return self._whole_head[self._filled :] if self._filled else self._whole_head
 
     def received(self, count: int) -> Iterable[Buffer]:
-        """Take note of `count` bytes in `buffer` and return every frame that is whole now, without its size.
+        """Note that `count` bytes are in `buffer`; return every frame that is complete now, without its size.
 
         Iterate to the end, unless the connection is given up. Raises MalformedMessage, after the frames before it, for
-        a size that no answer has.
+        a size that no answer can have.
         """
         whole = self.received_alone(count)
         if whole is not None:
@@ -82,8 +82,8 @@ class FrameReader:
         return self._frames_of_body(self._body) if self._filled == self._room_bytes else ()
 
     def received_alone(self, count: int) -> bytes | None:
-        """Take note of `count` bytes in `buffer` and return the frame if they end one that was small and alone, which
-        is the rule; with None, call `received` with a count of 0.
+        """Note that `count` bytes are in `buffer`; return the frame if the head holds exactly one, which is the common
+        case. After None, call `received` with a count of 0.
         """
         self._filled = filled = self._filled + count
         if self._body is not None:
@@ -95,7 +95,7 @@ class FrameReader:
         return None
 
     def _frames_of_head(self) -> Iterator[Buffer]:
-        """Yield the whole frames of the head; a partial one moves to a buffer of its own."""
+        """Yield the complete frames of the head; a partial one moves to its own buffer."""
         head, filled, position = memoryview(self._head), self._filled, 0
         while filled - position >= SIZE_BYTES:
             try:
@@ -125,9 +125,9 @@ class FrameReader:
         self._filled = rest
 
     def _frames_of_body(self, body: Buffer) -> Iterator[Buffer]:
-        """Yield the frame that has a buffer of its own, or make that larger."""
+        """Yield the frame that has its own buffer, or enlarge that buffer."""
         if self._room_bytes < self._body_bytes:
-            # A larger one, not this one resized: the driver may still hold a view of it.
+            # Allocate a larger one and do not resize this one: the driver may still hold a view of it.
             self._room_bytes = min(self._body_bytes, 2 * self._room_bytes)
             larger = self._allocate(self._room_bytes)
             memoryview(larger)[: self._filled] = memoryview(body)[: self._filled]

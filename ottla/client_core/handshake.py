@@ -1,11 +1,11 @@
-"""What a connection settles before its first request: the versions (ApiVersions, KIP-511), and who logs in (SASL).
+"""The exchange before a connection's first request: versions (ApiVersions, KIP-511) and login (SASL).
 
-A handshake is a generator: it yields a question, is sent the decoded answer, and returns what was settled when the
-connection may be used. `Exchange` runs it over bytes, so no driver knows its steps. TLS lies below the bytes of a
+A handshake is a generator: it yields a question, is sent the decoded answer, and returns its result when the
+connection may be used. `Exchange` runs it over bytes, so no driver knows its steps. TLS is below the bytes of a
 handshake and belongs to the driver's socket.
 
-SASL is SaslHandshake 1 and then SaslAuthenticate, with whatever the mechanism makes of each answer (KIP-43, KIP-152).
-Where the broker says how long the session lasts (KIP-368), `authenticate_again` is the handshake that prolongs it.
+SASL is SaslHandshake 1 and then SaslAuthenticate, with the tokens of the mechanism (KIP-43, KIP-152). If the broker
+limits the time of a session (KIP-368), the handshake `authenticate_again` prolongs it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response
 
 _NEWEST_ASKED = 3
-"""Version 4 differs in the features that a broker *could* run at, which no client here reads, and would cost older
-brokers a second question."""
+"""Version 4 differs only in the supported levels of features, which no client here reads, and older brokers would need
+a second request."""
 _OLDEST_SASL: dict[int, int] = {ApiKey.SASL_HANDSHAKE: 1}
-"""After version 0 the tokens come without a request around them; brokers since Kafka 1.0 know version 1."""
+"""After SaslHandshake 0, tokens are sent without a request around them; brokers since Kafka 1.0 know version 1."""
 
 
 class Question(NamedTuple):
@@ -38,17 +38,17 @@ class Question(NamedTuple):
 
 
 Versions = dict[int, tuple[int, int]]
-"""The oldest and newest version that a broker takes, by API key."""
+"""The oldest and newest version that a broker accepts, by API key."""
 
 
 class Settled(NamedTuple):
-    """What a handshake has settled."""
+    """The result of a handshake."""
 
     versions: Versions
     features: dict[str, int]
-    """The level of each feature that the cluster has finalized (KIP-584), as far as the broker says it."""
+    """The level of each feature that the cluster has finalized (KIP-584), as far as the broker reports it."""
     session_lifetime_ms: int = 0
-    """For how long the broker takes requests from who has logged in; 0: without end."""
+    """How long the broker accepts requests after the login; 0: without end."""
 
 
 Handshake = Generator[Question, Response, Settled]
@@ -65,24 +65,24 @@ class HandshakeRefused(Exception):
 
 
 class LoginRefused(HandshakeRefused):
-    """The broker does not take this login, or did not prove that it may: another attempt ends the same way.
+    """The broker refuses this login, or could not prove its own identity: another attempt would end the same way.
 
-    `step` names the mechanism and the user, `reason` says what the broker said; neither has a secret.
+    `step` names the mechanism and the user, `reason` is the broker's message; neither contains a secret.
     """
 
 
 def open_session(software_name: str, software_version: str, login: Login | None = None, nonce: str = "") -> Handshake:
-    """Settle the versions, as `negotiate` does, and log in. `nonce` is fresh, for SCRAM. Raises HandshakeRefused."""
+    """Negotiate the versions (`negotiate`) and log in. `nonce` is a fresh one, for SCRAM. Raises HandshakeRefused."""
     settled = yield from negotiate(software_name, software_version)
     return settled if login is None else (yield from authenticate_again(settled, login, nonce))
 
 
 def negotiate(software_name: str, software_version: str) -> Handshake:
-    """Ask which versions the broker takes, and at which levels its features are. A broker that does not know our
-    version of ApiVersions is asked again in version 0.
+    """Ask which versions the broker accepts, and for the levels of its features. A broker that does not know the
+    version of this ApiVersions request is asked again in version 0.
 
-    Name and version are what the broker reports of this client (KIP-511); characters that it does not allow in them
-    become hyphens. Raises HandshakeRefused.
+    Brokers report name and version of the client software (KIP-511); a plus sign in the version, which they do not
+    allow, becomes a hyphen. Raises HandshakeRefused.
     """
     request = ApiVersionsRequest(
         client_software_name=software_name, client_software_version=software_version.replace("+", "-")
@@ -101,9 +101,9 @@ def negotiate(software_name: str, software_version: str) -> Handshake:
 
 
 def authenticate_again(settled: Settled, login: Login, nonce: str) -> Handshake:
-    """Log in on a connection whose versions are settled: the first time, or before its session ends.
+    """Log in on a connection whose versions are negotiated: the first time, or before its session ends.
 
-    A broker takes no other request between the first and the last of these. Raises LoginRefused.
+    A broker accepts no other request between the first and the last of these. Raises LoginRefused.
     """
     lifetime_ms = yield from _authenticate(settled.versions, login, nonce)
     return settled._replace(session_lifetime_ms=lifetime_ms)

@@ -1,7 +1,6 @@
 """A partition's batches on their way to the broker, in order, with the sequences of an idempotent producer (KIP-98).
 
-It only holds state: `send_queues` decides when something moves. A client's own batch is a `QueuedBatch` with what that
-client needs beside.
+It only holds state: `send_queues` makes the decisions. Each client has its own subclass of `QueuedBatch`.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from ottla.protocol.types import ZERO_UUID
 
 
 class ProducerIdentity(NamedTuple):
-    """What an idempotent producer is known by; sequences count again for each."""
+    """The identity of an idempotent producer; sequences begin again at 0 for each."""
 
     producer_id: int
     epoch: int
@@ -28,7 +27,7 @@ _serials = itertools.count()
 
 
 class QueuedBatch:
-    """The records of one partition that travel together, as far as sending them goes."""
+    """The records of one partition that are sent together: the part of a batch that sending needs."""
 
     __slots__ = (
         "attempts",
@@ -51,20 +50,20 @@ class QueuedBatch:
         self.record_count = 0
         self.linger_until = 0.0
         self.serial: tuple[int, ...] = (next(_serials),)
-        """The order in which batches were opened; the parts of a split one come in its place."""
+        """The order in which batches were opened; the parts of a split batch take its place."""
         self.sequence = NO_SEQUENCE
         self.sealed: bytearray | None = None
-        """Its bytes as they are sent, with its sequence."""
+        """The bytes to send, with its sequence."""
         self.is_closed = False
-        """No more records; set when it is full and when it is first sent."""
+        """Whether it takes no more records: it is full, or was sent."""
         self.is_finished = False
-        """The records are delivered or given up, also while it is still in flight."""
+        """Whether the records are delivered or given up, perhaps while it is still in flight."""
         self.maybe_appended = False
-        """An attempt ended without a clear answer: the broker may have it."""
+        """Whether an attempt ended without a clear answer, so that the broker may have it."""
 
     @property
     def size_bytes(self) -> int:
-        """How much of a request the batch takes, at most or about."""
+        """The size of the batch in a request, at most or about."""
         raise NotImplementedError
 
 
@@ -74,7 +73,7 @@ B = TypeVar("B", bound=QueuedBatch)
 class PartitionQueue(Generic[B]):
     """A partition's batches: `waiting` in order, the last one perhaps open; `in_flight` in order; `failed`, to retry.
 
-    While `failed` holds something nothing new is sent: when all that was in flight has come back, `settle` puts the
+    While there are batches in `failed`, no new one is sent. When all batches in flight are answered, `settle` puts the
     failed ones in front again, in their order and with sequences that the broker will accept.
     """
 
@@ -102,7 +101,7 @@ class PartitionQueue(Generic[B]):
         self.topic = topic
         self.partition = partition
         self.batch_bytes = batch_bytes
-        """How large its batches grow; less than `batch_size` once one was found too large for the topic."""
+        """The size up to which its batches grow; less than `batch_size` after one was too large for the topic."""
         self.used_at = 0.0
         """When its last batch was opened."""
         self.waiting: deque[B] = deque()
@@ -112,16 +111,16 @@ class PartitionQueue(Generic[B]):
         self.not_before = 0.0
         self.leader: Hashable = None
         self.topic_id = ZERO_UUID
-        """Where the last batch was sent to, as `leader`: another id is another topic, made under the same name."""
+        """The topic of the last batch, as `leader` is its broker. Another id means that the topic was created again."""
         self.identity = NO_IDENTITY
         self.next_sequence = 0
         self.is_known_to_broker = False
-        """Whether the broker has a batch of this identity. Before that it lets a producer begin at any sequence, so
-        that a second batch could overtake a first one that was refused: only one may be in flight."""
+        """Whether the broker has a batch of this identity. Before that it lets a producer begin at any sequence, so a
+        second batch could be appended although the first one was refused: only one may be in flight."""
         self.rewind_to: int | None = None
-        """The sequence of a batch that was refused for good: those behind it move up at the next `settle`."""
+        """The sequence of a batch that was refused permanently; the batches after it move up at the next `settle`."""
         self.unknown_gap: int | None = None
-        """The sequence of a batch that was given up while the broker may have it: what follows may be refused."""
+        """The sequence of a batch that was given up although the broker may have it; later ones may be refused."""
         self.wants_new_identity = False
 
     def __str__(self) -> str:
@@ -129,11 +128,11 @@ class PartitionQueue(Generic[B]):
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is under way or waits."""
+        """Whether no batch is in flight or waits."""
         return not (self.waiting or self.in_flight or self.failed)
 
     def number(self, batch: B, identity: ProducerIdentity) -> None:
-        """Give a batch its sequence, when it is first sent and after `settle` took it back."""
+        """Assign a batch its sequence, when it is first sent and after `settle` has removed it."""
         if self.identity == NO_IDENTITY:
             self.identity = identity
             self.next_sequence = 0
@@ -143,7 +142,7 @@ class PartitionQueue(Generic[B]):
             self.next_sequence = (self.next_sequence + batch.record_count) & 0x7FFFFFFF
 
     def follow(self, identity: ProducerIdentity) -> None:
-        """Count from 0 again if the identity is another one: nothing of the old one is under way or waits."""
+        """Count from 0 again under a new identity: no batch of the old one is in flight or waits."""
         if self.identity == identity:
             return
         if self.identity.producer_id != identity.producer_id:
@@ -153,7 +152,7 @@ class PartitionQueue(Generic[B]):
         self.unknown_gap = self.rewind_to = None
 
     def note_given_up(self, batch: B) -> None:
-        """Remember what a sequenced batch that failed for good leaves behind."""
+        """Note the effect of a permanently failed batch on the sequences after it."""
         if batch.sequence == NO_SEQUENCE:
             return
         if batch.maybe_appended:
@@ -162,7 +161,7 @@ class PartitionQueue(Generic[B]):
             self.rewind_to = batch.sequence
 
     def appended(self, batch: B) -> bool:
-        """Let go of a batch in flight that the broker has, and accepts what follows; return whether more is left."""
+        """Remove a batch in flight that the broker has appended; return whether there are more batches."""
         self.in_flight.remove(batch)
         self.failures = 0
         self.is_known_to_broker = True
@@ -173,7 +172,7 @@ class PartitionQueue(Generic[B]):
         return bool(self.waiting or self.in_flight or self.failed)
 
     def go_to(self, leader: Hashable, topic_id: UUID) -> None:
-        """Note where the next batch goes. A topic that was rebuilt knows no producer."""
+        """Note the destination of the next batch. A topic that was created again knows no producer."""
         self.leader = leader
         if self.topic_id is not topic_id and self.topic_id != topic_id:  # ids are compared in Python
             self.topic_id = topic_id
@@ -182,19 +181,19 @@ class PartitionQueue(Generic[B]):
     def may_overtake(self, batch: B) -> bool:
         """Whether an idempotent producer may send `batch` while others of the queue are in flight.
 
-        A new one not while any of those is on its way again. Its answer may have been lost when the broker had it, and
-        those of later ones not: together with them, more would be under way than the broker remembers, which then
-        refuses the oldest as out of order.
+        A new batch must wait while one of those is sent again. The broker may have appended that one although its
+        answer was lost, and later ones, too. With the new batch, more would be under way than the broker remembers, and
+        it would refuse the oldest as out of order.
         """
         return self.is_known_to_broker and (batch.attempts > 0 or all(sent.attempts < 2 for sent in self.in_flight))
 
     @property
     def is_unsettled(self) -> bool:
-        """Whether nothing may be sent before all that is in flight has come back."""
+        """Whether no batch may be sent before all batches in flight are answered."""
         return bool(self.failed) or self.rewind_to is not None or self.wants_new_identity
 
     def settle(self) -> None:
-        """Once nothing is in flight: put what failed in front again, numbered as the broker expects it."""
+        """If no batch is in flight, put the failed ones in front again, with the sequences that the broker expects."""
         if self.in_flight:
             return
         retried, self.failed = self.failed, []
@@ -218,5 +217,5 @@ class PartitionQueue(Generic[B]):
 
 
 def _comes_before(sequence: int, other: int) -> bool:
-    """Whether one sequence was given before another, not long before: they wrap after 2^31-1."""
+    """Whether a sequence was assigned (not long) before another one; sequences wrap after 2^31-1."""
     return 0 < (other - sequence) & 0x7FFFFFFF < 1 << 30

@@ -1,10 +1,10 @@
-"""The request for one batch of one partition, and the answer to it, from bytes that are made once.
+"""The Produce request for one batch of one partition, and its answer, from bytes that are encoded once.
 
-Between two such requests only the correlation id, the records and the lengths differ, and between two answers without
-an error only the offset, the append time and the log start. So a request is put together from the bytes before and
-after the records, and an answer is compared with the bytes that it ought to have around these three numbers. Any other
-answer (an error, a pause, a new leader) is left to the decoder. Both sides of a template come from the codecs
-themselves, which know the versions.
+Two such requests differ only in the correlation id, the records and the lengths; two answers without an error differ
+only in the offset, the append time and the log start. So a request is the fixed bytes with the records between them,
+and an answer is compared with the bytes that are expected around these three numbers. Any other answer (an error, a
+pause, a new leader) is left to the decoder. The bytes of a template come from the codecs themselves, which know the
+versions.
 
 Worked example, the answer in version 13 to partition 0 (topic id `77` * 16): `00` (no tags in its header), `02`
 (one topic), the topic id, `02` (one partition), `00000000 0000` (partition 0, no error), three numbers of 8 bytes,
@@ -26,7 +26,7 @@ from ottla.protocol.primitives import encode_unsigned_varint
 from ottla.protocol.types import Buffer
 
 FIRST_VERSION = 9
-"""Of Produce: from here on lengths are varints, and an answer has all three numbers."""
+"""The version of Produce from which lengths are varints, and an answer has all three numbers."""
 JOINED_BYTES = 4096
 """Up to this size a batch is copied into its frame: one buffer is sent faster than three."""
 _FRONT = struct.Struct(">ihhi")
@@ -36,7 +36,7 @@ _length = lru_cache(1024)(encode_unsigned_varint)
 
 
 class ProduceTemplate:
-    """See the module. The topic is named by `topic` up to version 12, and by `topic_id` after."""
+    """See the module. The topic is named by `topic` up to version 12, and by `topic_id` in later versions."""
 
     __slots__ = (
         "_answer_bytes",

@@ -1,8 +1,8 @@
-"""What a client says in SASL: one conversation per mechanism, over the tokens that the requests carry.
+"""The client's side of SASL: one conversation per mechanism, over the tokens that the requests carry.
 
 A conversation is a generator: it yields a token for the broker, is sent the broker's answer to it, and returns when the
-broker has shown what the mechanism wants it to show. `SaslFailed` says in one line why it ended otherwise. Who carries
-the tokens is no business of it (`handshake.py`), and chance is passed in: the nonce of SCRAM.
+broker has given every proof that the mechanism requires. `SaslFailed` says in one line why it ended otherwise. It does
+not know how tokens are sent (`handshake.py`), and random numbers are passed in: the nonce of SCRAM.
 
 Sources: RFC 4616 (PLAIN), RFC 5802 and RFC 7677 (SCRAM), RFC 7628 (OAUTHBEARER), KIP-48 (`tokenauth`).
 """
@@ -24,9 +24,9 @@ OAUTHBEARER = "OAUTHBEARER"
 MECHANISMS = (PLAIN, *SCRAM, OAUTHBEARER)
 
 MOST_ITERATIONS = 1_000_000
-"""What a broker may ask for; each costs time, and the broker is not trusted yet. Kafka sets 16,384 at most."""
+"""The most that a broker may ask for: each costs time, and the broker is not trusted yet. Kafka's limit is 16,384."""
 SHOWN_CHARACTERS = 500
-"""How much of what a broker says of a failure is shown."""
+"""The most characters of a broker's error message that are shown."""
 
 Conversation = Generator[bytes, bytes, None]
 
@@ -37,19 +37,21 @@ _NO_CHANNEL_BINDING = "n,,"
 
 
 class SaslFailed(Exception):
-    """The conversation cannot go on: the broker refuses, or says what no honest broker says. One line."""
+    """The conversation has failed: the broker refused, or sent a message that no honest broker sends. One line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """Who logs in, by which mechanism. `username` and `password` for PLAIN and SCRAM; `token` for OAUTHBEARER."""
+    """The credentials and the mechanism of a login. `username` and `password` for PLAIN and SCRAM; `token` for
+    OAUTHBEARER.
+    """
 
     mechanism: str
     username: str = ""
     password: str = field(default="", repr=False)
     token: str = field(default="", repr=False)
     extensions: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """What OAUTHBEARER says beside the token (KIP-342)."""
+    """The extensions that OAUTHBEARER sends with the token (KIP-342)."""
     is_delegation_token: bool = False
     """Whether username and password are a delegation token's id and its HMAC (KIP-48); with SCRAM only."""
 
@@ -75,7 +77,7 @@ def converse(login: Login, nonce: str) -> Conversation:
 
 
 def problem_of(login: Login) -> str:
-    """Return what makes a login impossible, in words; an empty text where nothing does."""
+    """Return why a login is impossible, in words; an empty text if it is not."""
     if login.mechanism == OAUTHBEARER:
         if not _BEARER_TOKEN.fullmatch(login.token):
             return "the token is no bearer token: it is empty, or has other characters than letters, digits and -._~+/="
@@ -110,7 +112,7 @@ def _scram(login: Login, nonce: str) -> Conversation:
 
 
 def _server_first(message: str, nonce: str) -> tuple[str, bytes, int]:
-    """The nonce, the salt and the iterations of `r=...,s=...,i=...`, with extensions behind them."""
+    """The nonce, the salt and the iterations of `r=...,s=...,i=...`, after which there may be extensions."""
     _check_for_error(message)
     fields = message.split(",")
     if len(fields) < 3 or [one[:2] for one in fields[:3]] != ["r=", "s=", "i="]:
@@ -129,7 +131,7 @@ def _server_first(message: str, nonce: str) -> tuple[str, bytes, int]:
 
 
 def _check_server(message: str, signature: bytes) -> None:
-    """Only who knows the password, or keeps what a broker keeps of it, can make the signature."""
+    """Check the broker's signature: only a server that knows the password, or the keys stored for it, can make it."""
     _check_for_error(message)
     verifier, _, _ = message.partition(",")
     if not verifier.startswith("v=") or not hmac.compare_digest(_base64(verifier[2:]), signature):
@@ -145,7 +147,7 @@ def _oauthbearer(login: Login) -> Conversation:
     extensions = "".join(f"{name}={value}\x01" for name, value in login.extensions.items())
     problem = yield f"n,,\x01auth=Bearer {login.token}\x01{extensions}\x01".encode()
     if problem:
-        yield b"\x01"  # RFC 7628: the client takes note of the failure, and the broker then ends the conversation
+        yield b"\x01"  # RFC 7628: the client acknowledges the failure, and the broker then ends the conversation
         raise SaslFailed(f"the broker refuses the token: {one_line(_text(problem))}")
 
 
@@ -164,6 +166,6 @@ def _base64(text: str) -> bytes:
 
 
 def one_line(text: str) -> str:
-    """Return what a broker says as one printable line of bounded length."""
+    """Return a broker's message as one printable line of bounded length."""
     shown = "".join(character if character.isprintable() else " " for character in text[:SHOWN_CHARACTERS])
     return " ".join(shown.split())

@@ -1,10 +1,10 @@
-"""How a client secures its connections: Kafka's options `security.protocol`, `ssl.*` and `sasl.*`, read and checked.
+"""The security of a client's connections: Kafka's options `security.protocol`, `ssl.*` and `sasl.*`, read and checked.
 
-`read_security` takes them as texts by Kafka's names and returns plain values, which the drivers use and which may
-travel to other processes. No file is opened here: certificates are loaded by `ottla.client_tls`, tokens are fetched by
-`ottla.client_tokens`. Nothing here shows a secret, not in a `repr` and not in an error.
+`read_security` takes them as texts by Kafka's names and returns plain values, which the drivers use and which can be
+sent to other processes. No file is opened here: certificates are loaded by `ottla.client_tls`, tokens are fetched by
+`ottla.client_tokens`. Neither a `repr` nor an error shows a secret.
 
-As in Kafka, `ssl.*` and `sasl.*` count only where `security.protocol` asks for them: one file serves many listeners.
+As in Kafka, `ssl.*` and `sasl.*` apply only where `security.protocol` asks for them: one file serves many listeners.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ DEFAULTS: Mapping[str, str] = {
     "sasl.oauthbearer.scope": "",
     "sasl.login.callback.handler.class": "",
 }
-"""Every option that is read, with its default. `ssl.key.location`, `sasl.username`, `sasl.password` (librdkafka's) and
-`sasl.oauthbearer.token` are none of Java's."""
+"""Every option that is read, with its default. Java's clients do not have `ssl.key.location`, `sasl.username`,
+`sasl.password` (librdkafka's) and `sasl.oauthbearer.token`."""
 
 SECRET = frozenset(
     {
@@ -58,16 +58,16 @@ SECRET = frozenset(
         "sasl.oauthbearer.token",
     }
 )
-"""Those whose value nothing may show."""
+"""The options whose value must never be shown."""
 
 _MODULES = {PLAIN: "PlainLoginModule", OAUTHBEARER: "OAuthBearerLoginModule"} | dict.fromkeys(SCRAM, "ScramLoginModule")
 _EXTENSION_PREFIX = "extension_"
 _TOKEN_FETCHER = "OAuthBearerLoginCallbackHandler"
-"""The class by which Java fetches tokens: files for Java's clients name it, and here it is what is done anyway."""
+"""The class by which Java fetches tokens. Files for Java's clients name it; clients here fetch tokens without it."""
 
 
 class SecurityProblem(ValueError):
-    """An option that cannot be used. `option` is Kafka's name for it, the message says what is wrong with its value."""
+    """An option that cannot be used. `option` is Kafka's name for it; `problem` says what is wrong with its value."""
 
     def __init__(self, option: str, problem: str) -> None:
         self.option = option
@@ -77,7 +77,7 @@ class SecurityProblem(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """Where a client's certificates are, and what it asks of the broker's."""
+    """A client's certificates, and its requirements for the broker's certificate."""
 
     truststore_location: str = ""
     """A file; with none, and no `truststore_certificates`, the system's authorities are trusted."""
@@ -97,7 +97,7 @@ class TlsSettings:
 
 @dataclass(frozen=True, slots=True)
 class TokenSource:
-    """Where a bearer token is fetched before each login: a file, or a server that gives it for client credentials."""
+    """The source of a bearer token before each login: a file, or a server that issues it for client credentials."""
 
     url: str
     client_id: str = ""
@@ -107,7 +107,7 @@ class TokenSource:
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """How connections are secured. `token_source` is set where `login` still needs its token."""
+    """The security of connections. `token_source` is set where `login` still needs its token."""
 
     protocol: str = "PLAINTEXT"
     tls: TlsSettings | None = None
@@ -115,18 +115,18 @@ class Security:
     token_source: TokenSource | None = None
 
     def with_token(self, token: str) -> Login:
-        """Return the login with a token that was fetched. Raises SecurityProblem for what is no bearer token."""
+        """Return the login with a token that was fetched. Raises SecurityProblem for text that is no bearer token."""
         assert self.login is not None
         return _checked(replace(self.login, token=token.strip()), "sasl.oauthbearer.token")
 
 
 def read_security(given: Mapping[str, str], *, brings_token: bool = False) -> Security:
-    """Return how connections are to be secured. `given` has texts by names of `DEFAULTS`; an empty one is not set.
+    """Return the security of connections. `given` has texts by names of `DEFAULTS`; an empty text counts as not set.
 
-    With `brings_token` the driver has a token for OAUTHBEARER of its own. Raises SecurityProblem.
+    With `brings_token` the driver itself provides the token for OAUTHBEARER. Raises SecurityProblem.
     """
     values = {name: given.get(name, "").strip() or default for name, default in DEFAULTS.items()}
-    if "ssl.endpoint.identification.algorithm" in given:  # which says by an empty text that nothing is checked
+    if "ssl.endpoint.identification.algorithm" in given:  # an empty text means that no name is checked
         values["ssl.endpoint.identification.algorithm"] = given["ssl.endpoint.identification.algorithm"].strip()
     protocol = values["security.protocol"].upper()
     if protocol not in PROTOCOLS:
@@ -164,7 +164,7 @@ def _login(mechanism: str, values: Mapping[str, str], entry: JaasEntry | None) -
             raise SecurityProblem("sasl.username", f"is missing, or sasl.jaas.config: {mechanism} needs a user")
         return _checked(Login(mechanism, username, password), "sasl.password" if not password else "sasl.username")
     if username or password:
-        raise SecurityProblem("sasl.jaas.config", "and sasl.username say who logs in: give one of them")
+        raise SecurityProblem("sasl.jaas.config", "and sasl.username are alternatives: give one of them")
     is_token = entry.options.get("tokenauth", "").lower() == "true"
     login = Login(
         mechanism,
@@ -252,13 +252,13 @@ def _tls(values: Mapping[str, str]) -> TlsSettings:
 
 
 def _check_stores(values: Mapping[str, str]) -> None:
-    """What names the same thing twice, or half of it."""
+    """Refuse options that name the same store twice, or only half of one."""
     if values["ssl.truststore.location"] and values["ssl.truststore.certificates"]:
-        raise SecurityProblem("ssl.truststore.certificates", "and ssl.truststore.location say the same: give one")
+        raise SecurityProblem("ssl.truststore.certificates", "and ssl.truststore.location are alternatives: give one")
     has_file = bool(values["ssl.keystore.location"])
     has_chain, has_key = bool(values["ssl.keystore.certificate.chain"]), bool(values["ssl.keystore.key"])
     if has_file and (has_chain or has_key):
-        raise SecurityProblem("ssl.keystore.key", "and ssl.keystore.location say the same: give one")
+        raise SecurityProblem("ssl.keystore.key", "and ssl.keystore.location are alternatives: give one")
     if has_chain != has_key:
         raise SecurityProblem("ssl.keystore.key", "goes with ssl.keystore.certificate.chain: give both, or none")
     if values["ssl.key.location"] and not has_file:

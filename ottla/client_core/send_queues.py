@@ -1,16 +1,16 @@
-"""A producer's queues, one per partition: which batches go now, and what becomes of them when they come back.
+"""A producer's queues, one per partition: which batches to send now, and what to do with their results.
 
-The driver fills queues and calls `activate`, asks `gather` for the batches that may go, writes a request with them
-(`produce_request`) and calls `sent`; then, when something came of it, `answered`, `lost` or `refused`, which return a
-`SendResult` for each batch. What the driver has to do beside that stands in `needs_metadata`, `wants_identity` (then
-`identify`) and `wake_at`. Nothing here waits, and each call is handed the time.
+The driver fills queues and calls `activate`, asks `gather` for the batches to send, writes a request with them
+(`produce_request`) and calls `sent`. With the result of the request it calls `answered`, `lost` or `refused`, which
+return a `SendResult` for each batch. Further tasks of the driver are in `needs_metadata`, `wants_identity` (then
+`identify`) and `wake_at`. Nothing here waits, and each call gets the time.
 
-Order and exactly-once within a partition (KIP-98, KIP-360): batches carry sequences. When one fails, nothing more of
-its partition is sent until all that is in flight has come back; then everything goes again in the old order. A batch
-that was refused for good lets those behind it move up. One that was given up while the broker may have it leaves a gap
-of unknown kind: what follows keeps its sequences, and only if the broker refuses them is the epoch raised and counted
-from 0. A connection that was lost is such an unclear answer for each batch on it: they go again, with the same
-sequences, and the broker that had one says so.
+Order and exactly-once within a partition (KIP-98, KIP-360): batches carry sequences. When one fails, no batch of its
+partition is sent until all batches in flight are answered; then all of them are sent again in the old order. After a
+batch that was refused permanently, the later ones move up. A batch that was given up although the broker may have it
+leaves an unknown gap: later batches keep their sequences, and only if the broker refuses them is the epoch raised and
+counting begins at 0 again. A lost connection is such an unclear answer for each batch on it: they are sent again with
+the same sequences, and the broker reports those that it had already.
 """
 
 from __future__ import annotations
@@ -35,21 +35,20 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.types import ZERO_UUID
 
 N = TypeVar("N", bound=Hashable)
-"""What a driver knows a broker by: a node id, or an address."""
+"""The driver's key of a broker: a node id, or an address."""
 
 LAST_VERSION_WITH_TOPIC_NAMES = 12
-"""Of Produce; from the next one on topics have ids instead."""
+"""The version of Produce after which topics have ids instead."""
 _LARGEST_EPOCH = 2**15 - 1
 
 
 class SendQueues(Generic[B, N]):
     """See the module.
 
-    `seal` makes a batch's bytes, under the identity of its queue and with its own sequence. `split` returns the parts
-    of a batch that is too large for its topic, none where it cannot be split. `leader_of` returns a partition's leader,
-    None while it has none; `may_write` whether a leader can be written to now, and sees to it that it can be later.
-    `may_go` holds a partition's batches back until it is part of the transaction. `chance` spreads the pauses of the
-    rules' backoff.
+    `seal` encodes a batch, with the identity of its queue and its own sequence. `split` returns the parts of a batch
+    that is too large for its topic, none if it cannot be split. `leader_of` returns a partition's leader, None while it
+    has none. `may_write` returns whether the leader accepts bytes now; if not, it arranges that it will. `may_go` holds
+    a partition's batches back until it is part of the transaction. `chance` spreads the pauses of the rules' backoff.
     """
 
     def __init__(
@@ -66,18 +65,18 @@ class SendQueues(Generic[B, N]):
     ) -> None:
         self.identity = NO_IDENTITY
         self.wants_identity = False
-        """A new producer id is needed: queues without one wait for it."""
+        """Whether a new producer id is needed: queues without one wait for it."""
         self.needs_metadata = False
-        """A partition's leader is not known, or has turned out to be another broker. Reset by the driver."""
+        """Whether a partition's leader is unknown or has changed. Reset by the driver."""
         self.is_hurried = False
-        """Somebody waits (flush, close, a full buffer): batches do not linger."""
+        """Whether a caller waits (flush, close, a full buffer): batches do not linger."""
         self.wake_at = math.inf
-        """When to `gather` again at the latest, as the last call found."""
+        """The time of the next `gather` at the latest, set by the last call."""
         self.may_have_more = False
-        """Whether another `gather` may find more right away: the last one left batches for another request, or one
-        has been refused since."""
+        """Whether another `gather` may find more immediately: the last one left batches for another request, or a
+        request was refused since."""
         self.requests_in_flight = 0
-        """How many requests wait for their answer."""
+        """The number of requests that wait for an answer."""
         self._rules = rules
         self._seal = seal
         self._split = split
@@ -101,11 +100,11 @@ class SendQueues(Generic[B, N]):
         return list(self._active)
 
     def activate(self, queue: PartitionQueue[B]) -> None:
-        """Look after a queue that has a batch now."""
+        """Include a queue that has a batch now in `gather`."""
         self._active[queue] = None
 
     def identify(self, identity: ProducerIdentity) -> None:
-        """Go on under a new identity, in queues that have none or want another."""
+        """Use a new identity, in queues that have none or want another."""
         self.identity = identity
         self.wants_identity = False
 
@@ -114,7 +113,7 @@ class SendQueues(Generic[B, N]):
     def gather(self, now: float) -> dict[N, list[B]]:
         """Take at most one batch of each queue, grouped by leaders that can take a request now.
 
-        Called until it returns nothing, or `may_have_more` is false: a leader may take several requests.
+        Call it until it returns nothing, or `may_have_more` is false: a leader may take several requests.
         """
         requests: dict[N, list[B]] = {}
         sizes: dict[N, int] = defaultdict(int)
@@ -146,7 +145,7 @@ class SendQueues(Generic[B, N]):
             queue.in_flight.append(batch)
             queue.go_to(leader, topic_id)
             requests.setdefault(leader, []).append(batch)
-        # The queues that were first now come last, so that a full request does not starve the others.
+        # Queues that were served go to the end, so that a full request does not starve the rest.
         for batches in requests.values():
             for batch in batches:
                 del self._active[batch.queue]
@@ -157,10 +156,10 @@ class SendQueues(Generic[B, N]):
         return requests
 
     def take_alone(self, batch: B, leader: N, topic_id: UUID, now: float) -> bool:
-        """Take a batch as `gather` would, if there is nothing else to send and nothing in flight; return if it was.
+        """Take a batch as `gather` would, if no other is to be sent or in flight; return whether it was taken.
 
-        Then its request is counted as `sent` does, which `not_sent` takes back. Its queue may be active or not; it need
-        not linger. `leader` and `topic_id` are those of now, and the leader can be written to. Nothing is taken where
+        Its request is then counted as by `sent`, which `not_sent` reverts. Its queue may be active or not; it need not
+        linger. `leader` and `topic_id` are the current ones, and the leader accepts bytes. The batch is not taken if
         `gather` has more to decide.
         """
         queue = batch.queue
@@ -211,7 +210,7 @@ class SendQueues(Generic[B, N]):
         self.wake_at = min(self.wake_at, when)
 
     def seal(self, batch: B) -> bytearray:
-        """Number a batch, if it has no sequence, and return its bytes; the same ones until it is numbered again."""
+        """Assign a batch a sequence, if it has none, and return its bytes: the same ones until it gets another."""
         if self._rules.is_idempotent:
             if self._rules.is_transactional:
                 batch.queue.follow(self.identity)
@@ -258,7 +257,7 @@ class SendQueues(Generic[B, N]):
         """Take back `sent`: the request could not be written."""
         self._answer_came(leader)
 
-    # What became of them ----------------------------------------------------------------------------------------
+    # Results ----------------------------------------------------------------------------------------------------
 
     def answered(
         self,
@@ -268,7 +267,7 @@ class SendQueues(Generic[B, N]):
         now: float,
         names_by_id: Mapping[UUID, str] | None = None,
     ) -> list[SendResult[B]]:
-        """Return the result of each batch by the answer to its request; `names_by_id` where that has no names."""
+        """Return each batch's result from the answer to its request; `names_by_id` for answers without topic names."""
         self._answer_came(leader)
         if response.throttle_time_ms > 0:
             self._throttled_until[leader] = now + response.throttle_time_ms / 1000
@@ -287,13 +286,13 @@ class SendQueues(Generic[B, N]):
                 error = KafkaError(code, _explain(batch.queue, answer, code))
                 results.append(self._failed(batch, error, now, code in UNKNOWN_OUTCOME, answer))
         for batch in waiting.values():
-            silent = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker said nothing of this partition")
+            silent = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker's answer lacks this partition")
             results.append(self._failed(batch, silent, now, True))
         return results
 
     def appended(self, leader: N, batch: B) -> bool:
-        """Note that the only batch of a request was appended, as `answered` does; return whether there may be more to
-        `gather`.
+        """Note that the only batch of a request was appended, as `answered` does; return whether `gather` may find
+        more.
         """
         self._in_flight[leader] -= 1
         self.requests_in_flight -= 1
@@ -302,7 +301,7 @@ class SendQueues(Generic[B, N]):
         return bool(self._active)
 
     def assume_appended(self, batches: Sequence[B]) -> list[SendResult[B]]:
-        """Return the results of batches that the broker does not answer (acks=0)."""
+        """Return the results of batches that get no answer (acks=0)."""
         return [self._appended(batch, None) for batch in batches]
 
     def lost(self, leader: N, batches: Sequence[B], error: KafkaError, now: float) -> list[SendResult[B]]:
@@ -318,7 +317,7 @@ class SendQueues(Generic[B, N]):
         return [self._failed(batch, error, now, is_unknown) for batch in batches]
 
     def expire(self, batch: B) -> None:
-        """Take a batch whose time is over out of its queue; one in flight is waited for, but not retried."""
+        """Remove an expired batch from its queue; the answer to one in flight is awaited, but it is not retried."""
         queue = batch.queue
         if batch in queue.in_flight:
             return
@@ -345,7 +344,7 @@ class SendQueues(Generic[B, N]):
         is_unknown: bool,
         answer: ProduceResponse.PartitionProduceResponse | None = None,
     ) -> SendResult[B]:
-        """Put a batch back to be sent again, or in parts, or give it up; `is_unknown`: the broker may have it."""
+        """Queue a batch again, whole or in parts, or give it up; `is_unknown`: the broker may have it."""
         queue = batch.queue
         queue.in_flight.remove(batch)
         batch.maybe_appended |= is_unknown
@@ -353,7 +352,7 @@ class SendQueues(Generic[B, N]):
             self.needs_metadata = True
         if error.code == ErrorCode.MESSAGE_TOO_LARGE and not batch.is_finished and (parts := self._split(batch)):
             batch.maybe_appended = False
-            queue.note_given_up(batch)  # those behind it move up
+            queue.note_given_up(batch)  # the batches after it move up
             self._put_back(queue, parts)
             result = Result.SPLIT
         elif not batch.is_finished and self._is_to_be_retried(batch, error.code):
@@ -372,7 +371,7 @@ class SendQueues(Generic[B, N]):
         queue.failed.sort(key=lambda failed: failed.serial)
 
     def _is_to_be_retried(self, batch: B, code: ErrorCode) -> bool:
-        """Whether a batch goes again; decides also about the identity, which some refusals call into question."""
+        """Whether to send a batch again; this also replaces the identity, which some refusals require."""
         queue = batch.queue
         if batch.attempts > self._rules.retries:
             return False
@@ -383,29 +382,30 @@ class SendQueues(Generic[B, N]):
             return True
         if self._rules.is_idempotent and code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
             if self._has_earlier(queue, batch) or queue.rewind_to is not None:
-                return True  # the one before it failed: it had to be refused
+                return True  # an earlier batch failed, so this one had to be refused
             if self._rules.is_transactional:
                 return False
             self._change_identity(queue, by_epoch=True)
-            # Without a gap of ours the broker has lost acknowledged records, which is to be reported.
+            # Without such a gap the broker has lost acknowledged records, which must be reported.
             return self._rules.goes_on_after_loss or queue.unknown_gap is not None
         return code.retriable and code not in self._rules.never_retried
 
     def _has_earlier(self, queue: PartitionQueue[B], batch: B) -> bool:
-        """Whether a batch that was sent before this one is still to be retried or under way."""
+        """Whether a batch that was sent before this one is in flight or will be retried."""
         others = [*queue.failed, *queue.in_flight]
         return any(other.serial < batch.serial and other.sequence != NO_SEQUENCE for other in others)
 
     def _change_identity(self, queue: PartitionQueue[B], *, by_epoch: bool) -> None:
-        """Let a queue go on under another identity, once nothing of it is in flight.
+        """Let a queue continue under another identity, once no batch of it is in flight.
 
-        Raising the epoch needs no broker (KIP-360); an id that was fenced, or ran out of epochs, is asked for again.
+        Raising the epoch needs no broker (KIP-360); for an id that was fenced, or has no epoch left, a new one is
+        requested.
         """
         if queue.wants_new_identity:
             return
         queue.wants_new_identity = True
         if queue.identity not in (self.identity, NO_IDENTITY):
-            return  # the producer has moved on already, this queue has not
+            return  # the producer has another identity already, only this queue has not
         if by_epoch and self._rules.raises_epochs and self.identity.epoch < _LARGEST_EPOCH:
             if not self.wants_identity:
                 self.identity = ProducerIdentity(self.identity.producer_id, self.identity.epoch + 1)
@@ -414,7 +414,7 @@ class SendQueues(Generic[B, N]):
 
 
 def _explain(queue: PartitionQueue[B], answer: ProduceResponse.PartitionProduceResponse, code: ErrorCode) -> str:
-    """Say which partition, what the broker said, and which records it names."""
+    """Return a message with the partition, the broker's message, and the records that it names."""
     message = f"{queue}: {answer.error_message or code.message}"
     named = [
         f"record {refused.batch_index}: {refused.batch_index_error_message or 'refused'}"

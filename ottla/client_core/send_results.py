@@ -1,4 +1,4 @@
-"""What can become of a batch that was sent, the errors that decide it, and what a producer may do about them."""
+"""The results of a batch that was sent, the errors that decide them, and a producer's rules for them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UNKNOWN_OUTCOME = frozenset(
         ErrorCode.UNKNOWN_SERVER_ERROR,
     }
 )
-"""Errors after which the broker may or may not have the batch."""
+"""Errors after which it is unknown whether the broker has the batch."""
 LOST_IDENTITY = frozenset(
     {
         ErrorCode.UNKNOWN_PRODUCER_ID,
@@ -31,12 +31,12 @@ LOST_IDENTITY = frozenset(
         ErrorCode.PRODUCER_FENCED,
     }
 )
-"""Errors after which an idempotent producer goes on under another identity; the batch was not appended."""
+"""Errors after which an idempotent producer continues under another identity; the batch was not appended."""
 
 
 @dataclass(frozen=True, slots=True)
 class SendRules:
-    """What a producer may do. `retries` is how often one batch may go again."""
+    """The rules of a producer. `retries` is how often one batch may be sent again."""
 
     is_idempotent: bool
     max_in_flight: int
@@ -44,16 +44,16 @@ class SendRules:
     backoff: Backoff
     retries: int = 2**31 - 1
     raises_epochs: bool = True
-    """Go on under the next epoch where that is enough (KIP-360), or ask for a new producer id each time."""
+    """True: continue under the next epoch where that is enough (KIP-360); else ask for a new producer id each time."""
     goes_on_after_loss: bool = False
-    """When the broker has lost acknowledged batches: send what follows all the same, or give it up to be reported."""
+    """After the broker has lost acknowledged batches: send later ones nevertheless, or give them up with an error."""
     never_retried: frozenset[ErrorCode] = frozenset()
     is_transactional: bool = False
-    """The identity changes between transactions, for all queues at once, and never because of a batch."""
+    """True: the identity changes only between transactions, for all queues together, and never because of a batch."""
 
 
 class Result(Enum):
-    """What became of a batch."""
+    """The result of a batch."""
 
     APPENDED = auto()
     """The broker has it."""
@@ -66,7 +66,7 @@ class Result(Enum):
 
 
 class SendResult(NamedTuple, Generic[B]):
-    """What became of a batch, and why. `answer` is what the broker said of it, if it said anything."""
+    """The result of a batch, and its error. `answer` is the broker's answer for it, if there was one."""
 
     batch: B
     result: Result

@@ -1,7 +1,7 @@
-"""What a Metadata answer says of a topic: its partitions and their leaders.
+"""A topic in an answer to Metadata: its partitions and their leaders.
 
-A leader that comes with an older leader epoch than the one known is ignored (KIP-320), since brokers learn of changes
-at different times.
+A leader with an older leader epoch than the known one is ignored (KIP-320), since brokers learn of changes at different
+times.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class PartitionMetadata:
 
 @dataclass(slots=True)
 class TopicMetadata:
-    """A topic: its id (zero where the broker names none) and its partitions by index."""
+    """A topic: its id (zero if the broker sends none) and its partitions by index."""
 
     name: str
     topic_id: UUID
@@ -38,7 +38,7 @@ class TopicMetadata:
 
     @classmethod
     def of(cls, name: str, described: MetadataResponse.MetadataResponseTopic) -> Self:
-        """What the broker said of the topic of this name."""
+        """The broker's description of the topic with this name."""
         return cls(
             name=name,
             topic_id=described.topic_id,
@@ -59,11 +59,11 @@ class TopicMetadata:
 
     @property
     def is_usable(self) -> bool:
-        """Whether partitions are known, each by its place, so that keys can be assigned."""
+        """Whether all partitions are known, without gaps, so that keys can be mapped to them."""
         return not self.error and bool(self.partitions) and max(self.partitions) == len(self.partitions) - 1
 
     def keep_newer_leaders(self, before: TopicMetadata) -> None:
-        """Undo leaders that are older than those known before, if that was the same topic."""
+        """Replace leaders that are older than those known before, if that was the same topic."""
         if before.topic_id != self.topic_id:
             return
         for index, partition in self.partitions.items():

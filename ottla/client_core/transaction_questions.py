@@ -1,8 +1,8 @@
-"""What a transactional producer asks: the request of each step, at the version that is spoken, and its answer's codes.
+"""The requests of a transactional producer: one for each step, at the negotiated version, and the codes of its answer.
 
-The old protocol (`transaction.version` 0 and 1) says beforehand what a transaction will write: AddPartitionsToTxn up to
-version 3 (later ones are for brokers), AddOffsetsToTxn. In the new one (2, KIP-890) what is written says so itself:
-Produce from version 12 on, TxnOffsetCommit 5, and EndTxn 5, which gives the producer its next epoch.
+In the old protocol (`transaction.version` 0 and 1) a producer first adds partitions and groups to the transaction:
+AddPartitionsToTxn up to version 3 (later ones are for brokers), AddOffsetsToTxn. In the new one (2, KIP-890) the writes
+themselves do that: Produce from version 12 on, TxnOffsetCommit 5; and EndTxn 5 returns the producer's next epoch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from ottla.protocol.message import Request, Response
 FIRST_NEW_TRANSACTION_VERSION = 2
 LAST_OLD_PRODUCE_VERSION = 11
 FIRST_VERSION_WITH_IDENTITY = 3
-"""Of InitProducerId (KIP-360): before it, a producer that raises its own epoch may fence one that came after it."""
+"""The version of InitProducerId (KIP-360) that names the producer's id and epoch. With an earlier one, a producer that
+raises its own epoch may fence one that was started after it."""
 _LAST_ADD_PARTITIONS_VERSION = 3
 _LAST_OLD_OFFSETS_VERSION = 4
 _LAST_OLD_END_VERSION = 4
@@ -35,7 +36,7 @@ Partition = tuple[str, int]
 
 
 class Step(Enum):
-    """What is asked."""
+    """The steps of a transaction that need a request."""
 
     INITIALIZE = auto()
     ADD_PARTITIONS = auto()
@@ -45,20 +46,20 @@ class Step(Enum):
 
 
 class Question(NamedTuple):
-    """A request of a step, made at the version that both sides speak, at most `at_most`."""
+    """The request of a step, made at the newest common version up to `at_most`."""
 
     step: Step
     request: type[Request]
     response: type[Response]
     make: Callable[[int], Request]
     group_id: str | None = None
-    """The group whose coordinator is asked; None: the transaction's is."""
+    """The group whose coordinator is asked; None: that of the transaction."""
     at_most: int = ANY_VERSION
 
 
 class Offsets:
-    """Offsets of a group that are to be committed with the transaction: (offset, metadata, leader epoch) by partition,
-    and the member that has consumed them."""
+    """Offsets of a group to commit with the transaction: (offset, metadata, leader epoch) by partition, and the member
+    that has consumed them."""
 
     __slots__ = ("generation", "group_id", "group_instance_id", "is_added", "is_committed", "member_id", "offsets")
 
@@ -76,9 +77,9 @@ class Offsets:
         self.member_id = member_id
         self.group_instance_id = group_instance_id
         self.offsets = dict(offsets)
-        """Those that the group's coordinator has not taken yet."""
+        """The offsets that the group's coordinator has not accepted yet."""
         self.is_added = False
-        """Whether the transaction's coordinator knows of the group, which the old protocol wants first."""
+        """Whether the group was added to the transaction, which the old protocol requires first."""
         self.is_committed = False
 
 
@@ -132,7 +133,7 @@ def add_offsets(transactional_id: str, identity: ProducerIdentity, group_id: str
 
 
 def commit_offsets(transactional_id: str, identity: ProducerIdentity, sent: Offsets, *, is_old: bool) -> Question:
-    """Hand offsets to their group's coordinator."""
+    """Send offsets to their group's coordinator."""
 
     def make(version: int) -> Request:
         by_topic: dict[str, list[TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition]] = defaultdict(list)
@@ -183,7 +184,7 @@ def end(transactional_id: str, identity: ProducerIdentity, *, is_commit: bool, i
 
 
 def codes_of(answer: AddPartitionsToTxnResponse | TxnOffsetCommitResponse) -> dict[Partition, ErrorCode]:
-    """Return what an answer says of each partition."""
+    """Return an answer's code for each partition."""
     if isinstance(answer, AddPartitionsToTxnResponse):
         return {
             (topic.name, one.partition_index): ErrorCode.of(one.partition_error_code)

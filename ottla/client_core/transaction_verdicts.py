@@ -1,8 +1,8 @@
-"""What the codes of a transaction's answers mean: go on, ask again, abort, or end the producer. And the two errors.
+"""The meaning of the error codes of a transaction: continue, retry, abort, or end the producer. And the two exceptions.
 
-As Kafka's TransactionManager has it, and by the kinds of KIP-1050. A fenced producer is ended by another of its
-transactional id, whatever the code is called. What is wrong with one partition or one group ends the transaction;
-what is wrong with the transactional id ends the producer.
+The rules are those of Kafka's TransactionManager and of KIP-1050. A fenced producer was replaced by another one with
+its transactional id; several codes report that. An error of one partition or one group ends the transaction; an error
+of the transactional id ends the producer.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 class AbortableTransactionError(KafkaError):
     """The transaction cannot be committed. Abort it; after that the producer may begin another one.
 
-    `code` is that of the failure, which is the `__cause__` where there is one.
+    `code` is that of the failure, which is the `__cause__` if there is one.
     """
 
 
 class FatalTransactionError(KafkaError):
-    """The producer cannot go on: another one with its transactional id has taken over (PRODUCER_FENCED), or the broker
-    does not let it write. Close it. A new one ends the transaction that this one may have left open.
+    """The producer cannot continue: another one with its transactional id has taken over (PRODUCER_FENCED), or the
+    broker does not let it write. Close it. A new one ends the transaction that this one may have left open.
 
-    `code` is that of the failure, which is the `__cause__` where there is one.
+    `code` is that of the failure, which is the `__cause__` if there is one.
     """
 
 
 class Verdict(Enum):
-    """What an answer means."""
+    """The meaning of an answer."""
 
     DONE = auto()
     AGAIN = auto()
-    """Ask again, after a pause."""
+    """Send the request again, after a pause."""
     MOVED = auto()
-    """Look for the coordinator, and ask again."""
+    """Find the coordinator, and send the request again."""
     LOST_ID = auto()
-    """The coordinator does not know the producer id (any more): abort, and go on under another."""
+    """The coordinator does not know the producer id (any more): abort, and continue under another one."""
     ABORTABLE = auto()
     FATAL = auto()
 
@@ -52,11 +52,12 @@ _FATAL = _FENCED | {
     ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
 }
 _FATAL_FOR_BATCHES = _FATAL - {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_TXN_STATE}
-"""An old epoch in a Produce may be that of a transaction that timed out: the abort finds out who is fenced."""
+"""The fatal codes of a Produce. An old epoch there may come from a transaction that timed out: the answer to the abort
+shows whether the producer is fenced."""
 
 
 def verdict_of(code: ErrorCode) -> Verdict:
-    """Return what a code means for the transactional id itself: what is not known ends the producer."""
+    """Return the meaning of a code for the transactional id itself: other codes end the producer."""
     if code is ErrorCode.TRANSACTION_ABORTABLE:
         return Verdict.ABORTABLE
     found = verdict_of_part(code)
@@ -64,7 +65,7 @@ def verdict_of(code: ErrorCode) -> Verdict:
 
 
 def verdict_of_part(code: ErrorCode) -> Verdict:
-    """Return what a code means for a partition or a group: what is not known ends the transaction."""
+    """Return the meaning of a code for a partition or a group: other codes end the transaction."""
     if code is ErrorCode.NONE:
         return Verdict.DONE
     if code in _MOVED:
@@ -77,19 +78,19 @@ def verdict_of_part(code: ErrorCode) -> Verdict:
 
 
 def verdict_of_batch(code: ErrorCode) -> Verdict:
-    """Return what the code of a batch that was given up means: nothing is tried again."""
+    """Return the meaning of the code of a batch that was given up; it is not retried."""
     if code is ErrorCode.INVALID_PRODUCER_ID_MAPPING:
         return Verdict.LOST_ID
     return Verdict.FATAL if code in _FATAL_FOR_BATCHES else Verdict.ABORTABLE
 
 
 def failure_of(verdict: Verdict, cause: KafkaError) -> KafkaError:
-    """Return the error that a program gets."""
+    """Return the exception for the program."""
     code = ErrorCode.PRODUCER_FENCED if verdict is Verdict.FATAL and cause.code in _FENCED else cause.code
     failure: KafkaError
     if verdict is Verdict.FATAL:
         message = code.message if code is ErrorCode.PRODUCER_FENCED else cause.message
-        failure = FatalTransactionError(code, f"the producer cannot go on: {message}")
+        failure = FatalTransactionError(code, f"the producer cannot continue: {message}")
     else:
         failure = AbortableTransactionError(code, f"the transaction cannot be committed: {cause.message}")
     failure.__cause__ = cause

@@ -1,14 +1,14 @@
-"""A transactional producer's state: what it may do now, what it asks its coordinators next, and what the answers mean.
+"""A transactional producer's state: what it may do now, its next request to a coordinator, and the effect of answers.
 
 The driver calls `begin`, `send_offsets`, `commit` and `abort` for the program, `will_write` when a partition gets a
-batch, and asks `next_question` until that returns none; what came of a question goes into `answered` or `lost`. One
-question is under way at a time. When nothing of the transaction is on its way to a partition any more, `is_drained` is
-to be set: only then the end is asked for. Nothing here waits, and each call is handed the time.
+batch, and `next_question` until that returns none. It passes the result of a question to `answered` or `lost`. There is
+one question at a time. When no batch of the transaction is in flight or waits, the driver sets `is_drained`: only then
+is EndTxn sent. Nothing here waits, and each call gets the time.
 
-The states are those of Kafka's TransactionManager (KIP-98, 360, 447, 890). After a failure that an abort can mend the
-producer goes on under its next epoch, so that nothing of the old transaction counts for the new one: the answer to
-EndTxn gives it, or (old protocol) InitProducerId is asked for it behind that. An end whose answer was lost is asked for
-again, and coordinators know that they have seen it. A fenced producer is at its end: another has taken over.
+The states are those of Kafka's TransactionManager (KIP-98, 360, 447, 890). After a failure that allows an abort, the
+producer continues under its next epoch, so that late writes of the old transaction cannot become part of the new one.
+The answer to EndTxn contains that epoch; in the old protocol InitProducerId returns it afterwards. An EndTxn whose
+answer was lost is sent again, and coordinators recognize it. A fenced producer cannot continue: another has taken over.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.message import Response
 
 _CONCURRENT_PAUSE_MS = 20
-"""CONCURRENT_TRANSACTIONS means that the markers of the last transaction are being written: not for long."""
+"""CONCURRENT_TRANSACTIONS means that the markers of the last transaction are still being written, which is quick."""
 
 
 class Phase(Enum):
-    """What a transactional producer is doing, in words for people."""
+    """The phases of a transactional producer, in words for error messages."""
 
     NEW = "has no producer id yet"
     READY = "has no transaction"
@@ -49,7 +49,7 @@ class Phase(Enum):
     COMMITTING = "is committing its transaction"
     ABORTING = "is aborting its transaction"
     FAILED = "has to abort its transaction"
-    ENDED = "cannot go on"
+    ENDED = "cannot continue"
 
 
 _WRITING = (Phase.OPEN, Phase.COMMITTING)
@@ -68,29 +68,29 @@ class Transactions:
     ) -> None:
         self.phase = Phase.NEW
         self.identity = NO_IDENTITY
-        """The producer id and epoch of the next batch. All sequences begin at 0 under another."""
+        """The producer id and epoch of the next batch. When it changes, all sequences begin at 0."""
         self.is_old = True
         """Whether partitions and groups are added to the transaction before they are written to."""
         self.is_drained = False
-        """Whether no batch of the transaction is under way, or waits; set by the driver while the transaction ends."""
+        """Whether no batch of the transaction is in flight or waits; set by the driver while the transaction ends."""
         self.wake_at = math.inf
-        """When to ask for the `next_question` again at the latest, as the last call found."""
+        """The time to call `next_question` again at the latest, set by the last call."""
         self._id = transactional_id
         self._timeout_ms = timeout_ms
         self._backoff = backoff
         self._chance = chance
         self._failure: KafkaError | None = None
         self._new: dict[Partition, None] = {}
-        """The partitions that are to be added, or are being added; and those that are."""
+        """The partitions that are not added yet, including those in the current request; `_added` has the rest."""
         self._added: set[Partition] = set()
         self._offsets: list[Offsets] = []
         self._is_open = False
-        """Whether the coordinator has said that something belongs to the transaction."""
+        """Whether the coordinator has confirmed that a partition or group belongs to the transaction."""
         self._may_be_open = False
-        """Whether something was sent that makes it so."""
+        """Whether a request was sent that may have opened it."""
         self._needs_epoch = False
         self._is_unknown = False
-        """Whether the coordinator has said that it does not know the producer id: there is nothing to end."""
+        """Whether the coordinator has answered that it does not know the producer id: there is nothing to end."""
         self._can_raise_epoch = False
         self._has_begun = False
         self._asked: Question | None = None
@@ -101,9 +101,9 @@ class Transactions:
     # The program ------------------------------------------------------------------------------------------------
 
     def speak(self, transaction_version: int) -> bool:
-        """Note the cluster's `transaction.version` before a transaction begins; return whether it can begin at once.
+        """Note the cluster's `transaction.version` before a transaction; return whether it can begin immediately.
 
-        Between the two protocols the epoch is raised: the phase is NEW until that is done.
+        A change of the protocol raises the epoch: the phase is NEW until that is done.
         """
         self._refuse_unless(Phase.READY, doing="begin a transaction")
         was_old, self.is_old = self.is_old, transaction_version < questions.FIRST_NEW_TRANSACTION_VERSION
@@ -112,13 +112,13 @@ class Transactions:
         return self.phase is Phase.READY
 
     def begin(self) -> None:
-        """Begin a transaction. Raises RuntimeError when another one has not ended, and what has ended the producer."""
+        """Begin a transaction. Raises RuntimeError while another one is open, or the error that ended the producer."""
         self._refuse_unless(Phase.READY, doing="begin a transaction")
         self.phase = Phase.OPEN
         self._has_begun = True
 
     def send_offsets(self, offsets: Offsets) -> None:
-        """Commit these offsets with the transaction; `is_committed` when their coordinator has taken them."""
+        """Commit these offsets with the transaction; `is_committed` is set when their coordinator has accepted them."""
         self._refuse_unless(Phase.OPEN, doing="send offsets")
         self._offsets.append(offsets)
 
@@ -129,7 +129,7 @@ class Transactions:
         self.is_drained = False
 
     def abort(self) -> None:
-        """Begin to abort; batches that are not under way are to be given up."""
+        """Begin to abort; the driver gives up batches that are not in flight."""
         if self.phase is not Phase.FAILED:
             self._refuse_unless(Phase.OPEN, doing="abort")
         self.phase = Phase.ABORTING
@@ -139,12 +139,12 @@ class Transactions:
         self._offsets.clear()
 
     def refuse_records(self) -> NoReturn:
-        """Say why records cannot be sent now: outside of a transaction, or in one that has failed."""
+        """Raise the reason why records cannot be sent now: there is no transaction, or it has failed."""
         self._refuse_unless(None, doing="send records")
         raise AssertionError("records can be sent")
 
     def error(self) -> KafkaError:
-        """Return what ended the transaction, or the producer, as an error to be raised."""
+        """Return a new exception for the failure of the transaction or the producer."""
         assert self._failure is not None
         again = type(self._failure)(self._failure.code, self._failure.message)
         again.__cause__ = self._failure.__cause__
@@ -165,16 +165,16 @@ class Transactions:
         return self.phase is Phase.OPEN
 
     def will_write(self, topic: str, partition: int) -> None:
-        """Note that a partition has a batch."""
+        """Note that a partition got a batch."""
         if self.is_old and (topic, partition) not in self._added:
             self._new[topic, partition] = None
 
     def may_write(self, topic: str, partition: int) -> bool:
-        """Return whether a partition's batches may go to its leader now."""
+        """Return whether a partition's batches may be sent now."""
         return self.phase in _WRITING and (not self.is_old or (topic, partition) in self._added)
 
     def has_written(self) -> None:
-        """Note that batches have left."""
+        """Note that batches were sent."""
         self._may_be_open = True
 
     def batch_failed(self, error: KafkaError) -> None:
@@ -186,28 +186,28 @@ class Transactions:
         self._fail(Verdict.FATAL if verdict is Verdict.FATAL else Verdict.ABORTABLE, error)
 
     def raise_epoch(self) -> None:
-        """Note that batches were given up of which the broker may have some: the next transaction has another epoch."""
+        """Use another epoch for the next transaction: batches were given up, and the broker may have some of them."""
         self._needs_epoch = True
 
     def give_up(self, error: KafkaError) -> None:
-        """End the transaction for a reason of the driver's; it can only be aborted."""
+        """Fail the transaction for a reason of the driver; it can only be aborted."""
         self._fail(Verdict.ABORTABLE, error)
 
     def end(self, error: KafkaError) -> None:
-        """End the producer for a reason of the driver's."""
+        """End the producer for a reason of the driver."""
         self._fail(Verdict.FATAL, error)
 
     # Questions --------------------------------------------------------------------------------------------------
 
     @property
     def has_questions(self) -> bool:
-        """Whether something is to be asked, or an end to be taken, once no question is under way."""
+        """Whether there will be a question, or an end without one, when the current question is answered."""
         if self.phase in _WRITING and (self._new or self._offsets):
             return True
         return self.phase is Phase.NEW or (self.is_drained and self.phase in _ENDING)
 
     def next_question(self, now: float) -> Question | None:
-        """Return what to ask now; none while another question is under way, or nothing is to be asked."""
+        """Return the question to ask now; None while another one is unanswered, or if there is none."""
         self.wake_at = math.inf
         if self._asked is not None:
             return None
@@ -238,9 +238,9 @@ class Transactions:
         return None
 
     def answered(self, question: Question, answer: Response, version: int, now: float) -> Verdict:
-        """Take the answer to a question that was asked at `version`; MOVED asks the driver to look for the coordinator.
+        """Process the answer to a question asked at `version`; after MOVED the driver has to find the coordinator.
 
-        What it changes shows in `phase`, `identity` and `may_write`.
+        The effects are in `phase`, `identity` and `may_write`.
         """
         self._asked = None
         match question.step:
@@ -263,15 +263,15 @@ class Transactions:
         return verdict
 
     def lost(self, question: Question, error: KafkaError, now: float) -> None:
-        """Note that a question has no answer: the coordinator was not found or not reached, or the connection ended.
+        """Note that a question gets no answer: the coordinator was not found or not reached, or the connection ended.
 
-        What may have reached the coordinator is asked again; each request may come twice.
+        The question is asked again, even if it may have reached the coordinator: each request may be received twice.
         """
         self._asked = None
         self._act(verdict_of_part(error.code) if question.group_id else verdict_of(error.code), error, now)
 
     def sent(self, question: Question) -> None:
-        """Note that a question leaves: from here on the coordinator may have acted on it."""
+        """Note that a question is being sent: from now on the coordinator may have acted on it."""
         if question.step in (Step.ADD_PARTITIONS, Step.ADD_OFFSETS, Step.COMMIT_OFFSETS):
             self._may_be_open = True
 
@@ -300,7 +300,7 @@ class Transactions:
 
     def _take_offsets(self, answer: TxnOffsetCommitResponse) -> tuple[Verdict, ErrorCode]:
         if not self._offsets:
-            return Verdict.DONE, ErrorCode.NONE  # of a transaction that is being aborted
+            return Verdict.DONE, ErrorCode.NONE  # the transaction is being aborted
         codes = questions.codes_of(answer)
         sent = self._offsets[0]
         worst, code = _worst({place: codes.get(place, ErrorCode.UNKNOWN_SERVER_ERROR) for place in sent.offsets})
@@ -318,7 +318,7 @@ class Transactions:
         verdict = verdict_of(code)
         is_abort = self.phase is Phase.ABORTING
         if is_abort and code is ErrorCode.INVALID_TXN_STATE and not self._is_open:
-            verdict = Verdict.DONE  # what might have opened it did not get there
+            verdict = Verdict.DONE  # the request that might have opened it did not arrive
         if verdict is Verdict.DONE:
             if answer.producer_id >= 0:
                 self.identity = ProducerIdentity(answer.producer_id, answer.producer_epoch)
@@ -376,7 +376,7 @@ class Transactions:
 
 
 def _worst(codes: dict[Partition, ErrorCode]) -> tuple[Verdict, ErrorCode]:
-    """Return what the codes of all partitions mean together, and the code that says it."""
+    """Return the most serious verdict of all partitions, and its code."""
     found = [(verdict_of_part(code), code) for code in codes.values() if code is not ErrorCode.OPERATION_NOT_ATTEMPTED]
     nothing = (Verdict.ABORTABLE, ErrorCode.UNKNOWN_SERVER_ERROR)
     return max(found, key=lambda one: _GRAVITY.index(one[0]), default=nothing)

@@ -1,7 +1,7 @@
-"""The version of each API that a client and a broker both speak: the newest one, unless the caller needs an older.
+"""The version of each API that client and broker both support: the newest one, unless the caller needs an older one.
 
-Messages below `OLDEST_USED` carry records of formats before v2, or answer with lists of offsets: no client here uses
-them, though the declarations go further back for the broker's sake.
+Versions below `OLDEST_USED` carry records of formats before v2, or answer with lists of offsets: no client here uses
+them; they are declared only for the broker.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ ANY_VERSION = 2**15 - 1
 
 
 class NoCommonVersion(Exception):
-    """No version of an API is common to both sides. `theirs` is the broker's range, None where it has no such API."""
+    """Both sides have no version of an API in common. `theirs` is the broker's range, None if it has no such API."""
 
     def __init__(self, api_name: str, oldest: int, newest: int, theirs: tuple[int, int] | None) -> None:
         self.api_name = api_name
@@ -38,9 +38,9 @@ def newest_common(
     at_most: int = ANY_VERSION,
     oldest_used: Mapping[int, int] = OLDEST_USED,
 ) -> int:
-    """Return the newest version of an API that both sides speak and that is not above `at_most`.
+    """Return the newest version of an API that both sides support, up to `at_most`.
 
-    `theirs` is the broker's range of each API, as ApiVersions has it. Raises NoCommonVersion.
+    `theirs` is the broker's range of each API, from ApiVersions. Raises NoCommonVersion.
     """
     api = REGISTRY[api_key]
     oldest = oldest_used.get(api_key, api.min_version)

@@ -1,1 +1,1 @@
-"""What can be set: one line per key, in Kafka's names. Pure."""
+"""The configuration keys, by Kafka's names: one declaration per key. Pure."""

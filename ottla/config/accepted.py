@@ -1,7 +1,8 @@
-"""Keys that Kafka has, that are in many people's server.properties, and that mean nothing on one node.
+"""Keys of Kafka that many server.properties files contain, and that have no meaning on one node.
 
-They are accepted so that such a file works as it is, checked for their type, shown by DescribeConfigs, and have no
-effect; each has the reason. (Keys that will have an effect in a later version stand with their kind, marked inert.)
+Ottla accepts them so that such a file works unchanged. They are checked for their type, shown by DescribeConfigs, and
+have no effect; each has a reason. (Keys that will have an effect in a later version are declared with their topic, and
+marked as inert.)
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _BOOLEAN, _STRING, _INT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT
 _LONG, _DOUBLE, _LIST, _PASSWORD = ConfigType.LONG, ConfigType.DOUBLE, ConfigType.LIST, ConfigType.PASSWORD
 _SHORT, _CLASS = ConfigType.SHORT, ConfigType.CLASS
 
-_THREADS = "one event loop and a few threads of its own do the work"
+_THREADS = "one event loop and a few threads do the work"
 _REPLICAS = "there are no followers and no other broker"
 _CONTROLLER = "the broker is its own controller"
 _REMOVED = "Kafka 4 has removed it"
@@ -40,8 +41,8 @@ PER_BROKER_KEYS = frozenset(
         "sasl.login.refresh.window.jitter",
     }
 )
-"""What Kafka lets be changed for one broker while it runs, and not for all (`DynamicBrokerConfig.PerBrokerConfigs`).
-Those of its keys that would turn a protection on, or name one, are not here: to set them is refused."""
+"""Keys that Kafka allows to change for one running broker, but not for all (`DynamicBrokerConfig.PerBrokerConfigs`).
+Its keys that would turn on a protection, or name one, are not here: setting them is refused."""
 
 _DYNAMIC = PER_BROKER_KEYS | frozenset(
     {
@@ -65,7 +66,7 @@ _DYNAMIC = PER_BROKER_KEYS | frozenset(
         "remote.log.reader.threads",
     }
 )
-"""What Kafka lets be changed while it runs; a tool that does so is not refused."""
+"""Keys that Kafka allows to change while the broker runs; a tool that changes one is not refused."""
 
 _BROKER_KEYS: dict[str, dict[str, tuple[ConfigType, str]]] = {
     _THREADS: {
@@ -358,7 +359,7 @@ _PARSERS_OF_KEYS: dict[str, tuple[Callable[[str], object], str]] = {
     "leader.replication.throttled.replicas": (_throttled_replicas, _THROTTLED),
     "follower.replication.throttled.replicas": (_throttled_replicas, _THROTTLED),
 }
-"""Where the type says too little; the default of such a key may be the empty text."""
+"""Parsers of keys whose type is not specific enough; the default of such a key may be the empty text."""
 
 
 def _options(reasons: dict[str, dict[str, tuple[ConfigType, str]]]) -> dict[str, Option]:

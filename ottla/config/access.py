@@ -22,13 +22,13 @@ def _authorizer(text: str) -> str:
 
 
 def _principals(text: str) -> str:
-    """Checks a list of principals. Raises ValueError with what is wrong."""
+    """Check a list of principals. Raises ValueError with what is wrong."""
     split_principals(text)
     return text
 
 
 def split_principals(text: str) -> list[str]:
-    """The principals of `super.users`, each as `Type:name`. Raises ValueError for one that is none."""
+    """The principals of `super.users`, each as `Type:name`. Raises ValueError for text that is no principal."""
     principals = [part.strip() for part in text.split(";") if part.strip()]
     for principal in principals:
         kind, colon, name = principal.partition(":")
@@ -38,7 +38,7 @@ def split_principals(text: str) -> list[str]:
 
 
 def _audit_log(text: str) -> str:
-    """Checks where the audit log goes. Raises ValueError with what is wrong."""
+    """Check the destination of the audit log. Raises ValueError with what is wrong."""
     kind, colon, name = text.partition(":")
     if colon and kind == "topic" and (not _TOPIC.fullmatch(name) or name.startswith("__")):
         raise ValueError(f"{name!r} is not the name of a topic that clients may have")
@@ -58,14 +58,14 @@ class Access(Options):
         "",
         check=_principals,
         allowed="principals, separated by semicolons",
-        doc="Principals that may do everything, whatever ACLs say, separated by semicolons: `User:admin;User:bob`.",
+        doc="Principals that may do everything, regardless of ACLs, separated by semicolons: `User:admin;User:bob`.",
     )
     allow_everyone_if_no_acl_found = boolean(
         False, doc="Whether every client may do everything with a resource to which no ACL applies."
     )
-    quota_window_num = int32(11, at_least=1, doc="Samples that quotas on bytes, time and connections look at.")
+    quota_window_num = int32(11, at_least=1, doc="Number of samples in quotas on bytes, time and connections.")
     quota_window_size_seconds = int32(1, at_least=1, doc="Length of such a sample.")
-    controller_quota_window_num = int32(11, at_least=1, doc="Samples that quotas on changes of partitions look at.")
+    controller_quota_window_num = int32(11, at_least=1, doc="Number of samples in quotas on changes of partitions.")
     controller_quota_window_size_seconds = int32(1, at_least=1, doc="Length of such a sample.")
     ottla_audit_log = string(
         "",
@@ -76,15 +76,15 @@ class Access(Options):
     ottla_audit_allowed = boolean(
         False,
         dynamic=True,
-        doc="Whether the audit log has what was allowed, too, and not only what was denied, changed and throttled, and "
-        "who has authenticated.",
+        doc="Whether the audit log also contains what was allowed, and not only what was denied, changed or throttled, "
+        "and each authentication.",
     )
     ottla_audit_max_per_second = int32(
         1000,
         at_least=1,
         dynamic=True,
-        doc="Events that the audit log takes in a second, a quarter of them from one address. More are counted and "
-        "left out.",
+        doc="Most events that the audit log records in a second, at most a quarter of them from one address. Further "
+        "events are counted and left out.",
     )
     metric_reporters = words(
         ("org.apache.kafka.common.metrics.JmxReporter",),

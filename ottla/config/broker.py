@@ -1,14 +1,14 @@
-"""The broker's configuration: all keys together, what they mean for each other, and how they are loaded.
+"""The broker's configuration: all keys together, the checks between them, and how they are loaded.
 
     config = BrokerConfig.load("server.properties", environ=os.environ, overrides={"log.dirs": "/data"})
     config.log_segment_bytes, config.listeners, config.warnings
 
 Every declared key is a plain attribute with a typed value (see `options.py`). A wrong value is a ConfigError, one
-line; a key that nobody knows is a warning, so that a server.properties from elsewhere works as it is.
+line; an unknown key is a warning, so that a server.properties for another broker works unchanged.
 
-A config changes in one way: `set_dynamic` lays what clients have set while the broker runs over what it was started
-with. Only keys declared as dynamic can be set so, and only their attributes change. Code that uses such a
-key reads it again each time; code that keeps the value must be notified (`Catalog` notifies the topics).
+A config changes in one way: `set_dynamic` lets values that clients set while the broker runs override those that it
+was started with. Only keys declared as dynamic can be set this way, and only their attributes change. Code that uses
+such a key reads it again each time; code that keeps the value must be notified (`Catalog` notifies the topics).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from ottla.config.tokens import Tokens
 _VARIABLE = re.compile(r"\$\{[^}]*:[^}]*\}")
 _DYNAMIC = Origin(OriginKind.TOPIC, "")
 _NOBODY_COULD_CONNECT = frozenset({"max.connections", "max.connections.per.ip", "max.connection.creation.rate"})
-"""Keys of which 0 could not be taken back while the broker runs."""
+"""Keys that must not become 0 while the broker runs: no client could connect to change them back."""
 
 
 class BrokerConfig(
@@ -78,10 +78,10 @@ class BrokerConfig(
 ):
     """All keys of the broker.
 
-    Beside the keys' own attributes: `warnings`, one line each; `origins`, where each key that is set was set, by key;
-    `values`, what is set, parsed, by key; `listener_overrides`, the texts of the keys set for one listener
-    (`listener.name.NAME.KEY`), by the listener's name (`on_listener` gives them as values), and `dynamic_overrides`
-    those of them that were set while the broker runs, which win; `controller_listeners`, read and never bound.
+    Further attributes: `warnings`, one line each; `origins`, by key, where each key that is set was set; `values`, by
+    key, the parsed values that are set; `listener_overrides`, by the listener's name, the texts of the keys set for one
+    listener (`listener.name.NAME.KEY`; `on_listener` returns their values); `dynamic_overrides`, the same for keys set
+    while the broker runs, which win; `controller_listeners`, which are read and never bound.
     """
 
     def __init__(self, given: Mapping[str, Given], memory_bytes: int | None = None) -> None:
@@ -111,10 +111,10 @@ class BrokerConfig(
         overrides: Mapping[str, str] | None = None,
         memory_bytes: int | None = None,
     ) -> BrokerConfig:
-        """The configuration of a server.properties, an environment and overrides; each wins over the one before.
+        """The configuration of a server.properties, an environment and overrides; each overrides the one before.
 
-        `memory_bytes` is what the process may have (`memory.memory_limit`), None for the machine's: some defaults are
-        smaller where it is little.
+        `memory_bytes` is the memory limit of the process (`memory.memory_limit`), None for no limit: where it is low,
+        some defaults are smaller.
 
         Raises ConfigError for a file that cannot be read and for a value that cannot be used.
         """
@@ -123,7 +123,7 @@ class BrokerConfig(
         images = read_image_variables(environ or {}, file=file, stronger=stronger)
         given = file | images.given | stronger
         if "config.providers" in given:
-            from ottla.config.providers import resolve  # for the few that have secrets elsewhere
+            from ottla.config.providers import resolve  # imported only where a provider is used
 
             given = resolve(given, environ or {})
         config = cls(given, memory_bytes)
@@ -148,7 +148,7 @@ class BrokerConfig(
 
     @property
     def fitted(self) -> list[str]:
-        """`key=value` of what is smaller than the usual default because there is little memory."""
+        """`key=value` of each default that is smaller than usual because there is little memory."""
         return [
             f"{key}={self.values[key]}"
             for key, origin in self.origins.items()
@@ -156,14 +156,14 @@ class BrokerConfig(
         ]
 
     def advertised(self, listener_name: str) -> Listener | None:
-        """The address that clients of this listener get; None for the one they have connected to."""
+        """The address that clients of this listener get; None for the address that they have connected to."""
         for listener in self.advertised_listeners:
             if listener.name == listener_name:
                 return listener if listener.host else None
         return None
 
     def describe(self, names: Iterable[str] | None = None) -> list[ConfigEntry]:
-        """What DescribeConfigs answers for the broker: the keys of these names, or all, in the order of their names.
+        """The entries that DescribeConfigs returns for the broker: keys with these names, or all, sorted by name.
 
         Keys that Kafka 4 has removed are returned only if they are set.
         """
@@ -176,7 +176,7 @@ class BrokerConfig(
         return entries
 
     def describe_default(self, names: Iterable[str] | None = None) -> list[ConfigEntry]:
-        """What DescribeConfigs answers for the broker of no name: what was set for all brokers, and nothing else."""
+        """The entries that DescribeConfigs returns for the empty broker name: only the keys set for all brokers."""
         layers = ((ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, self._of_all_nodes),)
         chosen = [option for option in select(ALL_BROKER_KEYS, names) if option.key in self._of_all_nodes]
         return [broker_entry(option, layers) for option in chosen]
@@ -185,8 +185,8 @@ class BrokerConfig(
 
     @property
     def layers(self) -> tuple[Layer, ...]:
-        """What is set, the place that wins first: this broker's dynamic keys, those of all brokers, what it was started
-        with.
+        """The values that are set, the strongest layer first: this broker's dynamic keys, those of all brokers, those
+        that it was started with.
         """
         return (
             (ConfigSource.DYNAMIC_BROKER_CONFIG, self._of_node),
@@ -195,9 +195,9 @@ class BrokerConfig(
         )
 
     def set_dynamic(self, *, node: Mapping[str, str], all_nodes: Mapping[str, str]) -> list[str]:
-        """Replace what is set while the broker runs: for this broker, and for all. Returns warnings.
+        """Replace the values that clients set while the broker runs: for this broker, and for all. Returns warnings.
 
-        A key that cannot be set so, or a value that cannot be read, has no effect and is warned about: the metadata may
+        A key that is not dynamic, or a value that cannot be read, has no effect and gives a warning: the metadata may
         come from another Kafka.
         """
         warnings: list[str] = []
@@ -212,10 +212,10 @@ class BrokerConfig(
 
     @staticmethod
     def check_dynamic(values: Mapping[str, str], *, for_all: bool = False) -> None:
-        """Check what a client wants to be set while the broker runs, for this broker or `for_all`.
+        """Check values that a client wants to set while the broker runs, for this broker or `for_all`.
 
-        Raises ConfigError: first for keys that need a restart or are not known, in one line as Kafka has it, then for a
-        value, then for keys that can be set for one broker only.
+        Raises ConfigError: first for keys that need a restart or are unknown, all in one line as in Kafka; then for a
+        value; then for keys that can be set for one broker only.
         """
         if without := sorted(values.keys() & DYNAMIC_TLS_KEYS):
             only = "These security configs can be dynamically updated only per-listener using the listener prefix"
@@ -228,7 +228,7 @@ class BrokerConfig(
             if key == "log.retention.ms" and value == 0:
                 raise ConfigError(key, text, "must not be 0; -1 keeps records for ever")
             if key in _NOBODY_COULD_CONNECT and value == 0:
-                raise ConfigError(key, text, "must not be 0: nobody could connect and set another value")
+                raise ConfigError(key, text, "must not be 0: no client could connect to set another value")
         if for_all and (single := sorted(values.keys() & PER_BROKER_KEYS)):
             level = "Cannot update these configs at default cluster level, broker id must be specified"
             raise ConfigError(single[0], None, f"{level}: Set({', '.join(single)})")
@@ -244,12 +244,12 @@ class BrokerConfig(
             elif match := LISTENER_KEY.fullmatch(key):
                 self.listener_overrides.setdefault(match["listener"].upper(), {})[match["key"]] = text.text
                 self.origins[key] = text.origin
-        if "node.id" in self.values and "broker.id" not in self.values:  # clients look into either (KafkaConfig)
+        if "node.id" in self.values and "broker.id" not in self.values:  # clients read either of them (KafkaConfig)
             self.values["broker.id"] = self.values["node.id"]
             self.origins["broker.id"] = self.origins["node.id"]
 
     def _fit(self, memory_bytes: int) -> None:
-        """Let defaults that are too large for the memory be smaller."""
+        """Reduce defaults that are too large for the memory."""
         origin = Origin(OriginKind.DEFAULT, f"default for {memory_bytes} bytes of memory")
         longest = self.by_key["message.max.bytes"].effective(self.values)
         request_bytes = self.values.get("socket.request.max.bytes")
@@ -325,7 +325,7 @@ class BrokerConfig(
             )
 
     def _check_consumer_groups(self) -> None:
-        """A group's own values keep within the bounds; so do the values of groups that have none."""
+        """Check that the defaults of consumer groups are within the bounds, as a group's own values must be."""
         for name in ("session.timeout.ms", "heartbeat.interval.ms"):
             low, value, high = (f"group.consumer.{bound}{name}" for bound in ("min.", "", "max."))
             bounds = [getattr(self, key.replace(".", "_")) for key in (low, value, high)]
@@ -382,7 +382,7 @@ class BrokerConfig(
         self.warnings += conflicts(self)
 
     def _mistake_on_a_listener(self, key: str) -> str:
-        """What is wrong with a key of one listener that has no effect; nothing where Kafka would know it."""
+        """The mistake in a key of one listener that has no effect; an empty text where Kafka knows the key."""
         match = LISTENER_KEY.fullmatch(key)
         assert match is not None
         name, short = match["listener"].upper(), match["key"]
@@ -393,7 +393,9 @@ class BrokerConfig(
         return "" if any(known) else f"not a key that Ottla knows, no effect{_meant(short)}"
 
     def _warn_about_hidden_keys(self) -> None:
-        """`--override log.dir=x` looks as if it did something while the file says `log.dirs=y`."""
+        """Warn about keys without effect because a weaker source sets a stronger key: `--override log.dir=x` while the
+        file has `log.dirs=y`.
+        """
         for option in self.by_key.values():
             winner = next((link.key for link in option.chain() if link.key in self.values), None)
             for link in option.chain()[1:]:
@@ -402,7 +404,7 @@ class BrokerConfig(
 
 
 ALL_BROKER_KEYS: dict[str, Option] = BrokerConfig.by_key | ACCEPTED_BROKER_KEYS
-"""Every key that a broker may be given, those without effect included."""
+"""Every key that a broker accepts, including those without effect."""
 
 
 def _readable(texts: Mapping[str, str], warnings: list[str], *, for_all: bool = False) -> dict[str, object]:
@@ -418,7 +420,7 @@ def _readable(texts: Mapping[str, str], warnings: list[str], *, for_all: bool = 
 
 
 def _meant(key: str) -> str:
-    import difflib  # only for somebody's typing mistake
+    import difflib  # only for a mistyped key
 
     close = difflib.get_close_matches(key, ALL_BROKER_KEYS, n=1, cutoff=0.85)
     return f"; did you mean {close[0]}?" if close else ""

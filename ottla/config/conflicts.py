@@ -1,7 +1,7 @@
-"""Settings of a broker that are allowed and cannot do what they say, in words: for a start, and for `ottla config`.
+"""Warnings about settings that are allowed but contradict each other: for a start, and for `ottla config`.
 
-Values that no broker could start with are ConfigErrors (`broker.py`); what is odd about a single value, or without
-effect, its declaration says. Here are values that contradict each other.
+Values with which no broker could start are ConfigErrors (`broker.py`). Remarks about a single value are in its
+declaration.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final, Protocol
 
 MAX_PARTITIONS_PER_REQUEST: Final = 10_000
-"""As Kafka's controller: more in one request would be one huge batch and a long silence."""
+"""As in Kafka's controller: more in one request would be one huge batch, and a long time without answers."""
 _GROUPS = "consumer groups cannot be used"
 _TOPICS = "a topic that is created without a number of partitions is refused"
 
@@ -32,7 +32,7 @@ class ComparedKeys(Protocol):
 
 
 def conflicts(config: ComparedKeys) -> Iterator[str]:
-    """What of this configuration cannot work, and why."""
+    """One line for each setting that cannot work, with the reason."""
     message_bytes = config.message_max_bytes
     if message_bytes > config.socket_request_max_bytes:
         yield (
@@ -51,9 +51,9 @@ def conflicts(config: ComparedKeys) -> Iterator[str]:
         elif count > MAX_PARTITIONS_PER_REQUEST:
             yield f"{key}={count}: {outcome}, one request creates {MAX_PARTITIONS_PER_REQUEST} partitions at most"
     if config.max_connections == 0:
-        yield "max.connections=0: nobody can connect"
+        yield "max.connections=0: no client can connect"
     if config.authorizer_class_name:
         if not config.super_users and not config.allow_everyone_if_no_acl_found:
-            yield "super.users is empty: where there are no ACLs yet, nobody may create the first one"
+            yield "super.users is empty: where there are no ACLs yet, no client may create the first one"
     elif config.super_users:
         yield "super.users: no effect without authorizer.class.name; every client may do everything"

@@ -1,11 +1,11 @@
-"""Keys about consumer groups, committed offsets and transactions. What has no effect says so."""
+"""Keys about consumer groups, committed offsets and transactions. Keys without effect have a reason."""
 
 from __future__ import annotations
 
 from ottla.config.declare import INT_MAX, boolean, choice, int16, int32, int64, words
 from ottla.config.options import Options
 
-_TURNS = "the writes of one turn of the event loop are gathered, and one sync serves all that wait"
+_TURNS = "the writes of one turn of the event loop are gathered, and one sync covers all that wait"
 
 
 class Groups(Options):
@@ -43,7 +43,7 @@ class Groups(Options):
         100,
         at_least=1,
         kafka="45000",
-        doc="Shortest session timeout of the consumer protocol; the short one is for tests.",
+        doc="Shortest session timeout of the consumer protocol; the default is short for tests.",
     )
     group_consumer_max_session_timeout_ms = int32(
         60000, at_least=1, doc="Longest session timeout of the consumer protocol."
@@ -55,7 +55,7 @@ class Groups(Options):
         10,
         at_least=1,
         kafka="5000",
-        doc="Shortest heartbeat interval of the consumer protocol; the short one is for tests.",
+        doc="Shortest heartbeat interval of the consumer protocol; the default is short for tests.",
     )
     group_consumer_max_heartbeat_interval_ms = int32(
         15000, at_least=1, doc="Longest heartbeat interval of the consumer protocol."
@@ -80,7 +80,7 @@ class Groups(Options):
         600000,
         at_least=10000,
         doc="How often all topics are matched again against the regular expressions of the consumer protocol, at a "
-        "heartbeat. Topics that come or go are matched at once.",
+        "heartbeat. Topics that are created or deleted are matched immediately.",
     )
     ottla_group_evict_on_disconnect_ms = int64(
         -1,
@@ -112,7 +112,7 @@ class Offsets(Options):
     offsets_load_buffer_size = int32(
         5242880,
         at_least=1,
-        inert="offsets are read in pieces of a size of our own",
+        inert="Ottla chooses the size of these reads",
         doc="Bytes read at a time while offsets are loaded.",
     )
     offsets_commit_timeout_ms = int32(
@@ -121,7 +121,7 @@ class Offsets(Options):
         doc="Longest time that a commit may take.",
     )
     offsets_retention_minutes = int32(10080, at_least=1, doc="How long offsets of an empty group are kept.")
-    offsets_retention_check_interval_ms = int64(600000, at_least=1, doc="How often old offsets are looked for.")
+    offsets_retention_check_interval_ms = int64(600000, at_least=1, doc="How often the broker checks for old offsets.")
     offset_metadata_max_bytes = int32(4096, doc="Longest text that a commit may carry.")
 
 
@@ -149,7 +149,7 @@ class Transactions(Options):
     transaction_state_log_load_buffer_size = int32(
         5242880,
         at_least=1,
-        inert="transactions are read in pieces of a size of our own",
+        inert="Ottla chooses the size of these reads",
         doc="Bytes read at a time while transactions are loaded.",
     )
     transaction_max_timeout_ms = int32(
@@ -164,10 +164,10 @@ class Transactions(Options):
         doc="How long a transactional id is kept that has no open transaction and is not used.",
     )
     transaction_abort_timed_out_transaction_cleanup_interval_ms = int32(
-        10000, at_least=1, doc="How often transactions that took too long are looked for."
+        10000, at_least=1, doc="How often the broker checks for transactions that took too long."
     )
     transaction_remove_expired_transaction_cleanup_interval_ms = int32(
-        3600000, at_least=1, doc="How often idle transactional ids are looked for."
+        3600000, at_least=1, doc="How often the broker checks for idle transactional ids."
     )
     transaction_partition_verification_enable = boolean(
         True,
@@ -191,6 +191,6 @@ class Transactions(Options):
         1000000,
         at_least=1,
         dynamic=True,
-        doc="Transactional ids that are kept, some 500 bytes of memory each. A new one more is refused with"
-        " TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which clients take as final; the log says why.",
+        doc="Transactional ids that are kept, some 500 bytes of memory each. A further new one is refused with"
+        " TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which clients treat as final; the log says why.",
     )

@@ -1,7 +1,7 @@
-"""The words in which keys are declared: one function per type of value.
+"""The functions that declare keys: one per type of value.
 
-Each returns an `Option` in the guise of the value that the attribute will hold; that is what makes `config.x` typed.
-Use only in the body of an `Options` class (see `options.py`).
+Each returns an `Option`, but its return type is that of the value that the attribute will hold: so `config.x` is typed.
+Use them only in the body of an `Options` class (see `options.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _T = TypeVar("_T")
 
 
 def integer_parser(low: int, high: int, excluded: int | None = None) -> tuple[Callable[[str], int], str]:
-    """What reads an integer within closed bounds, but for one, and what it takes in words."""
+    """A parser of integers within closed bounds, except the `excluded` one, and the allowed values in words."""
     if high in (INT_MAX, LONG_MAX):
         allowed = "an integer" if low in (-INT_MAX - 1, -LONG_MAX - 1) else f"an integer of at least {low}"
     else:
@@ -57,9 +57,9 @@ def int32(
 ) -> int:
     """A key whose value is a 32-bit integer, within closed bounds and not the one that is `excluded`.
 
-    `kafka`: Apache Kafka's default, where ours differs. `inert`: why the key is accepted and has no effect.
-    `dynamic`: may be changed while the broker runs. `unusual`: says in one line what is odd about a value, or
-    nothing.
+    `kafka`: Apache Kafka's default, where Ottla's differs. `inert`: why the key is accepted and has no effect.
+    `dynamic`: may be changed while the broker runs. `unusual`: returns one line about a value that is odd, else an
+    empty text.
     """
     parse, allowed = integer_parser(at_least, at_most, excluded)
     return cast("int", Option(ConfigType.INT, default, parse, allowed, doc, kafka, inert, dynamic, unusual))
@@ -95,7 +95,7 @@ def finer(
     kafka: str | None = None,
     dynamic: bool = False,
 ) -> int:
-    """An integer key that wins over coarser ones: each of them with the factor that turns its unit into this one."""
+    """An integer key that overrides coarser ones, each given with the factor that converts its unit into this one."""
     parse, allowed = integer_parser(at_least, LONG_MAX if bits == 64 else INT_MAX)
     kind = ConfigType.LONG if bits == 64 else ConfigType.INT
     chain = tuple((cast("Option", option), factor) for option, factor in coarser)
@@ -148,7 +148,7 @@ def text_of_double(value: object) -> str | None:
 
 
 def read_number(text: str, allowed: str) -> float:
-    """A floating-point number. Raises ValueError, also for what only Python takes for one: `1_000`, other digits."""
+    """A floating-point number. Raises ValueError, also for text that only Python accepts: `1_000`, non-ASCII digits."""
     try:
         if "_" in text or not text.isascii():
             raise ValueError
@@ -202,7 +202,7 @@ def password(*, doc: str, inert: str = "", check: Callable[[str], str] | None = 
 def choice(
     default: str, *choices: str, doc: str, kafka: str | None = None, inert: str = "", dynamic: bool = False
 ) -> str:
-    """A key whose value is one of a few words, spelled exactly so."""
+    """A key whose value is one of a few words, spelled exactly as declared."""
     allowed = f"one of {', '.join(choices)}" if len(choices) > 1 else choices[0]
 
     def parse(text: str) -> str:
@@ -225,7 +225,7 @@ def words(
     as_text: bool = False,
 ) -> tuple[str, ...]:
     """A key whose value is a comma-separated list, each item one of `choices` (any text when there are none).
-    `as_text`: to DescribeConfigs it is a text, null when it is empty, as Kafka has this key.
+    `as_text`: DescribeConfigs returns it as a text, null when it is empty, as Kafka does for this key.
     """
     allowed = f"a list of {', '.join(choices)}" if choices else "a comma-separated list"
 
@@ -260,9 +260,7 @@ def parsed(
     dynamic: bool = False,
     show: Callable[[object], str | None] = text_of,
 ) -> _T:
-    """A key with a form of its own. `parse` raises ValueError with the reason, `show` is its inverse; `default` is
-    text.
-    """
+    """A key with its own syntax. `parse` raises ValueError with the reason; `show` is its inverse."""
     return cast("_T", Option(kind, parse(default), parse, allowed, doc, kafka, is_dynamic=dynamic, show=show))
 
 

@@ -1,7 +1,7 @@
-"""What DescribeConfigs says of a key: its value, who set it, and the other keys that had a say in it.
+"""The answers of DescribeConfigs: for each key its value, its source, and the other keys that its value may come from.
 
-Two things are said more fully than Kafka says them: a key that falls back on coarser ones (`log.retention.ms`) has
-the value that counts, where Kafka has none, and its synonyms name those keys, where Kafka leaves them out.
+Two things are more complete than in Kafka. A key that falls back on coarser ones (`log.retention.ms`) is returned with
+its effective value, where Kafka returns none; and its synonyms include those keys, where Kafka leaves them out.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import TypeAlias
 from ottla.config.options import ConfigEntry, ConfigSource, ConfigSynonym, Option
 
 Layer: TypeAlias = tuple[ConfigSource, Mapping[str, object]]
-"""What one place sets, parsed, by key. Layers come in the order in which they win."""
+"""The values that one source sets, parsed, by key. Layers are in order of precedence, the strongest first."""
 
 
 def merged(layers: Sequence[Layer]) -> dict[str, object]:
-    """What is set, by key, by whichever layer wins."""
+    """The values that are set, by key: of each key the value in the strongest layer."""
     values: dict[str, object] = {}
     for _, layer in reversed(layers):
         values.update(layer)
@@ -41,7 +41,7 @@ def broker_entry(option: Option, layers: Sequence[Layer]) -> ConfigEntry:
 
 
 def broker_synonyms(option: Option, layers: Sequence[Layer]) -> tuple[ConfigSynonym, ...]:
-    """What is set, the key itself first, then the defaults, each in the unit of its own key."""
+    """The values that are set, of the key itself first, then the defaults, each in the unit of its own key."""
     chain = option.chain()
     given = [
         ConfigSynonym(link.key, _shown(link, values[link.key]), source)
@@ -60,7 +60,7 @@ def broker_synonyms(option: Option, layers: Sequence[Layer]) -> tuple[ConfigSyno
 def topic_entry(
     option: Option, value: object, overrides: Mapping[str, object], broker_layers: Sequence[Layer]
 ) -> ConfigEntry:
-    """The entry of a topic's key. `value` is what counts, `overrides` what the topic itself sets, parsed, by key."""
+    """The entry of a topic's key. `value` is the effective one, `overrides` the topic's own values, parsed, by key."""
     inherited = broker_synonyms(option.inherits, broker_layers) if option.inherits else ()
     own = (
         (ConfigSynonym(option.key, _shown(option, overrides[option.key]), ConfigSource.TOPIC_CONFIG),)
@@ -83,7 +83,7 @@ def topic_entry(
 
 
 def own_entry(option: Option, default: object, own: Mapping[str, object], source: ConfigSource) -> ConfigEntry:
-    """The entry of a key of a group or of client metrics: what is set there, or the default."""
+    """The entry of a key of a group or of client metrics: the value that is set there, or the default."""
     is_default = option.key not in own
     shown = _shown(option, default)
     defaults = () if shown is None else (ConfigSynonym(option.key, shown, ConfigSource.DEFAULT_CONFIG),)
@@ -104,14 +104,12 @@ def own_entry(option: Option, default: object, own: Mapping[str, object], source
 
 
 def documentation(option: Option) -> str:
-    """What the key means, for people, and why it has no effect where it has none."""
+    """The meaning of the key in words, and the reason if it has no effect."""
     return f"{option.doc} No effect: {option.inert}." if option.inert else option.doc
 
 
 def select(options: Mapping[str, Option], names: Iterable[str] | None) -> list[Option]:
-    """The options of these names (all without), in the order of their names; unknown names are left out, as Kafka
-    does.
-    """
+    """The options with these names (None: all), sorted by name; unknown names are left out, as in Kafka."""
     keys = options if names is None else (name for name in dict.fromkeys(names) if name in options)
     return [options[key] for key in sorted(keys)]
 

@@ -24,7 +24,9 @@ class ConfigError(ValueError):
         return f"{shown}: {self.reason}{where}"
 
     def for_client(self) -> str:
-        """As Kafka begins it, since tools show it: `Invalid value 12 for configuration segment.bytes: must be ...`."""
+        """The text for clients. It begins as Kafka's, since tools show it:
+        `Invalid value 12 for configuration segment.bytes: must be ...`.
+        """
         if self.value is None:
             is_sentence = self.reason[:1].isupper()
             return self.reason if is_sentence else f"{self.key} {self.reason}"

@@ -1,9 +1,9 @@
-"""Variables of other images of Kafka: Bitnami's, Confluent's, wurstmeister's. None of them is passed over silently.
+"""Variables of other images of Kafka: Bitnami's, Confluent's, wurstmeister's. None of them is ignored silently.
 
 Apache Kafka's own image spells keys as `KAFKA_LOG_RETENTION_MS` (`sources.py`, which also reads Bitnami's spelling
-`KAFKA_CFG_LOG_RETENTION_MS`). What else these images understand is applied here where it can be, named in a warning
-where it means nothing to this broker, and refused, ConfigError in one line, where going on would lack something that
-its writer counts on. docs/image.md has the table; an empty variable counts as one that is not set.
+`KAFKA_CFG_LOG_RETENTION_MS`). Other variables of these images are applied here where that is possible. A variable that
+means nothing to this broker is named in a warning. One is refused, as a ConfigError in one line, if the broker would
+otherwise lack something that its user relies on. docs/image.md has the table; an empty variable counts as not set.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ CLUSTER_ID_VARIABLES = ("CLUSTER_ID", "KAFKA_KRAFT_CLUSTER_ID", "KAFKA_CLUSTER_I
 """The cluster's id in the images of Apache Kafka and Confluent, of Bitnami, and of Bitnami since Kafka 4."""
 
 _ADDRESSES = ("KAFKA_ADVERTISED_HOST_NAME", "KAFKA_ADVERTISED_PORT", "KAFKA_HOST_NAME", "KAFKA_PORT")
-"""How wurstmeister's image, and Kafka before 0.10, named the one listener. Kubernetes sets KAFKA_PORT to an URL."""
+"""The one listener's address in wurstmeister's image, and in Kafka before 0.10. Kubernetes sets KAFKA_PORT to a URL."""
 
 _WORDS = ("KAFKA", "BITNAMI", "CONFLUENT", "_COMMAND", "CUSTOM_INIT_SCRIPT")
-"""Each variable that a pattern below matches has one of them in its name."""
+"""Each variable that a pattern below matches contains one of these words."""
 _NO_EFFECT = (
     (
         r"KAFKA_(?:HEAP_OPTS|OPTS|JVM_PERFORMANCE_OPTS|GC_LOG_OPTS|JMX.*|DEBUG.*|EXTRA_FLAGS)",
-        "there is no JVM; figures are where ottla.http.listener says",
+        "there is no JVM; metrics are served at ottla.http.listener",
     ),
     (r"KAFKA_(?:TOOLS_)?LOG4J.*|BITNAMI_DEBUG", "the log's level is that of `ottla serve --log-level`"),
     (
@@ -39,14 +39,14 @@ _NO_EFFECT = (
     (r"(?:KAFKA_)?CONFLUENT_.*", "it is about Confluent's own additions"),
     (
         r"BITNAMI_(?!DEBUG).*|KAFKA_(?:BASE|CONF|MOUNTED_CONF|CERTS|INITSCRIPTS)_DIR|KAFKA_CONF_FILE|KAFKA_CLIENT_LISTENER_NAME",
-        "it is about the insides of Bitnami's image",
+        "it is about the internals of Bitnami's image",
     ),
 )
 
-_NO_LOGINS = "is about logins to Bitnami's image; say sasl.jaas.config for PLAIN, and set SCRAM users by kafka-configs"
+_NO_LOGINS = "is about logins to Bitnami's image; set sasl.jaas.config for PLAIN, and SCRAM users by kafka-configs"
 _NO_TLS = (
-    "is how another image is given its files for TLS; remove it, and set KAFKA_SSL_KEYSTORE_TYPE=PEM, "
-    "KAFKA_SSL_KEYSTORE_LOCATION and their like, with whole paths"
+    "is for the TLS files of another image; remove it, and set KAFKA_SSL_KEYSTORE_TYPE=PEM, "
+    "KAFKA_SSL_KEYSTORE_LOCATION and the like, with absolute paths"
 )
 _REFUSED = (
     (
@@ -58,8 +58,8 @@ _REFUSED = (
         r"KAFKA_TLS_.*|KAFKA_CERTIFICATE_PASSWORD|KAFKA_SSL_(?:KEYSTORE|KEY|TRUSTSTORE)_(?:FILENAME|CREDENTIALS)",
         _NO_TLS,
     ),
-    (r"KAFKA_(?:DATA|VOLUME)_DIR", "names a directory in Bitnami's image; say KAFKA_LOG_DIRS"),
-    (r"KAFKA_CREATE_TOPICS", "names topics to be made; remove it, and make them by `ottla topics create`"),
+    (r"KAFKA_(?:DATA|VOLUME)_DIR", "names a directory in Bitnami's image; set KAFKA_LOG_DIRS"),
+    (r"KAFKA_CREATE_TOPICS", "names topics to create; remove it, and create them with `ottla topics create`"),
     (
         r"(?:HOSTNAME|PORT|BROKER_ID|RACK)_COMMAND|CUSTOM_INIT_SCRIPT",
         "is a command for wurstmeister's image; remove it, and set the key that it finds out: "
@@ -70,7 +70,7 @@ _REFUSED = (
 
 
 class ImageVariables(Plain):
-    """The keys that other images' variables come to, and one line for each group of those without effect."""
+    """The keys that other images' variables set, and one line for each group of variables without effect."""
 
     given: dict[str, Given] = field(factory=dict)
     remarks: list[str] = field(factory=list)
@@ -79,23 +79,23 @@ class ImageVariables(Plain):
 
 
 def is_for_an_image(variable: str) -> bool:
-    """Whether a variable is read here, and is no spelling of a key."""
+    """Whether a variable is read here, and is not a spelling of a key."""
     if variable in CLUSTER_ID_VARIABLES or variable in _ADDRESSES:
         return True
     return _is_of_an_image(variable) and any(re.fullmatch(pattern, variable) for pattern, _ in (*_NO_EFFECT, *_REFUSED))
 
 
 def _is_of_an_image(variable: str) -> bool:
-    """Whether any pattern may match: most environments have no such variable, and then none is compiled."""
+    """Whether any pattern may match: most environments have no such variable, and then no pattern is compiled."""
     return any(word in variable for word in _WORDS)
 
 
 def read_image_variables(
     environ: Mapping[str, str], *, file: Mapping[str, Given], stronger: Mapping[str, Given]
 ) -> ImageVariables:
-    """What the variables of other images mean, beside the keys of the `file` and what wins over it (`stronger`).
+    """The meaning of other images' variables, given the keys of the `file` and those that override it (`stronger`).
 
-    Raises ConfigError for a variable that is refused, naming it.
+    Raises ConfigError with the name of a variable that is refused.
     """
     found = ImageVariables()
     variables = sorted(name for name, value in environ.items() if value and _is_of_an_image(name))
@@ -123,7 +123,7 @@ def _allow_plaintext(value: str, found: ImageVariables) -> None:
     if value.lower() in ("no", "false", "0"):
         found.forbids_plaintext = True
         return
-    found.remarks.append("ALLOW_PLAINTEXT_LISTENER: no effect, PLAINTEXT needs no leave (environment)")
+    found.remarks.append("ALLOW_PLAINTEXT_LISTENER: no effect, PLAINTEXT needs no permission (environment)")
 
 
 def _cluster_id(environ: Mapping[str, str], found: ImageVariables) -> None:
@@ -141,7 +141,7 @@ def _old_address(
 ) -> None:
     values = {variable: environ[variable] for variable in _ADDRESSES if environ.get(variable)}
     if not values.get("KAFKA_PORT", "0").isdecimal():
-        del values["KAFKA_PORT"]  # Kubernetes' own, for a service of the name kafka
+        del values["KAFKA_PORT"]  # set by Kubernetes for a service named kafka
     listener = {name: values[name] for name in ("KAFKA_HOST_NAME", "KAFKA_PORT") if name in values}
     advertised = {name: value for name, value in values.items() if name not in listener}
     port = values.get("KAFKA_PORT", str(DEFAULT_PORT))
@@ -152,7 +152,7 @@ def _old_address(
     if advertised and "advertised.listeners" in stronger:
         found.remarks.append(f"{', '.join(advertised)}: no effect, advertised.listeners is set (environment)")
     elif advertised and "KAFKA_ADVERTISED_HOST_NAME" not in values:
-        reason = "goes with KAFKA_ADVERTISED_HOST_NAME; say KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://host:port instead"
+        reason = "needs KAFKA_ADVERTISED_HOST_NAME; set KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://host:port instead"
         raise ConfigError("KAFKA_ADVERTISED_PORT", values["KAFKA_ADVERTISED_PORT"], reason, origin="environment")
     elif advertised:
         address = f"{values['KAFKA_ADVERTISED_HOST_NAME']}:{values.get('KAFKA_ADVERTISED_PORT', port)}"
@@ -160,16 +160,16 @@ def _old_address(
 
 
 def _listen_where_clients_are_sent(advertised: Given | None, found: ImageVariables) -> None:
-    """Confluent's image makes `listeners` of the advertised ones where only these are set, at the same ports.
+    """Derive `listeners` from the advertised ones where only these are set, with the same ports, as Confluent's image.
 
-    Here it is done where they have names that the default listener has not, and the start would be refused.
+    This is done only where their names differ from the default listener's, so that the start would be refused.
     """
     if advertised is None or advertised.origin.kind is not OriginKind.ENVIRONMENT:
         return
     try:
         named = parse_advertised_listeners(advertised.text)
     except ValueError:
-        return  # said better where the key itself is read
+        return  # the reader of the key itself reports it better
     if not named:
         return
     if [listener.name for listener in named] != ["PLAINTEXT"]:

@@ -1,10 +1,10 @@
-"""Listeners: `NAME://host:port`, and what protocol a name stands for (Kafka's `EndPoint` and `SocketServerConfigs`).
+"""Listeners: `NAME://host:port`, and the protocol of each name (Kafka's `EndPoint` and `SocketServerConfigs`).
 
     listeners=PLAINTEXT://:9092,INTERNAL://[::1]:9093,CONTROLLER://:9094
     listener.security.protocol.map=INTERNAL:PLAINTEXT
 
-An empty host stands for all addresses, port 0 for one that the system chooses, an IPv6 address is in brackets.
-Controller listeners are read and never bound: the controller of a broker that is alone is a function call.
+An empty host means all addresses, port 0 a port that the system chooses; an IPv6 address is in brackets.
+Controller listeners are read and never bound: the controller of a single broker is reached by a function call.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LISTENER = re.compile(r"(?P<name>[A-Za-z0-9._-]+)://(?P<host>\[[^\]/]*\]|[A-Za-
 
 
 class SecurityProtocol(enum.StrEnum):
-    """What is spoken on a listener before Kafka's own protocol."""
+    """The security under Kafka's own protocol on a listener: TLS, SASL, both or none."""
 
     PLAINTEXT = "PLAINTEXT"
     SSL = "SSL"
@@ -34,7 +34,7 @@ class SecurityProtocol(enum.StrEnum):
 
     @property
     def is_encrypted(self) -> bool:
-        """Whether it is spoken within TLS."""
+        """Whether connections use TLS."""
         return self in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
 
 
@@ -58,7 +58,7 @@ class Listener(NamedTuple):
 def parse_listeners(text: str) -> tuple[Listener, ...]:
     """The listeners of a comma-separated list. Raises ValueError with what is wrong, duplicates and overlaps included.
 
-    The protocol is the one of the same name, else PLAINTEXT until `with_protocols` says better.
+    The protocol is the one of the same name, else PLAINTEXT until `with_protocols` sets it.
     """
     listeners: list[Listener] = []
     for item in (part.strip() for part in text.split(",")):
@@ -83,9 +83,10 @@ def parse_bound_listeners(text: str) -> tuple[Listener, ...]:
 
 
 def parse_advertised_listeners(text: str) -> tuple[Listener, ...]:
-    """Addresses that clients get. `auto` is the empty list: clients get the one that they connected to.
+    """The addresses that clients get. `auto` is the empty list: clients get the one that they connected to.
 
-    So they are where the host is empty, as in many people's `PLAINTEXT://:9092`. (Kafka takes the machine's own name.)
+    So do clients of a listener with an empty host, as in the common `PLAINTEXT://:9092`. (Kafka uses the machine's
+    name.)
     """
     if text.lower() in ("", "auto"):
         return ()
@@ -129,8 +130,8 @@ def parse_protocol_map(text: str) -> tuple[str, ...]:
 
 
 def protocols_by_name(pairs: Iterable[str]) -> dict[str, SecurityProtocol]:
-    """The map that `parse_protocol_map` has checked; Kafka's four protocols stand for themselves unless it says
-    otherwise.
+    """The protocols of `NAME:PROTOCOL` pairs that `parse_protocol_map` has checked, and of the names of Kafka's four
+    protocols, which mean themselves unless a pair changes that.
     """
     protocols = {protocol.value: protocol for protocol in SecurityProtocol}
     for pair in pairs:
@@ -140,14 +141,13 @@ def protocols_by_name(pairs: Iterable[str]) -> dict[str, SecurityProtocol]:
 
 
 def with_protocols(listeners: Iterable[Listener], protocols: Mapping[str, SecurityProtocol]) -> list[Listener]:
-    """The listeners with the protocol that their name stands for. Raises ValueError for a name that stands for none."""
+    """The listeners with the protocol of their name. Raises ValueError for a name without a protocol."""
     result = []
     for listener in listeners:
         protocol = protocols.get(listener.name)
         if protocol is None:
             raise ValueError(
-                f"{listener.name} stands for no protocol: "
-                f"add {listener.name}:PLAINTEXT to listener.security.protocol.map"
+                f"{listener.name} has no protocol: add {listener.name}:PLAINTEXT to listener.security.protocol.map"
             )
         result.append(listener._replace(protocol=protocol))
     return result
@@ -160,12 +160,12 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def parse_optional_address(text: str) -> tuple[str, int] | None:
-    """As `parse_address`; nothing for an empty text."""
+    """As `parse_address`; None for an empty text."""
     return parse_address(text) if text else None
 
 
 def show_optional_address(value: object) -> str:
-    """The text of what `parse_optional_address` has read."""
+    """The text of an address that `parse_optional_address` has returned."""
     if not isinstance(value, tuple):
         return ""
     host, port = value
@@ -179,7 +179,7 @@ def _parse_one(item: str, *, shown: str = "", form: str = "NAME://host:port, an 
         raise ValueError(f"{shown!r} must be {form}")
     host, port = match["host"], int(match["port"])
     if host.startswith("["):
-        import ipaddress  # few need it, and every start would pay for it
+        import ipaddress  # rarely needed, and the import would slow down every start
 
         host = host[1:-1]
         try:

@@ -1,6 +1,7 @@
-"""What listeners with SASL offer, as the configuration has it: mechanisms, and the users of PLAIN.
+"""The logins of listeners with SASL, from the configuration: mechanisms, and the users of PLAIN.
 
-`check_logins` refuses a start that nobody could log in to. Errors never show a JAAS entry: it holds passwords.
+`check_logins` refuses a configuration with which no client could log in. Errors never show a JAAS entry: it contains
+passwords.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ class ListeningConfig(Protocol):
 
     @property
     def listeners(self) -> Sequence[Listener]:
-        """What is listened on."""
+        """The listeners that are bound."""
 
     @property
     def listener_overrides(self) -> Mapping[str, Mapping[str, str]]:
-        """What is set for one listener."""
+        """The texts of the keys that are set for one listener, by its name."""
 
     def on_listener(self, name: str, mechanism: str = "") -> Sasl:
-        """The keys as they count there."""
+        """The effective keys of this listener."""
 
     def origin_of(self, key: str) -> Origin:
-        """Where a key is set."""
+        """The place where a key is set."""
 
 
 def check_logins(config: ListeningConfig) -> None:
@@ -98,7 +99,7 @@ def _check_tokens(config: ListeningConfig, listener: str) -> None:
 
 
 def _key(config: ListeningConfig, listener: str, key: str, mechanism: str = "") -> str:
-    """The key that sets it there: the one of the listener and the mechanism, of the listener, or of all."""
+    """The full name of the effective key: that of the listener and the mechanism, of the listener, or of all."""
     overrides = config.listener_overrides.get(listener.upper(), {})
     own = f"{mechanism.lower()}.{key}"
     if mechanism and own in overrides:

@@ -74,12 +74,12 @@ class Segments(Options):
         dynamic=True,
         doc="Age in milliseconds, by the records' time, at which a segment is rolled even if small.",
     )
-    log_roll_jitter_hours = int32(0, doc="Up to so many hours are taken off `log.roll.hours`, at random.")
+    log_roll_jitter_hours = int32(0, doc="Most hours by which `log.roll.hours` is reduced, at random.")
     log_roll_jitter_ms = finer(
         (log_roll_jitter_hours, _HOUR_MS),
         dynamic=True,
-        doc="Up to so many milliseconds are taken off the age at which a segment is rolled, at random, so that "
-        "not all roll at once.",
+        doc="Most milliseconds by which the age at which a segment is rolled is reduced, at random, so that segments "
+        "do not all roll at the same time.",
     )
     log_index_interval_bytes = int32(4096, dynamic=True, doc="Bytes of log between two entries of its indexes.")
     log_index_size_max_bytes = int32(
@@ -89,7 +89,7 @@ class Segments(Options):
         False,
         dynamic=True,
         inert="log files are never preallocated",
-        doc="Whether new log files are given their size at once.",
+        doc="Whether new log files are allocated with their full size.",
     )
 
 
@@ -102,8 +102,8 @@ class Retention(Options):
         "compact",
         dynamic=True,
         unusual=_no_cleanup,
-        doc="What becomes of old records: `delete` removes old segments, `compact` keeps the newest record of "
-        "each key; empty, every record is kept.",
+        doc="What happens to old records: `delete` removes old segments, `compact` keeps the newest record of "
+        "each key. Empty: every record is kept.",
     )
     log_retention_hours = int32(168, at_least=-1, doc="Hours for which records are kept; -1 for ever.")
     log_retention_minutes = maybe_int32(
@@ -118,9 +118,9 @@ class Retention(Options):
         "minutes and hours.",
     )
     log_retention_bytes = int64(
-        -1, at_least=-1, dynamic=True, doc="Bytes to which a partition is cut back; -1 for no limit."
+        -1, at_least=-1, dynamic=True, doc="Bytes to which a partition is reduced; -1 for no limit."
     )
-    log_retention_check_interval_ms = int64(300000, at_least=1, doc="How often old segments are looked for.")
+    log_retention_check_interval_ms = int64(300000, at_least=1, doc="How often the broker checks for old segments.")
     log_segment_delete_delay_ms = int64(
         60000, dynamic=True, doc="How long a deleted segment stays on disk, renamed to `.deleted`."
     )
@@ -130,7 +130,7 @@ class Durability(Options):
     """Flushing. `ottla.acks.all` says what an acknowledgement means; these keys add syncs to it."""
 
     log_flush_interval_messages = int64(LONG_MAX, at_least=1, dynamic=True, doc="Records after which a log is synced.")
-    log_flush_scheduler_interval_ms = int64(LONG_MAX, doc="How often it is looked whether a log has to be synced.")
+    log_flush_scheduler_interval_ms = int64(LONG_MAX, doc="How often the broker checks for logs to sync.")
     log_flush_interval_ms = finer(
         (log_flush_scheduler_interval_ms, 1), dynamic=True, doc="Longest time for which a record stays unsynced."
     )
@@ -139,7 +139,7 @@ class Durability(Options):
 class Records(Options):
     """Records."""
 
-    message_max_bytes = int32(1048588, dynamic=True, doc="Largest batch, compressed as it came.")
+    message_max_bytes = int32(1048588, dynamic=True, doc="Largest batch, as compressed by the producer.")
     compression_type = choice(
         "producer",
         "producer",
@@ -149,7 +149,7 @@ class Records(Options):
         "lz4",
         "zstd",
         dynamic=True,
-        doc="Compression of what is stored. `producer` keeps batches as they came.",
+        doc="Compression of what is stored. `producer` keeps that of the producer.",
     )
     compression_gzip_level = int32(
         -1,
@@ -170,24 +170,26 @@ class Records(Options):
         "CreateTime",
         "LogAppendTime",
         dynamic=True,
-        doc="Whose time a record carries: the producer's or the broker's.",
+        doc="Timestamp of a record: the producer's (CreateTime) or the broker's (LogAppendTime).",
     )
     log_message_timestamp_before_max_ms = int64(
-        LONG_MAX, dynamic=True, doc="How far a record's time may lie behind the broker's clock."
+        LONG_MAX, dynamic=True, doc="How far a record's timestamp may be before the time of the broker's clock."
     )
     log_message_timestamp_after_max_ms = int64(
-        _HOUR_MS, dynamic=True, doc="How far a record's time may lie ahead of the broker's clock."
+        _HOUR_MS, dynamic=True, doc="How far a record's timestamp may be after the time of the broker's clock."
     )
     producer_id_expiration_ms = int32(
-        86400000, at_least=1, dynamic=True, doc="How long an idle producer is remembered, for finding its duplicates."
+        86400000, at_least=1, dynamic=True, doc="How long an idle producer is remembered, to detect its duplicates."
     )
-    producer_id_expiration_check_interval_ms = int32(600000, at_least=1, doc="How often idle producers are looked for.")
+    producer_id_expiration_check_interval_ms = int32(
+        600000, at_least=1, doc="How often the broker checks for idle producers."
+    )
 
 
 class Cleaner(Options):
     """Compaction."""
 
-    log_cleaner_enable = boolean(True, doc="Whether compaction runs. `ottla log clean` works without, too.")
+    log_cleaner_enable = boolean(True, doc="Whether compaction runs. `ottla log clean` works without it, too.")
     log_cleaner_threads = int32(
         1, inert="there is one cleaner, which works beside the requests", dynamic=True, doc="Threads that compact."
     )
@@ -195,7 +197,7 @@ class Cleaner(Options):
         134217728,
         at_least=1024,
         dynamic=True,
-        doc="Bytes for the map of keys, 24 for each. More keys take another cleaning. Where it is not set and memory "
+        doc="Bytes for the map of keys, 24 for each. More keys need another cleaning. Where it is not set and memory "
         "is limited (a cgroup, `ulimit -d`): at most a sixteenth of it.",
     )
     log_cleaner_io_buffer_size = int32(
@@ -216,5 +218,5 @@ class Cleaner(Options):
         LONG_MAX, at_least=1, dynamic=True, doc="Time after which a record must be considered for compaction."
     )
     log_cleaner_delete_retention_ms = int64(
-        86400000, dynamic=True, doc="How long tombstones are kept, from the first cleaning that meets them."
+        86400000, dynamic=True, doc="How long tombstones are kept, from the first cleaning that reads them."
     )

@@ -1,10 +1,10 @@
-"""Which key was meant by one that cannot be set there: the one that works in its place, with the value in its unit.
+"""A hint after a key that was refused: the key to set instead, with the value in its unit.
 
     instead_on_topic("log.retention.hours", "3")     ; set retention.ms=10800000 instead
     instead_on_broker("log.retention.hours", "3")    ; set log.retention.ms=10800000 instead
     instead_on_topic("segment.byte", "1")            ; did you mean segment.bytes?
 
-Imported for somebody's mistake only.
+Imported only after such a mistake.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CLIENT = Origin(OriginKind.TOPIC, "")
 
 
 class _Instead(NamedTuple):
-    """`written`, the key that was given, means `key` where its value is multiplied by `factor`."""
+    """`key` replaces `written`, the key that was given, with its value multiplied by `factor`."""
 
     written: Option
     key: str
@@ -32,17 +32,17 @@ class _Instead(NamedTuple):
 
 
 def instead_on_topic(key: str, value: str | None) -> str:
-    """What to say after the refusal of a topic's key; nothing where no key comes near."""
+    """The hint after the refusal of a topic's key; an empty text where no key is similar."""
     return _words(key, value, _behind(ALL_TOPIC_KEYS.values()), ALL_TOPIC_KEYS)
 
 
 def instead_on_group(key: str, value: str | None) -> str:
-    """As `instead_on_topic`, of a consumer group's key."""
+    """As `instead_on_topic`, for a consumer group's key."""
     return _words(key, value, _behind(GroupConfig.by_key.values()), GroupConfig.by_key)
 
 
 def instead_on_broker(key: str, value: str | None) -> str:
-    """As `instead_on_topic`, of a broker's key that is changed while it runs."""
+    """As `instead_on_topic`, for a broker's key that is changed while the broker runs."""
     dynamic = {name: option for name, option in ALL_BROKER_KEYS.items() if option.is_dynamic}
     finer = [_Instead(link, one.key, factor) for one in dynamic.values() for link, factor in one.coarser]
     topics = [
@@ -54,7 +54,7 @@ def instead_on_broker(key: str, value: str | None) -> str:
 
 
 def _behind(options: Iterable[Option]) -> Iterator[_Instead]:
-    """The broker's keys behind a topic's or a group's: the one that it inherits, and the coarser ones of that."""
+    """The broker's keys from which a topic's or a group's keys inherit, and the coarser keys of those."""
     for option in options:
         if option.inherits is not None:
             yield _Instead(option.inherits, option.key, 1)

@@ -1,8 +1,8 @@
-"""How much memory this process may have, and the defaults that follow from little of it.
+"""The memory limit of this process, and the smaller defaults that follow from a low limit.
 
-In a container (cgroup v1 or v2) or under `ulimit -d` the memory is less than the machine's, and who takes more of it is
-killed. Keys that bound what clients make the broker hold are then smaller unless they are set; docs/limits.md has what
-they come to, and how small a container may be.
+In a container (cgroup v1 or v2) or under `ulimit -d` the memory is less than the machine's, and a process that takes
+more is killed. Keys that bound what clients make the broker hold are then smaller unless they are set. docs/limits.md
+has the resulting values, and the smallest container.
 
     ottla.connections.max.unsent.bytes   a quarter of the memory
     queued.max.request.bytes             an eighth
@@ -20,21 +20,21 @@ from pathlib import Path
 from typing import Final
 
 LEAST_BYTES: Final = 2 << 20
-"""No default is smaller."""
+"""The smallest of these defaults, except that of send buffers."""
 LEAST_SEND_BUFFER_BYTES: Final = 64 << 10
 FREE_SEND_BUFFERS_FROM: Final = 1 << 30
-"""With so much memory the kernel may choose how long send buffers are."""
+"""With this much memory the kernel chooses the size of send buffers."""
 _V1_MOUNT: Final = "sys/fs/cgroup/memory"
 _V2_MOUNTS: Final = ("sys/fs/cgroup", "sys/fs/cgroup/unified")
 _UNLIMITED_FROM: Final = 1 << 60
-"""A limit of cgroup v1 from here on is none: it shows the largest number of whole pages."""
+"""A limit of cgroup v1 of this size or more means no limit: it is then the largest number of whole pages."""
 
 
 def memory_limit(root: Path = Path("/")) -> int | None:
     """Bytes of memory that this process may have, None without a limit. `root` is where /proc and /sys are.
 
-    The smallest limit of its cgroup and of those above it (`memory.max`, or `memory.limit_in_bytes` of version 1), and
-    of RLIMIT_DATA.
+    It is the smallest of the limits of its cgroup and of those above it (`memory.max`, or `memory.limit_in_bytes` of
+    version 1), and of RLIMIT_DATA.
     """
     limits = [limit for directory, name in _cgroups(root) for limit in _read_limits(directory, name)]
     if root == Path("/") and (data_limit := _data_limit()) is not None:
@@ -43,9 +43,9 @@ def memory_limit(root: Path = Path("/")) -> int | None:
 
 
 def defaults_for(memory_bytes: int, message_max_bytes: int, request_max_bytes: int | None) -> dict[str, int]:
-    """The largest that keys which are not set should be, by key.
+    """The largest values that keys which are not set should have, by key.
 
-    `message_max_bytes` is `message.max.bytes`, `request_max_bytes` `socket.request.max.bytes` if that is set.
+    `message_max_bytes` is `message.max.bytes`; `request_max_bytes` is `socket.request.max.bytes` if that is set.
     """
     send_buffer_bytes = max(memory_bytes // 1024, LEAST_SEND_BUFFER_BYTES)
     fitting = max(memory_bytes // 16, LEAST_BYTES, 2 * message_max_bytes)
@@ -60,7 +60,7 @@ def defaults_for(memory_bytes: int, message_max_bytes: int, request_max_bytes: i
 
 
 def _cgroups(root: Path) -> Iterator[tuple[Path, str]]:
-    """Each directory of a cgroup that this process is in, or that is above one, and its limit's file."""
+    """The directories of this process's cgroups and of those above them, each with the name of its limit file."""
     for line in _text(root / "proc/self/cgroup").splitlines():
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
@@ -70,7 +70,7 @@ def _cgroups(root: Path) -> Iterator[tuple[Path, str]]:
             found = [(root / _V1_MOUNT, "memory.limit_in_bytes")]
         else:
             continue
-        # In a container the path may be the host's, which is not there; what is above its parts is.
+        # In a container the path may be the host's, and not exist; the directories above its parts do.
         parts = [part for part in path.split("/") if part not in ("", "..")]
         for mount, name in found:
             for count in range(len(parts), -1, -1):
@@ -84,7 +84,7 @@ def _read_limits(directory: Path, name: str) -> Iterator[int]:
 
 
 def _text(path: Path) -> str:
-    """What is in a small file, nothing where it cannot be read."""
+    """The content of a small file; an empty text where it cannot be read."""
     try:
         with path.open("rb") as file:
             return file.read().decode(errors="replace")

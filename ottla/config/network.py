@@ -1,4 +1,4 @@
-"""Keys about who this broker is, where it listens, and how much it takes from a connection."""
+"""Keys about this broker's identity, its listeners, and the limits of its connections."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ottla.config.options import ConfigType, Options, text_of
 
 
 def _others_named(value: object) -> str:
-    """What is odd about more than one controller: its writer expects the brokers to be one cluster."""
+    """The warning about more than one controller: the setting expects several brokers to be one cluster."""
     assert isinstance(value, tuple)
-    alone = "there are no clusters here: each broker is one by itself, and has topics of its own"
+    alone = "Ottla has no clusters of brokers: each broker is a cluster by itself, with its own topics"
     return alone if len(value) > 1 else ""
 
 
@@ -53,24 +53,24 @@ class Identity(Options):
         ("CONTROLLER",),
         as_text=True,
         kafka="(none)",
-        doc="Listeners of these names are read and not bound: nobody needs to reach the controller.",
+        doc="Listeners of these names are read and not bound: no client needs to reach the controller.",
     )
 
 
 class ListenerLimits(Options):
-    """How many connections there may be, and how fast they may come: on the broker, or on one listener."""
+    """Limits of connections: their number and their rate, on the broker or on one listener."""
 
     max_connections = int32(
         INT_MAX,
         dynamic=True,
-        doc="Connections at a time, as far as RLIMIT_NOFILE has room for them beside the logs; more are closed. As "
-        "`listener.name.NAME.max.connections` those of one listener.",
+        doc="Connections at a time, as far as RLIMIT_NOFILE has room for them beside the logs; more are closed. "
+        "`listener.name.NAME.max.connections` limits those of one listener.",
     )
     max_connection_creation_rate = int32(
         INT_MAX,
         dynamic=True,
-        doc="New connections per second; more of them wait. As `listener.name.NAME.max.connection.creation.rate` those "
-        "of one listener.",
+        doc="New connections per second; more of them wait. `listener.name.NAME.max.connection.creation.rate` limits "
+        "those of one listener.",
     )
 
 
@@ -82,8 +82,8 @@ class Network(Options):
         parse_bound_listeners,
         kind=ConfigType.STRING,
         allowed="NAME://host:port, …",
-        doc="Where the broker listens. An empty host is every address; port 0 lets the system choose, and the "
-        "start-up line says what it chose.",
+        doc="Where the broker listens. An empty host means every address; port 0 lets the system choose, and the "
+        "start-up line shows the chosen port.",
     )
     advertised_listeners = parsed(
         "auto",
@@ -93,7 +93,7 @@ class Network(Options):
         kafka="= listeners",
         show=lambda value: text_of(value) or "auto",
         doc="Addresses that clients connect to. `auto`, also for every listener that is not named here "
-        "and for one without a host: the address that this client has connected to. Port 0 stands for the port that "
+        "and for one without a host: the address that this client has connected to. Port 0 means the port that "
         "was bound.",
     )
     listener_security_protocol_map = parsed(
@@ -101,7 +101,7 @@ class Network(Options):
         parse_protocol_map,
         kind=ConfigType.STRING,
         allowed="NAME:PROTOCOL, …",
-        doc="Protocol that a listener's name stands for. The four protocols stand for themselves and need not be "
+        doc="Protocol of each listener's name. The names of the four protocols mean themselves and need not be "
         "repeated.",
     )
     inter_broker_listener_name = string(
@@ -133,7 +133,7 @@ class Network(Options):
         500,
         at_least=1,
         inert="requests do not queue for threads; `queued.max.request.bytes` and "
-        "`ottla.connection.max.pending.requests` bound what waits",
+        "`ottla.connection.max.pending.requests` bound waiting requests",
         doc="Requests that may wait for an answer, over all connections, before reading pauses.",
     )
     queued_max_request_bytes = int64(
@@ -145,7 +145,7 @@ class Network(Options):
         "cgroup, `ulimit -d`).",
     )
     connections_max_idle_ms = int64(
-        600000, at_least=-1, doc="A connection that is silent for so long is closed; -1 for never."
+        600000, at_least=-1, doc="A connection that is idle for this time is closed; -1 for never."
     )
     max_connections_per_ip = int32(INT_MAX, dynamic=True, doc="Connections at a time from one address.")
     max_connections_per_ip_overrides = parsed(

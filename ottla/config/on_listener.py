@@ -1,8 +1,8 @@
-"""What is set for one listener, `listener.name.NAME.KEY`: the part of `BrokerConfig` that reads, checks and shows it.
+"""Keys of one listener, `listener.name.NAME.KEY`: the part of `BrokerConfig` that reads, checks and shows them.
 
-A listener's own key wins over the same key without a listener; what a client has set while the broker runs wins over
-what it was started with. A key of SASL may also be set for one mechanism, `listener.name.NAME.MECHANISM.KEY`. Names of
-listeners are in lower case there (Kafka's `ListenerName.configPrefix`).
+A listener's own key wins over the same key without a listener; a value that a client has set while the broker runs wins
+over one that it was started with. A key of SASL may also be set for one mechanism, `listener.name.NAME.MECHANISM.KEY`.
+Names of listeners are in lower case in these keys (Kafka's `ListenerName.configPrefix`).
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ _DYNAMIC = Origin(OriginKind.TOPIC, "")
 
 
 def listener_key(name: str, key: str) -> str:
-    """How Kafka writes a key of one listener."""
+    """The full name of a key of one listener, as in Kafka."""
     return f"listener.name.{name.lower()}.{key}"
 
 
 class ListenerConfig(Sasl, Tls, ListenerLimits):
-    """The keys that may be set for one listener, as they count there. Made by `PerListener.on_listener`."""
+    """The keys that may be set for one listener, with its effective values. Made by `PerListener.on_listener`."""
 
     def __init__(self, values: Mapping[str, object]) -> None:
         self.assign(values)
 
 
 class PerListener:
-    """A part of `BrokerConfig`; see there for its attributes."""
+    """A part of `BrokerConfig`, which documents the attributes."""
 
     listener_overrides: dict[str, dict[str, str]]
     dynamic_overrides: dict[str, dict[str, str]]
@@ -54,10 +54,10 @@ class PerListener:
     def on_listener(
         self, name: str, mechanism: str = "", *, dynamic: Mapping[str, str] | None = None
     ) -> ListenerConfig:
-        """The keys of security as they count on this listener, for this SASL mechanism if one is named: a key of
-        `listener.name.NAME.MECHANISM.` wins over one of `listener.name.NAME.`. Raises ConfigError for what is set so.
+        """The effective security keys of this listener, for this SASL mechanism if one is named: a key of
+        `listener.name.NAME.MECHANISM.` wins over one of `listener.name.NAME.`. Raises ConfigError for a wrong value.
 
-        `dynamic` takes the place of what was set for the listener while the broker runs.
+        `dynamic` replaces the values that were set for the listener while the broker runs.
         """
         values = merged(self.layers)
         overrides = self._given_on_listener(name, dynamic)
@@ -73,12 +73,12 @@ class PerListener:
         return ListenerConfig(values)
 
     def listener_max_connections(self, name: str) -> int:
-        """How many connections may come in by a listener."""
+        """The most connections at a time by a listener."""
         own = self.listener_overrides.get(name)
         return int(own["max.connections"]) if own and "max.connections" in own else self.max_connections
 
     def listener_connection_rate(self, name: str) -> int:
-        """How many connections per second may come in by a listener."""
+        """The most new connections per second by a listener."""
         own = self.listener_overrides.get(name)
         key = "max.connection.creation.rate"
         return int(own[key]) if own and key in own else self.max_connection_creation_rate
@@ -86,8 +86,8 @@ class PerListener:
     def wrong_on_listener(
         self, name: str, key: str, reason: str, dynamic: Mapping[str, str] | None = None
     ) -> ConfigError:
-        """The error of a key's value as it counts on this listener, under the name and from the place of its setting.
-        `dynamic` as for `on_listener`.
+        """An error about the effective value of a key on this listener, with the name and the place by which it was
+        set. `dynamic` as for `on_listener`.
         """
         given = self._given_on_listener(name, dynamic).get(key)
         if given is None:
@@ -105,7 +105,7 @@ class PerListener:
         return given | {key: Given(text, _DYNAMIC) for key, text in texts.items()}
 
     def is_set_on_listener(self, key: str) -> bool:
-        """Whether a client may set this key of one of the listeners, of this broker, while it runs."""
+        """Whether a client may set this key of one of this broker's listeners while the broker runs."""
         match = LISTENER_KEY.fullmatch(key)
         return (
             match is not None
@@ -114,7 +114,7 @@ class PerListener:
         )
 
     def overrides_in(self, texts: Mapping[str, str]) -> dict[str, dict[str, str]]:
-        """What of these keys is set for a listener, by its name and the key's short name."""
+        """Those of these keys that are set for a listener, by its name and the key's short name."""
         found: dict[str, dict[str, str]] = {}
         for key, text in texts.items():
             if self.is_set_on_listener(key) and (match := LISTENER_KEY.fullmatch(key)):
@@ -122,7 +122,7 @@ class PerListener:
         return found
 
     def has_no_effect_on_its_listener(self, key: str) -> bool:
-        """Whether a key is one of a single listener, and does nothing there."""
+        """Whether a key belongs to a single listener and has no effect there."""
         match = LISTENER_KEY.fullmatch(key)
         if match is None:
             return False
@@ -134,7 +134,7 @@ class PerListener:
         return option.key in Tls.by_key and not protocol.is_encrypted
 
     def listener_entries(self, names: Iterable[str] | None) -> Iterator[ConfigEntry]:
-        """What DescribeConfigs says of the keys that are set for one listener: of these names, or of all."""
+        """The entries that DescribeConfigs returns for keys set for one listener: those with these names, or all."""
         layers = (
             (ConfigSource.DYNAMIC_BROKER_CONFIG, self.dynamic_overrides),
             (ConfigSource.STATIC_BROKER_CONFIG, self.listener_overrides),
@@ -164,11 +164,11 @@ class PerListener:
 
 
 def listener_option(key: str) -> Option | None:
-    """What `listener.name.NAME.KEY` or `listener.name.NAME.MECHANISM.KEY` sets; None where that is nothing."""
+    """The option that `listener.name.NAME.KEY` or `listener.name.NAME.MECHANISM.KEY` sets; None if there is none."""
     match = LISTENER_KEY.fullmatch(key)
     return None if match is None else _option(match["key"])
 
 
 def _option(key: str) -> Option | None:
-    """Of a listener's key, or of a mechanism's of it."""
+    """The option of `KEY` or of `MECHANISM.KEY`."""
     return ListenerConfig.by_key.get(key) or ListenerConfig.by_key.get(key.partition(".")[2])

@@ -1,7 +1,7 @@
-"""How a key is declared, and what is derived from the declaration.
+"""The declaration of a key, and what is derived from it.
 
-A key is one statement in the body of an `Options` class, and that statement is all there is: parsing, default, bounds,
-documentation, the answer to DescribeConfigs and the generated pages come from it.
+A key is one statement in the body of an `Options` class. Parsing, default, bounds, documentation, the answer to
+DescribeConfigs and the generated pages all come from that statement.
 
     class Example(Options):
         \"\"\"Storage\"\"\"
@@ -14,7 +14,7 @@ checker `config.log_segment_bytes` is an `int`; while the program runs it is a p
 it.
 
 A key may fall back on coarser ones: `log.retention.ms` on `log.retention.minutes` on `log.retention.hours`; the first
-one that is set wins, and its value is multiplied by the factor that stands with it.
+one that is set wins, and its value is multiplied by the factor declared with it.
 
 This module knows no key and no file.
 """
@@ -43,7 +43,7 @@ class ConfigType(enum.IntEnum):
 
 
 class ConfigSource(enum.IntEnum):
-    """Who set a value, with the numbers of DescribeConfigs (Kafka's `DescribeConfigsResponse.ConfigSource`)."""
+    """The source of a value, with the numbers of DescribeConfigs (Kafka's `DescribeConfigsResponse.ConfigSource`)."""
 
     TOPIC_CONFIG = 1
     DYNAMIC_BROKER_CONFIG = 2
@@ -56,7 +56,7 @@ class ConfigSource(enum.IntEnum):
 
 
 class ConfigSynonym(NamedTuple):
-    """A key that had a say in a value, in the order in which they are asked."""
+    """A key from which a value may come. Synonyms are in order of precedence."""
 
     name: str
     value: str | None
@@ -64,7 +64,7 @@ class ConfigSynonym(NamedTuple):
 
 
 class ConfigEntry(NamedTuple):
-    """One key as DescribeConfigs returns it. `value` is None for secrets and for what is not set."""
+    """One key as DescribeConfigs returns it. `value` is None for secrets and for keys that are not set."""
 
     name: str
     value: str | None
@@ -101,14 +101,14 @@ DEFAULT_ORIGIN = Origin(OriginKind.DEFAULT, "default")
 
 
 class Given(NamedTuple):
-    """A text that somebody set, and where."""
+    """The text of a value that was set, and where."""
 
     text: str
     origin: Origin
 
 
 def text_of(value: object) -> str | None:
-    """A value as it would be in server.properties; None for what is not set."""
+    """A value as it would be in server.properties; None if it is not set."""
     if value is None:
         return None
     if isinstance(value, bool):
@@ -122,13 +122,14 @@ class Option:
     """The declaration of one key. Made by the functions of `declare.py`, in the body of an `Options` class; never
     changed later.
 
-    `allowed` says in words what `parse` takes; `kafka` is Apache Kafka's default where ours differs; `inert` says why
-    the key has no effect, or nothing; `is_dynamic`, that it may be changed while the broker runs; `unusual` says what
-    is odd about a value, or nothing; `coarser` are the keys that count when this one is not set, each with the factor
-    for its value; `inherits` is the broker's key behind a topic's; `show` is the inverse of `parse`.
+    `allowed` describes what `parse` accepts. `kafka` is Apache Kafka's default where Ottla's differs. `inert` is the
+    reason why the key has no effect, or empty. `is_dynamic`: it may be changed while the broker runs. `unusual` returns
+    a remark about an odd value, or an empty text. `coarser` are the keys that are used when this one is not set, each
+    with the factor for its value. `inherits` is the broker's key from which a topic's key takes its default. `show` is
+    the inverse of `parse`.
     """
 
-    # Not a dataclass: importing those costs a tenth of the time in which a broker starts.
+    # Not a dataclass: importing `dataclasses` takes a tenth of the time in which a broker starts.
     def __init__(
         self,
         kind: ConfigType,
@@ -172,7 +173,7 @@ class Option:
         return self.kind is ConfigType.PASSWORD
 
     def read(self, given: Given) -> object:
-        """The value of a text. Raises ConfigError, one line that says what is allowed."""
+        """The value of a text. Raises ConfigError, in one line with what is allowed."""
         text = given.text if self.is_sensitive else given.text.strip()
         try:
             return self.parse(text)
@@ -185,7 +186,7 @@ class Option:
             ) from None
 
     def effective(self, values: Mapping[str, object]) -> object:
-        """The value that counts: of this key, or of the first coarser key that has one. `values` holds what is set."""
+        """The effective value: of this key, or of the first coarser key that has one. `values`: those that are set."""
         if self.key in values:
             return values[self.key]
         for option, factor in self.coarser:
@@ -198,7 +199,7 @@ class Option:
         return self.default
 
     def chain(self) -> tuple[Option, ...]:
-        """This key and those it falls back on, in the order in which they are asked."""
+        """This key and those it falls back on, in order of precedence."""
         return (self, *(option for option, _ in self.coarser))
 
 
@@ -209,10 +210,10 @@ def _scaled(value: object, factor: int) -> object:
 
 
 class _Declared(type):
-    """Takes the declarations out of a class body.
+    """The metaclass that moves the declarations out of a class body.
 
-    They must not stay attributes of the class: an instance attribute that hides a class attribute costs the interpreter
-    its fast path, and the hot path reads these. `Class.name` still finds the declaration, by `__getattr__`.
+    They must not stay attributes of the class: the interpreter has no fast path for an instance attribute that hides a
+    class attribute, and the hot path reads these. `Class.name` still finds the declaration, by `__getattr__`.
     """
 
     def __new__(
@@ -249,6 +250,6 @@ class Options(metaclass=_Declared):
     by_key: ClassVar[dict[str, Option]]
 
     def assign(self, values: Mapping[str, object]) -> None:
-        """Set one attribute per declared key to the value that counts. `values`: what is set, by key, parsed."""
+        """Set one attribute per declared key to its effective value. `values`: the parsed ones that are set, by key."""
         for option in self.by_key.values():
             setattr(self, option.attribute, option.effective(values))

@@ -1,4 +1,4 @@
-"""Keys of our own. All begin with `ottla.`, so that they never meet a key of Kafka's."""
+"""Ottla's own keys. All begin with `ottla.`, so that they never collide with a key of Kafka."""
 
 from __future__ import annotations
 
@@ -10,42 +10,42 @@ from ottla.config.options import ConfigType, Options
 
 
 class Promises(Options):
-    """Ottla: what an acknowledgement promises, what a batch must show."""
+    """Ottla: promises of an acknowledgement, and checks of a batch."""
 
     ottla_acks_all = choice(
         "sync",
         "sync",
         "page-cache",
         dynamic=True,
-        doc="When acks=all is answered: `sync`, when the bytes are on disk (one sync serves all that wait), or "
+        doc="When acks=all is answered: `sync`, when the bytes are on disk (one sync covers all waiting requests), or "
         "`page-cache`, when the operating system has them, as in Kafka with one replica. Consumers see records from "
         "the same moment on.",
     )
     ottla_syncfs_enable = boolean(
         True,
         doc="Whether a sync of several partitions may be one `syncfs` of their file system, where the kernel reports "
-        "all its errors. That flushes the data of other programs on the same file system, too, and their errors take "
+        "all its errors. That also flushes the data of other programs on the same file system, and their errors take "
         "the log directory offline. `false` syncs the partitions' files only: for a disk that is shared.",
     )
     ottla_redo_log_enable = boolean(
         True,
         doc="Whether a sync of several partitions with little to write may be a sync of one file, `ottla-redo.log` in "
         "the log directory, which has the same bytes. The partitions' files are synced some seconds later, and a start "
-        "after a power cut writes into them what they lack. `false` syncs the partitions' files each time: for a "
-        "directory that another program opens after a power cut, before Ottla has.",
+        "after a power cut writes the missing bytes into them. `false` syncs the partitions' files each time: for a "
+        "directory that another program opens after a power cut, before Ottla does.",
     )
     ottla_sync_main_thread_enable = boolean(
         True,
         doc="Whether the broker's main thread waits for a sync of `ottla-redo.log` itself where a single client sends "
         "and waits for each answer, as long as the disk syncs in less than half a millisecond. That saves two wake-ups "
         "of threads. If such a disk stalls, no client is answered until the sync has ended, and threads sync after "
-        "that. `false` leaves all syncs to threads: for a disk that may hang, such as one behind a network.",
+        "that. `false` leaves all syncs to threads: for a disk that may hang, such as a network disk.",
     )
     ottla_validate_records = boolean(
         False,
         dynamic=True,
-        doc="Whether every record of a batch is checked before it is stored, as Kafka does. Otherwise the "
-        "batch's header and checksum are.",
+        doc="Whether every record of a batch is checked before it is stored, as in Kafka. Otherwise only the "
+        "batch's header and checksum are checked.",
     )
     ottla_batch_max_decompressed_bytes = int32(
         268435456,
@@ -91,8 +91,8 @@ class WallClock(Options):
         86400000,
         at_least=0,
         dynamic=True,
-        doc="How long a wall clock that has jumped must go on without another jump, while the broker runs, until it is "
-        "trusted and used for deletion by time. `ottla log trust-clock` trusts it at once.",
+        doc="How long a wall clock that has jumped must run without another jump, while the broker runs, until it is "
+        "trusted and used for deletion by time. `ottla log trust-clock` trusts it immediately.",
     )
 
 
@@ -103,7 +103,7 @@ PROFILE_NAMES = ("default", "kafka-4.1", "kafka-4.0", "kafka-3.9", "kafka-2.8")
 def _scram_users(text: str) -> str:
     if not text:
         return text
-    from ottla.config.scram_users import check_scram_users  # for the few that set it
+    from ottla.config.scram_users import check_scram_users  # imported only where it is set
 
     return check_scram_users(text)
 
@@ -114,15 +114,15 @@ class Limits(Options):
     ottla_profile = choice(
         "default",
         *PROFILE_NAMES,
-        doc="What clients are shown: `default`, the versions of Kafka 4.1 and all older ones that exist here; or those "
-        "of one release, cut to what exists here, for testing clients against it (docs/compatibility.md).",
+        doc="The versions that clients see: `default`, those of Kafka 4.1 and all older ones that Ottla has; or those "
+        "of one release, as far as Ottla has them, for testing clients against it (docs/compatibility.md).",
     )
     ottla_cluster_id = string(
         "",
         check=_cluster_id,
         allowed="an id, or empty",
         doc="Cluster id of new directories; a directory with another one is refused. Empty: that of the directories, "
-        "or a new one. The environment's `CLUSTER_ID`, as Kafka's image has it, sets it too.",
+        "or a new one. The environment variable `CLUSTER_ID` of Kafka's image sets it, too.",
     )
 
     ottla_http_listener = parsed(
@@ -132,9 +132,9 @@ class Limits(Options):
         allowed="host:port, or empty",
         show=show_optional_address,
         doc="Where `/livez`, `/readyz`, `/metrics` and, for this machine only, `ottla log roll` and "
-        "its like are served, as host:port; empty for nowhere. Where another process, such as a second broker, has the "
-        "default address, a WARNING says so and there is no HTTP port; where it has an address that was set, the start "
-        "is refused. `:9644` serves other machines, too; there is no password. "
+        "the like are served, as host:port; empty for nowhere. If another process, such as a second broker, uses the "
+        "default address, the broker logs a WARNING and has no HTTP port; if it uses an address that was set, the "
+        "start is refused. `:9644` serves other machines, too; there is no password. "
         "On a loopback address a request whose `Host` is a name with a dot that is not set here is refused (421): a "
         "web page may have sent it.",
     )
@@ -154,27 +154,27 @@ class Limits(Options):
     ottla_connections_max_unsent_bytes = int64(
         268435456,
         at_least=1048576,
-        doc="Bytes of answers in memory, over all connections: what is read or converted for them, from before that "
-        "begins until clients have taken it. Reads that find no room wait; then the connection that has not taken its "
-        "answers for longest is closed. What the kernel sends from the page cache does not count. Where it is not set "
-        "and memory is limited (a cgroup, `ulimit -d`): at most a quarter of it.",
+        doc="Bytes of answers in memory, over all connections. They are counted before data is read or converted for "
+        "an answer, until the client has taken it. Reads that find no room wait; then the connection that has not "
+        "taken its answers for longest is closed. Bytes that the kernel sends from the page cache do not count. Where "
+        "it is not set and memory is limited (a cgroup, `ulimit -d`): at most a quarter of it.",
     )
     ottla_add_scram = password(
         check=_scram_users,
-        doc="SCRAM users with which a new data directory begins, as `kafka-storage format --add-scram` has them: "
+        doc="SCRAM users of a new data directory, in the syntax of `kafka-storage format --add-scram`: "
         "`SCRAM-SHA-256=[name=alice,password=...]`, several with blanks between them. `ottla serve --add-scram` sets "
-        "it. Without effect on a directory that is not new.",
+        "it. It has no effect on a directory that is not new.",
     )
     ottla_handshake_timeout_ms = int64(
         30000,
         at_least=1,
-        doc="A connection that has not finished its TLS handshake, or its login, is closed after so long.",
+        doc="A connection that has not finished its TLS handshake, or its login, is closed after this time.",
     )
     ottla_sasl_jwks_timeout_ms = int64(
         10000,
         at_least=1,
-        doc="A read of `sasl.oauthbearer.jwks.endpoint.url` that is not done after so long is given up, however fast "
-        "the server sends.",
+        doc="A read of `sasl.oauthbearer.jwks.endpoint.url` that is not done after this time is given up, no matter "
+        "how fast the server sends.",
     )
     ottla_tls_reload_interval_ms = int64(
         10000,
@@ -183,15 +183,15 @@ class Limits(Options):
         "new content.",
     )
     ottla_partial_frame_timeout_ms = int64(
-        30000, at_least=1, doc="A connection whose request is still incomplete after so long is closed."
+        30000, at_least=1, doc="A connection whose request is still incomplete after this time is closed."
     )
     ottla_shutdown_timeout_ms = int64(
-        10000, doc="How long a stop waits for requests under way before connections are closed."
+        10000, doc="How long a stop waits for requests in progress before connections are closed."
     )
     ottla_shutdown_close_timeout_ms = int64(
         45000,
-        doc="How long a stop may take to sync and close the logs, after the requests. Those that are left then are"
-        " closed as they are: nothing acknowledged is lost, and the next start recovers them as after a kill.",
+        doc="How long a stop may take to sync and close the logs, after the requests. Logs that are still open then"
+        " are closed as they are: nothing acknowledged is lost, and the next start recovers them as after a kill.",
     )
     ottla_log_max_open_segments = int32(
         1024,
@@ -209,8 +209,8 @@ class Limits(Options):
         -1,
         at_least=-1,
         dynamic=True,
-        doc="Bytes to keep free on the volume of each log directory: with less, records are refused, with less than "
-        "half, offset commits too, so that there is room for what makes room (docs/durability.md). -1: 5 % of the "
-        "volume, 1 GiB at most; 0: none, writes are refused when the disk is full to the last byte.",
+        doc="Bytes to keep free on the volume of each log directory. With less, records are refused; with less than "
+        "half, offset commits, too, so that there is room for operations that free space (docs/durability.md). -1: 5 % "
+        "of the volume, 1 GiB at most; 0: none, writes are refused when the disk is full to the last byte.",
     )
     ottla_disk_full_probe_interval_ms = int64(5000, at_least=1, doc="How often a full directory is tried again.")

@@ -1,4 +1,4 @@
-"""Values that are elsewhere: Kafka's config providers (KIP-297, 632, 887), for secrets above all.
+"""Kafka's config providers (KIP-297, 632, 887): values that are stored elsewhere, mostly secrets.
 
     config.providers=env,files
     config.providers.env.class=org.apache.kafka.common.config.provider.EnvVarConfigProvider
@@ -8,9 +8,9 @@
     ssl.keystore.password=${files:/etc/ottla/secrets.properties:keystore}
     listener.name.sasl.plain.sasl.jaas.config=...PlainLoginModule required user_alice="${env:KAFKA_SECRET_ALICE}";
 
-`${NAME:KEY}` and `${NAME:PATH:KEY}` are replaced anywhere in a value, once: what comes in is not looked through again.
-A name that is no provider stays as it is, as in Kafka. What a provider does not have is an error here (Kafka leaves the
-text `${...}`, and a listener would then have that for a password). Errors name the key and the place, never a value.
+`${NAME:KEY}` and `${NAME:PATH:KEY}` are replaced anywhere in a value, once: the inserted text is not searched again.
+A name that is no provider stays as it is, as in Kafka. A value that a provider does not have is an error (Kafka leaves
+the text `${...}`, which would then be a listener's password). Errors name the key and the place, never a value.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _CLASSES = ("EnvVarConfigProvider", "FileConfigProvider", "DirectoryConfigProvid
 _ALLOWED_PATHS, _ALLOWLIST = "allowed.paths", "allowlist.pattern"
 
 Provider = Callable[[str, str], str]
-"""The value of a path and a key. Raises ValueError with what is wrong."""
+"""A function that returns the value of a path and a key. Raises ValueError with what is wrong."""
 
 
 def resolve(given: Mapping[str, Given], environ: Mapping[str, str]) -> dict[str, Given]:
-    """What is given, with the variables of its providers replaced, and without the providers' own keys.
+    """The given values, with the variables of their providers replaced, and without the providers' own keys.
 
     Raises ConfigError.
     """
@@ -104,7 +104,7 @@ def _paths(name: str, given: Given | None) -> list[Path] | None:
 
 def _from_environment(environ: Mapping[str, str], allowed: re.Pattern[str] | None, path: str, key: str) -> str:
     if path:
-        raise ValueError("the environment has no paths; say ${NAME:VARIABLE}")
+        raise ValueError("the environment has no paths; write ${NAME:VARIABLE}")
     if allowed is not None and not allowed.fullmatch(key):
         raise ValueError(f"the variable {key} is not one of {_ALLOWLIST}={allowed.pattern}")
     if key not in environ:
@@ -114,7 +114,7 @@ def _from_environment(environ: Mapping[str, str], allowed: re.Pattern[str] | Non
 
 def _from_file(allowed: list[Path] | None, path: str, key: str) -> str:
     if not path:
-        raise ValueError("a file has to be named; say ${NAME:/PATH:KEY}")
+        raise ValueError("a file has to be named; write ${NAME:/PATH:KEY}")
     try:
         values = read_properties(_permitted(allowed, Path(path)))
     except ConfigError as error:
@@ -126,7 +126,7 @@ def _from_file(allowed: list[Path] | None, path: str, key: str) -> str:
 
 def _from_directory(allowed: list[Path] | None, path: str, key: str) -> str:
     if not path or not key or "/" in key or key in (".", ".."):
-        raise ValueError("a directory and a file in it have to be named; say ${NAME:/PATH:FILE}")
+        raise ValueError("a directory and a file in it have to be named; write ${NAME:/PATH:FILE}")
     file = _permitted(allowed, Path(path)) / key
     try:
         with file.open("rb") as opened:
@@ -142,7 +142,7 @@ def _from_directory(allowed: list[Path] | None, path: str, key: str) -> str:
 
 
 def _permitted(allowed: list[Path] | None, path: Path) -> Path:
-    """The path, if it is below one that is allowed, as it is written: links lead where they lead, as in Kafka."""
+    """The path, if its text is below an allowed one. Links are followed without a check, as in Kafka."""
     if allowed is None:
         return path
     normal = Path(os.path.normpath(path))

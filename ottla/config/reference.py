@@ -27,12 +27,12 @@ Keys, their meaning and the syntax of `server.properties` are those of Apache Ka
 
 1. the defaults below;
 2. the file given to `ottla serve server.properties` (`ottla/config/server.properties` is a commented example);
-3. environment variables, spelled as for Kafka's own image: `KAFKA_LOG_RETENTION_MS` sets `log.retention.ms` (`_` stands
-   for a dot, `__` for `_`, `___` for `-`); `OTTLA_ACKS_ALL` sets `ottla.acks.all`; other images' variables, such as
+3. environment variables, spelled as for Kafka's own image: `KAFKA_LOG_RETENTION_MS` sets `log.retention.ms` (`_` means
+   a dot, `__` means `_`, `___` means `-`); `OTTLA_ACKS_ALL` sets `ottla.acks.all`; other images' variables, such as
    Bitnami's `KAFKA_CFG_LOG_RETENTION_MS`, are in docs/image.md;
 4. `--override key=value`, as often as you like;
 5. settings that clients change while the broker runs (`ottla configs alter`, Kafka's own tools), for the keys marked
-   ↻: first for all brokers, then for this one. They are stored in the metadata log and in effect at once.
+   ↻: first for all brokers, then for this one. They are stored in the metadata log and take effect immediately.
 
 A wrong value makes the start fail with one line: the key, the value, what is allowed, and where it was set. An unknown
 key is a warning. A secret (type PASSWORD) is never shown.
@@ -57,7 +57,7 @@ Keys of Apache Kafka that have no meaning on one node. They are accepted, so tha
 _TOPICS = """
 ## Keys of a topic
 
-A topic has these from the broker's key beside them, unless it sets them itself (`ottla topics create --config
+A topic takes each of these from the broker key in the same row, unless it sets it itself (`ottla topics create --config
 key=value`). Type, bounds and meaning are the broker key's.
 
 | Topic key | Broker key | Default | Effect |

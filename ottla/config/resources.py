@@ -1,11 +1,12 @@
-"""Configurations of what is neither broker nor topic: consumer groups, and client metrics subscriptions (KIP-714).
+"""The configurations of consumer groups and of client metrics subscriptions (KIP-714).
 
     GroupConfig.validate({"consumer.session.timeout.ms": "50000"}, broker_config)
     GroupConfig.describe({"consumer.session.timeout.ms": "50000"}, broker_config)
 
-Both are named by clients and exist as far as something was set for them. A group's keys take their defaults from the
-broker (`group.consumer.session.timeout.ms`) and keep within its bounds (`group.consumer.min.session.timeout.ms`).
-Client metrics are stored state: no client is asked for its metrics, because no receiver is there.
+Clients choose the names of both; a configuration exists once a key was set for it. A group's keys take their defaults
+from the broker (`group.consumer.session.timeout.ms`) and stay within its bounds
+(`group.consumer.min.session.timeout.ms`). Keys of client metrics are only stored: no client is asked for its metrics,
+because the broker has no receiver for them.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ class GroupConfig(Options):
 
     @classmethod
     def validate(cls, texts: Mapping[str, str], broker: BrokerConfig) -> None:
-        """Check what a group is to set, all of it. Raises ConfigError for an unknown key, a wrong value, and one that
-        is outside of the broker's bounds.
+        """Check all keys that a group is to set. Raises ConfigError for an unknown key, a wrong value, and one that is
+        outside of the broker's bounds.
         """
         values = _parsed(cls.by_key, texts, "Unknown group config name")
         of_broker = merged(broker.layers)
@@ -69,7 +70,7 @@ class GroupConfig(Options):
     def describe(
         cls, texts: Mapping[str, str], broker: BrokerConfig, names: Iterable[str] | None = None
     ) -> list[ConfigEntry]:
-        """What DescribeConfigs answers for a group that sets `texts`."""
+        """The entries that DescribeConfigs returns for a group that sets `texts`."""
         own = _readable(cls.by_key, texts)
         return [
             own_entry(
@@ -83,7 +84,7 @@ class GroupConfig(Options):
 
 
 class OutOfPlace(ConfigError):
-    """What Kafka calls an invalid request and not an invalid configuration."""
+    """A mistake that Kafka calls an invalid request and not an invalid configuration."""
 
 
 class ClientMetricsConfig(Options):
@@ -101,16 +102,16 @@ class ClientMetricsConfig(Options):
         }
     )
 
-    metrics = words((), inert=_TELEMETRY, doc="Prefixes of the metrics that are wanted; `*` for all.")
+    metrics = words((), inert=_TELEMETRY, doc="Prefixes of the requested metrics; `*` for all.")
     interval_ms = int32(300000, at_least=-INT_MAX - 1, inert=_TELEMETRY, doc="How often clients push their metrics.")
-    match = words((), inert=_TELEMETRY, doc="Which clients are meant, as selector=pattern.")
+    match = words((), inert=_TELEMETRY, doc="Clients that the subscription applies to, as selector=pattern.")
 
     @classmethod
     def validate(cls, texts: Mapping[str, str]) -> None:
-        """Check what a subscription is to set, all of it.
+        """Check all keys that a subscription is to set.
 
-        Raises ConfigError for a value that cannot be read; OutOfPlace, a kind of it, for a key that does not exist and
-        an interval out of bounds: Kafka answers them with different codes.
+        Raises ConfigError for a value that cannot be read; its subclass OutOfPlace for a key that does not exist and an
+        interval out of bounds: Kafka answers them with different codes.
         """
         for key in texts:
             if key not in cls.by_key:
@@ -136,7 +137,7 @@ class ClientMetricsConfig(Options):
 
     @classmethod
     def describe(cls, texts: Mapping[str, str], names: Iterable[str] | None = None) -> list[ConfigEntry]:
-        """What DescribeConfigs answers for a subscription that sets `texts`."""
+        """The entries that DescribeConfigs returns for a subscription that sets `texts`."""
         own = _readable(cls.by_key, texts)
         return [
             own_entry(option, option.default, own, ConfigSource.CLIENT_METRICS_CONFIG)
@@ -157,7 +158,7 @@ def _number(value: object) -> int:
 
 
 def _readable(options: Mapping[str, Option], texts: Mapping[str, str]) -> dict[str, object]:
-    """The values that can be read; the metadata may come from another Kafka."""
+    """The values that can be read; others are left out, since the metadata may come from another Kafka."""
     values: dict[str, object] = {}
     for key, text in texts.items():
         try:

@@ -31,7 +31,7 @@ class Sasl(Options):
     sasl_oauthbearer_jwks_endpoint_url = string(
         "",
         empty_is_unset=True,
-        doc="Where the keys are that sign the tokens of OAUTHBEARER: a JWKS at a file:, https: or http: URL.",
+        doc="The keys that sign the tokens of OAUTHBEARER: a JWKS at a file:, https: or http: URL.",
     )
     sasl_oauthbearer_jwks_endpoint_refresh_ms = int64(3600000, at_least=1, doc="Age at which the keys are read again.")
     sasl_oauthbearer_jwks_endpoint_retry_backoff_ms = int64(
@@ -40,13 +40,13 @@ class Sasl(Options):
     sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms = int64(
         10000,
         at_least=1,
-        doc="Longest such pause; and how often the keys are read because a token names one that is not among them.",
+        doc="Longest such pause; also the shortest time between two reads because a token names an unknown key.",
     )
     sasl_oauthbearer_expected_issuer = string(
         "", empty_is_unset=True, doc="Issuer that tokens must name; empty for any."
     )
     sasl_oauthbearer_expected_audience = words((), doc="Audiences of which tokens must name one; empty for any.")
-    sasl_oauthbearer_clock_skew_seconds = int32(30, doc="How far a token's times may be off.")
+    sasl_oauthbearer_clock_skew_seconds = int32(30, doc="How far a token's times may differ from the broker's clock.")
     sasl_oauthbearer_sub_claim_name = string("sub", doc="Claim of a token that names the user.")
     sasl_oauthbearer_scope_claim_name = string("scope", doc="Claim of a token that has its scopes.")
     connections_max_reauth_ms = int64(0, doc="Age at which a session must authenticate again; 0 for never.")

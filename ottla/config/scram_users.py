@@ -1,10 +1,11 @@
-"""SCRAM users that a new directory begins with, in the words of `kafka-storage format --add-scram`.
+"""SCRAM users of a new data directory, in the syntax of `kafka-storage format --add-scram`.
 
     SCRAM-SHA-256=[name=alice,password=secret]
     SCRAM-SHA-512=[name="bob",iterations=8192,salt="BASE64",saltedpassword="BASE64"]
 
-Kafka's `ScramParser`: values may be in double quotes and have no commas; `salt` and `iterations` have defaults (a
-random one, 4096); one of `password` and `saltedpassword`, the latter with its salt. Errors never show what is given.
+The rules are those of Kafka's `ScramParser`: values may be in double quotes and have no commas; `salt` and `iterations`
+have defaults (a random one, 4096); one of `password` and `saltedpassword` is needed, the latter with its salt. Errors
+never show the given text.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _PARTS = ("name", "password", "salt", "iterations", "saltedpassword")
 
 
 class ScramUser(NamedTuple):
-    """A user with what is to be kept of its password."""
+    """A user with the salted password that is stored."""
 
     name: str
     mechanism: str
@@ -43,7 +44,7 @@ def parse_scram_users(text: str) -> list[ScramUser]:
 
 
 def check_scram_users(text: str) -> str:
-    """The same text, if it can be read; without salting anything. Raises ValueError."""
+    """The same text, if it can be parsed; no password is salted. Raises ValueError."""
     for entry in _entries(text):
         _check(*entry)
     return text
@@ -71,7 +72,7 @@ def _entry(text: str) -> tuple[str, dict[str, str]]:
 
 
 def _check(mechanism: str, values: dict[str, str]) -> int:
-    """The iterations, once everything is found to be right."""
+    """The iterations, after all values are checked."""
     if not values.get("name"):
         raise ValueError("must have a name")
     if "password" not in values and "saltedpassword" not in values:

@@ -1,7 +1,7 @@
-"""Where values come from: a server.properties, the environment, `--override`. Each value keeps its origin.
+"""The sources of values: a server.properties, the environment, `--override`. Each value keeps its origin.
 
-Later sources win over earlier ones key by key: the file over the defaults, the environment over the file,
-`--override` over all. (In Kafka's own image one variable makes all defaults vanish, KAFKA-17953; here it never does.)
+Later sources override earlier ones key by key: the file the defaults, the environment the file, `--override` all.
+(In Kafka's own image one variable removes all defaults, KAFKA-17953; in Ottla it never does.)
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ FILE_MAX_BYTES = 1 << 20
 """Longest server.properties that is read."""
 
 _ENVIRONMENT_KEY = re.compile(r"KAFKA_(?:CFG_)?([A-Z0-9_]+)")
-"""Apache Kafka's image's spelling of a key, and Bitnami's."""
+"""A key as Apache Kafka's image spells it, and as Bitnami's does."""
 
-# What images set for themselves, container platforms put into every environment, and clients read.
+# Variables that images set for themselves, that container platforms put into every environment, or that clients read.
 _NOT_KEYS = re.compile(
     r"KAFKA_(?:VERSION|HOME|USER|GROUP|SERVICE_(?:HOST|PORT.*)|PORT_\d+_(?:TCP|UDP).*|BOOTSTRAP_SERVERS?|BROKERS?)"
 )
@@ -37,15 +37,15 @@ COMMAND_VARIABLES = {
     "OTTLA_SSL_KEYSTORE_LOCATION": "ssl.keystore.location",
     "OTTLA_COMMAND_CONFIG": "",
 }
-"""What the commands read of the environment, with the client's option that each stands for: keys of no broker."""
+"""The variables that the commands read, with the client option that each sets. They are not keys of a broker."""
 
 
 def read_properties(path: str | Path) -> dict[str, Given]:
     """The keys of a file in Java's properties syntax. A key that is set twice has its last value, as in Java.
 
-    UTF-8, or else Latin-1, which is what Java reads. Raises ConfigError for a file that cannot be read or is broken.
+    The file is UTF-8, or else Latin-1, as in Java. Raises ConfigError for a file that cannot be read or is broken.
     """
-    import javaproperties  # brings half the standard library along, for a start that names no file
+    import javaproperties  # it imports half the standard library, which a start without a file does not need
 
     path = Path(path)
     try:
@@ -79,9 +79,9 @@ def _lines(source: str) -> int:
 def read_environment(environ: Mapping[str, str]) -> dict[str, Given]:
     """The keys that the environment sets: `KAFKA_LOG_RETENTION_MS` is `log.retention.ms`.
 
-    `_` stands for a dot, `__` for `_`, `___` for `-`, as in Kafka's own image. `KAFKA_CFG_X_Y` is Bitnami's spelling of
+    `_` means a dot, `__` means `_`, `___` means `-`, as in Kafka's own image. `KAFKA_CFG_X_Y` is Bitnami's spelling of
     `KAFKA_X_Y`; `OTTLA_X_Y` is a shorter one of `KAFKA_OTTLA_X_Y`, for the keys `ottla.x.y`. Variables that container
-    platforms set are no keys; those of other images are read by `images.py`.
+    platforms set are ignored; those of other images are read by `images.py`.
 
     Raises ConfigError where two variables set a key to different values.
     """
@@ -124,5 +124,5 @@ def split_override(text: str) -> tuple[str, str]:
 
 
 def split_overrides(texts: Iterable[str]) -> dict[str, str]:
-    """Several `key=value`, the last one of a key wins. Raises ConfigError."""
+    """The keys of several `key=value`; of one key the last wins. Raises ConfigError."""
     return dict(map(split_override, texts))

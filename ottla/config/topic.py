@@ -1,4 +1,4 @@
-"""A topic's configuration: what the topic sets itself, over what the broker says (`segment.bytes` over
+"""A topic's configuration: the keys that the topic sets override the broker's (`segment.bytes` overrides
 `log.segment.bytes`).
 
     config = TopicConfig.resolve({"segment.bytes": "1048576"}, broker_config)
@@ -61,21 +61,21 @@ class TopicConfig(Options):
         self.broker = broker
         self._own = _parse(overrides)
         for option in self.by_key.values():
-            assert option.inherits is not None  # every topic key has a broker's key behind it
+            assert option.inherits is not None  # every topic key inherits from a broker's key
             value = self._own[option.key] if option.key in self._own else getattr(broker, option.inherits.attribute)
             setattr(self, option.attribute, value)
 
     @classmethod
     def resolve(cls, overrides: Mapping[str, str], broker: BrokerConfig) -> TopicConfig:
-        """What counts for a topic with these overrides. Keys that nobody knows have no effect (a directory may come
-        from another Kafka); a value that cannot be used raises ConfigError, because a guess could delete data.
+        """The configuration of a topic with these overrides. Unknown keys have no effect (a directory may come from
+        another Kafka); a value that cannot be used raises ConfigError, because a guess could delete data.
         """
         return cls(overrides, broker)
 
     @classmethod
     def validate(cls, overrides: Mapping[str, str | None]) -> list[str]:
-        """Check what a client wants to set. Raises ConfigError for an unknown key, a missing or a wrong value, in the
-        words of one line. Returns warnings: keys without effect, odd values.
+        """Check what a client wants to set. Raises ConfigError, in one line, for an unknown key, a missing or a wrong
+        value. Returns warnings: keys without effect, odd values.
         """
         warnings = []
         for key, text in overrides.items():
@@ -100,7 +100,7 @@ class TopicConfig(Options):
         return warnings
 
     def describe(self, names: Iterable[str] | None = None) -> list[ConfigEntry]:
-        """What DescribeConfigs answers for the topic: the keys of these names, or all, in the order of their names.
+        """The entries that DescribeConfigs returns for the topic: keys with these names, or all, sorted by name.
 
         Keys that Kafka 4 has removed are returned only if the topic sets them.
         """
@@ -121,7 +121,7 @@ class TopicConfig(Options):
 
 
 ALL_TOPIC_KEYS: dict[str, Option] = TopicConfig.by_key | ACCEPTED_TOPIC_KEYS
-"""Every key that a topic may be given, those without effect included."""
+"""Every key that a topic accepts, including those without effect."""
 
 
 def _parse(overrides: Mapping[str, str]) -> dict[str, object]:

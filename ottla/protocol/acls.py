@@ -1,8 +1,8 @@
-"""Kafka's numbers of access control: operations, types of resources, patterns and permissions, and its rules of them.
+"""Kafka's numbers for access control: operations, types of resources, patterns and permissions, and their rules.
 
-They are in ACLs, in filters of ACLs, and in authorized operations (KIP-430). Follows Kafka's `AclOperation`,
-`ResourceType`, `PatternType`, `AclPermissionType` and `AclEntry`. The type of a configuration resource is another table
-(`ConfigResource.Type`).
+They are used in ACLs, in filters of ACLs, and in authorized operations (KIP-430). Follows Kafka's `AclOperation`,
+`ResourceType`, `PatternType`, `AclPermissionType` and `AclEntry`. The types of configuration resources are another
+table (`ConfigResource.Type`).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ ANYBODY: Final = "User:*"
 
 
 class AclOperation(IntEnum):
-    """What may be done with a resource; bit n of a bit set of authorized operations (KIP-430) stands for n.
+    """The operations on a resource; bit n of a bit set of authorized operations (KIP-430) represents operation n.
 
-    ANY is for filters only. ALL is for ACLs, and stands for every operation.
+    ANY is for filters only. ALL is for ACLs, and means every operation.
     """
 
     UNKNOWN = 0
@@ -43,7 +43,7 @@ class AclOperation(IntEnum):
 
 
 class ResourceType(IntEnum):
-    """What an operation is done with. CLUSTER is one resource, named `kafka-cluster`."""
+    """The types of resources. CLUSTER is a single resource, named `kafka-cluster`."""
 
     UNKNOWN = 0
     ANY = 1
@@ -56,9 +56,9 @@ class ResourceType(IntEnum):
 
 
 class PatternType(IntEnum):
-    """Which resources the name of an ACL stands for (KIP-290). ANY and MATCH are for filters only.
+    """How the name in an ACL matches resources (KIP-290). ANY and MATCH are for filters only.
 
-    MATCH finds what counts for a resource of the name: literal, prefixed, and the literal `*`.
+    MATCH finds all ACLs that apply to a resource of the name: literal, prefixed, and the literal `*`.
     """
 
     UNKNOWN = 0
@@ -69,7 +69,7 @@ class PatternType(IntEnum):
 
 
 class PermissionType(IntEnum):
-    """Whether an ACL gives a right or takes it. ANY is for filters only."""
+    """Whether an ACL allows or denies. ANY is for filters only."""
 
     UNKNOWN = 0
     ANY = 1
@@ -104,13 +104,13 @@ SUPPORTED_OPERATIONS: Final[dict[ResourceType, tuple[AclOperation, ...]]] = {
     ResourceType.DELEGATION_TOKEN: (_O.DESCRIBE,),
     ResourceType.USER: (_O.CREATE_TOKENS, _O.DESCRIBE_TOKENS),
 }
-"""The operations that are asked for with resources of each type (Kafka's `AclEntry.supportedOperations`)."""
+"""The operations that exist for each type of resource (Kafka's `AclEntry.supportedOperations`)."""
 
 IMPLIED_BY: Final[dict[AclOperation, frozenset[AclOperation]]] = {
     _O.DESCRIBE: frozenset((_O.DESCRIBE, _O.READ, _O.WRITE, _O.DELETE, _O.ALTER)),
     _O.DESCRIBE_CONFIGS: frozenset((_O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS)),
 }
-"""The operations of which a right to one is a right to the key, too. A denied one denies nothing else."""
+"""Implied operations: a right to any of the values is also a right to the key. A denial denies nothing else."""
 
 
 def operation_bits(resource_type: ResourceType) -> int:

@@ -1,8 +1,8 @@
 """Turns declarations into functions, each on first use: constructors, decoders and encoders.
 
-The source of what is generated is registered with ``linecache``, so that tracebacks, debuggers and profilers show it;
-`decoder_text` and `encoder_text` give it for reading. Compiling a message at one version takes about a millisecond and
-is done once.
+The generated source is registered with ``linecache``, so that tracebacks, debuggers and profilers show it;
+`decoder_text` and `encoder_text` return it. Compiling a message at one version takes about a millisecond and is done
+once.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from ottla.protocol.plan import plan_message
 from ottla.protocol.types import Buffer
 
 ELEMENTS_PER_STEP: Final = 1_000
-"""About a millisecond: 0.2 to 1 us for an element, most of which are few numbers and a name."""
+"""About a millisecond: an element takes 0.2 to 1 us, since most have a few numbers and a name."""
 
 
 def compile_decoder(cls: Any, version: int) -> Callable[[Buffer, int, int], Any]:
-    """Make and remember ``decode(data, position, end) -> (message, position)``. ValueError for an unknown version."""
+    """Make and cache ``decode(data, position, end) -> (message, position)``. ValueError for an unknown version."""
     generated = DecoderSource(plan_message(cls, version))
     decoder: Callable[[Buffer, int, int], Any] = _load(
         f"decode {cls.__name__} v{version}", "decode", generated.source, generated.namespace
@@ -33,7 +33,7 @@ def compile_decoder(cls: Any, version: int) -> Callable[[Buffer, int, int], Any]
 
 
 def compile_encoder(cls: Any, version: int) -> Callable[[Any], list[Buffer]]:
-    """Make and remember ``encode(message) -> buffers``. ValueError for an unknown version."""
+    """Make and cache ``encode(message) -> buffers``. ValueError for an unknown version."""
     generated = EncoderSource(plan_message(cls, version))
     encoder: Callable[[Any], list[Buffer]] = _load(
         f"encode {cls.__name__} v{version}", "encode", generated.source, generated.namespace
@@ -43,7 +43,7 @@ def compile_encoder(cls: Any, version: int) -> Callable[[Any], list[Buffer]]:
 
 
 def compile_stepped_encoder(cls: Any, version: int) -> Callable[[Any], Generator[None, None, list[Buffer]]]:
-    """Make and remember the same as a generator that stops after each ELEMENTS_PER_STEP elements, and returns the
+    """Make and cache the same as a generator that yields after each ELEMENTS_PER_STEP elements, and returns the
     buffers. ValueError for an unknown version.
     """
     generated = EncoderSource(plan_message(cls, version), ELEMENTS_PER_STEP)
@@ -55,7 +55,7 @@ def compile_stepped_encoder(cls: Any, version: int) -> Callable[[Any], Generator
 
 
 def compile_constructor(cls: Any) -> Callable[..., None]:
-    """Make ``__init__`` with one keyword argument per field; lists are made again for each object."""
+    """Make ``__init__`` with one keyword argument per field; each object gets new lists."""
     namespace: dict[str, Any] = {"MISSING": MISSING}
     parameters: list[str] = []
     assignments: list[str] = []
@@ -80,24 +80,24 @@ def compile_constructor(cls: Any) -> Callable[..., None]:
 
 
 def decoder_text(cls: Any, version: int) -> str:
-    """The source of a decoder, for people."""
+    """The source of a decoder, for reading."""
     return DecoderSource(plan_message(cls, version)).source
 
 
 def encoder_text(cls: Any, version: int) -> str:
-    """The source of an encoder, for people."""
+    """The source of an encoder, for reading."""
     return EncoderSource(plan_message(cls, version)).source
 
 
 def explain_unencodable(message: Any, version: int, error: Exception) -> str:
-    """One line that names the message and the field that `error` came from, as far as that can be found."""
+    """One line that names the message and, if it can be found, the field that caused `error`."""
     cls = type(message)
     problem = find_unencodable(plan_message(cls, version), message)
     return f"{cls.__name__} v{version}: {problem or error}"
 
 
 def _load(title: str, name: str, source: str, namespace: dict[str, Any], owner: str = "") -> Any:
-    """Execute generated source and give the function in it, so that tracebacks find the source again."""
+    """Execute generated source and return the function in it; tracebacks can find the source."""
     filename = f"<ottla: {title}>"
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     exec(compile(source, filename, "exec"), namespace)

@@ -1,15 +1,15 @@
-"""What consumers say to each other through the broker: the bytes in JoinGroup and SyncGroup of type "consumer".
+"""The messages that consumers exchange through the broker: the bytes in JoinGroup and SyncGroup of type "consumer".
 
 Both messages begin with their version as an int16. A consumer that subscribes to topic ``t``, owns nothing and has
-neither generation nor rack says, at version 3::
+neither generation nor rack sends, at version 3::
 
     00 03  00 00 00 01  00 01 74  ff ff ff ff  00 00 00 00  ff ff ff ff  ff ff
     v3     one topic    "t"       no user data  owns none    generation -1  no rack
 
-A version that is newer than the newest known is read as that one, for newer ones only add fields at the end; bytes
-behind a message are ignored. Both as in Kafka's ``ConsumerProtocol``. The bytes come from a client and are the
-broker's business only where it looks into a group (DescribeGroups of tools, the subscribed topics for OffsetDelete,
-KIP-848's migration): callers treat MalformedMessage as "not known".
+A newer version than the newest known one is read as that one, since versions only add fields at the end. Bytes after a
+message are ignored. Both are as in Kafka's ``ConsumerProtocol``. The bytes come from a client, and the broker decodes
+them only when it needs the content (DescribeGroups of tools, the subscribed topics for OffsetDelete, KIP-848's
+migration): callers treat MalformedMessage as "not known".
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from ottla.protocol.message import Message, Struct, decode, encode, since
 from ottla.protocol.types import Buffer, Int32, NullableBytes, NullableString, String
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
-"""The protocol type of consumer groups; others (Connect's "connect") carry bytes of their own kind."""
+"""The protocol type of consumer groups; other types (Connect's "connect") have other messages."""
 
 _VERSION = struct.Struct(">h")
 
 
 class ConsumerProtocolSubscription(Message, versions="0-3"):
-    """What a member wants: topics, and what helps an assignor.
+    """The topics that a member subscribes to, and information for the assignor.
 
-    Version 1 has what it owns (KIP-429), 2 the generation of that (KIP-792), 3 its rack (KIP-881).
+    Version 1 has the partitions that it owns (KIP-429), 2 their generation (KIP-792), 3 its rack (KIP-881).
     """
 
     class TopicPartition(Struct):
@@ -47,7 +47,7 @@ class ConsumerProtocolSubscription(Message, versions="0-3"):
 
 
 class ConsumerProtocolAssignment(Message, versions="0-3"):
-    """What a member is to own. All versions look alike."""
+    """The partitions that a member is to own. All versions have the same fields."""
 
     class TopicPartition(Struct):
         """A topic's partitions."""
@@ -78,9 +78,9 @@ def encode_assignment(assignment: ConsumerProtocolAssignment, version: int | Non
 
 
 def decode_assignment(data: Buffer) -> ConsumerProtocolAssignment:
-    """Read an assignment of SyncGroup. No bytes at all are an assignment of nothing. Raises MalformedMessage.
+    """Read an assignment of SyncGroup. No bytes at all mean no partitions. Raises MalformedMessage.
 
-    Members for which a leader brings no assignment get no bytes; Kafka's consumer reads them in the same way.
+    Members for which a leader sends no assignment get no bytes; Kafka's consumer reads them in the same way.
     """
     return (
         _decode(ConsumerProtocolAssignment, data) if len(data) else ConsumerProtocolAssignment(assigned_partitions=[])
@@ -88,7 +88,7 @@ def decode_assignment(data: Buffer) -> ConsumerProtocolAssignment:
 
 
 def version_of(data: Buffer) -> int:
-    """The version that a subscription or assignment was written in. Raises MalformedMessage."""
+    """The version in which a subscription or assignment was written. Raises MalformedMessage."""
     if len(data) < _VERSION.size:
         raise MalformedMessage(f"consumer protocol: {len(data)} bytes have no version")
     version: int = _VERSION.unpack_from(data)[0]

@@ -1,11 +1,11 @@
 """Writes the Python source that decodes one message at one version.
 
-One flat function: nested structs and arrays become nested blocks, neighbouring fields of fixed size one call of a
-prepared ``struct`` (which also takes the first byte of the length, count or tag section behind them). So decoding is
-about as fast as hand-written Python, 2-5 times faster than walking the fields.
+One flat function: nested structs and arrays become nested blocks, and neighbouring fields of fixed size become one call
+of a prepared ``struct`` (which also reads the first byte of the length, count or tag section after them). So decoding
+is about as fast as hand-written Python, 2-5 times faster than a loop over the fields.
 
-What is read comes from outside, so that every length and count is compared with what remains before anything is done
-with it. `MAX_ELEMENTS` bounds the objects that one message may make, `MAX_REQUEST_ELEMENTS` those of a request.
+The bytes come from outside, so every length and count is compared with the bytes that are left before it is used.
+`MAX_ELEMENTS` limits the objects that one message can create, `MAX_REQUEST_ELEMENTS` those of a request.
 
 The generated function is ``decode(data, p, end) -> (message, p)``; ``o``, ``o1``, ... are structs, ``n1`` lengths.
 """
@@ -20,11 +20,11 @@ from ottla.protocol.plan import FieldPlan, StructPlan
 from ottla.protocol.types import MAX_STRING_BYTES
 
 MAX_ELEMENTS = 1_048_576
-"""Array elements in one message, all arrays together. Without it a frame of 100 MB could make 3 GB of empty structs."""
+"""Array elements in one message, in all arrays together. Without it, 100 MB could become 3 GB of empty structs."""
 MAX_REQUEST_ELEMENTS = 65_536
-"""The same in one request: a broker decodes it in one go while others wait (docs/limits.md)."""
+"""The same for a request: a broker decodes it without a pause while other requests wait (docs/limits.md)."""
 MAX_ELEMENTS_IN_ONE_PIECE = 20_000
-"""The same in a request that a broker handles in one go as well."""
+"""The same for a request that a broker also handles without a pause."""
 
 
 class DecoderSource:
@@ -97,7 +97,7 @@ class DecoderSource:
         marker = self._name("n")
         self._fixed("b", marker)
         self._flush()
-        # Kafka's generated code marks a struct that is null by -1, and in a tagged field by 0.
+        # Kafka's generated code marks a null struct by -1, and in a tagged field by 0.
         self._line(f"if {marker} < 0:" if field.tag is None else f"if not {marker}:")
         self._line(f"    {target} = None")
         self._line("else:")
@@ -218,7 +218,7 @@ class DecoderSource:
     # Lengths and fixed sizes
 
     def _length(self, legacy_format: str) -> str:
-        """Read a length or count; -1 is null in both forms."""
+        """Read a length or count; -1 is null in both encodings."""
         length = self._name("n")
         if not self._is_flexible:
             self._fixed(legacy_format, length)
@@ -236,7 +236,7 @@ class DecoderSource:
         self._varint_rest(target)
 
     def _varint_rest(self, target: str) -> None:
-        """Go on with a varint whose first byte was read as part of a run."""
+        """Continue a varint whose first byte was read as part of a run."""
         self._line(f"if {target} > 127:")
         self._line(f"    {target}, p = varint_tail(data, p, {target})")
 

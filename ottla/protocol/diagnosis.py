@@ -1,8 +1,7 @@
-"""Says which field of a message cannot be encoded, and why: the slow path behind `UnencodableMessage`.
+"""Finds the field of a message that cannot be encoded, and the reason: the slow path for `UnencodableMessage`.
 
-The generated encoders do not check each value, they let ``struct`` and the string codec refuse it. Only then is the
-message walked once more, to name the field: ``FetchRequest v12: topics[0].partitions[3].partition is 2**40, which does
-not fit an Int32``.
+The generated encoders do not check values: ``struct`` and the string codec refuse them. Only then is the message
+searched for the field: ``FetchRequest v12: topics[0].partitions[3].partition is 2**40, which does not fit an Int32``.
 """
 
 from __future__ import annotations

@@ -1,15 +1,14 @@
 """Writes the Python source that encodes one message at one version.
 
 One flat function as for decoding: neighbouring fields of fixed size are one call of a prepared ``struct``, constants
-are folded, and the pieces are joined once. Records end the current buffer and stand as a buffer of their own, so that
-they go from the log to the socket untouched.
+are folded, and the pieces are joined once. Records end the current buffer and are a separate buffer, so that they go
+from the log to the socket without a copy.
 
 The generated function is ``encode(o) -> [buffer, ...]``; ``w`` appends a piece, ``o1``, ... are structs.
 
-With `elements_per_step` it is a generator that returns the same bytes, and yields whenever it has written so many
-elements of arrays, at all levels together: a long response holds nobody up. What was written until then is a buffer of
-its own, so that the end joins no more than the last step. (Arrays in tagged fields, whose size comes before them, are
-written in one step.)
+With `elements_per_step` it is a generator that returns the same bytes, and yields after each such number of array
+elements, counted at all levels together: a long response delays no other request. Each step ends a buffer, so that the
+last step does not join everything. (Arrays in tagged fields are written in one step, because their size precedes them.)
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ class EncoderSource:
     # Structs and fields
 
     def _struct(self, plan: StructPlan, value: str) -> None:
-        """Write the struct that the expression `value` gives."""
+        """Write the struct that is the value of the expression `value`."""
         for absent in plan.absent:
             self._refuse_absent(plan, absent, value)
         for field in plan.fields:
@@ -78,7 +77,7 @@ class EncoderSource:
                 self._fixed("B", "0")
 
     def _refuse_absent(self, plan: StructPlan, field: Field, value: str) -> None:
-        """As Kafka: a value may be dropped only where the schema says that it can be ignored."""
+        """Refuse a value that the version lacks, unless the schema says `ignorable`, as Kafka does."""
         if field.ignorable:
             return
         name = f"{value}.{field.name}"
@@ -218,7 +217,7 @@ class EncoderSource:
             self._indent -= 1
 
     def _count_element(self) -> None:
-        """End a step after enough elements, but within a tagged field."""
+        """End a step after enough elements, except within a tagged field."""
         if not self._elements_per_step or self._is_aside:
             return
         self._line("left -= 1")
@@ -251,9 +250,9 @@ class EncoderSource:
         self._indent -= 1
 
     def _is_set(self, field: FieldPlan, name: str) -> str:
-        """The condition under which a tagged field is written. A struct of nothing but defaults counts as unset.
+        """The condition under which a tagged field is written. A struct that has only defaults counts as unset.
 
-        One that may be null is always written: to Kafka's generated code its absence means a struct of defaults.
+        A nullable struct is always written: to Kafka's generated code its absence means a struct of defaults.
         """
         if field.struct is not None and field.is_nullable:
             return "True"
@@ -267,7 +266,7 @@ class EncoderSource:
         return self._differs(name, field.default)
 
     def _tag(self, field: FieldPlan, value: str) -> None:
-        """Write the field aside, because its size comes first."""
+        """Write the field to a separate list, because its size comes first."""
         outer, body = self._name("w"), self._name("b")
         assert field.tag is not None
         self._line(f"{outer} = w")

@@ -1,8 +1,9 @@
-"""What can go wrong between client and broker: Kafka's error codes, and the exceptions of the wire.
+"""The errors between client and broker: Kafka's error codes, and the exceptions of the wire.
 
 Names, codes and which of them a client may retry are those of Apache Kafka 4.1 (``Errors.java``); the messages are
-ours. Three kinds of wrong: a refusal is a `KafkaError` with its code, broken bytes are `MalformedMessage` and end the
-connection, a message that cannot be written is `UnencodableMessage`, a mistake of the caller.
+Ottla's. There are three exceptions. `KafkaError` is a refusal with an error code. `MalformedMessage` means broken
+bytes, and ends the connection. `UnencodableMessage` means a message that cannot be written, which is an error of the
+caller.
 """
 
 from __future__ import annotations
@@ -11,15 +12,15 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """An error code of the protocol; each knows whether a retry may help, and what it means."""
+    """An error code of the protocol, with whether a retry may help, and a message."""
 
     retriable: bool
-    """Whether Kafka's clients send the request again by themselves."""
+    """Whether Kafka's clients send the request again automatically."""
     message: str
-    """One sentence for people."""
+    """The message: one sentence."""
 
     def __new__(cls, code: int, retriable: bool, message: str) -> ErrorCode:
-        """Make the int that travels, with its two attributes."""
+        """Make the int that is sent, with its two attributes."""
         member = int.__new__(cls, code)
         member._value_ = code
         member.retriable = retriable
@@ -31,12 +32,12 @@ class ErrorCode(IntEnum):
         """The member of a code from the wire; UNKNOWN_SERVER_ERROR for one that is newer than this table."""
         return _BY_CODE.get(code, cls.UNKNOWN_SERVER_ERROR)
 
-    UNKNOWN_SERVER_ERROR = -1, False, "The broker failed in a way it did not expect; its log says how."
+    UNKNOWN_SERVER_ERROR = -1, False, "The broker failed unexpectedly; its log has the details."
     NONE = 0, False, "No error."
     OFFSET_OUT_OF_RANGE = 1, False, "The partition holds no record at this offset."
     CORRUPT_MESSAGE = 2, True, "The batch is damaged: its checksum, size or content is not what it should be."
     UNKNOWN_TOPIC_OR_PARTITION = 3, True, "This broker has no such topic or partition."
-    INVALID_FETCH_SIZE = 4, False, "The size asked for in the fetch is not allowed."
+    INVALID_FETCH_SIZE = 4, False, "The requested fetch size is not allowed."
     LEADER_NOT_AVAILABLE = 5, True, "The partition has no leader at the moment."
     NOT_LEADER_OR_FOLLOWER = 6, True, "This broker does not lead the partition, or holds no replica of it."
     REQUEST_TIMED_OUT = 7, True, "The request was not finished within its time."
@@ -48,7 +49,7 @@ class ErrorCode(IntEnum):
     NETWORK_EXCEPTION = 13, True, "The connection ended before the response came."
     COORDINATOR_LOAD_IN_PROGRESS = 14, True, "The coordinator is still loading its state."
     COORDINATOR_NOT_AVAILABLE = 15, True, "The coordinator cannot be reached."
-    NOT_COORDINATOR = 16, True, "This broker is not the coordinator that was asked for."
+    NOT_COORDINATOR = 16, True, "This broker is not the requested coordinator."
     INVALID_TOPIC_EXCEPTION = 17, False, "The topic name is not allowed, or the topic may not be used this way."
     RECORD_LIST_TOO_LARGE = 18, False, "The batch is larger than a segment of the log."
     NOT_ENOUGH_REPLICAS = 19, True, "Too few replicas are in sync; nothing was written."
@@ -58,13 +59,13 @@ class ErrorCode(IntEnum):
     INCONSISTENT_GROUP_PROTOCOL = 23, False, "The member and its group have no protocol in common."
     INVALID_GROUP_ID = 24, False, "The group id is not allowed."
     UNKNOWN_MEMBER_ID = 25, False, "The coordinator does not know this member."
-    INVALID_SESSION_TIMEOUT = 26, False, "The session timeout lies outside of what the broker allows."
+    INVALID_SESSION_TIMEOUT = 26, False, "The session timeout is outside the range that the broker allows."
     REBALANCE_IN_PROGRESS = 27, False, "The group is rebalancing; join it again."
     INVALID_COMMIT_OFFSET_SIZE = 28, False, "The offset commit is too large."
     TOPIC_AUTHORIZATION_FAILED = 29, False, "Access to the topic is denied."
     GROUP_AUTHORIZATION_FAILED = 30, False, "Access to the group is denied."
     CLUSTER_AUTHORIZATION_FAILED = 31, False, "The operation on the cluster is denied."
-    INVALID_TIMESTAMP = 32, False, "The timestamp of a record lies outside of what the topic accepts."
+    INVALID_TIMESTAMP = 32, False, "The timestamp of a record is outside the range that the topic accepts."
     UNSUPPORTED_SASL_MECHANISM = 33, False, "The broker does not offer this SASL mechanism."
     ILLEGAL_SASL_STATE = 34, False, "The request does not belong to this stage of the authentication."
     UNSUPPORTED_VERSION = 35, False, "This version of the API is not supported."
@@ -91,7 +92,7 @@ class ErrorCode(IntEnum):
     KAFKA_STORAGE_ERROR = 56, True, "The disk failed or is full."
     LOG_DIR_NOT_FOUND = 57, False, "The log directory is not one of the broker's, or is offline."
     SASL_AUTHENTICATION_FAILED = 58, False, "The authentication failed."
-    UNKNOWN_PRODUCER_ID = 59, False, "The broker remembers nothing of this producer."
+    UNKNOWN_PRODUCER_ID = 59, False, "The broker has no state of this producer."
     REASSIGNMENT_IN_PROGRESS = 60, False, "The partition is being reassigned."
     DELEGATION_TOKEN_AUTH_DISABLED = 61, False, "The broker does not use delegation tokens."
     DELEGATION_TOKEN_NOT_FOUND = 62, False, "There is no such delegation token."
@@ -108,7 +109,7 @@ class ErrorCode(IntEnum):
     GROUP_ID_NOT_FOUND = 69, False, "There is no such group."
     FETCH_SESSION_ID_NOT_FOUND = 70, True, "The broker does not know this fetch session; begin a new one."
     INVALID_FETCH_SESSION_EPOCH = 71, True, "The epoch of the fetch session is not the expected one."
-    LISTENER_NOT_FOUND = 72, True, "The leader has no listener of the name that the request came in by."
+    LISTENER_NOT_FOUND = 72, True, "The leader has no listener with the name of the one that got the request."
     TOPIC_DELETION_DISABLED = 73, False, "The broker is configured not to delete topics."
     FENCED_LEADER_EPOCH = 74, True, "The leader epoch of the request is older than the partition's."
     UNKNOWN_LEADER_EPOCH = 75, True, "The leader epoch of the request is newer than the partition's."
@@ -135,7 +136,7 @@ class ErrorCode(IntEnum):
     FEATURE_UPDATE_FAILED = 96, False, "The features could not be changed."
     PRINCIPAL_DESERIALIZATION_FAILURE = 97, False, "The principal of a forwarded request cannot be read."
     SNAPSHOT_NOT_FOUND = 98, False, "There is no such snapshot."
-    POSITION_OUT_OF_RANGE = 99, False, "The position lies outside of the snapshot."
+    POSITION_OUT_OF_RANGE = 99, False, "The position is outside the snapshot."
     UNKNOWN_TOPIC_ID = 100, True, "This broker has no topic of this id."
     DUPLICATE_BROKER_REGISTRATION = 101, False, "Another broker uses this id."
     BROKER_ID_NOT_REGISTERED = 102, False, "No broker of this id is registered."
@@ -145,7 +146,7 @@ class ErrorCode(IntEnum):
     FETCH_SESSION_TOPIC_ID_ERROR = 106, True, "The fetch session mixes topic names and topic ids, or an id has changed."
     INELIGIBLE_REPLICA = 107, False, "A replica of the new ISR may not be in it."
     NEW_LEADER_ELECTED = 108, False, "The partition was changed, and has another leader now."
-    OFFSET_MOVED_TO_TIERED_STORAGE = 109, False, "The records at this offset lie in tiered storage."
+    OFFSET_MOVED_TO_TIERED_STORAGE = 109, False, "The records at this offset are in tiered storage."
     FENCED_MEMBER_EPOCH = 110, False, "The member's epoch is fenced; give up all partitions and join again."
     UNRELEASED_INSTANCE_ID = 111, False, "The instance id is still used by another member of the group."
     UNSUPPORTED_ASSIGNOR = 112, False, "The group does not support this assignor."
@@ -156,7 +157,7 @@ class ErrorCode(IntEnum):
     UNKNOWN_SUBSCRIPTION_ID = 117, False, "The subscription id of the telemetry is not the current one."
     TELEMETRY_TOO_LARGE = 118, False, "The telemetry is larger than the broker accepts."
     INVALID_REGISTRATION = 119, False, "The registration of the broker is not valid."
-    TRANSACTION_ABORTABLE = 120, False, "The transaction failed; abort it to go on with this transactional id."
+    TRANSACTION_ABORTABLE = 120, False, "The transaction failed; abort it to continue with this transactional id."
     INVALID_RECORD_STATE = 121, False, "The record cannot be acknowledged in the state it is in."
     SHARE_SESSION_NOT_FOUND = 122, True, "The broker does not know this share session."
     INVALID_SHARE_SESSION_EPOCH = 123, True, "The epoch of the share session is not the expected one."
@@ -176,17 +177,17 @@ _BY_CODE = {int(code): code for code in ErrorCode}
 
 
 class KafkaError(Exception):
-    """A refusal that travels as an error code."""
+    """A refusal that is sent as an error code."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
-        """`message` for people; without one, that of the code."""
+        """`message` is text for the client; by default, that of the code."""
         self.code = code
         self.message = code.message if message is None else message
         super().__init__(f"{code.name}: {self.message}")
 
 
 class MalformedMessage(ValueError):
-    """Bytes from outside that are not what they should be. Closes the connection they came by."""
+    """Malformed bytes from outside. Closes the connection on which they arrived."""
 
 
 class UnencodableMessage(ValueError):

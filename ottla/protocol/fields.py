@@ -1,4 +1,4 @@
-"""The fields of a struct: the markers of a declaration, and what the compiler reads out of it.
+"""The fields of a struct: the markers of a declaration, and the fields that the compiler derives from it.
 
 Called by message.py (which collects declarations) and compiler.py (which generates code from them).
 """
@@ -20,11 +20,11 @@ class _Missing:
 
 
 MISSING: Final = _Missing()
-"""No default: the constructor asks for the field."""
+"""No default: the constructor requires the field."""
 
 
 class Marker(NamedTuple):
-    """What `since`, `ranged` and `tagged` leave in a class body."""
+    """The value that `since`, `ranged` and `tagged` leave in a class body."""
 
     versions: str
     default: object
@@ -44,8 +44,8 @@ def since(
 ) -> Any:
     """A field that exists from a version on: ``since("9+", default=-1)``.
 
-    `versions` is an open range; `default` (or `factory`, for lists) is what older versions read; `nullable` the
-    versions in which null may travel, where that is not all of them; `ignorable` lets older versions drop a value.
+    `versions` is an open range. `default` (or `factory`, for lists) is the value in older versions. `nullable` has the
+    versions in which null may be sent, if not in all of them. `ignorable` lets older versions drop a value.
     """
     if not versions.endswith("+"):
         raise ValueError(f"{versions} ends: use ranged()")
@@ -92,7 +92,7 @@ class Field(NamedTuple):
     nullable_versions: VersionRange
     tag: int | None
     default: object
-    """MISSING if the constructor asks for the field or a `factory` makes it."""
+    """MISSING if the constructor requires the field or a `factory` creates it."""
     factory: Callable[[], object] | None
     ignorable: bool
 
@@ -103,7 +103,7 @@ class Field(NamedTuple):
 
     @property
     def is_required(self) -> bool:
-        """Whether the constructor asks for it."""
+        """Whether the constructor requires it."""
         return self.default is MISSING and self.factory is None
 
 
@@ -111,7 +111,7 @@ _known: dict[type, tuple[Field, ...]] = {}
 
 
 def fields_of(cls: Any) -> tuple[Field, ...]:
-    """The fields of a struct in wire order, parsed once. Raises TypeError for a declaration that cannot be meant."""
+    """The fields of a struct in wire order, parsed once. Raises TypeError for a declaration that makes no sense."""
     known = _known.get(cls)
     if known is None:
         annotations, declared = cls.__declaration__
@@ -124,7 +124,7 @@ def fields_of(cls: Any) -> tuple[Field, ...]:
 
 
 def _parse(owner: str, name: str, annotation: str, declared: object) -> Field:
-    """Read one annotation such as ``list[FetchRequest.FetchTopic] | None`` with what was assigned to it."""
+    """Parse one annotation such as ``list[FetchRequest.FetchTopic] | None``, with the value assigned to it."""
     marker = declared if isinstance(declared, Marker) else Marker("0+", declared, None, None, False, None)
     text = annotation.replace(" ", "")
     nullable = text.endswith("|None")

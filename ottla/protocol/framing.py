@@ -2,8 +2,8 @@
 
     00 00 00 0a  00 12 00 04 00 00 00 01 ff ff      a frame of ten bytes
 
-The owner of the socket's buffer reads; this file has what both sides have to agree about. The size that was
-announced is never a reason to allocate: buffers grow with the bytes that came.
+The owner of the socket's buffer reads; this file has what both sides must agree on. An announced size never causes an
+allocation: buffers grow with the bytes that have arrived.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from ottla.protocol.errors import MalformedMessage, UnencodableMessage
 from ottla.protocol.types import Buffer
 
 SIZE_BYTES: Final = 4
-"""The size of the size."""
+"""The length of the size field."""
 
 MAX_FRAME_BYTES: Final = 2**31 - 1
-"""What an int32 can announce."""
+"""The largest size that an int32 can announce."""
 
 SIZE: Final = struct.Struct(">i")
 
 
 def frame_size_bytes(data: Buffer, position: int, max_bytes: int) -> int | None:
-    """The size of the frame whose size field begins at `position`; None if that field is not there as a whole yet.
+    """The size of the frame whose size field begins at `position`; None if that field has not arrived completely.
 
     Raises MalformedMessage for a size that is negative or above `max_bytes`.
     """
@@ -38,9 +38,9 @@ def frame_size_bytes(data: Buffer, position: int, max_bytes: int) -> int | None:
 
 
 def frame(buffers: Sequence[Buffer]) -> list[Buffer]:
-    """The buffers of one message, preceded by the size of all of them together. Nothing is copied.
+    """The buffers of one message, preceded by their total size. Nothing is copied.
 
-    Buffers are of bytes. Raises UnencodableMessage above `MAX_FRAME_BYTES`.
+    Buffers have items of one byte. Raises UnencodableMessage above `MAX_FRAME_BYTES`.
     """
     size_bytes = sum(map(len, buffers))
     if size_bytes > MAX_FRAME_BYTES:

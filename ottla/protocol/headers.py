@@ -3,7 +3,7 @@
 Request header::
 
     version 1:  api_key int16 · api_version int16 · correlation_id int32 · client_id int16 length + bytes, or -1
-    version 2:  the same, then a section of tagged fields; client_id keeps its old form (KIP-482)
+    version 2:  the same, then a section of tagged fields; client_id keeps its old encoding (KIP-482)
 
 Response header::
 
@@ -11,10 +11,10 @@ Response header::
     version 1:  the same, then a section of tagged fields
 
 Flexible versions of an API use request header 2 and response header 1. ApiVersions is the exception: its response has
-header 0 at every version, because the client reads it before it knows what the broker speaks (KIP-511).
+header 0 at every version, because the client reads it before it knows the broker's versions (KIP-511).
 
 The four fixed fields come first at every version, so that a request of an unknown API or version can still be
-answered: `decode_request_header` takes a request whose API is not declared as header 1, and its body is not looked at.
+answered: `decode_request_header` reads header 1 if the API is not declared, and the body is not read.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _CORRELATION_ID = struct.Struct(">i")
 
 
 class RequestHeader(NamedTuple):
-    """What is in front of each request. `client_id` is null for a few tools."""
+    """The header that precedes each request. A few tools send a null `client_id`."""
 
     api_key: int
     api_version: int
@@ -47,9 +47,9 @@ def is_flexible(api_key: int, api_version: int) -> bool:
 
 
 def decode_request_header(data: Buffer, position: int = 0) -> tuple[RequestHeader, int]:
-    """Read the header of the request that begins at `position`; gives it and the position of the body.
+    """Read the header of the request that begins at `position`; returns it and the position of the body.
 
-    An ApiVersions request of a version above ours is read as the flexible request that it is. Raises MalformedMessage.
+    An ApiVersions request of a version above Ottla's newest is read as a flexible one. Raises MalformedMessage.
     """
     end = len(data)
     try:
@@ -92,7 +92,7 @@ def response_header(api_key: int, api_version: int, correlation_id: int) -> byte
 
 
 def decode_response_header(api_key: int, api_version: int, data: Buffer, position: int = 0) -> tuple[int, int]:
-    """Read the header of a response; gives the correlation id and the position of the body. Raises MalformedMessage."""
+    """Read the header of a response; returns the correlation id and the body's position. Raises MalformedMessage."""
     try:
         correlation_id: int = _CORRELATION_ID.unpack_from(data, position)[0]
         position += _CORRELATION_ID.size

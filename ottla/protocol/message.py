@@ -1,7 +1,7 @@
-"""Messages: how they are declared, made, compared, decoded and encoded.
+"""Messages: their declaration, construction, comparison, decoding and encoding.
 
-One class describes a message at all its versions. Fields are annotations in the order of the wire; what changes with
-the version says so with `since`, `ranged` or `tagged`::
+One class describes a message at all its versions. Fields are annotations in the order of the wire. A field that depends
+on the version is declared with `since`, `ranged` or `tagged`::
 
     class DeleteTopicsRequest(Request, key=20, versions="1-6", flexible="4+"):
         class DeleteTopicState(Struct):
@@ -12,13 +12,14 @@ the version says so with `since`, `ranged` or `tagged`::
         topic_names: list[String] = ranged("0-5", factory=list, ignorable=True)
         timeout_ms: Int32
 
-A field that the version at hand lacks reads as its default. Writing a version that lacks a field whose value is not
-the default is refused, unless the field is `ignorable`: dropping it silently would change what the message says.
-Struct names inside a struct are written from the message down (``list[FetchRequest.FetchPartition]``), all structs
-being nested directly in their message.
+A field that a version lacks is read as its default. If a field has another value, writing a version that lacks it is
+refused, unless the field is `ignorable`: dropping it silently would change the meaning of the message. All structs are
+nested directly in their message, so a struct names another with the message's name
+(``list[FetchRequest.FetchPartition]``).
 
-Annotations stay strings (every module of declarations begins with ``from __future__ import annotations``) and are read
-on first use, as the constructor and the codecs of a version are generated: importing all APIs costs a few milliseconds.
+Annotations stay strings (every module of declarations begins with ``from __future__ import annotations``). They are
+parsed on first use, and the constructor and the codecs of a version are generated then: importing all APIs costs a few
+milliseconds.
 
 Pure: no sockets, no files, no clock. Everything that handles a Kafka message may call `decode` and `encode`.
 """
@@ -108,7 +109,7 @@ class Struct(metaclass=StructMeta):
 
 
 class Message(Struct):
-    """A struct that stands alone, with a version range and the codecs of the versions that were used."""
+    """A struct that is sent or stored by itself, with a version range and the codecs of the versions that were used."""
 
     message_key: ClassVar[int] = -1
     """The API key of a request or response, the record type of a stored record, -1 for neither."""
@@ -117,7 +118,7 @@ class Message(Struct):
     flexible_versions: ClassVar[VersionRange] = NO_VERSION
     """The versions with compact lengths and tagged fields (KIP-482)."""
     max_elements: ClassVar[int] = MAX_ELEMENTS
-    """Array elements that it may have when it is decoded, all arrays together."""
+    """The maximum number of array elements when it is decoded, in all arrays together."""
     decoders: ClassVar[dict[int, Callable[[Buffer, int, int], tuple[Any, int]]]]
     encoders: ClassVar[dict[int, Callable[[Any], list[Buffer]]]]
     stepped_encoders: ClassVar[dict[int, Callable[[Any], Generator[None, None, list[Buffer]]]]]
@@ -136,19 +137,19 @@ class Message(Struct):
 
 
 class Request(Message):
-    """What a client sends, after its request header."""
+    """A message from a client, after the request header."""
 
     max_elements: ClassVar[int] = MAX_REQUEST_ELEMENTS
 
 
 class Response(Message):
-    """What a broker answers, after its response header."""
+    """A message from a broker, after the response header."""
 
 
 def decode(cls: type[M], data: Buffer, version: int, position: int = 0) -> M:
     """Read one message that begins at `position`; bytes after it are ignored, as Kafka does.
 
-    Records and only records are views into `data`; they are writable if `data` is, and keep it exported.
+    Records, and nothing else, are views into `data`; they are writable if `data` is, and keep it exported.
     Raises MalformedMessage for bytes that are not such a message, ValueError for a version that `cls` does not have.
     """
     decoder = cls.decoders.get(version) or compiler.compile_decoder(cls, version)
@@ -160,7 +161,7 @@ def decode(cls: type[M], data: Buffer, version: int, position: int = 0) -> M:
 
 
 def decode_prefix(cls: type[M], data: Buffer, version: int, position: int = 0) -> tuple[M, int]:
-    """As `decode`, and also give the position after the message."""
+    """As `decode`, and also return the position after the message."""
     decoder = cls.decoders.get(version) or compiler.compile_decoder(cls, version)
     try:
         return decoder(data, position, len(data))
@@ -169,18 +170,18 @@ def decode_prefix(cls: type[M], data: Buffer, version: int, position: int = 0) -
 
 
 def encode(message: Message, version: int) -> bytes:
-    """Write one message as bytes of its own.
+    """Write one message as one bytes object.
 
-    Raises UnencodableMessage (a ValueError) where a value does not fit its field or the version lacks a field that is
-    set, and ValueError for a version that the class does not have.
+    Raises UnencodableMessage (a ValueError) if a value does not fit its field or the version lacks a field that is set,
+    and ValueError for a version that the class does not have.
     """
     buffers = encode_buffers(message, version)
-    # Joining a single bytes object gives that object.
+    # Joining a single bytes object returns that object.
     return b"".join(buffers)
 
 
 def encode_buffers(message: Message, version: int) -> list[Buffer]:
-    """Write one message as buffers to be sent in turn; records are passed through as they are, never copied.
+    """Write one message as buffers to be sent one after the other; records are passed through, never copied.
 
     Raises as `encode`.
     """
@@ -195,8 +196,8 @@ def encode_buffers(message: Message, version: int) -> list[Buffer]:
 
 
 def encode_in_steps(message: Message, version: int) -> Generator[None, None, list[Buffer]]:
-    """As `encode_buffers`, and stop after each `compiler.ELEMENTS_PER_STEP` elements of arrays, a step of about a
-    millisecond. The message must not change meanwhile, nor its lists.
+    """As `encode_buffers`, but pause after each `compiler.ELEMENTS_PER_STEP` elements of arrays, a step of about a
+    millisecond. The message and its lists must not change meanwhile.
 
     Raises as `encode`, in any step.
     """
@@ -211,7 +212,7 @@ def encode_in_steps(message: Message, version: int) -> Generator[None, None, lis
 
 
 def _malformed(cls: type[Message], data: Buffer, version: int, position: int, error: Exception) -> MalformedMessage:
-    """What the generated code stumbled over, said of the message."""
+    """The error of the generated code, as an error of the message."""
     if isinstance(error, UnicodeDecodeError):
         return MalformedMessage(f"{cls.__name__} v{version} holds a string that is not UTF-8: {error}")
     return MalformedMessage(f"{cls.__name__} v{version} ends early: {len(data) - position} bytes")

@@ -1,7 +1,7 @@
-"""What a message looks like at one version: the step between a declaration and the code generated from it.
+"""The layout of a message at one version: the step between a declaration and the code generated from it.
 
-Fields that the version has are in wire order, tagged ones by their tag, and those it lacks apart, because they still
-read as their defaults. Structs are resolved by name in the message that they are nested in.
+Fields of the version are in wire order, tagged ones in the order of their tags. Fields that it lacks are separate,
+because they are still set to their defaults. Structs are resolved by name in the message in which they are nested.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ottla.protocol.fields import Field, fields_of
 from ottla.protocol.types import Primitive
 
 MAX_DEPTH = 8
-"""How deep structs nest. Kafka's deepest messages reach four; what is deeper refers to itself."""
+"""The maximum nesting of structs. Kafka's deepest messages reach four; a deeper one refers to itself."""
 
 
 class FieldPlan(NamedTuple):
@@ -21,19 +21,19 @@ class FieldPlan(NamedTuple):
     name: str
     primitive: Primitive | None
     struct: StructPlan | None
-    """What the field or its elements are: exactly one of the two."""
+    """The type of the field or its elements: exactly one of the two is set."""
     is_array: bool
     is_nullable: bool
-    """Whether null may travel: in place of the array, for arrays."""
+    """Whether null may be sent: for arrays, instead of the array."""
     tag: int | None
     default: object
     """For tagged fields: the value that is not written. An empty list for lists."""
     min_bytes: int
-    """The least that the field takes."""
+    """The smallest size of the field."""
 
     @property
     def element_min_bytes(self) -> int:
-        """The least that one element of the array takes."""
+        """The smallest size of one element of the array."""
         if self.struct is not None:
             return self.struct.min_bytes
         assert self.primitive is not None

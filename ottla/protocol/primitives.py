@@ -1,8 +1,8 @@
-"""Small steps that the generated codecs call: varints, tag sections, ids, and the refusals of bad lengths.
+"""Small functions that the generated codecs call: varints, tag sections, ids, and the errors for bad lengths.
 
-What is common is inlined by the compiler; what is here is rare, or fast enough as a call. Readers take the position of
-the next byte and the end of the frame, and raise MalformedMessage, or IndexError where a byte beyond the data is asked
-for, which `message.decode_prefix` turns into MalformedMessage.
+The compiler inlines the common steps; these functions are rare, or fast enough as a call. Readers take the position of
+the next byte and the end of the frame. They raise MalformedMessage, or IndexError for a byte beyond the data, which
+`message.decode_prefix` turns into MalformedMessage.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ def encode_unsigned_varint(number: int, most: int = 0xFFFF_FFFF) -> bytes:
 
 
 def decode_unsigned_varint(data: Buffer, position: int) -> tuple[int, int]:
-    """Read an unsigned varint; gives it and the position after it."""
+    """Read an unsigned varint; returns it and the position after it."""
     first = data[position]
     return (first, position + 1) if first < 128 else varint_tail(data, position + 1, first)
 
 
 def varint_tail(data: Buffer, position: int, first: int) -> tuple[int, int]:
-    """Go on after a first byte above 127; gives the number and the position after it."""
+    """Continue after a first byte above 127; returns the number and the position after it."""
     number = first & 127
     for shift in (7, 14, 21, 28):
         byte = data[position]
@@ -60,7 +60,7 @@ def varint_tail(data: Buffer, position: int, first: int) -> tuple[int, int]:
 
 
 def skip_tags(data: Buffer, position: int, end: int, first: int) -> int:
-    """Pass over a section of tagged fields that this version does not know; gives the position after it.
+    """Skip a section of tagged fields that this version does not know; returns the position after it.
 
     `first` is the first byte of the number of tags, `position` that of the byte after it. Raises MalformedMessage if
     a tag reaches beyond `end`.
@@ -84,34 +84,34 @@ def check_tag_count(count: int, remaining_bytes: int) -> None:
 
 @lru_cache(maxsize=4096)
 def uuid_from_bytes(data: bytes) -> UUID:
-    """The id of sixteen bytes. Remembered: making a UUID takes longer than all else in a small fetch."""
+    """The id of sixteen bytes. Cached: creating a UUID takes longer than everything else in a small fetch."""
     return UUID(bytes=data)
 
 
 def bad_length(field: str, length_bytes: int, remaining_bytes: int) -> MalformedMessage:
-    """For a string, bytes or records that are null where they may not be, too long, or do not fit."""
+    """The error for a string, bytes or records that must not be null, are too long, or do not fit."""
     if length_bytes < 0:
         return MalformedMessage(f"{field} is null or has a negative length ({length_bytes})")
     return MalformedMessage(f"{field} of {length_bytes} bytes is too long, with {remaining_bytes} bytes left")
 
 
 def bad_count(field: str, count: int, remaining_bytes: int) -> MalformedMessage:
-    """For an array that is null where it may not be, does not fit, or would make too many elements."""
+    """The error for an array that must not be null, does not fit, or has too many elements."""
     if count < 0:
         return MalformedMessage(f"{field} is null or has a negative count ({count})")
     return MalformedMessage(f"{field} of {count} elements is too long, with {remaining_bytes} bytes left")
 
 
 def bad_tag(tag: int, size_bytes: int) -> MalformedMessage:
-    """For a tagged field that is not as long as it says, or that reaches beyond the message."""
+    """The error for a tagged field with a wrong size, or that reaches beyond the message."""
     return MalformedMessage(f"tagged field {tag} is not {size_bytes} bytes long")
 
 
 def too_long(field: str, length_bytes: int) -> UnencodableMessage:
-    """For a string that is longer than the protocol allows."""
+    """The error for a string that is longer than the protocol allows."""
     return UnencodableMessage(f"{field} has {length_bytes} bytes in UTF-8, above the protocol's limit")
 
 
 def not_in_version(field: str, version: int) -> UnencodableMessage:
-    """For a field that is set, may not be dropped, and does not exist in the version to be written."""
+    """The error for a field that is set, must not be dropped, and does not exist in the version to be written."""
     return UnencodableMessage(f"{field} is set, but version {version} has no such field")

@@ -1,8 +1,7 @@
 """The primitive types of the Kafka protocol, as names for annotations.
 
-A message declares ``throttle_time_ms: Int32``: the type checker sees ``int``, and the compiler finds the wire form in
-``PRIMITIVES`` by the name that the annotation spells. Lists are written ``list[Int32]``, a nullable one
-``list[Int32] | None``.
+A message declares ``throttle_time_ms: Int32``: the type checker sees ``int``, and the compiler finds the encoding in
+``PRIMITIVES`` by the name in the annotation. Lists are written ``list[Int32]``, a nullable one ``list[Int32] | None``.
 
 Source: the "Protocol Primitive Types" of the Kafka protocol guide; big-endian throughout.
 """
@@ -29,8 +28,8 @@ NullableBytes: TypeAlias = bytes | None
 Uuid: TypeAlias = UUID
 
 Records: TypeAlias = Buffer | None
-"""Record batches as they travel. Decoding gives a ``memoryview`` into the frame (writable if the frame is), or None;
-encoding takes any buffer of bytes."""
+"""Record batches as they are sent. Decoding returns a ``memoryview`` into the frame (writable if the frame is), or
+None; encoding takes any buffer of bytes."""
 
 ZERO_UUID = UUID(int=0)
 """Kafka's "no id"."""
@@ -40,15 +39,15 @@ MAX_STRING_BYTES = 32_767
 
 
 class Primitive(NamedTuple):
-    """How one primitive type is laid out."""
+    """The layout of one primitive type."""
 
     name: str
     format: str
     """The ``struct`` code of a type of fixed size; empty for strings, bytes and records."""
     size_bytes: int
-    """The size if fixed; 0 if the type has a length in front."""
+    """The size if fixed; 0 if the type begins with its length."""
     default: object
-    """What a field reads as when nothing else is said."""
+    """The default of a field that declares none."""
     is_nullable: bool = False
 
 

@@ -1,7 +1,7 @@
-"""The one error that says a broker cannot start on its log directories, or serve a partition, as they are."""
+"""The error for log directories on which a broker cannot start, or partitions that it cannot serve."""
 
 from __future__ import annotations
 
 
 class StorageError(Exception):
-    """The log directories cannot be used as they are; the message is one line for people."""
+    """The log directories cannot be used in their current state; the message is one line."""

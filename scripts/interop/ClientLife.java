@@ -24,12 +24,12 @@ import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 
 /**
- * What a program does with kafka-clients of any release from 0.10.2 on: produce, consume, groups, offsets, administration.
+ * A program that uses kafka-clients of any release from 0.10.2 on: produce, consume, groups, offsets, administration.
  *
- * Usage: ClientLife BOOTSTRAP PREFIX [FILE]. PREFIX begins the names of topics and groups, so that releases do not meet.
+ * Usage: ClientLife BOOTSTRAP PREFIX [FILE]. PREFIX begins the names of topics and groups, so that releases do not share any.
  * FILE has properties for every client, as `security.protocol`.
- * What only some releases have is called by reflection, and left out where it is missing. One line for each thing that
- * was seen; the last one is "client life done". Exit status 1 with the stack of what failed.
+ * Methods that only some releases have are called by reflection, and left out if they are missing. Prints one line for each
+ * result; the last one is "client life done". Exit status 1 with the stack trace of a failure.
  */
 public class ClientLife {
     static final long LIMIT_MS = 40_000, STAMP_MS = System.currentTimeMillis() - 10_000;
@@ -224,7 +224,7 @@ public class ClientLife {
         System.out.println("ok: an idempotent producer");
     }
 
-    /** From 0.11 on: one that is aborted, one that is committed; TransactionLife has more. */
+    /** From 0.11 on: an aborted transaction and a committed one; TransactionLife has more. */
     static void transactions(boolean isKnown) throws Exception {
         if (!isKnown) return;
         Properties properties = properties();
@@ -340,7 +340,7 @@ public class ClientLife {
         return ((OffsetAndMetadata) all.get(partition)).offset();
     }
 
-    // --- what every release has in another way
+    // --- APIs that differ between releases
 
     static Properties properties() {
         Properties properties = new Properties();

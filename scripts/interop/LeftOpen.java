@@ -12,7 +12,7 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.StringSerializer;
 
 /**
- * Leaves transactions open: a record in each partition, and an offset of a group, by producers that end without a word.
+ * Leaves transactions open: a record in each partition, and an offset of a group, by producers that end without ending them.
  *
  * Usage: LeftOpen BOOTSTRAP PREFIX COUNT. The topic PREFIX-t has a partition for each; the transactional ids are PREFIX-0 and up.
  */

@@ -29,9 +29,9 @@ import org.springframework.kafka.support.KafkaHeaders;
 import org.springframework.util.backoff.FixedBackOff;
 
 /**
- * What Spring's Kafka support does: topics, listeners of a group, retries and dead letters, request and reply.
+ * Spring's Kafka support: topics, listeners of a group, retries and dead letters, request and reply.
  *
- * Usage: SpringLife BOOTSTRAP PREFIX. One line for each thing that was seen; the last one is "spring life done".
+ * Usage: SpringLife BOOTSTRAP PREFIX. Prints one line for each result; the last one is "spring life done".
  */
 public class SpringLife {
     static final long LIMIT_MS = 60_000;
@@ -54,7 +54,7 @@ public class SpringLife {
         }
     }
 
-    /** KafkaAdmin creates what is missing, and adds partitions and configurations to what is there. */
+    /** KafkaAdmin creates missing topics, and adds partitions and configurations to existing ones. */
     static void topics() {
         KafkaAdmin admin = new KafkaAdmin(Collections.singletonMap("bootstrap.servers", bootstrap));
         admin.setModifyTopicConfigs(true);

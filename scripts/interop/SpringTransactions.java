@@ -7,7 +7,6 @@ import java.util.Map;
 import java.util.Set;
 import java.util.TreeSet;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.function.BooleanSupplier;
 import org.apache.kafka.clients.consumer.Consumer;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.common.TopicPartition;
@@ -27,9 +26,9 @@ import org.springframework.transaction.support.TransactionTemplate;
 import org.springframework.util.backoff.FixedBackOff;
 
 /**
- * What Spring's Kafka support does with transactions: templates, a transaction manager, a container that is rolled back.
+ * Spring's Kafka support for transactions: templates, a transaction manager, a container that is rolled back.
  *
- * Usage: SpringTransactions BOOTSTRAP PREFIX. One line for each thing that was seen; the last is "spring transactions done".
+ * Usage: SpringTransactions BOOTSTRAP PREFIX. Prints one line for each result; the last is "spring transactions done".
  */
 public class SpringTransactions {
     static final long LIMIT_MS = 60_000;
@@ -108,7 +107,7 @@ public class SpringTransactions {
         container.setConcurrency(3);
         container.setAfterRollbackProcessor(new DefaultAfterRollbackProcessor<>(new FixedBackOff(20, 5)));
         container.start();
-        until("all records", () -> new TreeSet<>(read("-output")).size() == COUNT);
+        awaitValues("-output", COUNT);
         container.stop();
         check(read("-output").size() == COUNT, "each once: " + read("-output").size());
         check(failed.size() == COUNT / 10, "so many were rolled back: " + failed.size());
@@ -127,7 +126,7 @@ public class SpringTransactions {
             new StringDeserializer(), new StringDeserializer());
     }
 
-    /** Every committed value up to the ends of this moment. */
+    /** Every committed value up to the current ends. */
     static List<String> read(String name) {
         List<String> values = new ArrayList<>();
         try (Consumer<String, String> consumer = consumers().createConsumer("reader", "reader")) {
@@ -142,11 +141,17 @@ public class SpringTransactions {
         return values;
     }
 
-    static void until(String what, BooleanSupplier condition) throws Exception {
-        long end = System.currentTimeMillis() + LIMIT_MS;
-        while (!condition.getAsBoolean()) {
-            check(System.currentTimeMillis() < end, what + " came");
+    /**
+     * Waits for so many different committed values. It gives up where no new one has come for LIMIT_MS: on a busy machine
+     * 300 transactions of each a few round trips may take longer than that.
+     */
+    static void awaitValues(String name, int count) throws Exception {
+        long lastMs = System.currentTimeMillis();
+        for (int seen = 0, before = 0; seen < count; before = seen) {
             Thread.sleep(50);
+            seen = new TreeSet<>(read(name)).size();
+            if (seen > before) lastMs = System.currentTimeMillis();
+            check(System.currentTimeMillis() - lastMs < LIMIT_MS, "a new record within " + LIMIT_MS + " ms after " + seen + " of " + count);
         }
     }
 

@@ -31,13 +31,13 @@ import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.TimeWindows;
 
 /**
- * The life of a Kafka Streams application: counts, windows and a join, with state that comes back from its changelogs.
+ * The life of a Kafka Streams application: counts, windows and a join, with state that is restored from its changelogs.
  *
  * Usage: StreamsLife BOOTSTRAP PREFIX STATE_DIRECTORY [at_least_once|exactly_once_v2]
  *
  * At least once: words are counted (a repartition topic and a changelog each), counted per hour, and two tables are joined, by
  * two instances of two threads each; one instance leaves; then all state on disk is removed, a new instance restores it
- * from the changelogs and counts on. With exactly_once_v2 the first count is enough: StreamsExactlyOnce has more.
+ * from the changelogs and continues to count. With exactly_once_v2 the first count is enough: StreamsExactlyOnce has more.
  */
 public class StreamsLife {
     static final long LIMIT_MS = 120_000;
@@ -156,7 +156,7 @@ public class StreamsLife {
         }
     }
 
-    /** What Streams has made for itself. */
+    /** The internal topics of Streams. */
     static void internalTopics() throws Exception {
         try (Admin admin = Admin.create(Collections.singletonMap("bootstrap.servers", bootstrap))) {
             Set<String> names = new TreeSet<>(admin.listTopics().names().get());

@@ -35,11 +35,11 @@ import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 
 /**
- * What an administrator asks of transactions with kafka-clients 3.9 or newer: lists, descriptions, aborts, fences, the feature's levels.
+ * The administrator's calls about transactions with kafka-clients 3.9 or newer: lists, descriptions, aborts, fences, the feature's levels.
  *
  * Usage: TransactionAdminLife BOOTSTRAP PREFIX [LEVELS]. With a third argument transaction.version is lowered and raised, too,
- * which producers of the whole broker notice. One line for each thing that was seen, the same on each broker; the last one
- * is "transaction admin done". Exit status 1 with the stack of what failed.
+ * which producers of the whole broker notice. Prints one line for each result, the same on each broker; the last one
+ * is "transaction admin done". Exit status 1 with the stack trace of a failure.
  */
 @SuppressWarnings("removal") // ConsumerGroupMetadata's constructors, from 4.4 on
 public class TransactionAdminLife {
@@ -166,7 +166,7 @@ public class TransactionAdminLife {
         System.out.println("ok: fenced producers: commit " + one + ", send " + other);
     }
 
-    /** The level of transaction.version is lowered and raised under producers that work on. */
+    /** The level of transaction.version is lowered and raised while producers work. */
     static void levels() throws Exception {
         topic("levels", 2);
         List<String> kept = new ArrayList<>();
@@ -210,7 +210,7 @@ public class TransactionAdminLife {
         }
     }
 
-    // --- what every step needs
+    // --- shared by all steps
 
     static void topic(String name, int partitions) throws Exception {
         admin.createTopics(Arrays.asList(new NewTopic(prefix + "-" + name, partitions, (short) 1))).all().get();
@@ -284,7 +284,7 @@ public class TransactionAdminLife {
 
     interface Act { void run() throws Exception; }
 
-    /** The class of what was raised, or "none". */
+    /** The class of the exception, or "none". */
     static String refusal(Act act) {
         try {
             act.run();

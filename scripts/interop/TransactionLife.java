@@ -28,11 +28,11 @@ import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 
 /**
- * What a program does with the transactions of kafka-clients, any release from 2.8 on: commit, abort, offsets, fencing, time.
+ * A program that uses the transactions of kafka-clients, any release from 2.8 on: commit, abort, offsets, fencing, time.
  *
- * Usage: TransactionLife BOOTSTRAP PREFIX. PREFIX begins the names of topics, groups and transactional ids. One line for each
- * thing that was seen, with the classes of the exceptions, so that two brokers' lines can be compared; the last one is
- * "transaction life done". Exit status 1 with the stack of what failed.
+ * Usage: TransactionLife BOOTSTRAP PREFIX. PREFIX begins the names of topics, groups and transactional ids. Prints one line
+ * for each result, with the classes of the exceptions, so that two brokers' lines can be compared; the last one is
+ * "transaction life done". Exit status 1 with the stack trace of a failure.
  */
 @SuppressWarnings("removal") // ConsumerGroupMetadata's constructors, from 4.4 on
 public class TransactionLife {
@@ -126,7 +126,7 @@ public class TransactionLife {
         System.out.println("ok: transactions of " + count + " records of 1 KB");
     }
 
-    /** A reader that waits gets what was committed, in the order of the log, as soon as it is. */
+    /** A reader that waits gets committed records, in the order of the log, as soon as they are committed. */
     static void waitingReader() throws Exception {
         String topic = topic("waiting", 1);
         try (KafkaProducer<String, String> producer = producer("waiting"); KafkaProducer<String, String> plain = plain(); KafkaConsumer<String, String> reader = reader(topic, true)) {
@@ -285,7 +285,7 @@ public class TransactionLife {
         }
     }
 
-    /** A second producer of the id: the first one's transaction is aborted, and whatever it does next is refused. */
+    /** A second producer of the id: the first one's transaction is aborted, and its next calls are refused. */
     static void fencing() throws Exception {
         String topic = topic("fencing", 1);
         List<String> classes = new ArrayList<>();
@@ -317,7 +317,7 @@ public class TransactionLife {
         System.out.println("ok: a producer that was fenced: " + classes);
     }
 
-    /** What a producer that has died left open is aborted when its successor begins. */
+    /** The open transaction of a dead producer is aborted when its successor begins. */
     static void leftOpen() throws Exception {
         String topic = topic("left", 3);
         for (int round = 0; round < 5; round++) {
@@ -335,7 +335,7 @@ public class TransactionLife {
         System.out.println("ok: transactions that a producer left open");
     }
 
-    /** The broker ends a transaction that is open for longer than its timeout; the producer can go on after that. */
+    /** The broker ends a transaction that is open for longer than its timeout; the producer can continue after that. */
     static void tooLong() throws Exception {
         String topic = topic("long", 1);
         try (KafkaProducer<String, String> producer = producer("long", 1000)) {
@@ -386,7 +386,7 @@ public class TransactionLife {
         System.out.println("ok: a timeout of an hour: " + classes + ", thirty producers of an id, a strange id");
     }
 
-    // --- what every step needs
+    // --- shared by all steps
 
     static String topic(String name, int partitions) throws Exception {
         try (Admin admin = Admin.create(Collections.singletonMap("bootstrap.servers", bootstrap))) {
@@ -440,7 +440,7 @@ public class TransactionLife {
         return consumer;
     }
 
-    /** Every value up to the ends of this moment. */
+    /** Every value up to the current ends. */
     static List<String> readAll(String topic, boolean isCommitted) {
         List<String> values = new ArrayList<>();
         try (KafkaConsumer<String, String> consumer = reader(topic, isCommitted)) {

@@ -1,5 +1,5 @@
-// What a program does with kafkajs: administration, records, groups. Usage: kafkajs-life.mjs BOOTSTRAP PREFIX
-// Says what was seen, a line each; the last is "node life done". Exit status 1 with what failed.
+// A program that uses kafkajs: administration, records, groups. Usage: kafkajs-life.mjs BOOTSTRAP PREFIX
+// Prints one line for each result; the last is "node life done". Exit status 1 with the failure.
 import assert from 'node:assert/strict'
 import kafkajs from 'kafkajs'
 

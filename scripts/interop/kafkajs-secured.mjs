@@ -56,7 +56,7 @@ async function refused(user) {
 async function noLogin(user) {
   const wrong = user.Mechanism ? { ...user, Password: 'wrong' } : { ...user, Chain: '' }
   const admin = client(wrong).admin()
-  // kafkajs takes the challenge after a bad token (RFC 7628) for a success, asks on, and the broker closes the connection.
+  // kafkajs treats the challenge after a bad token (RFC 7628) as a success and continues; the broker closes the connection.
   const sorts = /SCRAM|PLAIN/.test(user.Mechanism) ? /SASLAuthenticationError/ : /Connection|NumberOfRetries/
   await assert.rejects(admin.connect().then(() => admin.listTopics()), error => sorts.test(error.name))
 }

@@ -1,5 +1,5 @@
-// What a program does with @platformatic/kafka: administration, records, groups of both protocols.
-// Usage: platformatic-life.mjs BOOTSTRAP PREFIX. Says what was seen, a line each; the last is "node life done".
+// A program that uses @platformatic/kafka: administration, records, groups of both protocols.
+// Usage: platformatic-life.mjs BOOTSTRAP PREFIX. Prints one line for each result; the last is "node life done".
 import assert from 'node:assert/strict'
 import { Admin, Consumer, Producer, stringDeserializers, stringSerializers } from '@platformatic/kafka'
 

@@ -98,7 +98,7 @@ def test_separators_know_the_escapes_of_a_format(broker: BrokerProcess, topic: s
 
 def test_a_line_without_the_separator_stops_and_keeps_what_was_sent(broker: BrokerProcess, topic: str) -> None:
     done = ottla(broker, "produce", topic, "-k", ":", stdin=b"a:1\nbroken\nb:2\n", status=1)
-    assert line_of(done) == "ottla: line 2 has no separator ':'; it was not sent"
+    assert line_of(done) == "ottla: line 2 was not sent: it has no separator ':'"
     assert consumed(broker, topic, "--keys") == [b"a\t1"]
 
 

@@ -52,6 +52,10 @@ def named(broker: BrokerProcess) -> str:
     assert runner.invoke(main, read, catch_exceptions=False).output == "x\n"
     with Producer(broker.bootstrap, transactional_id="zebra-payments") as producer:
         producer.start()
+    said = run(
+        "quotas", "alter", "--client-id", "zebra-app", "--set", "consumer_byte_rate=1e12", "-b", broker.bootstrap
+    )
+    assert said.status == 0, said.err
     return broker.bootstrap
 
 
@@ -62,6 +66,8 @@ def named(broker: BrokerProcess) -> str:
         ("consume --bootstrap-server {} zebra-", ["zebra-crossing"]),
         ("produce -b {} zebra-c", ["zebra-crossing"]),
         ("topics describe -b {} zebra-c", ["zebra-crossing"]),
+        ("log dirs -b {} zebra-c", ["zebra-crossing"]),
+        ("topics delete-records -b {} zebra-c", ["zebra-crossing"]),
         ("topics delete -b {} zebra zebra-c", ["zebra-crossing"]),
         ("configs alter -b {} -t zebra-c", ["zebra-crossing"]),
         ("groups reset -b {} zebra-readers --topic zebra-c", ["zebra-crossing"]),
@@ -71,6 +77,7 @@ def named(broker: BrokerProcess) -> str:
         ("transactions describe -b {} zebra", ["zebra-payments"]),
         ("transactions abort -b {} other zebra-p", ["zebra-payments"]),
         ("features upgrade -b {} trans", ["transaction.version"]),
+        ("quotas list -b {} --client-id zebra", ["zebra-app"]),
         ("consume -b {} __consumer", ["__consumer_offsets"]),
     ],
 )
@@ -90,6 +97,9 @@ def test_internal_topics_are_not_offered_unasked(named: str) -> None:
         ("configs alter --group g --set consumer.session", ["consumer.session.timeout.ms="]),
         ("configs alter --all-brokers --set log.retention.m", ["log.retention.ms="]),
         ("configs alter --topic t --set log.retention.m", []),
+        ("quotas alter --set pro", ["producer_byte_rate="]),
+        ("quotas alter --ip 10.0.0.7 --delete c", ["connection_creation_rate"]),
+        ("quotas alter --user u --set c", ["consumer_byte_rate=", "controller_mutation_rate="]),
         ("topics create t --config cleanup", ["cleanup.policy="]),
         ("serve --override num.part", ["num.partitions="]),
         ("produce t --producer-property linger", ["linger.ms="]),

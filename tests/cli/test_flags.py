@@ -77,6 +77,10 @@ def test_dry_run_is_where_something_is_changed_or_begun_and_says_so() -> None:
         "ottla topics delete",
         "ottla configs alter",
         "ottla groups reset",
+        "ottla groups kick",
+        "ottla groups delete",
+        "ottla quotas alter",
+        "ottla topics delete-records",
     }
 
 
@@ -85,6 +89,8 @@ def test_dry_run_is_where_something_is_changed_or_begun_and_says_so() -> None:
     [
         (["sreve"], "there is no command 'sreve': did you mean serve? There are serve, topics,"),
         (["topics", "crate"], "there is no command 'crate': did you mean create? There are create, list,"),
+        (["topics", "ls"], "did you mean list?"),
+        (["log", "ls"], "there is no command 'ls'; there are"),
         (["log", "verfy"], "did you mean verify?"),
         (["xyzzy"], "there is no command 'xyzzy'; there are serve,"),
         (["consume", "t", "--from-begining"], "--from-beginning"),
@@ -156,12 +162,14 @@ def test_spellings_of_before_are_taken_and_not_shown(old: list[str]) -> None:
         ["topics", "create", ""],
         ["topics", "describe", "t", ""],
         ["topics", "delete", ""],
+        ["topics", "delete-records", "", "--before", "latest"],
         ["groups", "describe", ""],
         ["groups", "why", ""],
         ["groups", "reset", "", "--to-latest", "--all-topics"],
         ["groups", "delete", "g", "--topic", ""],
         ["configs", "describe", "--topic", ""],
         ["transactions", "describe", ""],
+        ["quotas", "list", "--user", ""],
         ["consume", ""],
         ["produce", ""],
         ["log", "clean", ""],

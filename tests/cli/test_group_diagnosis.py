@@ -51,7 +51,7 @@ CASES = {
     ),
     "joining": (replace(HEALTHY, state="PreparingRebalance"), Weight.CAUSE, ["waits for its members"], ["wait"]),
     "syncing": (replace(HEALTHY, state="CompletingRebalance"), Weight.CAUSE, ["of its leader"], ["wait"]),
-    "assigning": (replace(HEALTHY, state="Assigning"), Weight.CAUSE, ["who gets what"], ["wait"]),
+    "assigning": (replace(HEALTHY, state="Assigning"), Weight.CAUSE, ["computes the assignment"], ["wait"]),
     "a member that holds what it shall give up": (
         replace(HEALTHY, state="Reconciling", members=(replace(M, to_give_up=("orders-0",)),)),
         Weight.CAUSE,
@@ -131,13 +131,13 @@ CASES = {
     "an open transaction": (
         with_partition(committed=6, stable_end=6, open_transactions=(OpenTransaction(4711, 6, 90_000),)),
         Weight.CAUSE,
-        ["holds back what lies from 6 to 9", "producer 4711", "begun at 6", "silent for 90 s"],
+        ["holds back the records from 6 to 9", "producer 4711", "begun at 6", "silent for 90 s"],
         ["commit or abort", "read_uncommitted"],
     ),
     "an open transaction of a transactional id": (
         with_partition(committed=6, stable_end=6, open_transactions=(OpenTransaction(4711, 6, 90_000, "billing run"),)),
         Weight.CAUSE,
-        ["holds back what lies from 6 to 9", "transactional id 'billing run', producer 4711", "silent for 90 s"],
+        ["holds back the records from 6 to 9", "transactional id 'billing run', producer 4711", "silent for 90 s"],
         ["ottla transactions abort 'billing run'"],
     ),
     "a transaction that nobody will end": (
@@ -149,7 +149,7 @@ CASES = {
     "an open transaction of nobody knows whom": (
         with_partition(committed=6, stable_end=6),
         Weight.CAUSE,
-        ["holds back what lies from 6 to 9"],
+        ["holds back the records from 6 to 9"],
         ["commit or abort"],
     ),
     "an offset that an open transaction has committed": (

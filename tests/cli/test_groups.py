@@ -168,7 +168,7 @@ def test_why_names_the_transaction_that_holds_records_back(broker: BrokerProcess
     producer.produce(filled, b"held back", partition=0)
     assert producer.flush(30) == 0
     (found,) = [line for line in lines(broker, "groups", "why", group) if "holds back" in line]
-    assert found.startswith(f"! {filled}-0: an open transaction holds back what lies from 10 to 10")
+    assert found.startswith(f"! {filled}-0: an open transaction holds back the records from 10 to 10")
     assert f"transactional id '{transactional_id}'" in found
     run(broker, "transactions", "abort", transactional_id)
     assert not [line for line in lines(broker, "groups", "why", group) if "holds back" in line]
@@ -347,6 +347,48 @@ def test_groups_and_offsets_are_deleted_when_nobody_uses_them(broker: BrokerProc
     assert "has committed nothing for" in run(broker, "groups", "delete", group, "--topic", "x", status=1).stderr
     assert lines(broker, "groups", "delete", group) == [f"deleted {group}"]
     assert "GROUP_ID_NOT_FOUND" in run(broker, "groups", "delete", group, status=1).stderr
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_dry_run_of_kick_names_the_members_and_removes_none(
+    broker: BrokerProcess, filled: str, group: str, protocol: str
+) -> None:
+    options = {"group_protocol": protocol, "group_instance_id": "me", "client_id": "reader"}
+    with member(broker, filled, group, **options) as consumer:
+        name = consumer.group_metadata().member_id
+        for named in (name, "me", "--all"):
+            assert lines(broker, "groups", "kick", group, named, "--dry-run") == [
+                f"{name} can be removed: reader at 127.0.0.1, 2 partitions (not done, only checked)"
+            ]
+        refused = run(broker, "groups", "kick", group, "nobody", "--dry-run", status=1)
+        assert refused.stderr == run(broker, "groups", "kick", group, "nobody", status=1).stderr
+        assert len(objects(broker, "groups", "describe", group)[0]["members"]) == 1  # type: ignore[arg-type]
+    # A static member stays until its session expires.
+    run(broker, "groups", "kick", group, "--all")
+    assert lines(broker, "groups", "kick", group, "--all", "--dry-run") == [f"{group} has no members"]
+    missing = run(broker, "groups", "kick", "nonesuch", "--all", "--dry-run", status=1)
+    assert missing.stderr == run(broker, "groups", "kick", "nonesuch", "--all", status=1).stderr
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_dry_run_of_delete_says_what_a_deletion_would_say(
+    broker: BrokerProcess, filled: str, group: str, protocol: str
+) -> None:
+    other = f"other-{group}"
+    commit_at(broker, other, filled, 1, 2)
+    with member(broker, filled, group, group_protocol=protocol) as consumer:
+        consumer.commit({TopicPartition(filled, 0): 3})
+        mixed = run(broker, "groups", "delete", other, group, "nonesuch", "--dry-run", status=1)
+        said = f"{other} can be deleted: committed offsets of 2 partitions (not done, only checked)\n"
+        assert mixed.stdout == said
+        offsets = run(broker, "groups", "delete", group, "--topic", filled, "--dry-run", status=1)
+        assert offsets.stderr == run(broker, "groups", "delete", group, "--topic", filled, status=1).stderr
+        assert mixed.stderr == run(broker, "groups", "delete", group, "nonesuch", status=1).stderr
+    assert lines(broker, "groups", "delete", other, "--topic", f"{filled}:1", "--dry-run") == [
+        f"{other}: {filled}-1 can be forgotten (not done, only checked)"
+    ]
+    assert "has committed nothing" in run(broker, "groups", "delete", other, "-t", "x", "--dry-run", status=1).stderr
+    assert committed(broker, other) == [1, 2]
 
 
 # consume --group ------------------------------------------------------------------------------------------------------

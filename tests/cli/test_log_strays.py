@@ -104,7 +104,7 @@ def test_another_log_directory_may_have_the_metadata(data: Path, tmp_path: Path)
 
 def asked(answer: str, *arguments: object) -> Said:
     """With somebody at the terminal."""
-    with mock.patch("ottla.cli.log_strays._is_terminal", return_value=True):
+    with mock.patch("ottla.cli.questions.is_terminal", return_value=True):
         result = CliRunner().invoke(main, ["log", "strays", *map(str, arguments)], input=answer)
     return Said(result.exit_code, result.stdout, result.stderr)
 
@@ -113,9 +113,7 @@ def test_nothing_goes_before_a_person_has_said_so(data: Path) -> None:
     everything = left(data)
     said = run("log", "strays", "--remove", "--log-dir", data)
     assert said.status == 1
-    assert said.line == (
-        "ottla: nothing is removed: there is no terminal to ask at; --yes removes them without a question"
-    )
+    assert said.line == ("ottla: nothing is removed: there is no terminal to ask at; --yes does it without a question")
     assert asked("n\n", "--remove", "--log-dir", data).status == 1
     assert left(data) == everything
     said = asked("y\n", "--remove", "--log-dir", data)

@@ -24,6 +24,7 @@ COMMANDS = (
     "users",
     "configs",
     "acls",
+    "quotas",
     "features",
     "config",
     "log",
@@ -102,7 +103,7 @@ def test_help_imports_nothing_that_only_commands_need() -> None:
     ("words", "incomplete", "completions"),
     [
         ([], "to", ["topics", "tokens"]),
-        (["topics"], "", ["create", "list", "describe", "alter", "delete"]),
+        (["topics"], "", ["create", "list", "describe", "alter", "delete", "delete-records"]),
         (["consume", "t"], "--from", ["--from-beginning"]),
         (["sreve"], "x", []),
     ],

@@ -13,8 +13,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from click.testing import CliRunner
 from kit.broker import BrokerProcess
 from kit.command import run
+
+from ottla.cli.main import main
 
 TIMEOUT_S = 60
 SOON = """
@@ -78,14 +81,20 @@ def filled(broker: BrokerProcess, topic: str) -> str:
 
 @pytest.mark.timeout(TIMEOUT_S)
 @pytest.mark.parametrize(
-    ("options", "shape"), [([], ""), (["-k", ":"], " as KEY:VALUE"), (["--partitioner", "random"], "")]
+    ("options", "shape"),
+    [
+        ([], ""),
+        (["-k", ":"], " as KEY:VALUE"),
+        (["--partitioner", "random"], ""),
+        (["--json"], " as JSON objects"),
+    ],
 )
 def test_produce_says_that_it_waits_for_lines(
     broker: BrokerProcess, filled: str, options: list[str], shape: str
 ) -> None:
     with on_terminal("produce", filled, "-b", broker.bootstrap, *options) as terminal:
         terminal.until(f"waiting for records for {filled}: type them{shape}, one a line; Ctrl-D ends")
-        terminal.type("a:b\n\x04")
+        terminal.type(('{"value": "a"}' if "--json" in options else "a:b") + "\n\x04")
         assert terminal.process.wait(TIMEOUT_S) == 0
 
 
@@ -170,6 +179,20 @@ def test_ctrl_c_at_a_question_ends_a_command_with_status_130(broker: BrokerProce
             terminal.until("\0")  # to the end
         assert terminal.process.wait(TIMEOUT_S) == 130
     assert "Aborted" not in terminal.seen
+
+
+@pytest.mark.timeout(TIMEOUT_S)
+@pytest.mark.parametrize(("answer", "status"), [("y\n", 0), ("n\n", 1)])
+def test_a_deletion_of_records_is_asked_for_on_a_terminal(
+    broker: BrokerProcess, filled: str, answer: str, status: int
+) -> None:
+    assert CliRunner().invoke(main, ["produce", filled, "-p", "1", "-b", broker.bootstrap], input="a\n").exit_code == 0
+    with on_terminal("topics", "delete-records", filled, "--before", "latest", "-b", broker.bootstrap) as terminal:
+        assert "records deleted" in terminal.until(f"Delete 1 record of {filled} permanently? [y/N]: ")
+        terminal.type(answer)
+        if status == 0:
+            terminal.until(f"{filled}-1: 1 record deleted, the log starts at 1")
+        assert terminal.process.wait(TIMEOUT_S) == status
 
 
 @pytest.mark.timeout(TIMEOUT_S)

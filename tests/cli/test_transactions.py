@@ -126,7 +126,7 @@ def test_all_lines_are_produced_or_none(broker: BrokerProcess, topic: str, trans
     done = CliRunner().invoke(main, produce, input="a:1\nb:2\n")
     assert done.exit_code == 0, done.output
     failed = CliRunner().invoke(main, produce, input="c:3\nno separator\n")
-    assert (failed.exit_code, failed.stderr) == (1, "ottla: line 2 has no separator ':'; it was not sent\n")
+    assert (failed.exit_code, failed.stderr) == (1, "ottla: line 2 was not sent: it has no separator ':'\n")
     read = ("consume", topic, "--from-beginning", "--exit-at-end", "--quiet", "--isolation", "read_committed")
     assert lines(broker, *read) == ["1", "2"]
     (described,) = lines(broker, "transactions", "describe", transactional_id, "--json")

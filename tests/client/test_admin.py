@@ -17,6 +17,7 @@ from ottla.client import (
     TopicPartition,
 )
 from ottla.client.errors import UnsupportedByBroker
+from ottla.protocol.api.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
 from ottla.protocol.api.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from ottla.protocol.api.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from ottla.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
@@ -184,3 +185,29 @@ async def test_a_refusal_of_one_topic_is_its_own_error(cluster):
         with pytest.raises(KafkaError, match="says 40") as refused:
             await admin.create_topic("t", partitions=1)
         assert not isinstance(refused.value, AdminError)
+
+
+@pytest.mark.parametrize("is_reversed", [False, True])
+async def test_a_refused_quota_is_named_as_the_program_named_its_entity(cluster, is_reversed):
+    """Brokers need not keep the order of an entity's parts."""
+
+    def refuse(request, version):
+        entries = [
+            AlterClientQuotasResponse.EntryData(
+                error_code=ErrorCode.INVALID_REQUEST,
+                error_message="no",
+                entity=[
+                    AlterClientQuotasResponse.EntityData(entity_type=one.entity_type, entity_name=one.entity_name)
+                    for one in (reversed(entry.entity) if is_reversed else entry.entity)
+                ],
+            )
+            for entry in request.entries
+        ]
+        return AlterClientQuotasResponse(entries=entries)
+
+    cluster.handlers[AlterClientQuotasRequest] = refuse
+    entities = [(("user", "alice"), ("client-id", None)), (("client-id", "c"), ("user", "bob"))]
+    async with Admin(cluster.bootstrap, **QUICK) as admin:
+        with pytest.raises(AdminError) as refused:
+            await admin.alter_quotas({one: {"producer_byte_rate": 1.0} for one in entities})
+    assert list(refused.value.errors) == ["user=alice,client-id=*", "client-id=c,user=bob"]

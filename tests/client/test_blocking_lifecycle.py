@@ -251,7 +251,7 @@ def test_what_was_not_sent_at_the_programs_end_is_counted(cluster, drop):
     assert done.returncode == 0
     assert done.stderr == (
         f"3 records were not sent to {cluster.bootstrap} when the program ended: call close() or use `with`, "
-        "which wait for them and raise what is wrong\n"
+        "which wait for them and raise their errors\n"
     )
 
 

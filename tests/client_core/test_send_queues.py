@@ -540,7 +540,7 @@ def test_a_partition_that_the_answer_leaves_out_is_unclear():
     (result,) = producer.queues.answered(1, batches, ProduceResponse(responses=[]), 0.0)
     assert (result.result, result.error.code) == (Result.GIVEN_UP, ErrorCode.UNKNOWN_SERVER_ERROR)
     assert batch.maybe_appended
-    assert "said nothing" in result.error.message
+    assert "lacks this partition" in result.error.message
 
 
 def test_a_refusal_names_partition_reason_and_records():

@@ -159,8 +159,8 @@ log.retention.check.interval.ms=300000
         ({"log.dirs": ""}, "log.dirs=: must not be empty (--override)"),
         ({"log.dirs": "a,b,c", "log.cleanup.policy": "remove"}, "log.cleanup.policy=remove: must be a list of "),
         ({"listeners": "CONTROLLER://:9093"}, "listeners=CONTROLLER://:9093: names only controller listeners; "),
-        ({"listeners": "A://:9093"}, "listeners=A://:9093: A stands for no protocol"),
-        ({"advertised.listeners": "B://h:1"}, "advertised.listeners=B://h:1: B stands for no protocol"),
+        ({"listeners": "A://:9093"}, "listeners=A://:9093: A has no protocol"),
+        ({"advertised.listeners": "B://h:1"}, "advertised.listeners=B://h:1: B has no protocol"),
         ({"advertised.listeners": "SSL://h:1"}, "advertised.listeners=SSL://h:1: SSL is not among the listeners"),
         ({"authorizer.class.name": "x"}, "authorizer.class.name=x: must be org.apache.kafka.metadata.authorizer.Stan"),
         (

@@ -33,10 +33,10 @@ from ottla.config.broker import BrokerConfig
             {"offsets.topic.num.partitions": 10_001},
             "offsets.topic.num.partitions=10001: consumer groups cannot be used, one request creates 10000 partitions",
         ),
-        ({"max.connections": 0}, "max.connections=0: nobody can connect"),
+        ({"max.connections": 0}, "max.connections=0: no client can connect"),
         (
             {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"},
-            "super.users is empty: where there are no ACLs yet, nobody may create the first one",
+            "super.users is empty: where there are no ACLs yet, no client may create the first one",
         ),
         (
             {"super.users": "User:a"},

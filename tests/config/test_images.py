@@ -123,14 +123,14 @@ def test_what_kubernetes_sets_for_a_service_named_kafka_is_no_port() -> None:
     [
         ("KAFKA_HEAP_OPTS", "there is no JVM"),
         ("KAFKA_OPTS", "there is no JVM"),
-        ("KAFKA_JMX_PORT", "figures are where ottla.http.listener says"),
+        ("KAFKA_JMX_PORT", "metrics are served at ottla.http.listener"),
         ("KAFKA_JMX_HOSTNAME", "there is no JVM"),
         ("KAFKA_LOG4J_ROOT_LOGLEVEL", "`ottla serve --log-level`"),
         ("KAFKA_LOG4J_LOGGERS", "`ottla serve --log-level`"),
         ("KAFKA_TOOLS_LOG4J_LOGLEVEL", "`ottla serve --log-level`"),
         ("BITNAMI_DEBUG", "`ottla serve --log-level`"),
         ("KAFKA_ENABLE_KRAFT", "the broker is its own controller"),
-        ("ALLOW_PLAINTEXT_LISTENER", "PLAINTEXT needs no leave"),
+        ("ALLOW_PLAINTEXT_LISTENER", "PLAINTEXT needs no permission"),
         ("KAFKA_CONFLUENT_SUPPORT_METRICS_ENABLE", "Confluent's own additions"),
         ("CONFLUENT_METRICS_ENABLE", "Confluent's own additions"),
         ("KAFKA_MOUNTED_CONF_DIR", "Bitnami's image"),
@@ -152,7 +152,7 @@ def test_variables_of_one_kind_share_a_line() -> None:
 
 def test_several_controllers_are_no_cluster() -> None:
     config = load(KAFKA_CONTROLLER_QUORUM_VOTERS="1@a:9093,2@b:9093,3@c:9093")
-    assert any("there are no clusters here: each broker is one by itself" in warning for warning in config.warnings)
+    assert any("Ottla has no clusters of brokers: each broker is a cluster" in warning for warning in config.warnings)
     assert not any("clusters" in warning for warning in load(KAFKA_CONTROLLER_QUORUM_VOTERS="1@a:9093").warnings)
 
 

@@ -98,7 +98,7 @@ def test_a_name_stands_for_its_protocol() -> None:
 
 
 def test_a_name_that_stands_for_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="INTERNAL stands for no protocol: add INTERNAL:PLAINTEXT"):
+    with pytest.raises(ValueError, match="INTERNAL has no protocol: add INTERNAL:PLAINTEXT"):
         with_protocols(parse_listeners("INTERNAL://:1"), protocols_by_name(()))
 
 

@@ -33,6 +33,14 @@ WORDS = {
     r"bears? (it|them|this) out": "confirm",
     r"by the way": "(leave it out)",
     r"decisions\.md": "a page of docs/decisions",
+    r"by turns": "in turn, alternately",
+    r"(makes?|made|has|had) it that": "a plain verb",
+    r"(set|sets|setting) aside": "quarantined (bytes), renamed to -stray (directories)",
+    r"spoilt|spoils?": "damaged",
+    r"dear(er|est)?": "expensive, costs more",
+    r"ever new": "more and more, a new one each time",
+    r"thereof|therein|whereof": "of it, in it",
+    r"gone on with": "continued",
 }
 """Pattern: what to write in its place."""
 

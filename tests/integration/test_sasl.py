@@ -312,4 +312,4 @@ def test_librdkafka_logs_in_again_on_its_connection_before_its_session_ends(tmp_
             time.sleep(0.05)
         assert sent > 20
         assert disconnects == []
-        assert "its session is over" not in short.output
+        assert "its session has expired" not in short.output

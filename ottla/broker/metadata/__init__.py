@@ -1,1 +1,1 @@
-"""The cluster metadata: a pure image, the log that it is replayed from, and the files beside that log."""
+"""The cluster metadata: a pure image, the log from which it is replayed, and the files beside that log."""

@@ -1,10 +1,10 @@
 """Plans that create and delete ACLs.
 
-Pure functions of the image. Rules and messages follow Kafka 4.1 (`AclControlManager`, `AclApis`). An ACL that exists
-already is created without a record and without an error.
+Pure functions of the image. Rules and messages follow Kafka 4.1 (`AclControlManager`, `AclApis`). The creation of an
+existing ACL succeeds, without a record.
 
-Differences: the number of ACLs is bounded (`ottla.acls.max`), and so are the lengths of their texts and what one
-request may delete; a number that means nothing gets INVALID_REQUEST, where Kafka closes the connection for 0.
+Differences: the number of ACLs is bounded (`ottla.acls.max`), and so are the lengths of their texts and the deletions
+of one request. An unknown number gets INVALID_REQUEST, where Kafka closes the connection for 0.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from ottla.protocol.stored.metadata import MetadataRecord
 
 MAX_TEXT_BYTES: Final = 1_000
-"""Of a resource's name, a principal and a host, each: names of topics have 249, certificates' subjects some hundred."""
+"""The longest resource name, principal or host: topic names have up to 249, certificate subjects some hundred bytes."""
 MAX_WIDE_FILTERS: Final = 20
-"""Filters in one request that do not name one resource: each is compared with every ACL."""
+"""The most filters in one request that do not name one resource: each is compared with every ACL."""
 MAX_MATCHES: Final = 40_000
-"""ACLs in the answer to one deletion; an ACL counts for each filter that finds it."""
+"""The most ACLs in the answer to one deletion; an ACL counts for each filter that finds it."""
 
 
 class AclResult(NamedTuple):
-    """The result of the creation, or of the deletion, at the same index; `deleted` is what its filter found."""
+    """The result of the creation or deletion at the same index; `deleted` are the ACLs that its filter found."""
 
     error_code: ErrorCode = ErrorCode.NONE
     error_message: str | None = None
@@ -46,7 +46,7 @@ class AclPlan(NamedTuple):
 
 
 def plan_creation(image: MetadataImage, acls: Sequence[Acl], *, most: int, new_id: Callable[[], UUID]) -> AclPlan:
-    """Create ACLs, each for itself, up to `most` in all."""
+    """Create ACLs, each independently, up to `most` in all."""
     plan = AclPlan([], [])
     new: set[Acl] = set()
     for acl in acls:
@@ -65,7 +65,7 @@ def plan_creation(image: MetadataImage, acls: Sequence[Acl], *, most: int, new_i
 
 
 def plan_deletion(image: MetadataImage, filters: Sequence[AclFilter]) -> AclPlan:
-    """Delete what the filters match. Raises KafkaError for a request that is too wide: then nothing is deleted."""
+    """Delete the ACLs that the filters match. Raises KafkaError if these are too many: then nothing is deleted."""
     if sum(not one.names_one_pattern for one in filters) > MAX_WIDE_FILTERS:
         raise _invalid(f"more than {MAX_WIDE_FILTERS} filters in one request do not name one resource")
     plan = AclPlan([], [])
@@ -98,7 +98,7 @@ def _by_name(acls: Iterable[Acl]) -> dict[str, list[Acl]]:
 
 
 def _check(acl: Acl) -> None:
-    """Raises KafkaError for what is no ACL, with Kafka's messages."""
+    """Raise KafkaError for an invalid ACL, with Kafka's messages."""
     if acl.resource_type == ResourceType.CLUSTER and acl.resource_name != CLUSTER_NAME:
         raise _invalid(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
     if not acl.resource_name:
@@ -136,7 +136,7 @@ def _problem_of(one: AclFilter) -> str | None:
 
 
 def _named(numbers: type[ResourceType | PatternType | AclOperation | PermissionType], number: int) -> str:
-    """Kafka's name of a number, which is UNKNOWN for those that it does not know."""
+    """Kafka's name of a number; UNKNOWN for unknown numbers."""
     return next((one.name for one in numbers if one == number), "UNKNOWN")
 
 

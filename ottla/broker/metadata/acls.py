@@ -1,4 +1,4 @@
-"""An ACL as the metadata have it, its record, and filters of ACLs.
+"""An ACL of the metadata, its record, and filters of ACLs.
 
 Pure. Follows Kafka's `StandardAcl`, `ResourcePatternFilter` and `AccessControlEntryFilter`.
 """
@@ -14,14 +14,14 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.stored.metadata import AccessControlEntryRecord
 
 _ANY: Final = 1
-"""In filters, of all numbers. Looking into an enum costs more than all else that a comparison does."""
+"""ANY in filters, the same number in all enums. An access to an enum costs more than the rest of a comparison."""
 _MATCH, _PREFIXED = int(PatternType.MATCH), int(PatternType.PREFIXED)
 
 
 class Acl(NamedTuple):
-    """Who (`principal`, from `host`) may or may not do `operation` with which resources. Kafka's `StandardAcl`.
+    """Whether `principal`, from `host`, may do `operation` with which resources. Kafka's `StandardAcl`.
 
-    The numbers are those of `ottla.protocol.acls`; a directory of a later Kafka may hold others, which match nothing.
+    The numbers are those of `ottla.protocol.acls`; a directory of a later Kafka may have others, which match nothing.
     """
 
     resource_type: int
@@ -34,7 +34,7 @@ class Acl(NamedTuple):
 
 
 class AclFilter(NamedTuple):
-    """What a filter asks for; None, and ANY for numbers, match everything."""
+    """A filter of ACLs; None, and ANY for numbers, match everything."""
 
     resource_type: int
     resource_name: str | None
@@ -45,7 +45,7 @@ class AclFilter(NamedTuple):
     permission_type: int
 
     def matches(self, acl: Acl) -> bool:
-        """Whether this ACL is one of those that are asked for."""
+        """Whether the filter matches this ACL."""
         return (
             self.principal in (None, acl.principal)
             and self.resource_type in (_ANY, acl.resource_type)
@@ -57,7 +57,7 @@ class AclFilter(NamedTuple):
 
     @property
     def names_one_pattern(self) -> bool:
-        """Whether the ACLs that it may find all have the name that it gives."""
+        """Whether all ACLs that it can find have its resource name."""
         return self.resource_name is not None and self.pattern_type != _MATCH
 
     def _matches_pattern(self, acl: Acl) -> bool:
@@ -71,7 +71,7 @@ class AclFilter(NamedTuple):
 
 
 def acl_of(record: AccessControlEntryRecord) -> Acl:
-    """The ACL that a record has brought."""
+    """The ACL in a record."""
     return Acl(
         record.resource_type,
         record.resource_name,
@@ -84,17 +84,17 @@ def acl_of(record: AccessControlEntryRecord) -> Acl:
 
 
 def acl_record(acl_id: UUID, acl: Acl) -> AccessControlEntryRecord:
-    """The record that brings an ACL."""
+    """The record of an ACL."""
     return AccessControlEntryRecord(id=acl_id, **acl._asdict())
 
 
 def find_acls(acls: Iterable[Acl], wanted: AclFilter) -> list[Acl]:
-    """The ACLs that a filter matches. Raises as `check_filter`."""
+    """The ACLs that a filter matches. Raises what `check_filter` raises."""
     check_filter(wanted)
     return list(dict.fromkeys(filter(wanted.matches, acls)))
 
 
 def check_filter(wanted: AclFilter) -> None:
-    """Raises KafkaError for a filter with the number of Kafka's UNKNOWN in it."""
+    """Raise KafkaError for a filter that contains the number of Kafka's UNKNOWN."""
     if 0 in (wanted.resource_type, wanted.pattern_type, wanted.operation, wanted.permission_type):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "the filter contains UNKNOWN elements")

@@ -1,8 +1,8 @@
-"""Metadata records to and from the batches that hold them, in the log and in snapshots alike.
+"""The encoding of metadata records in batches, the same in the log and in snapshots.
 
 A data batch's records have no key; the value is Kafka's metadata framing (unsigned varints: frame version 1, record
-type, record version; then the fields), see `ottla.protocol.stored.metadata`. A control batch marks a raft event: its
-records' keys say which. The raft epoch is in the batch's leader epoch field. Source: Kafka's MetadataRecordSerde,
+type, record version; then the fields), see `ottla.protocol.stored.metadata`. A control batch marks a raft event; its
+records' keys have the type. The raft epoch is in the batch's leader epoch field. Source: Kafka's MetadataRecordSerde,
 BatchAccumulator, RecordsSnapshotWriter.
 """
 
@@ -28,13 +28,13 @@ from ottla.protocol.stored.control import (
 from ottla.protocol.stored.metadata import MetadataRecord, decode_metadata_record, encode_metadata_record
 
 LEADER_CHANGE_VERSION = 0
-"""What Kafka 4.1 writes and reads; version 1, with directory ids, exists in its schema only."""
+"""The version that Kafka 4.1 writes and reads; version 1, with directory ids, exists in its schema only."""
 KRAFT_VERSION = 1
-"""Voters live in the log and in snapshots, not in the configuration; `quorum-state` has data_version 1."""
+"""Voters are in the log and in snapshots, not in the configuration; `quorum-state` has data_version 1."""
 
 
 def encode_data_batch(records: Sequence[MetadataRecord], *, base_offset: int, epoch: int, now_ms: int) -> bytearray:
-    """One batch that holds `records`, each in the version that METADATA_VERSION asks for."""
+    """One batch with `records`, each in the version for METADATA_VERSION."""
     return encode_batch(
         [
             Record(
@@ -47,7 +47,7 @@ def encode_data_batch(records: Sequence[MetadataRecord], *, base_offset: int, ep
 
 
 def decode_data_batch(batch: memoryview) -> list[MetadataRecord]:
-    """The records of a data batch. Raises MetadataError for what cannot be read."""
+    """The records of a data batch. Raises MetadataError if it cannot be read."""
     try:
         return [decode_metadata_record(record.value or b"") for record in decode_batch(batch)]
     except (CorruptBatch, MalformedMessage) as error:
@@ -99,7 +99,7 @@ def single_voter(node_id: int, directory_id: UUID, endpoints: Sequence[tuple[str
 
 
 def describe(header: BatchHeader) -> str:
-    """A batch in an error's words."""
+    """A batch, for an error message."""
     return f"the batch of offsets {header.base_offset} to {header.last_offset}"
 
 

@@ -16,8 +16,8 @@ ZERO_ID = UUID(int=0)
 class NewTopic(NamedTuple):
     """A request to create a topic.
 
-    `partitions` and `replication_factor` are -1 for the broker's default. `assignments` are (partition, brokers), as
-    they came, so that one named twice can be refused. A config whose value is None is refused.
+    `partitions` and `replication_factor` are -1 for the broker's default. `assignments` are (partition, brokers), as in
+    the request, so that a partition named twice can be refused. A config whose value is None is refused.
     """
 
     name: str
@@ -38,8 +38,8 @@ class NewPartitions(Plain, frozen=True):
 class TopicResult(NamedTuple):
     """The result of one request about a topic.
 
-    `id` is the zero uuid for a refusal, and for a creation that was only to be validated. `name` is None where a
-    deletion named an id that does not exist.
+    `id` is the zero uuid for a refusal, and for a creation that was only validated. `name` is None if a deletion named
+    an id that does not exist.
     """
 
     name: str | None
@@ -59,7 +59,7 @@ class TopicResult(NamedTuple):
         return TopicResult(self.name) if self.error_code is ErrorCode.TOPIC_ALREADY_EXISTS else self
 
     def as_unusable(self) -> TopicResult:
-        """The result for a topic that exists and of which not all partitions can be served."""
+        """The result for an existing topic whose partitions cannot all be served."""
         message = "the topic exists, but the disk is full or failing: its directories are created once there is room"
         return TopicResult(self.name, self.id, ErrorCode.KAFKA_STORAGE_ERROR, message)
 
@@ -76,7 +76,7 @@ def refused(target: str | UUID, error: KafkaError) -> TopicResult:
 
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
-"""What IncrementalAlterConfigs may do to a key (Kafka's AlterConfigOp.OpType)."""
+"""The operations of IncrementalAlterConfigs on a key (Kafka's AlterConfigOp.OpType)."""
 
 
 class ConfigRequest(NamedTuple):
@@ -93,7 +93,7 @@ class ConfigRequest(NamedTuple):
 
 
 class ConfigResult(NamedTuple):
-    """The result of one request about a configuration; `changed` says whether anything is different now."""
+    """The result of one request about a configuration; `changed`: whether anything is different now."""
 
     resource_type: int
     name: str

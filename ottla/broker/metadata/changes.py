@@ -1,13 +1,13 @@
-"""One change of the metadata after the other.
+"""The queue of metadata changes: one after the other.
 
-A change is planned on the image as it is when its turn comes (not when it was asked for), written as one batch,
-synced, replayed, and only then answered. While one waits for the disk the others wait in memory. A change that plans
-no records (a refusal, a look-up) is answered without the disk.
+A change is planned on the image when its turn comes (not when it was requested), written as one batch, synced,
+replayed, and only then answered. While one waits for the disk the others wait in memory. A change that plans no records
+(a refusal, a look-up) is answered without the disk.
 
 If the disk is full, this change is refused and the queue continues. After a failed sync, this change and every later
-one are refused: the log accepts nothing more, and of what needs no records nothing is certain any more. The change
-whose sync failed may be on the disk, where the next start finds it: an ACL whose removal failed so is in the image, and
-"it is there already" would be an acknowledgement that the start breaks.
+one are refused: the log accepts nothing more, and changes without records are no longer certain either. The change
+whose sync failed may be on the disk, where the next start finds it. Example: an ACL whose removal failed is still in
+the image; the answer "it exists already" would be an acknowledgement that the next start breaks.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Change(NamedTuple):
 
 
 class ChangeQueue:
-    """See the module's text. All calls, and all callbacks, on the broker's one thread."""
+    """See the module's text. All calls, and all callbacks, on the broker's thread."""
 
     def __init__(self, journal: Journal, syncer: Syncer) -> None:
         self._journal = journal
@@ -45,7 +45,7 @@ class ChangeQueue:
         self._waiting: deque[_Change] = deque()
         self._syncing: _Change | None = None
         self._failure: str | None = None
-        """Why a change could not be synced, which may be on the disk all the same."""
+        """Why the sync of a change has failed; the change may be on the disk nevertheless."""
         self._is_running = False
 
     def __len__(self) -> int:
@@ -64,8 +64,8 @@ class ChangeQueue:
         self._run()
 
     def _run(self) -> None:
-        """Start the changes that can start. Not re-entrant: a callback that submits is served by the loop that called
-        it.
+        """Start the changes that can start. Not re-entrant: the loop that calls a callback also starts the changes that
+        the callback submits.
         """
         if self._is_running:
             return
@@ -93,8 +93,8 @@ class ChangeQueue:
     def _synced(self, error: BaseException | None) -> None:
         change, self._syncing = self._syncing, None
         if change is None:  # pragma: no cover - a syncer that answers twice is a bug worth a traceback
-            raise RuntimeError("a sync was answered that nobody waits for")
-        # The next change is planned when this one is done with: what `done` calls may submit another.
+            raise RuntimeError("a sync was answered for which no change waits")
+        # The next change is planned after this one has ended: `done` may submit another.
         was_running, self._is_running = self._is_running, True
         try:
             if error is None:

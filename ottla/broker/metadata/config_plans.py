@@ -1,11 +1,11 @@
 """Plans of configuration changes: the records of a request, or its refusal.
 
-Pure functions of (image, requests, rules). Each resource is checked by itself: all of its changes happen, or none. The
-order of the checks, the codes and the beginnings of the messages follow Kafka 4.1 (`ConfigAdminManager`,
-`ConfigurationControlManager`), as seen with a running one.
+Pure functions of (image, requests, rules). Each resource is checked independently: all of its changes happen, or none.
+The order of the checks, the codes and the beginnings of the messages follow Kafka 4.1 (`ConfigAdminManager`,
+`ConfigurationControlManager`), as observed with a running broker.
 
-Differences: an unknown key of a broker is refused, where Kafka keeps it for plug-ins; so are the listeners
-themselves, which cannot change here without a restart, and of a listener's keys those that are not about its
+Differences: an unknown key of a broker is refused, where Kafka keeps it for plug-ins. The listeners themselves are also
+refused, since they cannot change here without a restart, and so are all keys of a listener that are not about its
 certificates. The number of groups and client metrics subscriptions with a configuration is bounded.
 """
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 MAX_CONFIGURED_RESOURCES = 10_000
 """Groups and client metrics subscriptions that may have a configuration: clients name them freely."""
 MAX_LIST_BYTES = 32_000
-"""Longest list that APPEND may make; a string on the wire and in the log has at most 32767 bytes."""
+"""The longest list that APPEND may create; a string on the wire and in the log has at most 32767 bytes."""
 
 _CODES = {
     TOPIC_RESOURCE: ErrorCode.INVALID_CONFIG,
@@ -62,7 +62,7 @@ _OPERATIONS = {APPEND: "APPEND", SUBTRACT: "SUBTRACT"}
 
 
 CheckListeners: TypeAlias = "Callable[[Mapping[str, Mapping[str, str]]], None]"
-"""Looks whether the listeners could work with keys, by listener and short key. Raises ConfigError."""
+"""Checks that the listeners could work with keys, by listener and short key. Raises ConfigError."""
 
 
 class ConfigPlan(NamedTuple):
@@ -116,7 +116,7 @@ def plan_configs(
 
 
 def _check_form(request: ConfigRequest) -> None:
-    """Check what needs neither the image nor the configuration. Raises KafkaError."""
+    """Check the parts that need neither the image nor the configuration. Raises KafkaError."""
     if request.resource_type not in _KEYS:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {request.resource_type}")
     if len({key for key, _, _ in request.changes}) < len(request.changes):
@@ -153,7 +153,7 @@ def check_node_id(name: str, node_id: int) -> None:
 
 
 def _wanted(request: ConfigRequest, own: Mapping[str, str], config: BrokerConfig) -> dict[str, str]:
-    """All that the resource would set itself."""
+    """All keys that the resource would set itself."""
     wanted = {} if request.replaces else dict(own)
     for key, operation, value in request.changes:
         if operation == DELETE or value is None:
@@ -168,7 +168,7 @@ def _wanted(request: ConfigRequest, own: Mapping[str, str], config: BrokerConfig
 def _changed_list(
     request: ConfigRequest, key: str, operation: int, value: str, own: Mapping[str, str], config: BrokerConfig
 ) -> str:
-    """The list that is in effect at present, with the items of `value` added or removed."""
+    """The list that is in effect now, with the items of `value` added or removed."""
     option = _KEYS[request.resource_type].get(key)
     if option is None or option.kind is not ConfigType.LIST:
         message = f"Can't {_OPERATIONS[operation]} to key {key} because its type is not LIST."
@@ -206,7 +206,7 @@ def _check_values(
     config: BrokerConfig,
     check_listeners: CheckListeners | None,
 ) -> None:
-    """What the resource would set must be possible; unknown keys that it sets already are ignored."""
+    """Raise KafkaError unless the resource could set all of this; unknown keys that it sets already are ignored."""
     named = {key for key, _, _ in request.changes}
     try:
         if request.resource_type == TOPIC_RESOURCE:
@@ -222,7 +222,7 @@ def _check_values(
             config.check_dynamic(
                 {key: changed[key] for key in changed if key not in on_listener}, for_all=not request.name
             )
-            # A file may have other content by now, so that even an equal value is worth a look, as it is to Kafka.
+            # A file may have other contents by now, so that even an equal value is checked, as in Kafka.
             if check_listeners is not None and (on_listener or any(map(config.is_set_on_listener, named))):
                 check_listeners(config.overrides_in(wanted))
         elif request.resource_type == GROUP_RESOURCE:
@@ -241,14 +241,14 @@ def _check_values(
 
 
 def unknown_topic_key(key: str, value: str | None) -> KafkaError:
-    """The refusal of a key that topics do not have, with the one that was meant."""
+    """The refusal of a key that topics do not have, with the key that was probably meant."""
     from ottla.config.meant import instead_on_topic  # for a mistake only
 
     return KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {key}{instead_on_topic(key, value)}")
 
 
 def _instead(resource_type: int, key: str, wanted: Mapping[str, str]) -> str:
-    """Which key works in the place of one that this resource does not have, or cannot change."""
+    """A hint at the key to use in place of one that this resource does not have, or cannot change."""
     from ottla.config import meant
 
     if resource_type == BROKER_RESOURCE and not (key in ALL_BROKER_KEYS and ALL_BROKER_KEYS[key].is_dynamic):
@@ -259,7 +259,7 @@ def _instead(resource_type: int, key: str, wanted: Mapping[str, str]) -> str:
 
 
 def _check_expression(expression: str) -> None:
-    """Refuse a pattern that could not be matched with a client later, as Kafka does."""
+    """Refuse a pattern that cannot be compiled, as Kafka does."""
     from ottla.broker.runtime.regular_expressions import (
         compile_expression,
     )  # imports RE2, for which no start should wait

@@ -1,11 +1,11 @@
 """Plans of feature level changes: the records of a request, or the refusal of all of it.
 
-Pure function of (image, requests). Rules and messages follow Kafka 4.1 (`FeatureControlManager`), as seen with a
-running one: a level that is finalized already is not a change, a lower one must be requested as a downgrade, and the
-metadata version does not go back.
+A pure function of (image, requests). Rules and messages follow Kafka 4.1 (`FeatureControlManager`), as observed with a
+running broker: a level that is finalized already is not a change, a lower one must be requested as a downgrade, and the
+metadata version cannot be lowered.
 
-Differences: `metadata.version` can be raised only to what this version writes; features of Kafka that are not served
-here (`kraft.version` and others) are unknown.
+Differences: `metadata.version` can be raised only to the level that this version writes; features of Kafka that Ottla
+does not serve (`kraft.version` and others) are unknown.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ottla.protocol.stored.metadata import MetadataRecord
 
 SAME_METADATA_SINCE = 23
-"""The level of `metadata.version` from which on no record has changed: nothing is lost on the way back to it."""
+"""Since this level of `metadata.version` no record has changed: a downgrade to it loses nothing."""
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 """Kafka's FeatureUpdate.UpgradeType."""
 

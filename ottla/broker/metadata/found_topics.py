@@ -1,13 +1,13 @@
-"""The current topics, read from the partitions' directories, where the metadata that can be read are older.
+"""The current topics, read from the partitions' directories, if the readable metadata are older.
 
 The topic id is in each `partition.metadata` (a topic without any gets a new one), the number of partitions follows
 from their numbers, the leader epoch from their checkpoints.
 
-- a topic without a directory was deleted after the damage, and is dropped;
-- a topic that is known only by its directories gets `retention.ms=-1` and `retention.bytes=-1`, because what it was
-  configured to is lost, and the broker's defaults would delete its records. `__consumer_offsets` is compacted, as
-  always;
-- producer ids continue far above all that could have been given out meanwhile.
+- A topic without a directory was deleted after the damage, and is dropped.
+- A topic that is known only by its directories gets `retention.ms=-1` and `retention.bytes=-1`, because its
+  configuration is lost, and the broker's defaults would delete its records. `__consumer_offsets` is compacted, as
+  always.
+- Producer ids continue far above all that could have been assigned meanwhile.
 
 Called by the rebuild of the metadata log only. Changes the image, writes nothing.
 """
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from ottla.broker.metadata.salvaged import SalvagedMetadata
 
 PRODUCER_IDS_LEFT_OUT: Final = 1_000_000
-"""The distance from the last known producer id: this many may have been given out after the damage."""
+"""The distance from the last known producer id: this many may have been assigned after the damage."""
 MOST_MADE_UP: Final = 10_000
 """The most missing partitions of a topic that are created; a directory may be called `x-2000000000`."""
 CONFIGURATION_IS_LOST: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
 
 
 def reconcile(salvaged: SalvagedMetadata) -> Iterator[str]:
-    """Bring `salvaged.image` in agreement with the directories; yields a line for people for each difference."""
+    """Make `salvaged.image` agree with the directories; yields a line for the user for each difference."""
     image = salvaged.image
     ids = salvaged.topic_ids()
     found: dict[str, dict[int, Path]] = {}
@@ -117,7 +117,7 @@ def _last_epoch(files: Files, path: Path) -> int:
     try:
         entries = read_leader_epochs(files, path)
     except BrokenFile:
-        return 0  # it was repaired before, unless it belongs to another of the directories
+        return 0  # it is repaired already, unless it is in another log directory
     return entries[-1].epoch if entries else 0
 
 

@@ -1,15 +1,14 @@
 """The metadata image: the state that the records of `__cluster_metadata-0` describe.
 
 Pure: no files, no clock, no loop. `replay(record)` is the only way to change the image, so a running broker and a
-restarted one use the same code. The inverse is `image_records.py`, which relies on what a replay replaces and what it
-changes in place.
+restarted one use the same code. The inverse is `image_records.py`, which depends on the parts that a replay replaces
+and those that it changes in place.
 
-Invariants: a topic's name and id name the same `TopicState`; a partition belongs to a topic that exists; a
-configuration that was set to null is absent. A record that breaks them raises MetadataError: the log is damaged.
+Invariants: a topic's name and id refer to the same `TopicState`; a partition belongs to an existing topic; a
+configuration that was set to null is absent. A record that violates them raises MetadataError: the log is damaged.
 
-Records that Kafka writes and that this broker does not interpret are kept in their order, so that a snapshot loses
-nothing. Records inside a metadata transaction (KIP-868; Kafka's controller bootstraps
-with one) take effect at its end.
+Records of Kafka that this broker does not interpret are kept in their order, so that a snapshot loses nothing. Records
+inside a metadata transaction (KIP-868; Kafka's controller bootstraps with one) take effect at its end.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ QuotaEntity: TypeAlias = tuple[tuple[str, str | None], ...]
 
 
 class MetadataError(Exception):
-    """The metadata cannot be read or makes no sense; the text is one line for people."""
+    """The metadata cannot be read or is inconsistent; the text is one line for the user."""
 
 
 class TopicState(Plain):
@@ -93,21 +92,21 @@ class MetadataImage(Plain):
     acl_ids: dict[Acl, UUID] = field(factory=dict)
     """The newest id of each ACL."""
     scram_credentials: dict[tuple[int, str], UserScramCredentialRecord] = field(factory=dict)
-    """By mechanism and user."""
+    """SCRAM credentials by mechanism and user."""
     tokens: dict[str, DelegationToken] = field(factory=dict)
     """Delegation tokens by their ids."""
     controllers: dict[int, RegisterControllerRecord] = field(factory=dict)
     carried: list[MetadataRecord] = field(factory=list)
     partition_count: int = 0
     transaction: list[MetadataRecord] | None = None
-    """Records of a transaction that has begun and not ended; a snapshot is not taken while there is one."""
+    """Records of a transaction that has begun and not ended; no snapshot is taken while there is one."""
     removed_topics: dict[UUID, str] = field(factory=dict)
-    """Names of topics that were removed after the snapshot, by id: a crash may have left their directories. The
-    catalog removes them when these are gone. Not part of a snapshot.
+    """Names of topics that were removed after the snapshot, by id: a crash may have left their directories. The catalog
+    drops a name when the directories are deleted. Not part of a snapshot.
     """
 
     def __eq__(self, other: object) -> bool:
-        """Whether a snapshot of both would hold the same."""
+        """Whether snapshots of both would have the same contents."""
         if not isinstance(other, MetadataImage):
             return NotImplemented
         not_compared: dict[str, object] = {"removed_topics": None}
@@ -121,15 +120,15 @@ class MetadataImage(Plain):
         return 0 if self.producer_ids is None else self.producer_ids.next_producer_id
 
     def topic_configs(self, name: str) -> dict[str, str]:
-        """The configuration overrides of a topic; empty when there are none."""
+        """The configuration overrides of a topic; empty if there are none."""
         return self.configs.get((TOPIC_RESOURCE, name), {})
 
     def group_configs(self, group_id: str) -> dict[str, str]:
-        """What is set for a consumer group; empty when nothing is."""
+        """The configuration of a consumer group; empty if there is none."""
         return self.configs.get((GROUP_RESOURCE, group_id), {})
 
     def replay(self, record: MetadataRecord) -> None:
-        """Apply one record. Raises MetadataError when it refers to what does not exist or exists already."""
+        """Apply one record. Raises MetadataError if it refers to something missing, or creates it a second time."""
         if self.transaction is not None and not isinstance(record, EndTransactionRecord | AbortTransactionRecord):
             self.transaction.append(record)
             return
@@ -140,11 +139,11 @@ class MetadataImage(Plain):
             handler(self, record)
 
     def find_topic(self, key: str | UUID) -> TopicState | None:
-        """The topic of that name or id; None where there is none."""
+        """The topic of that name or id; None if there is none."""
         return self.topics.get(key) if isinstance(key, str) else self.topics_by_id.get(key)
 
     def topic_of(self, topic_id: UUID, record: MetadataRecord) -> TopicState:
-        """The topic of this id. Raises MetadataError naming the record that asks."""
+        """The topic of this id. Raises MetadataError with the type of the record."""
         topic = self.topics_by_id.get(topic_id)
         if topic is None:
             raise MetadataError(f"{type(record).__name__} names topic id {topic_id}, which does not exist")
@@ -157,7 +156,7 @@ def _feature_level(image: MetadataImage, record: FeatureLevelRecord) -> None:
             f"metadata.version {record.feature_level} is outside of what this version reads"
             f" ({METADATA_VERSION_MIN} to {METADATA_VERSION})"
         )
-    # A level of 0 is kept, where Kafka forgets it: at the next start "ended" must not look like "never begun".
+    # Level 0 is kept, unlike in Kafka: at the next start a removed feature must not look like a new one.
     image.features[record.name] = record.feature_level
 
 
@@ -226,7 +225,7 @@ def _amend_broker(
 
 def _topic(image: MetadataImage, record: TopicRecord) -> None:
     problem = topic_name_problem(record.name)
-    if problem is not None:  # names are also names of directories
+    if problem is not None:  # names are also directory names
         raise MetadataError(f"TopicRecord {record.topic_id}: {problem}")
     if record.name in image.topics or record.topic_id in image.topics_by_id:
         raise MetadataError(f"TopicRecord creates {record.name} ({record.topic_id}), which exists already")
@@ -291,7 +290,7 @@ def _producer_ids(image: MetadataImage, record: ProducerIdsRecord) -> None:
 
 
 def _acl(image: MetadataImage, record: AccessControlEntryRecord) -> None:
-    """An ACL; with the id of another one it takes its place."""
+    """Add an ACL; it replaces one with the same id."""
     if record.id in image.acls:
         _forget_acl(image, record.id)
     acl = image.acls[record.id] = acl_of(record)
@@ -352,7 +351,7 @@ def _abort_transaction(image: MetadataImage, record: AbortTransactionRecord) -> 
 
 
 def _nothing(image: MetadataImage, record: MetadataRecord) -> None:
-    """NoOpRecord only moves the offset, ClearElrRecord is about replicas that a single node does not have."""
+    """Do nothing: NoOpRecord only moves the offset, and ClearElrRecord concerns replicas, which one node lacks."""
 
 
 _REPLAY: dict[type[MetadataRecord], Callable[[MetadataImage, Any], None]] = {

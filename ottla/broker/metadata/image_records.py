@@ -1,9 +1,9 @@
-"""The records of a metadata image: the shortest list that replays to an equal image, which is what a snapshot holds.
+"""The records of a metadata image, for a snapshot: the shortest list that replays to an equal image.
 
-Pure. `records_of` copies what a later replay would change, and makes the records afterwards, as they are asked for: the
-copy is a step of a millisecond or two for each 10,000 topics, quotas or users, the records may be made in any thread
-while the image changes. What the image holds of a topic's partition, an ACL, a credential, a token or a broker is
-replaced by a replay and never changed, and so needs no copy.
+Pure. `records_of` copies the parts that a later replay would change, and creates the records later, one by one. The
+copy takes a millisecond or two for each 10,000 topics, quotas or users; the records may be created in any thread while
+the image changes. The image's objects for a partition, an ACL, a credential, a token or a broker are replaced by a
+replay and never changed, and so need no copy.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ R = TypeVar("R")
 
 
 def records_of(image: MetadataImage) -> Iterator[MetadataRecord]:
-    """The records of the image as it is now, whatever is replayed meanwhile; in the order of Kafka's snapshots:
-    features first.
+    """The records of the image as it is now, whatever is replayed later; in the order of Kafka's snapshots: features
+    first.
     """
     features = dict(image.features)
     unchanged = [*_by_key(image.brokers), *_by_key(image.controllers)]

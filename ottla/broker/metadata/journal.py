@@ -1,6 +1,6 @@
-"""`__cluster_metadata-0`, as Kafka's KRaft controller keeps it: the image, its log, and its snapshots.
+"""`__cluster_metadata-0`, in the format of Kafka's KRaft controller: the image, its log, and its snapshots.
 
-The directory `<metadata.log.dir>/__cluster_metadata-0` holds
+The directory `<metadata.log.dir>/__cluster_metadata-0` contains
 
     00000000000000000000.log .index .timeindex    record batches; the leader epoch field is the raft epoch
     leader-epoch-checkpoint  partition.metadata   as for any partition; the topic id is AAAAAAAAAAAAAAAAAAAAAQ
@@ -8,12 +8,12 @@ The directory `<metadata.log.dir>/__cluster_metadata-0` holds
     00000000000000000000-0000000000.checkpoint    the voters, as `kafka-storage format --standalone` writes them
     <end offset>-<epoch>.checkpoint               snapshots
 
-and `bootstrap.checkpoint` is beside it. Each run of the broker is a raft epoch of its own; it begins with a control
-batch (LeaderChange), so the first record of a new log has offset 1, as in Kafka.
+and `bootstrap.checkpoint` is beside it. Each run of the broker has its own raft epoch; it begins with a control batch
+(LeaderChange), so the first record of a new log has offset 1, as in Kafka.
 
 The steps of a change are `append` → sync → `commit` (replay) or `discard`. `load` replays the newest snapshot and the
-log after that through the same `MetadataImage.replay`. Only the catalog and its change queue may call; blocking calls
-are `load`, `begin_epoch`, `append_now` and `write_snapshot`. The log itself is opened and closed by the log manager.
+log after it with the same `MetadataImage.replay`. Only the catalog and its change queue may call this; the blocking
+calls are `load`, `begin_epoch`, `append_now` and `write_snapshot`. The log manager opens and closes the log itself.
 """
 
 from __future__ import annotations
@@ -65,15 +65,13 @@ logger = logging.getLogger(__name__)
 METADATA_TOPIC_ID = UUID(int=1)
 """Kafka's Uuid.METADATA_TOPIC_ID."""
 LONG_LOG_SNAPSHOTS = 4
-"""A log of this many times the bytes between snapshots takes a snapshot without waiting any longer."""
+"""With this many times the bytes between snapshots, the next snapshot may not wait any longer."""
 SNAPSHOTS_KEPT = 2
-"""The newest one, and the one before it so that a person can compare them."""
+"""The newest snapshot, and the one before it, so that a person can compare them."""
 
 
 class JournalSettings(NamedTuple):
-    """The directory and the node of the metadata log. `voter_endpoints`: (listener name, host, port) of
-    the controller.
-    """
+    """The directory and the node of the metadata log. `voter_endpoints`: the controller's (listener, host, port)."""
 
     root: Path
     node_id: int
@@ -84,17 +82,17 @@ class JournalSettings(NamedTuple):
 
 
 class Snapshot:
-    """A snapshot that is to be written, once. `encode` makes its bytes, of what the image held when it began."""
+    """A snapshot that will be written once. `encode` returns its bytes, for the image at the time when it began."""
 
     def __init__(self, path: Path, encode: Callable[[], bytes]) -> None:
         self.path = path
         self.encode = encode
         self.size_bytes = 0
-        """Of its file, once that is written."""
+        """The size of its file, after that is written."""
 
 
 class Journal:
-    """See the module's text. `image` holds what is synced, never more."""
+    """See the module's text. `image` contains synced changes only."""
 
     log: Log
 
@@ -122,13 +120,14 @@ class Journal:
 
     @property
     def is_new(self) -> bool:
-        """Whether there is no metadata yet: no segment with a byte in it and no snapshot."""
+        """Whether there are no metadata yet: no segment with a byte in it and no snapshot."""
         return has_no_metadata(self._files, self._settings.root)
 
     def load(self, reading: MetadataReading) -> None:
-        """Use what was read of the directory, create the log in a new one, and open it for appending.
+        """Use the reading of the directory, create the log in a new one, and open it for appending.
 
-        Raises MetadataError, one line for people, for a log that cannot be opened where it was read to.
+        Raises MetadataError, one line for the user, if the log cannot be opened or ends at another offset than the
+        reading.
         """
         self.image = reading.image
         self._last_timestamp = reading.last_timestamp
@@ -181,7 +180,7 @@ class Journal:
         self.commit()
 
     def append(self, records: Sequence[MetadataRecord]) -> None:
-        """Write `records` as one batch; they count after a sync and `commit`. Raises KafkaError, nothing written."""
+        """Write `records` as one batch; they count after a sync and `commit`. Raises KafkaError and writes nothing."""
         if self._appended:
             raise RuntimeError("a change is appended before the last one was committed")
         now_ms = self._clock.wall_ms()
@@ -189,13 +188,13 @@ class Journal:
         self._appended = list(records)
 
     def append_now(self, records: Sequence[MetadataRecord]) -> None:
-        """Append, sync and commit in one, blocking: for the start and the stop. Raises KafkaError or OSError."""
+        """Append, sync and commit, blocking: for the start and the stop. Raises KafkaError or OSError."""
         self.append(records)
         self._sync_now()
         self.commit()
 
     def commit(self) -> None:
-        """Replay what was appended, once it is synced."""
+        """Replay the appended records after their sync."""
         records, self._appended = self._appended, []
         for record in records:
             self.image.replay(record)
@@ -204,7 +203,7 @@ class Journal:
         self._records_since_snapshot += len(records)
 
     def discard(self) -> None:
-        """Drop what was appended and could not be synced. The log has failed and accepts nothing more."""
+        """Drop appended records that could not be synced. The log has failed and accepts nothing more."""
         self._appended = []
 
     @property
@@ -219,7 +218,7 @@ class Journal:
 
     @property
     def snapshot_is_due(self) -> bool:
-        """By bytes since the last one, or by time when anything changed since."""
+        """Whether a snapshot is due: by bytes since the last one, or by time if anything has changed since."""
         if self._appended or self._records_since_snapshot == 0 or self.image.transaction is not None:
             return False
         interval_ms = self._settings.snapshot_max_interval_ms
@@ -233,16 +232,16 @@ class Journal:
         return self._bytes_since_snapshot >= LONG_LOG_SNAPSHOTS * self._settings.snapshot_max_bytes
 
     def removed_topics(self) -> Mapping[UUID, str]:
-        """Ids of the topics whose removal the log knows, with their names where these are known, else empty.
+        """Ids of the topics whose removal is in the log, with their names; unknown names are empty.
 
-        Also reads what is kept of the log before the newest snapshot. For a start that has found a directory of an
-        unknown topic.
+        Also reads the part of the log before the newest snapshot that is kept. For a start that has found a directory
+        of an unknown topic.
         """
         removed = dict.fromkeys(_removed_before(self._files, self.directory, self.image.end_offset), "")
         return removed | self.image.removed_topics
 
     def begin_snapshot(self, pause: Pause = no_pause) -> Snapshot:
-        """A snapshot of the image as it is now, to be encoded and written. Until `end_snapshot` none is due.
+        """Begin a snapshot of the image as it is now, to be encoded and written. Until `end_snapshot` none is due.
 
         `pause` is called between two batches of it, in the thread that encodes it.
         """
@@ -322,7 +321,7 @@ class Journal:
 
 
 def bootstrap_records(known: Collection[str] = ()) -> list[MetadataRecord]:
-    """What a controller writes into an empty log: the levels of its features, that of metadata.version first.
+    """The records that a controller writes into an empty log: the levels of its features, metadata.version first.
 
     Without the features in `known`, which a log that is not empty already has.
     """
@@ -334,7 +333,7 @@ def bootstrap_records(known: Collection[str] = ()) -> list[MetadataRecord]:
 
 
 def _removed_before(files: Files, directory: Path, end_offset: int) -> Iterator[UUID]:
-    """Ids of the topics that the log removes below `end_offset`, as far as it is kept and can be read."""
+    """Ids of the topics that the log removes below `end_offset`, in the part that is kept and readable."""
     offsets = segment_offsets(files, directory)
     if not offsets:
         return

@@ -1,4 +1,4 @@
-"""`metadata.version`: the level that is written, those that are read, and each record's version (MetadataVersion)."""
+"""`metadata.version`: the level to write, the levels to read, and each record's version (MetadataVersion)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ottla.protocol.stored.metadata import (
 
 METADATA_VERSION_FEATURE = "metadata.version"
 METADATA_VERSION_MIN = 17
-"""3.7-IV2, the first level whose records name log directories."""
+"""3.7-IV2, the first level whose records contain log directories."""
 METADATA_VERSION = 27
 """4.1-IV1, the level of Kafka 4.1 (Kafka's MetadataVersion)."""
 
@@ -22,7 +22,7 @@ RECORD_VERSIONS: dict[type[MetadataRecord], int] = {
     PartitionRecord: 1,
     PartitionChangeRecord: 1,
 }
-"""The version that each record is written in at METADATA_VERSION; 0 for all others.
+"""The version in which each record is written at METADATA_VERSION; 0 for all others.
 
-PartitionRecord 2 needs the feature eligible.leader.replicas.version, which one node has no use for.
+PartitionRecord 2 needs the feature eligible.leader.replicas.version, which is useless for one node.
 """

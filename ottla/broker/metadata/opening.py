@@ -1,4 +1,4 @@
-"""The steps of a start: finding the metadata, registering, the list of wanted logs, and partition changes.
+"""The steps of a start: find the metadata, register, list the wanted logs, and write partition changes.
 
 Called by `Catalog.open` only, in this order, before anything is served, so these functions may block.
 """
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 CHANGES_PER_START_BATCH = 5_000
 """The number of partition changes of a start in one batch."""
 DEFAULT_CONTROLLER = ("CONTROLLER", "localhost", 9093)
-"""Endpoint of the one voter where no controller listener is configured: Kafka asks for one, nobody connects to it."""
+"""The endpoint of the one voter if no controller listener is configured: Kafka requires one, no client uses it."""
 METADATA_LOG_OVERRIDES = {
     "cleanup.policy": "delete",
     "retention.ms": "-1",
@@ -53,13 +53,13 @@ METADATA_LOG_OVERRIDES = {
     "message.timestamp.type": "CreateTime",
     "ottla.acks.all": "sync",
 }
-"""The metadata log's own configuration, whatever the broker's defaults are: it is cut by snapshots only."""
+"""The metadata log's own configuration, whatever the broker's defaults are: only snapshots delete its segments."""
 
 
 def look_at_metadata(files: Files, config: BrokerConfig, directories: Sequence[LogDirectory]) -> MetadataReading | None:
     """Read the metadata in the directories before anything is changed; None if none of them has a metadata log.
 
-    Raises MetadataError, StorageError: a start cannot continue with what is there, and has written nothing.
+    Raises MetadataError, StorageError: a start cannot continue with these directories, and has written nothing.
     """
     log_directories = [
         one for one in directories if not one.is_offline and files.is_directory(one.path / METADATA_DIRECTORY)
@@ -79,7 +79,7 @@ def look_at_metadata(files: Files, config: BrokerConfig, directories: Sequence[L
 
 
 def metadata_log_directory(files: Files, directories: Sequence[LogDirectory]) -> LogDirectory:
-    """The directory that has the metadata log; the first of `log.dirs` when none has. Raises MetadataError."""
+    """The directory with the metadata log; the first of `log.dirs` if none has it. Raises MetadataError."""
     for directory in directories:
         if not directory.is_offline and files.exists(directory.path / METADATA_DIRECTORY):
             return directory
@@ -114,7 +114,7 @@ def _metadata_config(config: BrokerConfig) -> TopicConfig:
 
 
 def register(journal: Journal, config: BrokerConfig, directories: Sequence[LogDirectory], incarnation: UUID) -> int:
-    """Write this run's registration, after what a new or interrupted log needs before it; the broker epoch.
+    """Write this run's registration, after the records that a new or interrupted log needs. Returns the broker epoch.
 
     Raises OSError, KafkaError.
     """
@@ -132,7 +132,7 @@ def register(journal: Journal, config: BrokerConfig, directories: Sequence[LogDi
 
 
 def _scram_users(text: str) -> Sequence[MetadataRecord]:
-    """The users with which a new directory begins."""
+    """The records of the users in a new directory."""
     from ottla.broker.metadata.scram_plans import Upsertion, by_user, plan_scram
     from ottla.config.scram_users import parse_scram_users
     from ottla.scram import NUMBERS
@@ -149,7 +149,7 @@ def _scram_users(text: str) -> Sequence[MetadataRecord]:
 
 
 def known_features(image: MetadataImage, node_id: int) -> set[str]:
-    """Features whose level was decided by a client: those that have a level, and those that the last run offered.
+    """Features that need no level now: those that have one, and those that the last run offered.
 
     A level of 0 leaves no other trace: a feature that was offered and has no level was removed, or never finalized.
     """
@@ -157,21 +157,21 @@ def known_features(image: MetadataImage, node_id: int) -> set[str]:
     offered = set() if last_run is None else {feature.name for feature in last_run.features}
     known = set(image.features) | (offered - {METADATA_VERSION_FEATURE})
     if image.features.get(METADATA_VERSION_FEATURE, METADATA_VERSION) < FIRST_METADATA_VERSION_WITH_GROUP_VERSION:
-        known.add(GROUP_VERSION_FEATURE)  # the Kafka that the directory comes from refuses it
+        known.add(GROUP_VERSION_FEATURE)  # the Kafka version of the directory refuses it
     if image.features or image.brokers:
         known.add(TRANSACTION_VERSION_FEATURE)  # not a new directory: an administrator decides
     return known
 
 
 def warn_about_carried_records(image: MetadataImage) -> None:
-    """Log which records of Kafka this version keeps unchanged and does not act on."""
+    """Log the types of Kafka's records that this version keeps unchanged and does not act on."""
     kinds = Counter(type(record).__name__ for record in image.carried)
     for kind, count in kinds.items():
         logger.warning("the metadata holds %d %s, which this version keeps and does not act on", count, kind)
 
 
 def wanted_logs(image: MetadataImage, configs: Mapping[str, TopicConfig]) -> Iterator[WantedLog]:
-    """Every partition of the image."""
+    """The log of every partition in the image."""
     for state in image.topics.values():
         for index, partition in state.partitions.items():
             directory_id = partition.directories[0] if partition.directories else None
@@ -181,7 +181,7 @@ def wanted_logs(image: MetadataImage, configs: Mapping[str, TopicConfig]) -> Ite
 def write_partition_changes(
     journal: Journal, log_manager: LogManager, node_id: int, *, new: set[TopicPartition]
 ) -> None:
-    """New leader epochs after an unclean stop, and directories that are not where the metadata says.
+    """Write new leader epochs after an unclean stop, and the directories of logs that are not where the metadata say.
 
     `new` are partitions whose directory was missing and has just been created. They get a new epoch, too: they may have
     existed, and consumers may have seen records that were never synced. Raises OSError, KafkaError.

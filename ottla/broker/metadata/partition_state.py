@@ -1,4 +1,4 @@
-"""One partition as the records of `__cluster_metadata-0` describe it, from its record and back (PartitionRegistration).
+"""The state of one partition in `__cluster_metadata-0`, from its record and back (PartitionRegistration).
 
 Pure. A state is immutable.
 """
@@ -12,7 +12,7 @@ from ottla.protocol.stored.metadata import NO_LEADER_CHANGE, PartitionChangeReco
 
 
 class PartitionState(NamedTuple):
-    """One partition as the records describe it; `leader_epoch` grows with every PartitionChange that names a leader."""
+    """One partition in the records; `leader_epoch` grows with every PartitionChangeRecord that names a leader."""
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
@@ -58,8 +58,8 @@ def partition_record(topic_id: UUID, index: int, state: PartitionState) -> Parti
 
 
 def changed_state(old: PartitionState, record: PartitionChangeRecord) -> PartitionState:
-    """The state after a change (PartitionRegistration.merge): a record that names a leader, even the same one,
-    starts a leader epoch.
+    """The state after a change (PartitionRegistration.merge): a record that names a leader, even the same one, starts a
+    leader epoch.
     """
     same_leader = record.leader == NO_LEADER_CHANGE
     return old._replace(

@@ -1,8 +1,8 @@
 """The log directory of each partition: chosen for a new one, and recorded for one that is elsewhere than planned.
 
-The metadata names a directory for every partition before it is created (KIP-858), so that a missing directory can be
-distinguished from a disk that is offline. If the named one accepts no writes by then, the partition is created in
-another, and the metadata are updated. Both are functions of the image and of the state of the directories.
+The metadata name a directory for every partition before it is created (KIP-858), so that a missing directory can be
+distinguished from an offline disk. If the named directory accepts no writes by then, the partition is created in
+another, and the metadata are updated. Both depend only on the image and the state of the directories.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from ottla.storage.directories.manager import LogManager
 
 CountIn = Callable[[UUID], int]
-"""Gives the number of partitions in a directory."""
+"""Returns the number of partitions in a directory."""
 ChooseDirectory = Callable[[CountIn, Mapping[UUID, int]], UUID]
-"""Chooses the directory for one more partition, given the number of partitions in each and how many of them this
-request adds; KafkaError when none can take it."""
+"""Chooses the directory for one more partition, by the number of partitions in each and how many of them this request
+adds. Raises KafkaError if none can take it."""
 
 
 class Placement:
-    """Gives each new partition a directory, and keeps the bounds on their number, over one request.
+    """Assigns a directory to each new partition of one request, and enforces the limits on their number.
 
-    `most_partitions` is the bound of the whole broker (`ottla.max.partitions`).
+    `most_partitions` is the limit of the whole broker (`ottla.max.partitions`).
     """
 
     def __init__(self, image: MetadataImage, most_partitions: int, choose_directory: ChooseDirectory) -> None:
@@ -44,10 +44,10 @@ class Placement:
         self._planned: Counter[UUID] = Counter()
         self._image = image
         self._before: Counter[UUID] | None = None
-        """The partitions of the image by directory, once they are counted."""
+        """The number of the image's partitions by directory, when they are counted."""
 
     def check(self, count: int) -> None:
-        """Raise KafkaError when `count` more partitions would be too many."""
+        """Raise KafkaError if `count` more partitions would be too many."""
         if self._asked + count > MAX_PARTITIONS_PER_REQUEST:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION, f"one request may create {MAX_PARTITIONS_PER_REQUEST} partitions at most"
@@ -60,7 +60,7 @@ class Placement:
             )
 
     def take(self, count: int) -> list[UUID]:
-        """Directories for `count` partitions, the emptiest first. Raises KafkaError, nothing taken."""
+        """Directories for `count` partitions, the emptiest first. Raises KafkaError; then nothing is taken."""
         self.check(count)
         planned = self._planned.copy()
 
@@ -78,7 +78,7 @@ class Placement:
         return directories
 
     def _count_before(self) -> Counter[UUID]:
-        """Counted when there is a choice, for there may be 10,000: 3 ms."""
+        """The partitions of the image by directory, counted only if there is a choice: 10,000 of them take 3 ms."""
         before = self._before
         if before is None:
             before = self._before = Counter(
@@ -91,10 +91,10 @@ class Placement:
 
 
 def emptiest_directory(log_manager: LogManager, count_in: CountIn, planned: Mapping[UUID, int]) -> UUID:
-    """The directory that accepts writes, has inodes for one more than this request has `planned` there, and has the
-    fewest partitions by `count_in`; the first of `log.dirs` among equals.
+    """The directory with the fewest partitions by `count_in`, of those that accept writes and have inodes for one more
+    partition than this request has `planned` there; the first of `log.dirs` among equals.
 
-    Raises KafkaError when there is none.
+    Raises KafkaError if there is none.
     """
     if not planned:
         log_manager.look_at_room()  # new topics may have used much since the last check

@@ -1,11 +1,11 @@
 """Plans of topic changes: the records of a request, or its refusal.
 
-Pure functions of (image, requests, rules). Each topic of a request is checked by itself; the records of those that pass
-are one batch. Order of the checks and codes follow Kafka's ControllerApis and ReplicationControlManager.
+Pure functions of (image, requests, rules). Each topic of a request is checked independently; the records of those that
+pass are one batch. The order of the checks and the codes follow Kafka's ControllerApis and ReplicationControlManager.
 
-Differences: one broker cannot provide a replication factor above 1, so it is INVALID_REPLICATION_FACTOR at once,
-or counts as 1 with `ottla.replication.factor.lenient`, as `default.replication.factor` always does; and the
-partitions of the broker are bounded.
+Differences: one broker cannot provide a replication factor above 1. So that is INVALID_REPLICATION_FACTOR, or counts as
+1 with `ottla.replication.factor.lenient`, as `default.replication.factor` always does. And the number of the broker's
+partitions is bounded.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class TopicPlan(Plain):
 
 
 Charge = Callable[[int], None]
-"""Charges so many partitions, created or deleted, to the client's quota. Raises KafkaError where that is used up."""
+"""Charges created or deleted partitions to the client's quota. Raises KafkaError if that is used up."""
 
 
 def charge_nobody(_partitions: int) -> None:
-    """No quota is asked."""
+    """Charge no quota."""
 
 
 class Rules(NamedTuple):
@@ -58,7 +58,7 @@ class Rules(NamedTuple):
     choose_directory: ChooseDirectory
 
     def placement(self, image: MetadataImage) -> Placement:
-        """For the new partitions of one request."""
+        """The placement for the new partitions of one request."""
         return Placement(image, self.config.ottla_max_partitions, self.choose_directory)
 
 
@@ -92,7 +92,7 @@ def plan_topics(
             plan.results.append(refused(request.name, error))
             continue
         collisions.add(request.name)
-        topic_id = rules.new_id()  # also of one that is only checked, as in Kafka
+        topic_id = rules.new_id()  # also for a topic that is only validated, as in Kafka
         plan.results.append(TopicResult(request.name, topic_id, partitions=count, config=config))
         if validate_only:
             continue
@@ -170,8 +170,8 @@ def plan_removal(
 
 
 class _Collisions:
-    """Topics whose names are the same where '.' and '_' count as the same. Others than those with either in their names
-    are not looked at, and none where nobody asks for such a name: there may be 10,000.
+    """Topics whose names are equal if '.' and '_' count as the same. Only names with either character are indexed, and
+    only when a request has such a name: there may be 10,000 topics.
     """
 
     def __init__(self, image: MetadataImage) -> None:
@@ -179,11 +179,11 @@ class _Collisions:
         self._names: dict[str, str] | None = None
 
     def find(self, name: str) -> str | None:
-        """The topic with which a topic of this name, which is not there, would collide."""
+        """The topic with which a new topic of this name would collide."""
         return self._known().get(collision_key(name)) if may_collide(name) else None
 
     def add(self, name: str) -> None:
-        """A topic is planned."""
+        """Add a planned topic."""
         if may_collide(name):
             self._known()[collision_key(name)] = name
 

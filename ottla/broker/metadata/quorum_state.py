@@ -2,10 +2,10 @@
 
     {"leaderId":1,"leaderEpoch":3,"votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":1}
 
-Kafka 4 writes data_version 1 with kraft.version 1 and 0 (with `clusterId`, `appliedOffset`, `currentVoters`) before;
-both are read here, the former is written. Follows Kafka's FileQuorumStateStore, except for an empty file, which
-Kafka refuses: here it counts as missing, because the log contains its last epoch, and in an epoch that is only in this
-file nothing was written. Only the metadata journal uses it.
+Kafka 4 writes data_version 1 with kraft.version 1, and 0 before (with `clusterId`, `appliedOffset`, `currentVoters`).
+Ottla reads both and writes the former. It follows Kafka's FileQuorumStateStore, except for an empty file, which Kafka
+refuses: here it counts as missing. The log contains its last epoch, and in an epoch that is only in this file nothing
+was written. Only the metadata journal uses it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MAX_INT32 = 2**31 - 1
 
 
 class QuorumState(NamedTuple):
-    """The leader and its epoch; `leader_id` is -1 when the epoch has none (yet)."""
+    """The leader and its epoch; `leader_id` is -1 if the epoch has none (yet)."""
 
     leader_id: int
     leader_epoch: int
@@ -49,11 +49,11 @@ class QuorumState(NamedTuple):
 
 
 def decode_quorum_state(data: bytes) -> QuorumState:
-    """Read the file's content. Raises MetadataError when it is not what Kafka writes."""
+    """Read the file's content. Raises MetadataError if Kafka would not write it so."""
     try:
         fields = json.loads(data)
         version, leader_id, leader_epoch = fields["data_version"], fields["leaderId"], fields["leaderEpoch"]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:  # json recurses into what is nested
+    except (ValueError, KeyError, TypeError, RecursionError) as error:  # json recurses into nested values
         reason = f"no {error}" if isinstance(error, KeyError) else error
         raise MetadataError(f"quorum-state cannot be read: {reason}") from error
     if version not in (0, 1):
@@ -69,7 +69,7 @@ def _is_within(value: object, least: int, most: int) -> bool:
 
 
 def load_quorum_state(files: Files, directory: Path) -> QuorumState:
-    """`read_quorum_state` for a start. Raises MetadataError, which says what to do."""
+    """`read_quorum_state` for a start. Raises MetadataError with advice."""
     try:
         return read_quorum_state(files, directory)
     except MetadataError as error:
@@ -78,9 +78,9 @@ def load_quorum_state(files: Files, directory: Path) -> QuorumState:
 
 
 def read_quorum_state(files: Files, directory: Path) -> QuorumState:
-    """The state of a metadata directory; epoch 0 without a leader where there is no file yet, or nothing in it.
+    """The state of a metadata directory; epoch 0 without a leader if the file is missing or empty.
 
-    Raises MetadataError when it is not what Kafka writes.
+    Raises MetadataError if Kafka would not write it so.
     """
     path = directory / QUORUM_STATE_FILE
     if not files.exists(path):

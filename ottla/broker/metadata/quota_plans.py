@@ -1,8 +1,8 @@
 """Plans of client quota changes, and the filter that finds quotas. `security/quotas` enforces them.
 
 Pure functions of the image. Rules and messages follow Kafka 4.1 (`ClientQuotaControlManager`, `ClientQuotasImage`), as
-seen with a running one. An entity is a user, a client id, both together, or an address (`ip`); a name of None is the
-default of its type.
+observed with a running broker. An entity is a user, a client id, both together, or an address (`ip`); a name of None is
+the default of its type.
 
 Differences: the address is not looked up in the DNS; the number of entities with quotas is bounded.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ottla.protocol.stored.metadata import MetadataRecord
 
 MAX_QUOTA_ENTITIES = 10_000
-"""Entities with quotas: clients name them freely."""
+"""The most entities with quotas: clients name them freely."""
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 EXACT, DEFAULT, SPECIFIED = range(3)
 """How a component of a filter matches (Kafka's DescribeClientQuotasRequest.MATCH_TYPE_*)."""
@@ -37,7 +37,7 @@ _CLIENT_KEYS: Mapping[str, int | None] = {
     "controller_mutation_rate": None,
 }
 _IP_KEYS: Mapping[str, int | None] = {"connection_creation_rate": _INT_MAX}
-"""The quotas, each with its largest value if it has to be a whole number (Kafka's QuotaConfig)."""
+"""The quotas, each with its largest value if it must be an integer (Kafka's QuotaConfig)."""
 
 
 class QuotaPlan(NamedTuple):
@@ -80,9 +80,9 @@ def plan_quotas(image: MetadataImage, requests: Sequence[QuotaRequest], *, valid
 def quota_filter(
     components: Sequence[tuple[str, int, str | None]], *, is_strict: bool
 ) -> Callable[[QuotaEntity], bool]:
-    """Whether an entity matches every component (type, how, name); with strict: and has no further part.
+    """A function that tests whether an entity matches every component (type, how, name) and, if strict, has no other.
 
-    Raises KafkaError for a filter that makes no sense.
+    Raises KafkaError for an invalid filter.
     """
     wanted: dict[str, tuple[int, str | None]] = {}
     for entity_type, how, name in components:
@@ -113,7 +113,7 @@ def _check_component(entity_type: str, how: int, name: str | None) -> None:
 
 
 def _matches(entity: Mapping[str, str | None], wanted: Mapping[str, tuple[int, str | None]], is_strict: bool) -> bool:
-    """An empty filter matches everything; with strict, nothing."""
+    """Whether the entity matches. An empty filter matches everything; a strict one nothing."""
     if is_strict and entity.keys() != wanted.keys():
         return False
     for entity_type, (how, name) in wanted.items():
@@ -125,7 +125,7 @@ def _matches(entity: Mapping[str, str | None], wanted: Mapping[str, tuple[int, s
 
 
 def _keys_of(entity: QuotaEntity) -> Mapping[str, int | None]:
-    """The quotas that such an entity may have. Raises KafkaError for an entity that cannot be."""
+    """The quotas that such an entity may have. Raises KafkaError for an invalid entity."""
     if not entity:
         raise _invalid("Invalid empty client quota entity")
     for entity_type, name in entity:

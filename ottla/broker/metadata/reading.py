@@ -1,7 +1,7 @@
 """The metadata on the disk, read before anything is written: the newest snapshot, and the log after it.
 
-A start reads first and takes the directories later, so that a refused directory is unchanged. In particular it keeps
-the mark of a clean stop, without which the next attempt would consider damage at the end of the log a torn write.
+A start reads first and opens the directories later, so that a refused directory stays unchanged. In particular it keeps
+the mark of a clean stop: without it, the next attempt would treat damage at the end of the log as a torn write.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ METADATA_DIRECTORY = partition_directory_name(CLUSTER_METADATA_TOPIC, 0)
 
 
 class MetadataReading(Plain):
-    """What was read. The counts are of the log after the snapshot, `quorum_epoch` is that of `quorum-state`; `torn`
-    is the place of a torn end, if there is one.
+    """The result of the reading. The counts are those of the log after the snapshot; `quorum_epoch` is that of
+    `quorum-state`; `torn` is the place of a torn end, if there is one.
     """
 
     image: MetadataImage = field(factory=MetadataImage)
@@ -53,7 +53,7 @@ def has_no_metadata(files: Files, root: Path) -> bool:
 def read_metadata(files: Files, root: Path, *, was_clean: bool) -> MetadataReading:
     """Replay the metadata in `root`; nothing if it has no metadata log. `was_clean`: it was stopped cleanly.
 
-    Raises MetadataError, one line for people, for anything that cannot be read or makes no sense.
+    Raises MetadataError, one line for the user, if anything cannot be read or is inconsistent.
     """
     reading = MetadataReading()
     if has_no_metadata(files, root):
@@ -63,7 +63,7 @@ def read_metadata(files: Files, root: Path, *, was_clean: bool) -> MetadataReadi
         _replay_log(files, directory, reading, _load_snapshot(files, directory, reading.image))
         promised_offset = promised_end(files, root)
         if reading.image.end_offset < promised_offset:
-            # Before anything is truncated: the partitions of missing topics would become `-stray`.
+            # Refuse before anything is truncated: the partitions of missing topics would become `-stray`.
             raise MetadataError(ends_early(reading.image.end_offset, promised_offset))
         if reading.torn is not None and was_clean:
             raise unfinished_after_a_clean_stop(reading.torn)
@@ -76,7 +76,7 @@ def read_metadata(files: Files, root: Path, *, was_clean: bool) -> MetadataReadi
 
 
 def refused(directory: Path, error: MetadataError) -> MetadataError:
-    """The same error, with the directory and what to do."""
+    """The same error, with the directory and advice."""
     return MetadataError(
         f"the metadata log {directory} cannot be used: {error};"
         f" `ottla log verify --repair {directory.parent}` can rebuild topics from the partitions' own files"
@@ -84,7 +84,7 @@ def refused(directory: Path, error: MetadataError) -> MetadataError:
 
 
 def unfinished_after_a_clean_stop(torn: str) -> MetadataError:
-    """Refuse a torn end after a clean stop, which leaves none: appended to, the log could not be read again."""
+    """The refusal of a torn end after a clean stop, which leaves none: after an append the log would be unreadable."""
     return MetadataError(f"{torn}, and it was stopped cleanly")
 
 
@@ -102,8 +102,8 @@ def refuse_larger_clusters(image: MetadataImage, node_id: int) -> None:
 
 
 def promised_end(files: Files, root: Path) -> int:
-    """The offset below which the metadata log was on disk, by the recovery point and the high watermark (which is
-    synced, in this log) in its directory; 0 if neither is known.
+    """The offset below which the metadata log was on disk, by the recovery point and the high watermark in its
+    directory (which, for this log, is synced); 0 if neither is known.
     """
     promised = 0
     for name in (layout.RECOVERY_POINT_CHECKPOINT_FILE, layout.REPLICATION_OFFSET_CHECKPOINT_FILE):

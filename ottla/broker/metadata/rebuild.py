@@ -1,10 +1,10 @@
-"""Rebuilding a damaged `__cluster_metadata-0` offline, from what can be read of it and from the partitions.
+"""The offline rebuild of a damaged `__cluster_metadata-0`, from its readable part and from the partitions.
 
-`salvaged.py` reads what is still readable; `found_topics.py` derives the current topics from the partitions'
-directories. Users, quotas, and other configurations are as before the damage; a line says so, for a person to check.
+`salvaged.py` reads the readable part; `found_topics.py` derives the current topics from the partitions' directories.
+Users, quotas, and other configurations are those before the damage; a line reports that, for a person to check.
 
-The new log begins with a snapshot. It is built under another name (`.building`), synced, named `.rebuilt`, and only
-then replaces the old one, which becomes `-stray` and is never deleted; after a crash in between the next repair
+The new log begins with a snapshot. It is built under another name (`.building`), synced, renamed to `.rebuilt`, and
+only then replaces the old one, which becomes `-stray` and is never deleted. After a crash in between the next repair
 finishes it. Called by the command line only, through `ottla.storage.tools.repair`, under the directory's lock.
 """
 
@@ -58,7 +58,7 @@ class MetadataRebuild:
     def __init__(
         self, files: Files, root: Path, now_ms: int, others: Sequence[Path] = (), node_id: int | None = None
     ) -> None:
-        """Reads what can be read. `node_id`: the broker's, if no file in the directories has it. Raises OSError."""
+        """Read what is readable. `node_id`: the broker's, if no file in the directories has it. Raises OSError."""
         self._files = files
         self._root = root
         self._directory = root / METADATA_DIRECTORY
@@ -72,10 +72,10 @@ class MetadataRebuild:
         if self._is_here and not files.is_directory(root / REBUILT):
             self._salvaged.read()
             if self._shape is Shape.ZOOKEEPER:
-                self._salvaged.problem = "its topics stand in the ZooKeeper of an Apache Kafka"
+                self._salvaged.problem = "its topics are in the ZooKeeper of an Apache Kafka"
 
     def topic_ids(self) -> Mapping[str, UUID]:
-        """Ids of the topics, as far as they are known; none if there is no metadata log and none is missing."""
+        """Known ids of the topics; none if there is no metadata log and none is missing."""
         return self._salvaged.topic_ids() if self._is_here and not self._may_be_elsewhere else {}
 
     @property
@@ -90,9 +90,7 @@ class MetadataRebuild:
         return not has_damage or not (self._was_clean or self._salvaged.has_damage_inside())
 
     def problems(self, has_damage: bool) -> list[Finding]:
-        """Problems that no checksum of a batch shows and that a start of Ottla or Kafka would refuse: file
-        and reason.
-        """
+        """Problems that no batch checksum shows and that a start of Ottla or Kafka would refuse: file and reason."""
         if not self._is_here:
             return []
         if self._may_be_elsewhere:
@@ -107,7 +105,9 @@ class MetadataRebuild:
         return found
 
     def _unreadable_files(self) -> list[tuple[Path, str]]:
-        """`quorum-state`, and two that only Kafka reads: `bootstrap.checkpoint` and the snapshot of the voters."""
+        """The unreadable ones of `quorum-state` and two files that only Kafka reads: `bootstrap.checkpoint` and the
+        snapshot of the voters.
+        """
         found = []
         for path in (self._root / BOOTSTRAP_FILE, self._directory / VOTERS_SNAPSHOT.file_name):
             if not self._files.exists(path):
@@ -135,7 +135,7 @@ class MetadataRebuild:
         return mends
 
     def mends(self, has_damage: bool) -> list[Mend]:
-        """To be carried out last: the partitions' own files are needed."""
+        """The repairs of the metadata, to be carried out last: they need the partitions' own files."""
         if not self._is_here:
             return []
         small = [
@@ -161,7 +161,7 @@ class MetadataRebuild:
         return [*bootstrap, Mend(self._directory, plan, self._rebuild)]
 
     def _making(self, reason: str) -> Mend:
-        """Topics that exist only as directories: a person has to decide about them."""
+        """The repair that makes topics of directories, the only trace of them: a person has to decide."""
         found = Counter(one.topic for one, _ in self._salvaged.partition_directories())
         topics = ", ".join(sorted(found)[:MAX_NAMES_IN_A_LINE]) + (", ..." if len(found) > MAX_NAMES_IN_A_LINE else "")
         count = counted(found.total(), "partition")
@@ -204,7 +204,7 @@ class MetadataRebuild:
             if end_offset:
                 lines.append(
                     f"users, quotas and configurations are as at offset {image.end_offset} of the old log, which"
-                    f" reached to {end_offset} at least: look at them"
+                    f" reached to {end_offset} at least: check them"
                 )
             looked_at = ", ".join(map(str, salvaged.roots))
             lines.append(f"partitions were looked for in {looked_at}: those elsewhere become -stray at the next start")
@@ -235,7 +235,7 @@ class MetadataRebuild:
         return [f"{layout.META_PROPERTIES_FILE} is written: node.id {node_id}, and a new cluster.id"]
 
     def _finish_deletions(self) -> Iterator[str]:
-        """Ignore directories that a crash left of topics whose removal can still be read."""
+        """Mark directories for deletion that a crash has left of topics whose removal is still readable."""
         removed = self._salvaged.image.removed_topics
         for one, path in list(self._salvaged.partition_directories()):
             if one.topic not in self._salvaged.image.topics and is_deleted(self._files, path, one.topic, removed):
@@ -244,7 +244,7 @@ class MetadataRebuild:
                 yield f"{path.name}: its topic was deleted; the next start removes it"
 
     def _write_identities(self) -> Iterator[str]:
-        """`partition.metadata` where there is none, or nothing in it."""
+        """Write `partition.metadata` where it is missing or blank."""
         for one, path in self._salvaged.partition_directories():
             topic = self._salvaged.image.topics.get(one.topic)
             if topic is None or path.parent != self._root:
@@ -291,7 +291,7 @@ class MetadataRebuild:
         if self._files.is_directory(self._directory):
             stray = layout.stray_directory_name(layout.CLUSTER_METADATA_TOPIC, 0)
             self._files.rename(self._directory, self._root / stray)
-            # Else the next rename could outlive this one, and there is no directory to rename onto.
+            # Else only the next rename could reach the disk, although it needs this one.
             self._files.sync_directory(self._root)
             lines.append(f"the old one is kept as {stray}")
         self._files.rename(self._root / REBUILT, self._directory)

@@ -1,8 +1,8 @@
-"""What a run of the broker writes about itself, and about partitions that it finds changed. Pure.
+"""The records that a run of the broker writes about itself, and about changed partitions. Pure.
 
-A start registers the broker with a new incarnation id and its log directories, fenced as Kafka's controller does it,
-and unfences it; the broker epoch is the offset of the registration. A stop fences it. Partitions in a directory that
-was not stopped cleanly get a new leader epoch, because records that consumers have seen may be gone.
+A start registers the broker with a new incarnation id and its log directories, fenced, as Kafka's controller does, and
+then unfences it; the broker epoch is the offset of the registration. A stop fences it. Partitions in a directory that
+was not stopped cleanly get a new leader epoch, because records that consumers have seen may be lost.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 FENCE, UNFENCE = 1, -1
 ENTERED_SHUTDOWN = 1
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-"""Kafka's numbers for them, by position."""
+"""Kafka's security protocols; their numbers are the positions."""
 
 
 class Registration(NamedTuple):
-    """Who registers, in which epoch."""
+    """The broker that registers, and its epoch."""
 
     node_id: int
     epoch: int
 
     def records(self, config: BrokerConfig, incarnation: UUID, directories: Sequence[UUID]) -> list[MetadataRecord]:
-        """Registered, and unfenced."""
+        """The records that register and unfence the broker."""
         return [
             RegisterBrokerRecord(
                 broker_id=self.node_id,
@@ -58,7 +58,7 @@ class Registration(NamedTuple):
         ]
 
     def farewell(self) -> BrokerRegistrationChangeRecord:
-        """The broker stops in order."""
+        """The record of an orderly stop."""
         return BrokerRegistrationChangeRecord(
             broker_id=self.node_id,
             broker_epoch=self.epoch,
@@ -70,7 +70,7 @@ class Registration(NamedTuple):
 def partition_change(
     topic_id: UUID, index: int, state: PartitionState, *, node_id: int, elect: bool, directory_id: UUID | None
 ) -> PartitionChangeRecord | None:
-    """What has to be written of a partition that is opened in `directory_id`; None when all is as the image says.
+    """The change record for a partition that is opened in `directory_id`; None if it agrees with the image.
 
     `elect` starts a leader epoch with this broker as the leader.
     """
@@ -87,7 +87,7 @@ def partition_change(
 
 
 def _endpoints(config: BrokerConfig) -> Iterable[RegisterBrokerRecord.BrokerEndpoint]:
-    """The advertised addresses as far as they are known before anything is bound."""
+    """The advertised addresses that are known before anything is bound."""
     for listener in config.listeners:
         advertised = config.advertised(listener.name)
         address = listener if advertised is None else advertised

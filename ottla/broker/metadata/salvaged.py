@@ -1,7 +1,7 @@
-"""What can be salvaged of a broker's metadata whose log may be damaged: its readable part, and the files beside it.
+"""The salvage of a broker's metadata whose log may be damaged: its readable part, and the files beside it.
 
-The readable part is the newest sound snapshot and the log after it up to the damage: the state at some earlier moment.
-Beside it are the partitions' directories, the checkpoints and `meta.properties`. Nothing is written here.
+The readable part is the newest valid snapshot and the log after it up to the damage: the state at an earlier time. The
+files beside it are the partitions' directories, the checkpoints and `meta.properties`. Nothing is written here.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class SalvagedMetadata:
         self.problem: str | None = None
         """Why a start refuses the log."""
         self.is_complete = False
-        """Whether every change that was written is in the image nevertheless."""
+        """Whether the image nevertheless has every written change."""
         self._directory = roots[0] / METADATA_DIRECTORY
         self._promised_offset = 0
 
     def read(self) -> None:
-        """Read what can be read. Raises OSError."""
+        """Read everything that is readable. Raises OSError."""
         files, directory = self.files, self._directory
         on_disk = list(self.partition_directories())
         if not files.is_directory(directory):
@@ -89,7 +89,7 @@ class SalvagedMetadata:
             self.problem = self.problem or ends_early(self.image.end_offset, self._promised_offset)
 
     def partition_directories(self) -> Iterator[tuple[TopicPartition, Path]]:
-        """Every partition's directory in `roots`, the metadata log's own left out."""
+        """Every partition's directory in `roots`, without that of the metadata log."""
         for root in self.roots:
             for name in self.files.list_directory(root):
                 parsed = layout.parse_partition_directory(name)
@@ -102,7 +102,7 @@ class SalvagedMetadata:
                     yield parsed.topic_partition, root / name
 
     def topic_ids(self) -> Mapping[str, UUID]:
-        """By the metadata; for other topics, the id in most of the topic's directories."""
+        """The topic ids in the metadata; for other topics, the most frequent id in the topic's directories."""
         ids = {} if self.problem and not self.is_complete else {t.name: t.id for t in self.image.topics.values()}
         ids[layout.CLUSTER_METADATA_TOPIC] = METADATA_TOPIC_ID
         said: dict[str, Counter[UUID]] = {}
@@ -129,7 +129,9 @@ class SalvagedMetadata:
         return known if known > len(self.roots) and not self.is_complete else 0
 
     def has_damage_inside(self) -> bool:
-        """Damage below the newest snapshot, which a start does not read, and where recovery would truncate the log."""
+        """Whether there is damage below the newest snapshot, which a start does not read and where recovery would
+        truncate the log.
+        """
         bases = segment_offsets(self.files, self._directory)
         snapshots = list_snapshots(self.files, self._directory)
         for base_offset in bases:
@@ -149,7 +151,7 @@ class SalvagedMetadata:
         return False
 
     def node_id(self) -> int:
-        """By the directory's `meta.properties`; else by the metadata; else as given; else 1."""
+        """The node id in the directory's `meta.properties`; else in the metadata; else the given one; else 1."""
         try:
             properties = read_meta_properties(self.files, self.roots[0])
         except BrokenFile:
@@ -159,7 +161,7 @@ class SalvagedMetadata:
         return next(iter(self.image.brokers), 1 if self.given_node_id is None else self.given_node_id)
 
     def directory_id(self, root: Path) -> UUID:
-        """By its `meta.properties`; zero if that has none."""
+        """The directory id in its `meta.properties`; zero if that has none."""
         try:
             properties = read_meta_properties(self.files, root)
         except BrokenFile:
@@ -167,7 +169,7 @@ class SalvagedMetadata:
         return UUID(int=0) if properties is None or properties.directory_id is None else properties.directory_id
 
     def highest(self) -> tuple[int, int]:
-        """(end offset, raft epoch) of the old log, as far as any file shows them."""
+        """The highest (end offset, raft epoch) of the old log in any file."""
         end_offset, epoch = max(self.image.end_offset, self._promised_offset), self.image.epoch
         one = TopicPartition(layout.CLUSTER_METADATA_TOPIC, 0)
         for name in (layout.RECOVERY_POINT_CHECKPOINT_FILE, layout.REPLICATION_OFFSET_CHECKPOINT_FILE):

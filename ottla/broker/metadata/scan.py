@@ -1,8 +1,8 @@
-"""Reading the metadata log's own files, and distinguishing a torn end from damage.
+"""A reader of the metadata log's own files, which distinguishes a torn end from damage.
 
-At most one batch of this log is ever unsynced (see `ottla.broker.catalog.catalog`). A crash can leave one bad batch
-at the very end: it was never acknowledged, so it is ignored here and truncated when the log is opened. A bad batch with
-a sound one anywhere after it is damage to acknowledged data: MetadataError, and the broker does not start.
+At most one batch of this log is ever unsynced (see `ottla.broker.catalog.catalog`). A crash can leave one bad batch at
+the very end: it was never acknowledged, so it is ignored here and truncated when the log is opened. A bad batch with a
+valid one anywhere after it is damage to acknowledged data: MetadataError, and the broker does not start.
 
 Reads only; memory is bounded by the largest batch.
 """
@@ -30,7 +30,7 @@ _PLAUSIBLE = re.compile(rb"(?=\x00\x00.{14}\x02)", re.DOTALL)
 
 
 class ScannedBatch(NamedTuple):
-    """A sound batch: its header and its bytes."""
+    """A valid batch: its header and its bytes."""
 
     header: BatchHeader
     batch: memoryview
@@ -43,15 +43,15 @@ def segment_offsets(files: Files, directory: Path) -> list[int]:
 
 
 def scan_log(files: Files, directory: Path, from_offset: int) -> Generator[ScannedBatch, None, str | None]:
-    """Every sound batch that ends after `from_offset`, in order; stops at a torn end, and returns its position.
+    """Every valid batch that ends after `from_offset`, in order; stops at a torn end, and returns a text about it.
 
-    Raises MetadataError for damage: a bad batch with sound ones after it, a gap between batches, or a log that
-    begins after `from_offset`. Raises OSError when a file cannot be read.
+    Raises MetadataError for damage: a bad batch with valid ones after it, a gap between batches, or a log that begins
+    after `from_offset`. Raises OSError if a file cannot be read.
     """
     offsets = segment_offsets(files, directory)
     first = max((index for index, offset in enumerate(offsets) if offset <= from_offset), default=None)
     if offsets and first is None:
-        raise MetadataError(f"the log begins at offset {offsets[0]} and what comes before is needed from {from_offset}")
+        raise MetadataError(f"the log begins at offset {offsets[0]}, but offsets from {from_offset} on are needed")
     expected: int | None = None
     torn: str | None = None
     for base_offset in offsets[first or 0 :]:
@@ -64,7 +64,7 @@ def scan_log(files: Files, directory: Path, from_offset: int) -> Generator[Scann
                 if torn is not None:
                     raise MetadataError(f"{torn}, and {describe(batch.header)} is after it")
                 if expected is not None and batch.header.base_offset != expected:
-                    raise MetadataError(f"{describe(batch.header)} follows where offset {expected} belongs")
+                    raise MetadataError(f"{describe(batch.header)} is where offset {expected} belongs")
                 expected = batch.header.next_offset
                 if expected > from_offset:
                     yield batch
@@ -74,7 +74,7 @@ def scan_log(files: Files, directory: Path, from_offset: int) -> Generator[Scann
 
 
 def _scan_segment(file: File, base_offset: int) -> Iterator[ScannedBatch | str]:
-    """Sound batches, and a text for each place where reading failed; the search continues after it."""
+    """Valid batches, and a text for each place where reading failed; the search continues after it."""
     size = file.size()
     position = 0
     lowest_offset = base_offset
@@ -94,14 +94,14 @@ def _scan_segment(file: File, base_offset: int) -> Iterator[ScannedBatch | str]:
 
 
 def _read_batch(file: File, position: int, size: int, lowest_offset: int) -> ScannedBatch:
-    """The batch at `position`. Raises CorruptBatch when it is incomplete or damaged."""
+    """The batch at `position`. Raises CorruptBatch if it is incomplete or damaged."""
     if size - position < HEADER_BYTES:
         raise CorruptBatch(f"{size - position} bytes remain and a batch begins with {HEADER_BYTES}")
     header = parse_header(file.pread(HEADER_BYTES, position))
     if header.size_bytes > min(size - position, MAX_BATCH_BYTES):
         raise CorruptBatch(f"{describe(header)} has {header.size_bytes} bytes and {size - position} remain")
     if header.base_offset < lowest_offset or header.last_offset_delta < 0:
-        raise CorruptBatch(f"{describe(header)} stands where {lowest_offset} belongs")
+        raise CorruptBatch(f"{describe(header)} is where offset {lowest_offset} belongs")
     batch = memoryview(file.pread(header.size_bytes, position))
     if len(batch) < header.size_bytes or not crc_matches(batch, header):
         raise CorruptBatch(f"the checksum of {describe(header)} does not match its bytes")
@@ -109,7 +109,7 @@ def _read_batch(file: File, position: int, size: int, lowest_offset: int) -> Sca
 
 
 def _search(file: File, start: int, size: int, lowest_offset: int) -> int | None:
-    """The next position from `start` on at which a sound batch begins, or None."""
+    """The next position from `start` on at which a valid batch begins, or None."""
     overlap = HEADER_BYTES - 1
     while start < size:
         window = file.pread(_SEARCH_STEP_BYTES + overlap, start)

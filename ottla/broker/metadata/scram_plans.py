@@ -1,8 +1,8 @@
-"""Plans of changes of SCRAM credentials. Pure functions of the image; the rules are Kafka's (`ScramControlManager`).
+"""Plans of SCRAM credential changes. Pure functions of the image; the rules are Kafka's (`ScramControlManager`).
 
-A user may be named once in a request, whatever the mechanisms, and is refused if named twice. `by_user` finds that out
-for the whole request; the users of a long one may be planned some at a time. Differences: salts,
-salted passwords and the number of credentials are bounded, and an empty salted password is refused where Kafka fails.
+A request may name a user once, whatever the mechanisms; a user that is named twice is refused. `by_user` checks that
+for the whole request; the users of a long one may be planned some at a time. Differences: salts, salted passwords and
+the number of credentials are bounded, and an empty salted password is refused where Kafka fails.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from ottla.protocol.stored.metadata import MetadataRecord
 
 MAX_SCRAM_CREDENTIALS = 100_000
-"""Credentials of all users and mechanisms: clients with the right to set them name them freely."""
+"""The most credentials of all users and mechanisms: clients with the right to set them name users freely."""
 LONGEST_BYTES = 1024
-"""Of a name, of a salt and of a salted password; Kafka bounds none of them."""
+"""The longest name, salt and salted password; Kafka bounds none of them."""
 
 
 class Deletion(NamedTuple):
@@ -45,7 +45,7 @@ class Upsertion(NamedTuple):
 
 
 class UserChange(NamedTuple):
-    """What a request asks for a user first, and whether that is all that it asks for the user."""
+    """The first change for a user in a request, and whether it is the only one."""
 
     request: Deletion | Upsertion
     is_only: bool
@@ -67,7 +67,7 @@ class ScramPlan(NamedTuple):
 
 
 def by_user(requests: Iterable[Deletion | Upsertion]) -> list[UserChange]:
-    """What a request asks for, once for each user, in the order in which it names them first."""
+    """The changes of a request, one for each user, in the order in which users are first named."""
     users: dict[str, UserChange] = {}
     for request in requests:
         name = request.name
@@ -78,7 +78,7 @@ def by_user(requests: Iterable[Deletion | Upsertion]) -> list[UserChange]:
 def plan_scram(image: MetadataImage, users: Sequence[UserChange]) -> ScramPlan:
     """Set and remove credentials of these users of a request; results in their order.
 
-    Of a user that is named more than once, the first thing that is wrong is the result, as in Kafka.
+    For a user that is named more than once, the first error is the result, as in Kafka.
     """
     plan = ScramPlan([], [])
     count = len(image.scram_credentials)
@@ -111,7 +111,7 @@ def plan_scram(image: MetadataImage, users: Sequence[UserChange]) -> ScramPlan:
 
 
 def credential_record(request: Upsertion) -> UserScramCredentialRecord:
-    """The record that keeps a credential: keys in place of the salted password."""
+    """The record of a credential: keys in place of the salted password."""
     keys = keys_of(NAMES[request.mechanism], request.salted_password)
     return UserScramCredentialRecord(
         name=request.name,

@@ -1,15 +1,15 @@
 """Snapshots of the metadata: the image at an offset, so that a start need not read the whole log.
 
-`__cluster_metadata-0/<end offset, 20 digits>-<raft epoch, 10 digits>.checkpoint` holds the image of all records below
-the end offset; the epoch is that of the last of them. The file is a list of batches with offsets of their own from 0:
-a control batch (SnapshotHeader, and KRaftVersion with Voters where the quorum has them), data batches, and a control
-batch with the SnapshotFooter; a file without the footer is incomplete, which is an error, because a snapshot is
-written under another name and renamed when it is complete.
+`__cluster_metadata-0/<end offset, 20 digits>-<raft epoch, 10 digits>.checkpoint` contains the image of all records
+below the end offset; the epoch is that of the last of them. The file is a list of batches with their own offsets from
+0: a control batch (SnapshotHeader, and KRaftVersion with Voters if the quorum has them), data batches, and a control
+batch with the SnapshotFooter. A file without the footer is incomplete, which is an error, because a snapshot is written
+under another name and renamed when it is complete.
 
 Worked example: `00000000000000004711-0000000003.checkpoint` replaces the records 0 to 4710, the last of epoch 3.
 
 `bootstrap.checkpoint`, in the log directory itself, has the same format and contains what a controller writes into an
-empty log: the feature levels. `00000000000000000000-0000000000.checkpoint` holds the voters before the first
+empty log: the feature levels. `00000000000000000000-0000000000.checkpoint` contains the voters before the first
 election. Follows Kafka's Snapshots, RecordsSnapshotWriter and BootstrapDirectory.
 """
 
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
 SNAPSHOT_SUFFIX = ".checkpoint"
 BOOTSTRAP_FILE = "bootstrap.checkpoint"
 RECORDS_PER_BATCH = 200
-"""A millisecond of work for each batch, in which the thread that encodes has the interpreter."""
+"""A batch takes a millisecond, for which the encoding thread holds the interpreter's lock."""
 _NAME = re.compile(r"(?P<offset>[0-9]{20})-(?P<epoch>[0-9]{10})\.checkpoint")
 
 
 class SnapshotId(NamedTuple):
-    """The extent of a snapshot: everything below `end_offset`, whose last record is of raft epoch `epoch`."""
+    """The extent of a snapshot: all records below `end_offset`, of which the last has raft epoch `epoch`."""
 
     end_offset: int
     epoch: int
@@ -57,7 +57,7 @@ class SnapshotId(NamedTuple):
 
 
 VOTERS_SNAPSHOT = SnapshotId(0, 0)
-"""Kafka's BOOTSTRAP_SNAPSHOT_ID: the voter set that a directory was formatted with."""
+"""Kafka's BOOTSTRAP_SNAPSHOT_ID: the voter set with which a directory was formatted."""
 
 
 def parse_snapshot_name(name: str) -> SnapshotId | None:
@@ -75,7 +75,7 @@ def encode_snapshot(
     voters: VotersRecord | None = None,
     pause: Pause = no_pause,
 ) -> bytes:
-    """The whole file's content; `pause` is called between two of its batches."""
+    """The content of the whole file; `pause` is called between two of its batches."""
     content = snapshot_header_batch(
         epoch=epoch, now_ms=now_ms, last_contained_log_timestamp=last_contained_log_timestamp, voters=voters
     )
@@ -89,7 +89,7 @@ def encode_snapshot(
 
 
 def decode_snapshot(content: bytes, name: str) -> list[MetadataRecord]:
-    """The metadata records of a snapshot file. Raises MetadataError (with `name`) when it is incomplete."""
+    """The metadata records of a snapshot file. Raises MetadataError (with `name`) if it is incomplete."""
     view = memoryview(content)
     records: list[MetadataRecord] = []
     kinds: list[ControlType | None] = []
@@ -107,7 +107,7 @@ def decode_snapshot(content: bytes, name: str) -> list[MetadataRecord]:
     except (CorruptBatch, MetadataError) as error:
         raise MetadataError(f"the snapshot {name} is damaged: {error}") from error
     if not kinds or kinds[0] is not ControlType.SNAPSHOT_HEADER or kinds[-1] is not ControlType.SNAPSHOT_FOOTER:
-        raise MetadataError(f"the snapshot {name} is not whole: its header or its footer is missing")
+        raise MetadataError(f"the snapshot {name} is incomplete: its header or its footer is missing")
     return records
 
 
@@ -118,7 +118,7 @@ def _control_kinds(batch: memoryview, header: BatchHeader) -> list[ControlType |
 
 
 def list_snapshots(files: Files, directory: Path) -> list[SnapshotId]:
-    """Finished snapshots of a metadata directory, the oldest first; the voters' one is not among them."""
+    """Finished snapshots of a metadata directory, the oldest first, without that of the voters."""
     found = (parse_snapshot_name(name) for name in files.list_directory(directory))
     return sorted(snapshot for snapshot in found if snapshot is not None and snapshot != VOTERS_SNAPSHOT)
 

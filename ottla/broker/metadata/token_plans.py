@@ -1,7 +1,7 @@
 """Plans that create, renew and expire delegation tokens.
 
-Pure functions of the image and a time. The rules are Kafka's (`DelegationTokenControlManager`). Difference: the number
-of tokens, of renewers and the length of names are bounded.
+Pure functions of the image and a time. The rules are Kafka's (`DelegationTokenControlManager`). Difference: the numbers
+of tokens and renewers and the length of names are bounded.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
     from ottla.protocol.stored.metadata import MetadataRecord
 
 MAX_TOKENS: Final = 10_000
-"""Of all owners: each client that has authenticated may create tokens."""
+"""The most tokens of all owners: each client that has authenticated may create tokens."""
 MAX_RENEWERS: Final = 100
 MAX_NAME_BYTES: Final = 1_000
-"""Of a principal, with its type."""
+"""The longest principal, with its type."""
 MOST_EXPIRED: Final = 1_000
 """Tokens that one step of the chore removes."""
 LAST_MS: Final = (1 << 63) - 1
 
 
 class TokenPlan(NamedTuple):
-    """The token as it will be, and the records that make it so."""
+    """The token after the change, and the records of the change."""
 
     token: DelegationToken
     records: Sequence[MetadataRecord]
 
 
 def plan_creation(image: MetadataImage, token: DelegationToken) -> TokenPlan:
-    """Create a token. Raises KafkaError for one too many, or too large."""
+    """Create a token. Raises KafkaError if there are too many, or it is too large."""
     if len(image.tokens) >= MAX_TOKENS:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, f"there are {MAX_TOKENS} delegation tokens; expire some")
     if len(token.renewers) > MAX_RENEWERS:
@@ -56,7 +56,7 @@ def plan_renewal(image: MetadataImage, token_id: str, by: Principal, period_ms: 
 
 
 def plan_expiry(image: MetadataImage, token_id: str, by: Principal, period_ms: int, now_ms: int) -> TokenPlan:
-    """The same, or remove it at once where `period_ms` is negative. Raises KafkaError."""
+    """Let a token expire `period_ms` from now, or remove it immediately if that is negative. Raises KafkaError."""
     token = _find(image, token_id)
     _check_renewer(token, by)
     if period_ms < 0:
@@ -66,14 +66,14 @@ def plan_expiry(image: MetadataImage, token_id: str, by: Principal, period_ms: i
 
 
 def plan_removal_of_expired(image: MetadataImage, now_ms: int) -> list[MetadataRecord]:
-    """Remove some of the tokens that nobody may use any more."""
+    """Remove some of the tokens that have expired."""
     expired = [token.token_id for token in image.tokens.values() if token.is_expired(now_ms)]
     return [RemoveDelegationTokenRecord(token_id=token_id) for token_id in expired[:MOST_EXPIRED]]
 
 
 def _find(image: MetadataImage, token_id: str) -> DelegationToken:
     token = image.tokens.get(token_id)
-    if token is None:  # somebody else's change came first
+    if token is None:  # another client's change came first
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
     return token
 

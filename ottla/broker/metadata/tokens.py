@@ -1,6 +1,6 @@
-"""A delegation token as the metadata have it, and its record. Pure. Kafka's `DelegationTokenData`, `TokenInformation`.
+"""A delegation token of the metadata, and its record. Pure. Kafka's `DelegationTokenData`, `TokenInformation`.
 
-The secret of a token is no part of the metadata: it is computed from the token's id and the broker's secret key.
+The secret of a token is not in the metadata: it is computed from the token's id and the broker's secret key.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from ottla.protocol.stored.metadata import DelegationTokenRecord
 
 
 class DelegationToken(NamedTuple):
-    """A token: who holds its secret is `owner`. Times in ms since 1970.
+    """A token: a client with its secret acts as `owner`. Times in ms since 1970.
 
-    `requester` asked for it; `owner` and `renewers` may let it expire later, up to `max_ms`, or sooner.
+    `requester` has created it; `owner` and `renewers` may change its expiry, up to `max_ms`.
     """
 
     token_id: str
@@ -26,7 +26,7 @@ class DelegationToken(NamedTuple):
     max_ms: int
 
     def is_expired(self, now_ms: int) -> bool:
-        """Whether nobody may use it any more."""
+        """Whether no client may use it any more."""
         return self.expiry_ms < now_ms or self.max_ms < now_ms
 
     def is_of(self, principal: Principal) -> bool:
@@ -35,7 +35,7 @@ class DelegationToken(NamedTuple):
 
 
 def token_of(record: DelegationTokenRecord) -> DelegationToken:
-    """The token that a record has brought. Raises ValueError for a principal that is none."""
+    """The token in a record. Raises ValueError for an invalid principal."""
     return DelegationToken(
         record.token_id,
         parse_principal(record.owner),
@@ -48,7 +48,7 @@ def token_of(record: DelegationTokenRecord) -> DelegationToken:
 
 
 def token_record(token: DelegationToken) -> DelegationTokenRecord:
-    """The record that brings a token, or changes when it expires."""
+    """The record that adds a token, or changes its expiry."""
     return DelegationTokenRecord(
         owner=str(token.owner),
         requester=str(token.requester),

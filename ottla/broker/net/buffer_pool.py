@@ -1,7 +1,7 @@
-"""Buffers that are kept for the next frames, because fresh pages fault in one by one.
+"""A pool of buffers for the next frames, because fresh pages fault in one by one.
 
-Small ones are kept by their size, so that thousands of them (as many connections that wait for their turn) are found as
-quickly as one. Long ones are few: the pool has room for so many bytes. Called by `ReceiveBuffers` only.
+Small buffers are kept by size, so that a buffer is found as quickly among thousands (of as many connections that wait
+for their turn) as among few. Long ones are few: the pool's bytes are limited. Called by `ReceiveBuffers` only.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
 
 class BufferPool:
-    """See the module. `size_bytes` is what is kept, at most `max_bytes`."""
+    """See the module. `size_bytes` is the size of the kept buffers, at most `max_bytes`."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self.size_bytes = 0
         self._small: list[list[HeldBytes]] = [[] for _ in range(FIRST_BYTES // GRAIN_BYTES + 1)]
-        """By their grains."""
+        """The small buffers by their length in grains."""
         self._long: list[HeldBytes] = []
 
     def __iter__(self) -> Iterator[HeldBytes]:
         return chain(self._long, *self._small)
 
     def fitting(self, capacity: int) -> HeldBytes | None:
-        """A buffer of at least that capacity and at most twice that; it stays in the pool. The newest long one if it
-        fits, else the one that fits best.
+        """A buffer of at least that capacity and at most twice that; it stays in the pool. Of the long ones the newest
+        if it fits, else the smallest that fits.
         """
         if capacity <= FIRST_BYTES:
             grains = -(-capacity // GRAIN_BYTES)
@@ -46,14 +46,14 @@ class BufferPool:
         return min(fitting, key=_capacity) if fitting else None
 
     def keep(self, held: HeldBytes) -> None:
-        """Take `held` in, if there is room."""
+        """Add `held`, if there is room."""
         capacity = held.capacity
         if self.size_bytes + capacity <= self._max_bytes:
             self.size_bytes += capacity
             (self._long if capacity > FIRST_BYTES else self._small[capacity // GRAIN_BYTES]).append(held)
 
     def remove(self, held: HeldBytes) -> None:
-        """`held` has an owner now."""
+        """Remove `held`: it has an owner now."""
         capacity = held.capacity
         kept = self._long if capacity > FIRST_BYTES else self._small[capacity // GRAIN_BYTES]
         if kept[-1] is held:
@@ -63,7 +63,7 @@ class BufferPool:
         self.size_bytes -= capacity
 
     def make_room(self, capacity: int) -> None:
-        """Drop the oldest of those that take most until there is room for so many bytes, which must be possible."""
+        """Drop the oldest of the size that takes most bytes, until there is room for so many (at most `max_bytes`)."""
         while self.size_bytes + capacity > self._max_bytes:
             kept = max((self._long, *self._small), key=_bytes_of)
             self.size_bytes -= kept.pop(0).capacity

@@ -1,8 +1,8 @@
-"""One client's connection as asyncio's protocol, the third and last layer of it: from the socket, and to the socket.
+"""One client's connection as an asyncio protocol, its third and last layer: from the socket, and to the socket.
 
-The same class serves plaintext and TLS: it sees only the transport. What starts, and when its reply leaves, is decided
-in `pipeline.py`; where reads go, in `frame_reader.py`. Only the shortest way is here, from the socket and back: the
-requests of a client that is alone and that templates answer (`broker/fast`) need neither.
+The same class serves plaintext and TLS: it sees only the transport. `pipeline.py` decides which requests start and when
+replies leave; `frame_reader.py` decides where reads go. Only the fastest path is here, from the socket and back:
+requests that templates answer (`broker/fast`), of the only active client, need neither.
 """
 
 from __future__ import annotations
@@ -31,35 +31,35 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("ottla.connection")
 
 MAX_PIECES = 1024
-"""Of one `writev` (IOV_MAX)."""
+"""The most pieces of one `writev` (IOV_MAX)."""
 NO_DESCRIPTOR = -1
 READS_ALONE = 16
-"""A connection that has had so many reads in a row is taken for the only one that sends."""
+"""After so many reads in a row a connection counts as the only one that sends."""
 
 
 class Registry(Protocol):
-    """What counts connections (`Connections`)."""
+    """The registry that counts connections (`Connections`)."""
 
     def add(self, connection: Connection) -> str | None:
-        """Count a new connection; the reason when it may not stay."""
+        """Count a new connection; return the reason if it may not stay."""
 
     def remove(self, connection: Connection) -> None:
-        """A connection has ended."""
+        """Remove a connection that has ended."""
 
 
 class Connection(RequestPipeline, asyncio.BufferedProtocol):
     """The protocol of one connection; made by `Connections`.
 
-    The socket is written to directly where the transport has nothing waiting, by `_fd`. That is plaintext on uvloop
-    only, where the descriptor is the stream; TLS, and every other loop, get all from the transport, and `_fd` is
-    NO_DESCRIPTOR.
+    If nothing waits in the transport, replies are written directly to the socket by `_fd`. That works for plaintext on
+    uvloop only, where the descriptor is the stream. With TLS, and on every other loop, the transport writes everything,
+    and `_fd` is NO_DESCRIPTOR.
 
     Attributes:
-        has_received, has_sent: whether it has, since the sweep of silent connections looked last.
-        last_active_ms: when the sweep last found that it had received or sent anything. (A look at the clock on each
+        has_received, has_sent: whether it has, since the last sweep of silent connections.
+        last_active_ms: when the sweep last found that it had received or sent anything. (To read the clock at each
             read costs more than it is worth.)
-        handshake_since_ms: since when the client owes the rest of its TLS handshake, or of its authentication; None
-            where it owes nothing.
+        handshake_since_ms: since when the client owes the rest of its TLS handshake; None if it owes nothing. (A SASL
+            login has its own deadline, `security/sasl/authentication.py`.)
     """
 
     __slots__ = (
@@ -78,16 +78,16 @@ class Connection(RequestPipeline, asyncio.BufferedProtocol):
         self._registry = registry
         self._fd = NO_DESCRIPTOR
         self._is_behind = True
-        """Whether the transport may hold replies that the socket has not taken, or has to be given all."""
+        """Whether the transport may hold replies that the socket has not taken, or has to write everything."""
         self._is_clear = False
-        """Whether nothing of this connection stood before the newest read, which went into the arena."""
+        """Whether nothing of this connection waited before the newest read, which went into the arena."""
         self.has_sent = False
-        self.has_received = True  # to connect counts, too; so its time is that of a sweep, one number for many
+        self.has_received = True  # connecting counts, too; the next sweep sets the time, one float object for many
         self.last_active_ms = 0.0
         self.handshake_since_ms: float | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client connected: note its addresses, or refuse it."""
+        """Note the addresses of a client that has connected, or refuse it."""
         transport = cast("asyncio.Transport", transport)  # uvloop's transports are no subclasses
         peer = self.peer
         name = transport.get_extra_info("peername")
@@ -97,7 +97,7 @@ class Connection(RequestPipeline, asyncio.BufferedProtocol):
         address = (plain_host(str(local[0])), int(local[1])) if local else UNKNOWN_ADDRESS
         is_tls = transport.get_extra_info("sslcontext") is not None
         peer.endpoint = self._shared.endpoint(peer.endpoint.listener, address, is_tls=is_tls)
-        # A client that has left only a little of a long answer holds all of its memory, so it goes on when it has all.
+        # The untaken end of a long answer keeps all of its memory, so writing resumes only when all is taken.
         transport.set_write_buffer_limits(high=MOST_LEFT_BYTES, low=0)
         raw: socket.socket | None = transport.get_extra_info("socket")
         if raw is not None and raw.family in (socket.AF_INET, socket.AF_INET6):
@@ -114,11 +114,11 @@ class Connection(RequestPipeline, asyncio.BufferedProtocol):
             peer.authentication.begin()
 
     def handshake_done(self) -> None:
-        """The TLS handshake is done, and `peer.principal` is who the client's certificate names."""
+        """Note the end of the TLS handshake; `peer.principal` is that of the client's certificate."""
         self.handshake_since_ms = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection ended: nobody waits for its answers any more."""
+        """End the requests of a lost connection: no client waits for their answers."""
         self.transport, self._fd, self._is_behind = None, NO_DESCRIPTOR, True
         if exc is not None and self.closing is None:
             level = logging.ERROR if isinstance(exc, OSError) and exc.errno == errno.EFAULT else logging.DEBUG
@@ -128,15 +128,15 @@ class Connection(RequestPipeline, asyncio.BufferedProtocol):
         self._registry.remove(self)
 
     def eof_received(self) -> bool:
-        """The client sends no more: it is gone (Kafka's clients never close one half only)."""
+        """Close: a client that sends no more has gone (Kafka's clients never close one direction only)."""
         return False
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next read goes."""
+        """The buffer for the next read."""
         reader = self.reader
         try:
             if reader.held is None and not (reader.expected_bytes or self.queue.in_flight or self.pause_reasons):
-                # Of what `next_buffer` does only this much, without the call.
+                # The common case of `next_buffer`, inlined.
                 shared = self._shared
                 buffers = shared.buffers
                 if buffers.arena_turn != shared.turn.number:
@@ -149,13 +149,13 @@ class Connection(RequestPipeline, asyncio.BufferedProtocol):
             may_block = self.queue.in_flight or self.pause_reasons
             return reader.next_buffer(is_blocked=bool(may_block) and self.is_blocked())
         except (MemoryError, OSError):
-            # Raised to the loop it would end nothing there, for want of memory, and the socket stays readable.
+            # Raised to the loop, it would end nothing there, since there is no memory, and the socket stays readable.
             self._is_clear = False
             self.close_for_memory("to read into")
             return reader.discard()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """`nbytes` more came."""
+        """Handle the `nbytes` of a read."""
         shared, reader = self._shared, self.reader
         shared.metrics.bytes_received += nbytes
         self.has_received = True
@@ -164,13 +164,13 @@ class Connection(RequestPipeline, asyncio.BufferedProtocol):
             if reader.held is not None or reader.lent is not None:
                 self.read_into_own(nbytes)
                 return
-            hot_path = None  # what it has brought may not be answered at once
+            hot_path = None  # its requests may not be answered immediately
         elif shared.later.waiting:
             hot_path = None
         elif hot_path is not None and hot_path.fetch is not None:
             parked = hot_path.try_park(piece, nbytes)
             if parked is not None:
-                # Who only waits for others to send has nothing to do in a turn, and leaves them alone.
+                # A client that only waits for other clients needs no turn, and does not count as one that sends.
                 self.queue.add_parked(parked)
                 return
         turn = shared.turn
@@ -180,8 +180,8 @@ class Connection(RequestPipeline, asyncio.BufferedProtocol):
         elif shared.reads_in_a_row < READS_ALONE:
             shared.reads_in_a_row += 1
         elif not turn.has_work:
-            # No other client sends: the turn need not wait for the loop to come around. Requests that can be answered
-            # at once need none: without work in the turn nothing is gathered, and no reply waits to be sent.
+            # No other client sends: the turn need not wait for the next iteration of the loop. Requests that can be
+            # answered immediately need no turn: as it has no work, nothing is gathered, and no reply waits to be sent.
             start = 0
             if hot_path is not None and piece is not None:
                 turn.is_alone = True
@@ -193,10 +193,10 @@ class Connection(RequestPipeline, asyncio.BufferedProtocol):
                 finally:
                     turn.is_alone = False
                     behind = turn.behind
-                    if behind is not None:  # one other has waited for what was appended
+                    if behind is not None:  # one other Fetch waited for what was appended
                         turn.behind = None
                         behind.look_alone()
-                    if shared.turn.has_work:  # others have, or it goes on by the slow path
+                    if shared.turn.has_work:  # several have, or the rest takes the slow path
                         turn.end()
                 if start == nbytes:
                     return
@@ -207,11 +207,11 @@ class Connection(RequestPipeline, asyncio.BufferedProtocol):
             shared.buffers.keep_arena(kept)
 
     def send(self, replies: Sequence[Buffer]) -> None:
-        """Give replies to the socket, or to its transport where that has not sent all of earlier ones yet.
+        """Write replies to the socket, or to its transport if that has not sent all earlier ones yet.
 
-        The transport would write to the socket, too, but not before it has queued the bytes and come around to its
-        queue. Order holds because a transport that has something waiting is never overtaken. What the client does not
-        take counts for the memory of answers.
+        The transport would write to the socket, too, but only after it has queued the bytes. The order is kept, because
+        nothing is written past a transport in which bytes wait. Bytes that the client does not take count against the
+        memory for answers.
         """
         shared = self._shared
         self.has_sent = True
@@ -220,7 +220,7 @@ class Connection(RequestPipeline, asyncio.BufferedProtocol):
             size_bytes = len(reply)
             try:
                 sent = os.write(self._fd, reply)
-            except OSError:  # full, or lost: the transport meets it again, and knows what to do
+            except OSError:  # full, or lost: the transport gets the same error, and handles it
                 sent = 0
         else:
             size_bytes = 0
@@ -242,7 +242,7 @@ class Connection(RequestPipeline, asyncio.BufferedProtocol):
             shared.note_large_send(size_bytes)
 
     def send_alone(self, reply: list[Buffer]) -> None:
-        """As in `RequestPipeline`. Most such replies are one short piece, and nothing stands in its way."""
+        """As in `RequestPipeline`. Most such replies are one short piece that nothing blocks."""
         piece = reply[0]
         size_bytes = len(piece)
         if (
@@ -256,7 +256,7 @@ class Connection(RequestPipeline, asyncio.BufferedProtocol):
         ):
             super().send_alone(reply)
             return
-        # `send`, without the call.
+        # `send`, inlined.
         self.has_sent = True
         try:
             sent = os.write(self._fd, piece)
@@ -267,12 +267,12 @@ class Connection(RequestPipeline, asyncio.BufferedProtocol):
         self._shared.metrics.bytes_sent += size_bytes
 
     def _must_queue(self) -> bool:
-        """Whether the transport has to be given all: there is no other way, or it has something waiting."""
+        """Whether the transport has to write everything: there is no descriptor, or bytes wait in the transport."""
         transport = self.transport
         return self._fd == NO_DESCRIPTOR or (transport is not None and transport.get_write_buffer_size() > 0)
 
     def _queue(self, replies: Sequence[Buffer], sent: int) -> None:
-        """Give the transport what is left of `replies` after the first `sent` bytes."""
+        """Pass the rest of `replies` after the first `sent` bytes to the transport."""
         assert self.transport is not None
         self._is_behind = True
         self.transport.writelines(joined(behind(replies, sent) if sent else replies))
@@ -280,11 +280,11 @@ class Connection(RequestPipeline, asyncio.BufferedProtocol):
             self._shared.answer_memory.note_unsent(self, unmapped_bytes(replies))
 
     def pause_writing(self) -> None:
-        """The client does not take its replies: start nothing more."""
+        """Start nothing more: the client does not take its replies."""
         self.pause_reading(OUTPUT)
 
     def resume_writing(self) -> None:
-        """It takes them again."""
+        """Start requests again: the client has taken its replies."""
         self._shared.answer_memory.note_taken(self)
         self.resume_reading(OUTPUT)
         self.plan()

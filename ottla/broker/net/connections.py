@@ -1,12 +1,12 @@
-"""All connections of one broker: how many there may be, and the sweep for silent ones.
+"""All connections of one broker: their limits, and the sweep for silent ones.
 
 Limits: `max.connections` (also of a listener) and what RLIMIT_NOFILE leaves beside the logs' files,
 `max.connections.per.ip` (and overrides), rates of new connections (`security/quotas/connection_rates.py`),
-`connections.max.idle.ms` for a connection without traffic and without a request under way,
-`ottla.handshake.timeout.ms` for a client that does not say who it is,
-`ottla.partial.frame.timeout.ms` for a request that does not get whole, and `ottla.connections.max.unsent.bytes` for
-answers that clients do not take (docs/limits.md has all of them). Kafka stops accepting at `max.connections`; we accept
-and close, so that the client sees an end and not a silence.
+`connections.max.idle.ms` for a connection without traffic and without a request in flight,
+`ottla.handshake.timeout.ms` for a client that does not authenticate,
+`ottla.partial.frame.timeout.ms` for a request that stays incomplete, and `ottla.connections.max.unsent.bytes` for
+answers that clients do not take (docs/limits.md has all limits). Kafka stops accepting at `max.connections`; Ottla
+accepts and closes, so that the client sees a closed connection and does not hang.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ SWEEP_LEAST_MS = 20
 
 
 class Connections:
-    """The registry. `sends_maps` says that transports send a mapped view without our code reading it (uvloop);
-    `descriptors` is how many the process may open, None for any number; `doors` are those of listeners that have one,
-    `tls` is that of the listeners that speak it, by name.
+    """The registry. `sends_maps`: transports send a mapped view without Python code reading it (uvloop).
+    `descriptors`: how many the process may open, None for no limit. `doors` and `tls`: those of the listeners that have
+    them, by name.
     """
 
     def __init__(
@@ -58,17 +58,17 @@ class Connections:
         self._tls = dict(tls or {})
         self.descriptors = descriptors
         self.room = shares_of(config, descriptors).connections
-        """Connections for which there are descriptors."""
+        """The number of connections for which there are descriptors."""
         self._refused_at_ms: int | None = None
         self._refused_quietly = 0
         self.services = services
         self.shared = SharedState(services, dispatcher, sends_maps=sends_maps, doors=doors)
         self._all: dict[Connection, None] = {}
-        """In the order in which they came. A set takes twice the memory."""
+        """In order of arrival. A set takes twice the memory."""
         self._by_host: Counter[str] = Counter()
         self._by_listener: Counter[str] = Counter()
         self._rates: ConnectionRates | None = None
-        """Made when there is a limit for the first time."""
+        """Created when a rate is limited for the first time."""
         self._sweep_timer: Timer | None = None
         self._is_draining = False
         self.on_empty: Callable[[], None] | None = None
@@ -85,7 +85,7 @@ class Connections:
         return Connection(self.shared, self, listener)
 
     def accept(self, listener: str) -> asyncio.BufferedProtocol:
-        """What the loop drives for a connection that came in by `listener`: itself, or its TLS."""
+        """The protocol that the loop drives for a connection that came in by `listener`: itself, or its TLS layer."""
         connection = self.protocol(listener)
         tls = self._tls.get(listener)
         if tls is None:
@@ -96,7 +96,7 @@ class Connections:
         return TlsLayer(connection, tls, self.services.logins)
 
     def add(self, connection: Connection) -> str | None:
-        """Count a new connection; the reason when it may not stay (logged, counted as refused)."""
+        """Count a new connection; return the reason if it may not stay (logged, counted as refused)."""
         config = self.services.config
         host, listener = connection.peer.host, connection.peer.endpoint.listener
         reason = None
@@ -129,14 +129,14 @@ class Connections:
         return None
 
     def _limit_rate(self, connection: Connection) -> str | None:
-        """Let it wait if too many come, or close it after a while; the reason where it may not stay at all."""
+        """Let it wait if too many come, or close it after a while; return the reason if it is refused immediately."""
         services, peer = self.services, connection.peer
         listener_rate = services.config.listener_connection_rate(peer.endpoint.listener)
         addresses = services.quotas.address_rates
         if listener_rate == services.config.max_connection_creation_rate == INT_MAX and not addresses:
             return None
         if self._rates is None:
-            # Here: nearly no broker has such a limit.
+            # Imported here: few brokers have such a limit.
             from ottla.broker.security.quotas.connection_rates import ConnectionRates
 
             self._rates = ConnectionRates(services.config, services.quotas.counters, self.shared.now_ms)
@@ -152,7 +152,7 @@ class Connections:
         return None
 
     def _say_refused(self, connection: Connection, reason: str) -> None:
-        """At most a line a second: who is refused comes again at once."""
+        """Log a refusal, at most once a second: a refused client comes again immediately."""
         if self.services.quotas.audit is not None:
             self.services.quotas.audit.connection_refused(connection.peer, reason)
         now_ms = self.shared.now_ms()
@@ -164,7 +164,7 @@ class Connections:
         LOG.warning("%s: refused: %s%s", connection, reason, more)
 
     def remove(self, connection: Connection) -> None:
-        """A connection ended; nothing when it was refused."""
+        """Remove a connection that has ended; does nothing if it was refused."""
         self.services.answer_memory.note_taken(connection)
         if connection not in self._all:
             return
@@ -192,7 +192,7 @@ class Connections:
             connection.abort()
 
     def sweep(self) -> None:
-        """Close what was silent, or incomplete, for too long."""
+        """Close connections that were silent, or whose request or handshake was incomplete, for too long."""
         now_ms = self.shared.now_ms()
         idle_ms = self.services.config.connections_max_idle_ms
         partial_ms = self.services.config.ottla_partial_frame_timeout_ms

@@ -1,11 +1,11 @@
-"""Where the reads of one connection go, and the received bytes that have not started yet.
+"""The reads of one connection: where they go, and the received bytes that have not started yet.
 
-A read lands in the arena that all connections share, or in a buffer of the connection's own (`held`) when that holds
-part of a frame, or frames that may not start yet. A frame that is to be as large as the one before is received directly
-into a buffer that is *lent* from the pool, and becomes the connection's own only if its bytes have to stay.
+A read goes into the arena that all connections share, or into the connection's own buffer (`held`) if that holds part
+of a frame, or frames that may not start yet. After a large frame another one of that size is expected: it is received
+directly into a buffer that is *lent* from the pool, and which the connection takes only if its bytes have to stay.
 
-It finds room and keeps bytes in order; what starts, and whether it may, is the connection's business: `is_blocked` in
-the calls here says that nothing may start now.
+The reader finds room and keeps bytes in order. The connection decides what may start: `is_blocked` in the calls here
+means that nothing may start now.
 """
 
 from __future__ import annotations
@@ -30,36 +30,36 @@ class ReaderOwner(Protocol):
 
     @property
     def pause_reasons(self) -> int:
-        """Why it does not read (`read_pauses.py`)."""
+        """The reasons why it does not read (`read_pauses.py`)."""
 
     def pause_reading(self, reason: int) -> None:
         """Read no more for `reason`."""
 
     def memory_came(self) -> None:
-        """There may be memory for requests again: it calls `grow_or_wait`."""
+        """Call `grow_or_wait`: there may be memory for requests again."""
 
 
 class ReaderShared(Protocol):
-    """Of what all connections share (`SharedState`)."""
+    """The part of `SharedState` that readers need."""
 
     @property
     def buffers(self) -> ReceiveBuffers:
-        """Where the bytes are."""
+        """The memory for received bytes."""
 
     def now_ms(self) -> float:
         """The monotonic clock."""
 
 
 class _Ended:
-    """What is in place of a connection that has ended."""
+    """The owner in place of a connection that has ended."""
 
     pause_reasons = 0
 
     def pause_reading(self, reason: int) -> None:
-        """It reads no more."""
+        """Do nothing: it reads no more."""
 
     def memory_came(self) -> None:
-        """It needs none."""
+        """Do nothing: it needs no memory."""
 
 
 _ENDED: Final = _Ended()
@@ -69,13 +69,13 @@ class FrameReader:
     """See the module. `owner` is called when there may be memory for requests again.
 
     Attributes:
-        piece: of the arena, where the newest read went, if it went there.
-        held: the buffer of received bytes that wait; None where none do.
-        lent: where the newest read went, if that expected a large frame.
-        expected_bytes: how long the next frame is, if it is as large as the one before; 0 where that was not large.
+        piece: the piece of the arena into which the newest read went, if it went there.
+        held: the buffer of received bytes that wait; None if there are none.
+        lent: the lent buffer of the newest read, if that expected a large frame.
+        expected_bytes: the length of the next frame if it is as large as the one before; 0 if that was not large.
         max_frame_bytes: how long a frame may be; less than usual before a client has authenticated.
-        is_whole: whether the newest read has made one large frame whole, with nothing before it or after it.
-        partial_since_ms: since when the client owes the rest of a frame; None where it does not.
+        is_whole: whether the newest read has completed one large frame, with nothing before it or after it.
+        partial_since_ms: since when the client owes the rest of a frame; None if it does not.
     """
 
     __slots__ = (
@@ -104,9 +104,9 @@ class FrameReader:
     # -- where the next read goes -----------------------------------------------------------------------------------
 
     def next_buffer(self, *, is_blocked: bool) -> memoryview:
-        """Where the next read goes: behind the bytes already held, else into the arena.
+        """The buffer for the next read: after the held bytes, in a lent buffer, or in the arena.
 
-        Raises MemoryError, OSError where the system gives no memory.
+        Raises MemoryError, OSError if the system gives no memory.
         """
         held, buffers = self.held, self._shared.buffers
         if held is not None:
@@ -119,29 +119,29 @@ class FrameReader:
             return held.view
         expected_bytes = self.expected_bytes
         if expected_bytes:
-            # A frame that is a little longer finds room, too.
+            # With room for a frame that is a little longer.
             self.lent = lent = buffers.lend(expected_bytes + (expected_bytes >> 3))
             if lent is not None:
                 return lent.view[:expected_bytes]
-            # None is taken: a client that sends nothing more would own it for as long as it stays.
+            # Do not take one: a client that sends nothing more would own it for as long as it stays.
         self.piece = piece = buffers.arena_piece()
         return piece
 
     def discard(self) -> memoryview:
-        """Where the next read goes of a connection that ends for want of memory: nobody looks at it."""
+        """A buffer for the next read of a connection that ends because there is no memory: its bytes are ignored."""
         self.lent = scrap = self._shared.buffers.scrap
         return scrap.view
 
     @property
     def discards(self) -> bool:
-        """Whether the newest read went there."""
+        """Whether the newest read went into the buffer of `discard`."""
         return self.lent is self._shared.buffers.scrap
 
     # -- what a read has brought ------------------------------------------------------------------------------------
 
     def received(self, nbytes: int) -> HeldBytes | None:
-        """`nbytes` more came into the buffer of this connection's own, or into the lent one: the buffer if anything of
-        it may start, None while its frame is not whole.
+        """Count `nbytes` more in this connection's own buffer, or in the lent one. Returns the buffer if anything in it
+        may start, None while its frame is incomplete.
         """
         held, lent = self.held, self.lent
         if held is not None:
@@ -157,16 +157,16 @@ class FrameReader:
         return lent
 
     def reuse(self, held: HeldBytes) -> None:
-        """The large frame that `received` gave is answered: its buffer takes the next one while it is warm."""
+        """Reuse the buffer of a large frame from `received` that is answered: the next frame finds it in the cache."""
         self.expected_bytes = held.end
         if self.held is held:
             self.held = self.partial_since_ms = None
             self._shared.buffers.give_back_now(held, self)
 
     def own(self, held: HeldBytes, following: int) -> bool:
-        """What `received` gave from `following` on has to stay here; whether anything of it may start.
+        """Keep the bytes from `following` on of the buffer from `received`; return whether anything in it may start.
 
-        There may be frames in front of it that have started, while one parks.
+        Frames before them may have started, of which one parks.
         """
         if self.held is not held:
             end = held.end
@@ -189,7 +189,7 @@ class FrameReader:
         self._make_room(held, is_blocked=is_blocked)
 
     def started(self, held: HeldBytes, start: int, *, is_blocked: bool) -> None:
-        """What was held before `start` has started: keep the rest in order."""
+        """Keep the rest in order: the held frames before `start` have started."""
         before, end = held.start, held.end
         held.start = start
         if start == end:
@@ -203,12 +203,12 @@ class FrameReader:
             self._make_room(held, is_blocked=is_blocked)
 
     def owe_from_now(self) -> None:
-        """It was not read for a while, and nobody could have sent the rest of a frame."""
+        """Restart the time of a partial frame: it was not read for a while, so the client could not complete it."""
         if self.partial_since_ms is not None:
             self.partial_since_ms = self._shared.now_ms()
 
     def drop(self) -> None:
-        """Nothing waits here any more."""
+        """Drop the held bytes."""
         held, self.held = self.held, None
         self.partial_since_ms = None
         if held is not None:
@@ -222,7 +222,7 @@ class FrameReader:
         self._owner = _ENDED
 
     def _make_room(self, held: HeldBytes, *, is_blocked: bool) -> None:
-        """There are bytes that wait: see that the next read has room, or pause until it may have."""
+        """Ensure that the next read has room after the waiting bytes, or pause until it may have."""
         if self.partial_since_ms is None and not is_blocked:
             self.partial_since_ms = self._shared.now_ms()
         if not held.is_full:
@@ -235,7 +235,7 @@ class FrameReader:
             self._shared.buffers.wait(self._owner.memory_came)
 
     def grow_or_wait(self) -> bool:
-        """Give what is held more room, now that somebody gave bytes back; False, and wait again, if there is none."""
+        """Give the held bytes more room, now that bytes were given back; if there is none, wait again, return False."""
         held = self.held
         if held is not None and held.is_full and not self._grow(held):
             self._shared.buffers.wait(self._owner.memory_came)
@@ -243,7 +243,7 @@ class FrameReader:
         return True
 
     def _grow(self, held: HeldBytes) -> bool:
-        """Give what is held a longer buffer; False when the memory for requests is used up."""
+        """Move the held bytes to a longer buffer; False if the memory for requests is used up."""
         larger = self._shared.buffers.grown(held, self, self.max_frame_bytes)
         if larger is None:
             return False
@@ -259,8 +259,8 @@ class FrameReader:
 def describe_bad_size(
     size_bytes: int, start: bytes, max_frame_bytes: int, key: str = "socket.request.max.bytes"
 ) -> str:
-    """Why a connection ends that announced such a frame; by its first bytes, `start`, another protocol is known.
-    `key` is the limit's.
+    """The reason for closing a connection that announced such a frame. Its first bytes, `start`, may show another
+    protocol. `key` is the configuration key of the limit.
     """
     if size_bytes <= 0:
         return f"a frame of {size_bytes} bytes"

@@ -1,8 +1,8 @@
 """Received bytes of one connection that did not start in their turn: part of a frame, or frames that have to wait.
 
-They lie in a buffer that the connection owns (`buffers.py` makes them and takes them back), `[start, end)` of it; what
-a read brings comes after them. A read goes to the end of a frame and not beyond, so that the next one begins at the
-start of a buffer. Called by the connection only.
+They are in `[start, end)` of a buffer that the connection owns (`buffers.py` makes buffers and takes them back); the
+next read appends to them. A read goes to the end of a frame and not beyond, so that the next frame begins at the start
+of a buffer. Called by the connection only.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from ottla.protocol.errors import MalformedMessage
 from ottla.protocol.framing import SIZE_BYTES, frame_size_bytes
 
 FIRST_BYTES = 64 << 10
-"""How much is made room for where it is not known how much comes."""
+"""The size of a buffer if the length of the frame is unknown."""
 GRAIN_BYTES = 4 << 10
-"""Buffers are so many bytes long, or a multiple of them."""
+"""The length of a buffer is a multiple of this."""
 
 
 class HeldBytes:
-    """See the module. A buffer of at least `capacity` bytes, which begins at a page.
+    """See the module. A buffer of at least `capacity` bytes, which begins at a page boundary.
 
     Attributes:
         view: the whole buffer.
-        capacity: how long it is.
+        capacity: its length.
         start, end: where the held bytes begin and end.
-        due: where the frame ends with which they begin, while that is known and has room here; else 0. Before so much
-            has come nothing of them can start.
+        due: where their first frame ends, if that is known and fits here; else 0. Nothing can start before that byte
+            has come.
     """
 
     __slots__ = ("_buffer", "capacity", "due", "end", "start", "view")
@@ -40,7 +40,7 @@ class HeldBytes:
 
     @property
     def is_full(self) -> bool:
-        """Whether there is no room for another byte."""
+        """Whether there is no room for more."""
         return self.end == self.capacity
 
     def fill(self, tail: memoryview) -> None:
@@ -49,13 +49,13 @@ class HeldBytes:
         self.view[: self.end] = tail
 
     def expect(self, max_frame_bytes: int) -> None:
-        """Note where the frame ends of which only a part has come."""
+        """Note where the partial frame ends."""
         frame_end = self.start + first_frame_bytes(self.view[self.start : self.end], max_frame_bytes)
         is_known = self.end - self.start >= SIZE_BYTES
         self.due = frame_end if is_known and self.end < frame_end <= self.capacity else 0
 
     def room(self, max_frame_bytes: int, *, is_waiting: bool) -> memoryview:
-        """Where the next read goes. `is_waiting`: whole frames wait here, and what comes may stand after them."""
+        """The buffer for the next read. `is_waiting`: complete frames wait here, and the read may append to them."""
         if is_waiting or self.end - self.start < SIZE_BYTES:
             return self.view[self.end :]
         frame_end = self.start + first_frame_bytes(self.view[self.start : self.end], max_frame_bytes)
@@ -63,9 +63,9 @@ class HeldBytes:
 
 
 def first_frame_bytes(view: memoryview, max_frame_bytes: int) -> int:
-    """Of the frame that begins in `view`, its size field included; what a first read takes if that is unknown."""
+    """The length of the frame that begins in `view`, with its size field; FIRST_BYTES if it is unknown."""
     try:
         size_bytes = frame_size_bytes(view, 0, max_frame_bytes)
-    except MalformedMessage:  # the connection ends by it, when the frame is due
+    except MalformedMessage:  # the connection is closed for it, when the frame is due
         return FIRST_BYTES
     return FIRST_BYTES if size_bytes is None else SIZE_BYTES + size_bytes

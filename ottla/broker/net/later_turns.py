@@ -1,7 +1,7 @@
-"""Connections that have requests to start and wait for a turn, because the requests of the present one take long.
+"""Connections with requests to start that wait for a later turn, because the requests of the current one take long.
 
-First come, first served, a turn at a time, until that is long again. The others are not looked at meanwhile: 500
-clients that ask for something at once cost each of their turns only what it starts.
+First come, first served, turn by turn, until a turn is long again. Connections that wait cost nothing meanwhile: if 500
+clients send requests at the same time, each turn pays only for those that it starts.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class Waiting(Protocol):
     """A connection that waits (`RequestPipeline`)."""
 
     def take_later_turn(self) -> None:
-        """Start what it has to start, and send what is there."""
+        """Start its requests, and send its replies."""
 
 
 class LaterTurns:
-    """See the module. `waiting` is only read by others: every request asks whether it is empty."""
+    """See the module. Other code only reads `waiting`: every request checks whether it is empty."""
 
     __slots__ = ("_is_planned", "_turn", "waiting")
 
@@ -34,14 +34,12 @@ class LaterTurns:
         self._is_planned = False
 
     def add(self, connection: Waiting) -> None:
-        """Let `connection` have its turn after those that wait already; at the end of the present turn if they leave
-        time for it.
-        """
+        """Give `connection` its turn after those that wait already: at the end of this turn if they leave time."""
         self.waiting[connection] = None
         self._plan()
 
     def discard(self, connection: Waiting) -> None:
-        """`connection` has ended, or has nothing to start any more."""
+        """Remove `connection`: it has ended, or has nothing to start any more."""
         self.waiting.pop(connection, None)
 
     def _plan(self) -> None:
@@ -54,7 +52,7 @@ class LaterTurns:
                 raise
 
     def _run(self) -> None:
-        """Give connections their turn until it is long."""
+        """Let connections start their requests until the turn is long."""
         self._is_planned = False
         waiting, turn = self.waiting, self._turn
         for _ in range(len(waiting)):
@@ -63,7 +61,7 @@ class LaterTurns:
             connection, _nothing = waiting.popitem(last=False)
             try:
                 connection.take_later_turn()
-            except Exception:  # a bug of its own; the connections behind it must get their turn
+            except Exception:  # a bug; the connections after it must get their turn
                 LOG.exception("bug: a connection's turn failed")
         if waiting:
             self._plan()

@@ -1,4 +1,4 @@
-"""Where a broker listens: a bound socket for each listener, and what it means for people when there is none.
+"""The listening sockets: a bound socket for each listener, and readable errors when it cannot be bound.
 
 Differences from Apache Kafka: a listener with an empty host is one dual-stack socket, so that port 0 is one port.
 """
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 class StartError(Exception):
-    """The broker cannot start; the message is one line for people."""
+    """The broker cannot start; the message is one line for the user."""
 
 
 def bind(listener: Listener, config: BrokerConfig) -> socket.socket:
-    """A bound socket for a listener. Raises StartError in one line."""
+    """A bound socket for a listener. Raises StartError."""
     sizes = {
         socket.SO_SNDBUF: config.socket_send_buffer_bytes,
         socket.SO_RCVBUF: config.socket_receive_buffer_bytes,
@@ -33,7 +33,7 @@ def bind(listener: Listener, config: BrokerConfig) -> socket.socket:
 
 
 def bind_address(host: str, port: int, socket_options: Mapping[int, int] | None = None) -> socket.socket:
-    """A bound socket that does not block; an empty host is every address. Raises OSError."""
+    """A bound socket that does not block; an empty host means every address. Raises OSError."""
     family, address = _resolve(host, port)
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -54,15 +54,15 @@ def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int
     if host == "":
         if socket.has_dualstack_ipv6():
             return socket.AF_INET6, ("::", port)
-        return socket.AF_INET, ("0.0.0.0", port)  # an empty host asks for every address
-    # As bytes: for text, Python imports the codec of international names first, which is a hundredth of a start.
+        return socket.AF_INET, ("0.0.0.0", port)  # an empty host means every address
+    # As bytes: for text, Python first imports the codec of international names, which takes a hundredth of a start.
     found = socket.getaddrinfo(host.encode() if host.isascii() else host, port, type=socket.SOCK_STREAM)
     family, _, _, _, address = found[0]
     return family, (str(address[0]), int(address[1]))
 
 
 def explain(error: OSError) -> str:
-    """What a failed bind means, for people."""
+    """The meaning of a failed bind, for the user."""
     if error.errno == errno.EADDRINUSE:
         return "another process uses this port"
     if error.errno == errno.EACCES:

@@ -1,12 +1,12 @@
 """The second layer of a connection: which of its requests start, in which order and turn, and when replies leave.
 
-A request starts as soon as it is whole, unless the newest request in flight *parks* (a long poll; then nothing starts
-after it) or too many are in flight (`reply_queue.py`). What may not start yet waits in the connection's own buffer
-(`frame_reader.py`). Replies leave in the order of the requests, all of a turn in one send. A connection that asks for
-much in one turn continues in the next one, so that every connection gets a turn; any reason against reading pauses it
-(`read_pauses.py`).
+A request starts as soon as it is complete, unless the newest request in flight *parks* (a long poll; then nothing
+starts after it) or too many are in flight (`reply_queue.py`). Requests that may not start yet wait in the connection's
+own buffer (`frame_reader.py`). Replies leave in the order of the requests, all of a turn in one send. A connection with
+much work in one turn continues in the next one, so that every connection gets a turn; any reason against reading pauses
+it (`read_pauses.py`).
 
-It decides nothing about requests: templates answer those that look like earlier ones, a `Dispatcher` starts the others.
+It decides nothing about requests: templates answer those that look like earlier ones, a `Dispatcher` starts all others.
 There is no task or coroutine per request (docs/decisions/handlers-without-tasks.md).
 """
 
@@ -48,18 +48,18 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("ottla.connection")
 
 LARGE_READ_BYTES = 4 << 20
-"""So much of large frames is read of a client before others are: libuv reads a socket that stays full up to 32 times in
-a row, which is 32 MB of frames of 1 MB, and appends between them."""
+"""The most bytes of large frames that are read from a client before others are read: libuv reads a full socket up to 32
+times in a row, which is 32 MB of frames of 1 MB, with appends between them."""
 
 
 class RequestPipeline(ReadPauses, ABC):
-    """See the module. Of its transport it knows how to pause and how to end it.
+    """See the module. It can pause and end its transport, and nothing else.
 
     Attributes:
         peer: the client, as requests see it.
         closing: why the connection ends, None while it does not.
-        dispatcher: what starts its requests: the broker's, or what stands in front of it (`Door`).
-        reader: where its reads go, and what has not started.
+        dispatcher: starts its requests: the broker's dispatcher, or the one before the login (`Door`).
+        reader: the buffers of its reads, and requests that have not started.
         queue: its requests in flight, and replies that may leave.
     """
 
@@ -89,37 +89,37 @@ class RequestPipeline(ReadPauses, ABC):
         self.reader = FrameReader(shared, max_frame_bytes, self)
         self.queue = ReplyQueue(self, shared)
         self._large_bytes = 0
-        """Of large frames, since reading them last paused."""
+        """Bytes of large frames, since reading them last paused."""
         self._is_planned = False
         self._long_turn = -1
-        """The last turn that was long when this connection had started something in it."""
+        """The last turn that became long after this connection had started a request in it."""
         self._reservation: Reservation | None = None
-        """The memory of an answer that is there and has not left."""
+        """The memory of an answer that is ready and has not left."""
         self._throttle: Timer | None = None
         """Ends the time for which the connection is muted."""
         self.closing: str | None = None
 
     @abstractmethod
     def send(self, replies: Sequence[Buffer]) -> None:
-        """Give replies to the socket."""
+        """Write replies to the socket."""
 
     # -- the life of the connection -----------------------------------------------------------------------------------
 
     def close(self, reason: str, *, level: int = logging.WARNING) -> None:
-        """End the connection at the end of this turn, after the replies that are there; one log line says why."""
+        """End the connection at the end of this turn, after the replies that are ready; one log line has the reason."""
         if self.closing is None:
             self.closing = reason
-            self.peer.hot_path = None  # so that the fast path need not ask whether the connection ends
+            self.peer.hot_path = None  # so that the fast path need not check whether the connection ends
             LOG.log(level, "%s: closing: %s", self.peer, reason)
             self.plan()
 
     def close_for_memory(self, what_for: str) -> None:
-        """The system gives no memory: what needs some ends, so that there is."""
+        """Close: the system gives no memory, and a connection that needs some must end."""
         self._shared.memory_reserve.let_go()
         self.close(f"the system gives no memory {what_for}")
 
     def admit(self, *, is_watched: bool) -> None:
-        """The client has authenticated: see `Peer.authenticated`."""
+        """Admit requests: the client has authenticated (`Peer.authenticated`)."""
         self.reader.max_frame_bytes = self._shared.max_frame_bytes
         if not is_watched:
             self.dispatcher = self._shared.dispatcher
@@ -132,14 +132,14 @@ class RequestPipeline(ReadPauses, ABC):
             self.transport.abort()
 
     def drain(self) -> None:
-        """Read no more, and end once the requests that have started are answered; long polls are cut short."""
+        """Read no more, and end when the started requests are answered; long polls end now."""
         self.pause_reading(DRAIN)
         self.reader.drop()
         self.queue.cut_short()
         self.plan()
 
     def end(self) -> None:
-        """The connection has ended: its answers are dropped."""
+        """Drop all answers: the connection has ended."""
         self.queue.end()
         if self._throttle is not None:
             self._throttle.cancel()
@@ -159,10 +159,10 @@ class RequestPipeline(ReadPauses, ABC):
     # -- what a read has brought --------------------------------------------------------------------------------------
 
     def read_into_own(self, nbytes: int) -> None:
-        """`nbytes` more came into the buffer of this connection's own, or into the one that was lent for them.
+        """Handle `nbytes` more in this connection's own buffer, or in the lent one.
 
-        A large frame that is whole now is enough for a turn of its own, or needs none: its buffer takes the next one
-        while that is warm, and the loop, which reads on as long as reads are filled, does not fill one after the other.
+        A large frame that is complete now gets its own turn, or needs none. So its buffer can take the next one while
+        it is in the cache, and the loop, which reads as long as reads are full, does not fill one buffer after another.
         """
         reader = self.reader
         if self.closing is not None and reader.discards:
@@ -171,7 +171,7 @@ class RequestPipeline(ReadPauses, ABC):
         self._large_bytes += nbytes
         if self._large_bytes >= LARGE_READ_BYTES:
             self._large_bytes = 0
-            self.pause_reading(READ)  # before anything else: what is answered at once may be, all the same
+            self.pause_reading(READ)  # before anything else: an immediate answer is possible nevertheless
             self.plan()
         held = reader.received(nbytes)
         if held is None:
@@ -193,7 +193,7 @@ class RequestPipeline(ReadPauses, ABC):
             turn.end(self._end_turn)
 
     def _answer_large(self, view: memoryview, end: int) -> int:
-        """Answer the frame in `view[:end]` at once if that may be; where the next one begins, 0 when it must wait."""
+        """Answer the frame in `view[:end]` now, if possible. Returns where the next one begins, 0 if it must wait."""
         shared, hot_path = self._shared, self.peer.hot_path
         if (
             hot_path is None
@@ -216,9 +216,9 @@ class RequestPipeline(ReadPauses, ABC):
         return following
 
     def take_turn(self, start: int, nbytes: int, *, is_clear: bool) -> None:
-        """Begin a turn with what came into the arena from `start` on, and end it.
+        """Begin a turn with the received bytes in the arena from `start` on, and end it.
 
-        `is_clear` says that no other request of this connection was in flight when that was read.
+        `is_clear`: no other request of this connection was in flight when they were read.
         """
         turn, piece = self._shared.turn, self.reader.piece
         assert piece is not None
@@ -232,7 +232,7 @@ class RequestPipeline(ReadPauses, ABC):
             turn.end(self._end_turn)
 
     def run_piece(self, nbytes: int) -> int:
-        """Start what came into the arena, and keep what is left over; how many bytes the turn looks at in place."""
+        """Start the requests in the arena, and keep the rest; return how many bytes the turn uses in place."""
         piece, self.reader.piece = self.reader.piece, None
         assert piece is not None
         start = self._start_frames(piece, 0, nbytes)
@@ -241,9 +241,9 @@ class RequestPipeline(ReadPauses, ABC):
         return start
 
     def _start_frames(self, view: memoryview, start: int, end: int, *, is_due: bool = False) -> int:
-        """Start the whole frames of `view[start:end]` as far as they may; where the first unstarted one begins.
+        """Start the complete frames of `view[start:end]` that may start; return where the first other one begins.
 
-        `is_due` says that this connection has waited for its turn: others that wait do not come first.
+        `is_due`: this connection has waited for its turn, and others that wait do not come first.
         """
         shared, peer, queue, reader = self._shared, self.peer, self.queue, self.reader
         turn, later = shared.turn, shared.later.waiting
@@ -297,26 +297,26 @@ class RequestPipeline(ReadPauses, ABC):
         return start
 
     def _note_pipelined(self, ready_bytes: int) -> None:
-        """One read brought several requests, whose answers take so much until the turn ends."""
+        """Note that one read brought several requests, whose answers take so much memory until the turn ends."""
         self._shared.turn.is_pipelined = True
         if ready_bytes > LARGE_SEND_BYTES:
             self._shared.answer_memory.note_copied(ready_bytes)
 
     def _take_reply(self, reply: list[Buffer] | InFlightRequest, *, has_more: bool) -> int:
-        """Put the reply of a request after those before it; how many bytes may leave already, if that counts."""
+        """Add the reply of a request after those before it; return how many bytes may leave, if that matters."""
         if self.queue.add(reply) and has_more:
             return sum(map(len, cast("list[Buffer]", reply)))
         return 0
 
     def is_blocked(self) -> bool:
-        """Whether no request may start: behind a parked one, a full queue, or output that is not taken."""
+        """Whether no request may start: after a parked one, with a full queue, or for a reason in NO_STARTS."""
         return bool(self.pause_reasons & NO_STARTS) or (bool(self.queue.in_flight) and self.queue.blocks)
 
     def _run_held(self, held: HeldBytes, *, is_due: bool = False) -> None:
-        """Start what may start of the held bytes, and keep the rest in order."""
+        """Start the held requests that may start, and keep the rest in order."""
         start = self._start_frames(held.view, held.start, held.end, is_due=is_due)
         if self.closing is not None:
-            self.reader.drop()  # it may be full, and until the turn ends the loop asks where the next read goes
+            self.reader.drop()  # it may be full, and the loop may call `get_buffer` until the turn ends
             return
         self.reader.started(held, start, is_blocked=self.is_blocked())
         self._update_pauses()
@@ -327,22 +327,22 @@ class RequestPipeline(ReadPauses, ABC):
         self._update_pauses()
 
     def memory_came(self) -> None:
-        """Somebody gave bytes back: try again."""
+        """Try to get room again: bytes were given back."""
         if self.closing is None and self.reader.grow_or_wait():
-            self._update_pauses()  # it may have been full behind what blocked it, too
+            self._update_pauses()  # the buffer may also have been full after a parked request
             self.resume_reading(MEMORY)
 
     # -- the end of the turn ------------------------------------------------------------------------------------------
 
     def replies_moved(self) -> None:
-        """Replies may leave, or requests have been answered that have none."""
+        """Plan the end of the turn: replies may leave, or requests without a reply have ended."""
         if not self._is_planned:
             self.plan()
 
     def send_alone(self, reply: list[Buffer]) -> None:
-        """Send the only reply there is, of a request that has waited until the end of this turn or its time was over.
+        """Send the only reply, of a request that has waited until the end of this turn or until its deadline.
 
-        That is at once, where nothing else of this connection has to be done at the turn's end.
+        It leaves immediately, if this connection has nothing else to do at the turn's end.
         """
         if (
             self._is_planned
@@ -368,7 +368,7 @@ class RequestPipeline(ReadPauses, ABC):
                 raise
 
     def _end_turn(self) -> None:
-        """Start what an answer has unblocked, send all replies in one call, close if that was decided."""
+        """Start requests that an answer has unblocked, send all replies in one call, close if that was decided."""
         self._is_planned = False
         transport, queue = self.transport, self.queue
         if transport is None:
@@ -382,13 +382,13 @@ class RequestPipeline(ReadPauses, ABC):
         ):
             self._end_full_turn(transport)
         elif queue.out:
-            out, queue.out = queue.out, NOTHING  # `queue.take()`, without the call
+            out, queue.out = queue.out, NOTHING  # `queue.take()`, inlined
             self.send(out)
 
     def _end_full_turn(self, transport: asyncio.Transport) -> None:
-        """`_end_turn` where there is more to it than replies to send."""
+        """`_end_turn` if there is more to do than to send replies."""
         if self.closing is not None and transport.is_closing():
-            self.queue.take()  # what became ready after it was closed and before its end is noticed
+            self.queue.take()  # replies that became ready after the close and before `connection_lost`
             self._release_reservation()
             return
         shared, queue = self._shared, self.queue
@@ -397,13 +397,13 @@ class RequestPipeline(ReadPauses, ABC):
         held = self.reader.held
         if held is not None and self.closing is None and not (self.pause_reasons & (LATER | DRAIN)):
             self._run_held(held, is_due=True)
-        # By now: what has just begun counts, too.
+        # Checked after `_run_held`: replies of the requests that it started count, too.
         if shared.has_sent_enough and sum(map(len, queue.out)) > LARGE_SEND_BYTES:
             self.pause_reading(ENOUGH)
             self.plan()
             return
         if self._reservation is not None and not self.queue.in_flight:
-            self._release_reservation()  # from here on it counts as unsent, if the client does not take it
+            self._release_reservation()  # from now on it counts as unsent, if the client does not take it
         if queue.out:
             self.send(queue.take())
         if self.pause_reasons & ENOUGH and self._reservation is None:
@@ -418,17 +418,17 @@ class RequestPipeline(ReadPauses, ABC):
             transport.close()
 
     def take_later_turn(self) -> None:
-        """Start what has waited for a turn, and end it."""
+        """Start the requests that have waited for a turn, and end it."""
         self.resume_reading(LATER)
         self._end_turn()
 
     def hold_answer(self, reservation: Reservation) -> None:
-        """The answer that comes next takes so much memory: nothing more starts until it has left."""
+        """Start nothing more until the next answer has left: it takes the memory of `reservation`."""
         self._reservation = reservation
         self.pause_reading(ENOUGH)
 
     def throttle(self, duration_ms: float) -> None:
-        """Read and start nothing for so long, or for as long as an earlier call has said, if that is longer."""
+        """Read and start nothing for so long, or until the end of an earlier call, if that is later."""
         if self.transport is None:
             return
         until_ms = self._shared.now_ms() + duration_ms
@@ -440,7 +440,7 @@ class RequestPipeline(ReadPauses, ABC):
         self._throttle = self._shared.timers.at(until_ms, self._end_throttle)
 
     def close_after(self, wait_ms: float, reason: str) -> None:
-        """Close it in a while, unheard; nothing where it has ended by then."""
+        """Close it after `wait_ms`, without reading; does nothing if it has ended by then."""
         self._shared.timers.at(self._shared.now_ms() + wait_ms, lambda: self._close_unheard(reason))
 
     def _close_unheard(self, reason: str) -> None:
@@ -455,7 +455,7 @@ class RequestPipeline(ReadPauses, ABC):
         self.plan()
 
     def _end_for(self, error: CloseConnection | MemoryError) -> None:
-        """A request could not be started."""
+        """Close: a request could not be started."""
         if isinstance(error, MemoryError):
             self.close_for_memory("for its request")
         else:
@@ -463,7 +463,7 @@ class RequestPipeline(ReadPauses, ABC):
             self.close(str(error))
 
     def _end_for_size(self, size_bytes: int, begins: memoryview) -> None:
-        """A frame that may not be so long, with its first bytes."""
+        """Close: a frame is too long; `begins` are its first bytes."""
         max_frame_bytes = self.reader.max_frame_bytes
         is_stranger = max_frame_bytes != self._shared.max_frame_bytes
         key = "sasl.server.max.receive.size" if is_stranger else "socket.request.max.bytes"
@@ -475,7 +475,7 @@ class RequestPipeline(ReadPauses, ABC):
             reservation.release()
 
     def _wait_for_turn(self) -> None:
-        """The requests of this turn have held the loop for long enough: go on in a later one.
+        """Continue in a later turn: the requests of this one have held the loop for long enough.
 
         A connection that has started something in this turn comes after those that have not.
         """
@@ -486,12 +486,12 @@ class RequestPipeline(ReadPauses, ABC):
             self._shared.later.add(self)
 
     def _wait_after_others(self) -> None:
-        """Behind the connections that began to wait in the turn that ends now."""
+        """Wait after the connections that began to wait in the turn that ends now."""
         if self.transport is not None:
             self._shared.later.add(self)
 
     def _update_pauses(self) -> None:
-        """After requests started or replies left: read again where nothing stands against it."""
+        """After requests started or replies left: read again if no reason is left."""
         queue = self.queue
         if queue.is_full:
             self.pause_reading(QUEUE)

@@ -1,4 +1,4 @@
-"""Replies as pieces for a transport, and what of them a socket has not taken: pure functions over buffers."""
+"""Replies as pieces for a transport, and the rest that a socket has not taken: pure functions over buffers."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from ottla.protocol.types import Buffer
 
 JOIN_BYTES = 16 << 10
-"""Replies up to this size are joined for a transport; larger ones go as they are."""
+"""Replies up to this size are joined for a transport; larger ones are passed unchanged."""
 MOST_LEFT_BYTES = 64 << 10
-"""A transport may keep so much before its client counts as one that does not take its answers."""
+"""If a transport keeps more than this, its client counts as one that does not take its answers."""
 
 
 def unmapped_bytes(replies: Sequence[Buffer]) -> int:
-    """How many bytes of `replies` are memory of ours, and not pages of a file that the kernel sends."""
+    """How many bytes of `replies` are memory of the process, and not pages of a file that the kernel sends."""
     return sum(len(reply) for reply in replies if not _is_mapped(reply))
 
 
@@ -26,7 +26,7 @@ def _is_mapped(reply: Buffer) -> bool:
 
 
 def joined(replies: Sequence[Buffer]) -> list[Buffer]:
-    """The replies with neighbours that are small put together: each would be a record of TLS of its own."""
+    """The replies, with small neighbours joined: else each would be its own TLS record."""
     pieces: list[Buffer] = []
     small: list[Buffer] = []
     for reply in replies:
@@ -43,12 +43,12 @@ def joined(replies: Sequence[Buffer]) -> list[Buffer]:
 
 
 def behind(pieces: Sequence[Buffer], sent: int) -> list[Buffer]:
-    """What is left after the first `sent` bytes."""
+    """The rest after the first `sent` bytes."""
     for number, piece in enumerate(pieces):
         if sent < len(piece):
             rest = memoryview(piece)[sent:]
             if len(rest) <= MOST_LEFT_BYTES < len(piece) and not _is_mapped(piece):
-                rest = memoryview(bytes(rest))  # the end of an answer does not hold all of its memory
+                rest = memoryview(bytes(rest))  # so that the end of an answer does not keep all of its memory
             return [rest, *pieces[number + 1 :]]
         sent -= len(piece)
     return []

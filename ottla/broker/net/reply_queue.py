@@ -1,7 +1,7 @@
-"""The requests of one connection that are in flight, in the order in which they came, and the replies that may leave.
+"""The in-flight requests of one connection, in order of arrival, and the replies that may leave.
 
-Replies leave in the order of their requests, whatever is done first. A reply that is there at once, and that nothing
-stands in front of, never enters the queue.
+Replies leave in the order of their requests, whichever is done first. A reply that is ready immediately, with no
+request before it, never enters the queue.
 """
 
 from __future__ import annotations
@@ -20,45 +20,45 @@ class QueueOwner(Protocol):
     """A connection, as its queue sees it."""
 
     def replies_moved(self) -> None:
-        """Replies may leave, or requests have been answered that have none."""
+        """Note that replies may leave, or requests without a reply have ended."""
 
     def send_alone(self, reply: list[Buffer]) -> None:
-        """The only request in flight has been answered, and no reply waits before it."""
+        """Send the reply of the only request in flight; no other reply waits."""
 
     def close(self, reason: str) -> None:
-        """An answer says that the connection must end."""
+        """End the connection in place of a reply."""
 
 
 class QueueLimits(Protocol):
-    """What one connection may have, the same for all (`SharedState`)."""
+    """The limits of one connection, the same for all (`SharedState`)."""
 
     @property
     def max_in_flight(self) -> int:
-        """Requests in flight."""
+        """The most requests in flight."""
 
     @property
     def max_pending_bytes(self) -> int:
-        """Bytes of replies that wait after one that is."""
+        """The most bytes of replies that wait after a request in flight."""
 
 
 class _Ended:
-    """What stands in place of a connection that has ended."""
+    """The owner in place of a connection that has ended: it does nothing."""
 
     def replies_moved(self) -> None:
-        """Nobody sends them."""
+        """Send nothing."""
 
     def send_alone(self, reply: list[Buffer]) -> None:
-        """Nobody sends it."""
+        """Send nothing."""
 
     def close(self, reason: str) -> None:
-        """It is closed."""
+        """Do nothing: it is closed."""
 
 
 _ENDED = _Ended()
 
 
 NOTHING: Final = ()
-"""In place of an empty list: a connection that waits for nothing has none."""
+"""In place of an empty list: an idle connection has no list objects."""
 
 
 class ReplyQueue:
@@ -66,8 +66,8 @@ class ReplyQueue:
 
     Attributes:
         in_flight: the requests, the oldest first; changed only here.
-        requests: how many they are (one entry may stand for several).
-        size_bytes: of the replies that wait among them.
+        requests: their number (one entry may represent several).
+        size_bytes: the size of the ready replies that wait among them.
         out: replies that may leave, in order; changed only here.
     """
 
@@ -76,7 +76,7 @@ class ReplyQueue:
     def __init__(self, owner: QueueOwner, limits: QueueLimits) -> None:
         self._owner: QueueOwner = owner
         self._limits = limits
-        # Never an empty list. An empty deque takes 700 bytes more, and these are few.
+        # Never an empty list. An empty deque takes 700 bytes more, and the entries are few.
         self.in_flight: list[InFlightRequest] | tuple[()] = NOTHING
         self.requests = 0
         self.size_bytes = 0
@@ -96,7 +96,7 @@ class ReplyQueue:
         return self.in_flight[-1].parks or self.is_full
 
     def add(self, reply: list[Buffer] | InFlightRequest) -> bool:
-        """Put the reply of a request after those before it; whether it may leave already."""
+        """Add the reply of a request after those before it; return whether it may leave already."""
         if isinstance(reply, InFlightRequest):
             self._queue(reply)
         elif self.in_flight:
@@ -107,14 +107,14 @@ class ReplyQueue:
         return False
 
     def let_out(self, reply: Sequence[Buffer]) -> None:
-        """Put a reply that nothing stands in front of after those that may leave."""
+        """Add a reply to those that may leave: no request before it is in flight."""
         if self.out:
             self.out += reply
         else:
             self.out = [*reply]
 
     def add_parked(self, request: InFlightRequest) -> None:
-        """Put a request that waits after those before it."""
+        """Add a request that waits after those before it."""
         request.owner = self
         if self.in_flight:
             self.in_flight.append(request)
@@ -132,7 +132,7 @@ class ReplyQueue:
         self.size_bytes += request.size_bytes
 
     def request_finished(self, request: InFlightRequest) -> None:
-        """A pending answer is there: move what may leave to `out`."""
+        """Move the replies that may leave to `out`: a pending request has its answer."""
         in_flight = self.in_flight
         if not in_flight or in_flight[0] is not request:
             self.size_bytes += request.size_bytes
@@ -146,7 +146,7 @@ class ReplyQueue:
                 self._owner.close(request.close_reason)
                 break
             if request.buffers is not None:
-                if self.out:  # `let_out`, without the call
+                if self.out:  # `let_out`, inlined
                     self.out += request.buffers
                 else:
                     self.out = [*request.buffers]
@@ -157,7 +157,7 @@ class ReplyQueue:
         self._owner.replies_moved()
 
     def parked_answered(self, request: InFlightRequest, reply: list[Buffer]) -> None:
-        """The answer of one that has waited: nearly always the only one, which then leaves at once."""
+        """Answer a request that has waited: nearly always the only one, whose reply then leaves immediately."""
         if len(self.in_flight) == 1 and not self.out:
             self.in_flight = NOTHING
             self.requests -= 1
@@ -166,12 +166,12 @@ class ReplyQueue:
             request.finish(reply)
 
     def take(self) -> Sequence[Buffer]:
-        """What may leave; it leaves now."""
+        """Remove and return the replies that may leave."""
         out, self.out = self.out, NOTHING
         return out
 
     def cut_short(self) -> None:
-        """Long polls end without an answer: the broker stops."""
+        """End long polls without an answer: the broker stops."""
         for request in list(self.in_flight):
             if request.parks:
                 self.in_flight = [each for each in self.in_flight if each is not request] or NOTHING
@@ -179,9 +179,9 @@ class ReplyQueue:
                 request.cancel()
 
     def end(self) -> None:
-        """Nobody waits for any answer any more."""
+        """Cancel all requests: the connection has ended."""
         waiting, self.in_flight = self.in_flight, NOTHING
         for request in waiting:
             request.cancel()
         self.out = NOTHING
-        self._owner = _ENDED  # a circle to the connection would hold both until the garbage collector comes
+        self._owner = _ENDED  # a reference cycle would keep both until a garbage collection

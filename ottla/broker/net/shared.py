@@ -1,4 +1,4 @@
-"""What all connections of one broker share: buffers, the turn, limits, and what a turn has sent of large replies."""
+"""The state that all connections of one broker share: buffers, the turn, limits, and the large replies of a turn."""
 
 from __future__ import annotations
 
@@ -18,47 +18,47 @@ if TYPE_CHECKING:
     from ottla.protocol.types import Buffer
 
 LARGE_SEND_BYTES = 256 << 10
-"""Replies of one connection that are longer count for, and wait because of, `TURN_SEND_BYTES`."""
+"""Longer replies of one connection count towards `TURN_SEND_BYTES`, and wait when it is reached."""
 TURN_SEND_BYTES = 32 << 20
-"""Once so much was sent in large replies in one turn, other large ones wait for the next: the kernel copies them, and
-200 clients that begin to fetch everything at once held the loop for 1.2 s (benchmarks/hostile.py)."""
+"""When a turn has sent so many bytes in large replies, other large ones wait for the next: the kernel copies them, and
+200 clients that began to fetch everything at the same time held the loop for 1.2 s (benchmarks/hostile.py)."""
 
 MOST_ENDPOINTS = 1_000
 """A wildcard listener on IPv6 may have any number of addresses."""
 
 
 class Dispatcher(Protocol):
-    """What starts requests."""
+    """Starts requests."""
 
     def start(self, frame: memoryview, peer: Peer) -> list[Buffer] | InFlightRequest | None:
         """Start the request of one frame (without its length).
 
-        An encoded reply (with its length), a request that is now in flight, or None when no reply is sent.
+        Returns an encoded reply (with its length), a request that is now in flight, or None if no reply is sent.
         Raises CloseConnection.
         """
 
 
 class Door(Protocol):
-    """What stands in front of the dispatcher on a listener whose clients have to authenticate."""
+    """Guards the dispatcher on a listener whose clients have to authenticate."""
 
     @property
     def max_frame_bytes(self) -> int:
-        """The longest frame until a client has."""
+        """The longest frame until a client has authenticated."""
 
     def open(self, peer: Peer) -> Dispatcher:
-        """What starts the requests of a new connection until then (`Peer.authenticated`)."""
+        """The dispatcher of a new connection until it has authenticated (`Peer.authenticated`)."""
 
 
 class SharedState:
-    """See the module. `sends_maps` says that transports send a mapped view without our code reading it (uvloop).
-    `doors` are those of the listeners that have one, by name.
+    """See the module. `sends_maps`: transports send a mapped view without Python code reading it (uvloop).
+    `doors`: those of the listeners that have one, by name.
 
     Attributes:
         max_in_flight: requests of one connection that may be in flight (`ottla.connection.max.pending.requests`).
         max_pending_bytes: bytes of replies of one connection that may wait (`ottla.connection.max.pending.bytes`).
         later: connections that have requests to start and wait for a turn.
         last_reader: the connection that has read last, and `reads_in_a_row` how many reads it has had since any other.
-        large_bytes: of the large replies that were sent in the newest turn that sent such.
+        large_bytes: the bytes of large replies in the newest turn that has sent any.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class SharedState:
         self.large_bytes = 0
 
     def endpoint(self, listener: str, address: tuple[str, int] = UNKNOWN_ADDRESS, *, is_tls: bool = False) -> Endpoint:
-        """Where a client came in; the same object for all connections that came in there."""
+        """The endpoint at which a client came in; the same object for all connections at that endpoint."""
         key = (listener, address, is_tls)
         found = self._endpoints.get(key)
         if found is None:
@@ -99,12 +99,12 @@ class SharedState:
         return found
 
     def note_large_send(self, size_bytes: int) -> None:
-        """A reply of more than LARGE_SEND_BYTES was sent in this turn."""
+        """Count a reply of more than LARGE_SEND_BYTES that was sent in this turn."""
         if self._large_turn != self.turn.number:
             self._large_turn, self.large_bytes = self.turn.number, 0
         self.large_bytes += size_bytes
 
     @property
     def has_sent_enough(self) -> bool:
-        """Whether large replies wait for the next turn."""
+        """Whether large replies have to wait for the next turn."""
         return self.large_bytes >= TURN_SEND_BYTES and self._large_turn == self.turn.number

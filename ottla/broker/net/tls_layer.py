@@ -1,12 +1,12 @@
-"""TLS between a socket's transport and a `Connection`: deciphers what is read, enciphers what is sent.
+"""TLS between a socket's transport and a `Connection`: decrypts what is read, encrypts what is sent.
 
 To the loop it is a protocol, to the connection a transport. The connection exists from the first moment, so that every
-limit on connections counts those that have not finished their handshake, and its end is said in one line. asyncio's own
-TLS makes a protocol only when the handshake is done, keeps one context for as long as it listens, takes 256 KiB for
-each connection to read into, and enciphers an answer as a whole, however long, before the first byte is sent.
+limit on connections counts those that have not finished their handshake, and one log line reports its end. asyncio's
+TLS creates a protocol only when the handshake is done, keeps one context for as long as it listens, allocates a read
+buffer of 256 KiB for each connection, and encrypts a whole answer, however long, before the first byte is sent.
 
-Here reads go into one buffer of all connections, deciphered bytes directly to where the connection wants them, and an
-answer is enciphered as the socket takes it: at most `UNSENT_BYTES` of ciphertext wait.
+Here reads go into one buffer for all connections, decrypted bytes directly to where the connection wants them, and an
+answer is encrypted as the socket takes it: at most `UNSENT_BYTES` of ciphertext wait.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ if TYPE_CHECKING:
     from ottla.protocol.types import Buffer
 
 READ_BYTES = 64 << 10
-"""A read of ciphertext is at most so long: four records of TLS. What of it is no whole record stays in memory."""
+"""The longest read of ciphertext: four TLS records. An incomplete record stays in memory."""
 ENCIPHER_BYTES = 64 << 10
-"""So much of an answer is enciphered at a time."""
+"""The part of an answer that is encrypted at a time."""
 UNSENT_BYTES = 128 << 10
-"""So much ciphertext may wait in the socket's transport before no more is made."""
+"""When so much ciphertext waits in the socket's transport, no more is produced."""
 MOST_UNSENT_BYTES = 256 << 10
-"""A client that lets TLS itself answer more and more, by asking for new keys (KeyUpdate), and takes none of it is ended
-here: nothing else bounds what waits for it."""
+"""Above this, a client is closed that makes TLS itself answer again and again, by requests for new keys (KeyUpdate),
+and does not take the answers: nothing else bounds them."""
 HANDSHAKE = 0x16
 """The first byte of a TLS connection: the record type of a ClientHello."""
 _HTTP_METHODS = (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"DELE", b"CONN", b"PRI ")
 
 _BUFFER = memoryview(bytearray(READ_BYTES))
-"""What all connections read into: a read is used up before another one begins."""
+"""The read buffer of all connections: a read is consumed before another one begins."""
 
 
 class Failure(NamedTuple):
-    """Why a handshake failed: in one word for the audit log, and in a sentence for the log. Nothing of the client's
-    bytes is in the word.
+    """Why a handshake failed: one word for the audit log, and a sentence for the log. The word contains nothing of the
+    client's bytes.
     """
 
     word: str
@@ -70,7 +70,7 @@ _REASONS = {
         "untrusted", "the client says that the broker's certificate has expired"
     ),
 }
-"""OpenSSL's reasons that a person can do something about."""
+"""OpenSSL's reasons that an administrator can do something about."""
 
 
 class Identity(Protocol):
@@ -78,14 +78,14 @@ class Identity(Protocol):
 
     @property
     def context(self) -> ssl.SSLContext:
-        """What this connection gets."""
+        """The context for this connection."""
 
     def principal_of(self, certificate: bytes | None) -> Principal:
-        """Who shows this certificate. Raises Exception, in words, for one that names nobody."""
+        """The principal of this certificate. Raises an Exception with a readable text if it names none."""
 
 
 class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
-    """See the module. `identity` is that of the listener, `connection` what it drives, `logins` counts handshakes."""
+    """See the module. `identity` belongs to the listener, `connection` is its protocol, `logins` counts handshakes."""
 
     def __init__(self, connection: Connection, identity: Identity, logins: Logins) -> None:
         super().__init__()
@@ -97,7 +97,7 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
         self._tls = identity.context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._transport: asyncio.Transport | None = None
         self._backlog: deque[memoryview] = deque()
-        """What is not enciphered yet."""
+        """Plaintext that is not encrypted yet."""
         self._backlog_bytes = 0
         self._high = 0
         self._has_begun = False
@@ -106,24 +106,24 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
         """Whether the handshake is done."""
         self._is_paused = False
         self._is_full = False
-        """Whether the socket's transport takes no more for now."""
+        """Whether the socket's transport takes no more now."""
         self._has_told = False
-        """Whether the connection was asked to write no more."""
+        """Whether `pause_writing` of the connection was called."""
         self._is_closing = False
         self._has_failed = False
-        """Whether it understands nothing more: what still comes, until the turn and the connection end, is not kept."""
+        """Whether TLS has failed: bytes that still come, until the turn and the connection end, are ignored."""
         self._is_planned = False
 
     # -- a protocol, to the socket's transport ------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client connected: from now on it counts."""
+        """Count a client that has connected."""
         self._transport = transport = cast("asyncio.Transport", transport)
         transport.set_write_buffer_limits(high=UNSENT_BYTES, low=0)
         self.connection.connection_made(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone."""
+        """End the connection: the client has gone."""
         self._is_closing = True
         self._backlog.clear()
         self._backlog_bytes = 0
@@ -131,15 +131,15 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
         self.connection.connection_lost(exc)
 
     def eof_received(self) -> bool:
-        """The client sends no more: it is gone."""
+        """Close: the client sends no more."""
         return self.connection.eof_received()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next read of ciphertext goes."""
+        """The buffer for the next read of ciphertext."""
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """`nbytes` of ciphertext came."""
+        """Handle `nbytes` of ciphertext."""
         if self._is_closing or self._has_failed:
             return
         if not self._has_begun:
@@ -152,18 +152,18 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
             self._decipher()
 
     def pause_writing(self) -> None:
-        """The socket takes no more."""
+        """Stop encrypting: the socket takes no more."""
         self._is_full = True
 
     def resume_writing(self) -> None:
-        """The socket has taken all: encipher more."""
+        """Encrypt more: the socket has taken everything."""
         self._is_full = False
         self._encipher()
 
     # -- the handshake ------------------------------------------------------------------------------------------------
 
     def _shake_hands(self) -> bool:
-        """Go on with the handshake; whether it is done."""
+        """Continue the handshake; return whether it is done."""
         connection = self.connection
         if connection.closing is not None:
             return False
@@ -173,7 +173,7 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
             self._flush()
             return False
         except (ssl.SSLError, ssl.CertificateError) as error:
-            self._flush()  # the alert that says so to the client
+            self._flush()  # the alert for the client
             failure = _describe(error)
             self._fail(Failure(failure.word, f"TLS handshake: {failure.sentence}"))
             return False
@@ -182,7 +182,7 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
         try:
             peer.principal = self._identity.principal_of(certificate)
         except Exception as error:  # a certificate is input: whatever its parsing raises, the client is refused
-            self._fail(Failure("principal", f"TLS handshake: the client's certificate names nobody: {error}"))
+            self._fail(Failure("principal", f"TLS handshake: the client's certificate has no user name: {error}"))
             return False
         self._is_ready = True
         connection.handshake_done()
@@ -191,7 +191,7 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
         return True
 
     def _fail(self, failure: Failure) -> None:
-        """The client gets no further."""
+        """Close: the handshake has failed."""
         connection = self.connection
         self._has_failed = True
         if connection.closing is None:
@@ -201,7 +201,7 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def _decipher(self) -> None:
-        """Give the connection what is there, for as long as it reads."""
+        """Pass decrypted bytes to the connection, for as long as it reads."""
         connection, read = self.connection, self._tls.read
         is_dry = False
         try:
@@ -218,7 +218,7 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
                     is_dry = True
                 if filled:
                     connection.buffer_updated(filled)
-        except ssl.SSLZeroReturnError:  # the client says goodbye; what it sent before was given to nobody yet
+        except ssl.SSLZeroReturnError:  # the client closes TLS; bytes that it sent before are not passed on yet
             if filled:
                 connection.buffer_updated(filled)
             connection.eof_received()
@@ -230,13 +230,13 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
             self._flush()
 
     def pause_reading(self) -> None:
-        """Give the connection nothing more, and read nothing more."""
+        """Pass nothing more to the connection, and read nothing more."""
         self._is_paused = True
         if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Read again; what was read before comes first, in a later step: the connection is in the midst of one."""
+        """Read again. Bytes that were read before come first, but in a later step: the connection is in one now."""
         self._is_paused = False
         if self._transport is None or self._transport.is_closing():
             return
@@ -257,11 +257,11 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
     # -- writing ------------------------------------------------------------------------------------------------------
 
     def write(self, data: Buffer) -> None:
-        """Send this, in its turn."""
+        """Send this after what waits."""
         self.writelines((data,))
 
     def writelines(self, list_of_data: Iterable[Buffer]) -> None:
-        """Send these, in their turn. They must not change until they are enciphered."""
+        """Send these after what waits. They must not change until they are encrypted."""
         if self._is_closing:
             return
         for data in list_of_data:
@@ -275,7 +275,7 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
             self.connection.pause_writing()
 
     def _encipher(self) -> None:
-        """Encipher as much as the socket takes."""
+        """Encrypt as much as the socket takes."""
         backlog, write, transport = self._backlog, self._tls.write, self._transport
         if transport is None:
             return
@@ -302,7 +302,7 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
             self.connection.resume_writing()
 
     def _flush(self) -> None:
-        """Send what TLS itself has to say."""
+        """Send the messages of TLS itself."""
         transport = self._transport
         if not self._outgoing.pending or transport is None or transport.is_closing():
             return
@@ -312,21 +312,21 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
             self.abort()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """From how many waiting bytes on the connection is asked to write no more. It may again when none wait."""
+        """Set the number of waiting bytes from which the connection must write no more; it may again at 0."""
         self._high = high or 0
 
     def get_write_buffer_size(self) -> int:
-        """What waits, enciphered or not."""
+        """The bytes that wait, encrypted or not."""
         transport = self._transport
         return self._backlog_bytes + (0 if transport is None else transport.get_write_buffer_size())
 
     @property
     def ciphertext_bytes(self) -> int:
-        """What is kept: read and not deciphered, or made and not sent."""
+        """The ciphertext that is kept: read and not decrypted, or produced and not sent."""
         return self._incoming.pending + self._outgoing.pending
 
     def can_write_eof(self) -> bool:
-        """TLS ends both ways at once."""
+        """False: TLS closes both directions at the same time."""
         return False
 
     # -- the end ------------------------------------------------------------------------------------------------------
@@ -345,7 +345,7 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
 
     def _say_goodbye(self, transport: asyncio.Transport) -> None:
         if self._is_ready:
-            with contextlib.suppress(ssl.SSLError, ValueError):  # it waits for the client's goodbye; nobody else does
+            with contextlib.suppress(ssl.SSLError, ValueError):  # OpenSSL would wait for the client's close_notify
                 self._tls.unwrap()
             self._flush()
         transport.close()
@@ -357,7 +357,7 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
             self._transport.abort()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """As the socket's transport; and `sslcontext`, by which others know that the socket has ciphertext."""
+        """As the socket's transport; and `sslcontext`, which shows other code that the socket carries ciphertext."""
         if name == "sslcontext":
             return self._tls.context
         if name == "ssl_object":

@@ -1,1 +1,1 @@
-"""A partition as requests see it: its log, and what of it may be seen."""
+"""A partition as requests see it: its log, and its visible part."""

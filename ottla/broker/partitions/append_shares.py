@@ -1,8 +1,8 @@
-"""Who pays for the time of an append that requests of several clients share (one append per turn).
+"""The charges for the time of an append that requests of several clients share (one append per turn).
 
-An append costs by its batches and by their bytes: each batch counts as `BATCH_BYTES` more than it has, since a batch of
-a few bytes takes as long as copying and checking so many. A client without a quota of time pays nothing, and nobody
-pays its share for it.
+The cost of an append depends on its batches and their bytes: each batch counts as `BATCH_BYTES` more than it has, since
+a batch of a few bytes takes as long as the copy and the check of so many. A client without a time quota is charged
+nothing, and no other client is charged its share.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ BATCH_BYTES = 4_096
 
 
 class AppendPayer(Protocol):
-    """What the time of a request is charged to (`security/quotas`)."""
+    """The quota to which the time of a request is charged (`security/quotas`)."""
 
     def now_ns(self) -> int:
-        """The clock to measure by."""
+        """The clock for the measurement."""
 
     def pay(self, held_ns: int) -> None:
         """Charge its share."""
@@ -32,15 +32,15 @@ class AppendShares:
         self._began_ns = 0
 
     def add(self, payer: AppendPayer, batches: int, size_bytes: int) -> None:
-        """So much of it is the payer's."""
+        """Add the share of a payer."""
         self._payers.append((payer, _weight(batches, size_bytes)))
 
     def begin(self) -> None:
-        """The append begins."""
+        """Start the measurement: the append begins."""
         self._began_ns = self._payers[0][0].now_ns()
 
     def end(self, batches: int, size_bytes: int) -> None:
-        """It is over; it was of so many batches and bytes in all."""
+        """Charge the shares: the append of so many batches and bytes in all has ended."""
         held_ns = self._payers[0][0].now_ns() - self._began_ns
         whole = _weight(batches, size_bytes)
         for payer, weight in self._payers:

@@ -1,6 +1,6 @@
-"""The side of a partition that is written to: batches are gathered, appended once per loop turn, and become visible.
+"""The write side of a partition: batches are gathered, appended once per loop turn, and become visible.
 
-`partition.py` has the rest, and the invariants. Nobody but `Partition` is made of this.
+`partition.py` has the rest, and the invariants. `Partition` is the only subclass.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ LOG = logging.getLogger("ottla.partition")
 
 
 class BatchWaiter(Protocol):
-    """What gathers a batch gets its result, in the turn's flush."""
+    """Gathers a batch, and gets its result in the turn's flush."""
 
     def appended(self, index: int, result: AppendResult) -> None:
-        """`result` of the batch gathered under `index`."""
+        """Take the `result` of the batch that was gathered under `index`."""
 
 
 class RunWaiter(Protocol):
-    """What gathers several batches together gets their results together."""
+    """Gathers several batches together, and gets their results together."""
 
     def run_appended(self, appended: Appended, partition: PartitionAppend) -> None:
-        """The results of all of its batches of this turn for `partition`, in their order."""
+        """Take the results of all of its batches of this turn for `partition`, in order."""
 
 
 class _OneBatch:
@@ -55,14 +55,14 @@ class _OneBatch:
 
 
 class Watcher(Protocol):
-    """A long poll: woken when more of a partition may be seen, or when that will never happen."""
+    """A long poll: woken when more of a partition may be visible, or never will be."""
 
     def wake(self) -> None:
-        """Look again. Called in the middle of a flush: plan the look, do not look yet."""
+        """Plan to check again, but not now: this is called in the middle of a flush."""
 
 
 class PartitionServices(NamedTuple):
-    """What every partition of a node shares."""
+    """The services that all partitions of a node share."""
 
     clock: Clock
     timers: Timers
@@ -109,40 +109,40 @@ class PartitionAppend:
         self.high_watermark = log.high_watermark
         self.counters = services.metrics.topic(topic)
         self.corrupt_reads = 0
-        """Reads that were answered CORRUPT_MESSAGE; `next_damage_line_ms` is when the log says so again."""
+        """Reads that were answered CORRUPT_MESSAGE; `next_damage_line_ms` is when the next log line may come."""
         self.next_damage_line_ms = 0.0
         self._services = services
         self.gathered: list[memoryview] = []
-        """Batches of this turn that are not appended yet: who looks at the log calls `settle` first."""
+        """Batches of this turn that are not appended yet: code that reads the log calls `settle` first."""
         self._waiters: list[tuple[int, RunWaiter]] = []
-        """How many of the gathered batches each waits for, in order."""
+        """The waiters in order, each with its number of gathered batches."""
         self.newest_waiter: RunWaiter | None = None
-        """The one that gathered the last of them."""
+        """The waiter that gathered the last of them."""
         self._takes = TAKES_ZSTD
-        """What the requests may bring that they came with (`TAKES_ZSTD` ...)."""
+        """The formats that the requests of these batches allow (`TAKES_ZSTD` ...)."""
         self._gathered_bytes = 0
         self._shares: AppendShares | None = None
-        """Who pays for the time of the next append; None where nobody does."""
+        """The shares of payers in the time of the next append; None if no quota is charged."""
         self._waits = VisibilityWaits(services.clock, services.timers)
         self._watchers: dict[Watcher, None] = {}
         self.tail: Watcher | None = None
-        """The fetches that wait at its end, once there has been one: `fetch/parked_fetches.py` keeps them here."""
+        """The fetches that wait at its end; None before the first. `fetch/parked_fetches.py` keeps them here."""
         self.holds_acknowledgements = False
-        """Whether `flush.messages` asked for a sync that acks=1 waits for too (Kafka syncs inside the append)."""
+        """Whether a sync for `flush.messages` is due, for which acks=1 waits, too (Kafka syncs inside the append)."""
         self.is_closed = False
-        """Whether the topic was deleted, or the broker gave the partition up."""
+        """Whether the topic was deleted, or the broker has given up the partition."""
         self._flush_timer: Timer | None = None
         self._closed_error: BaseException | None = None
         self.unsynced_config: TopicConfig | None = None
-        """The log's configuration, when it is known to ask for no sync at all, and nothing waits for one that was asked
-        for before; None from `close` on."""
+        """The log's configuration, if it is known to need no sync at all and nothing waits for an earlier one; None
+        after `close`."""
         log.on_roll = self._rolled
 
     def gather(self, entry: AppendEntry, waiter: BatchWaiter, index: int) -> None:
         """Append `entry` at the end of this turn, then call `waiter.appended(index, result)`.
 
         `entry.records` must stay valid until the turn's flush. Batches of one idempotent producer may be gathered
-        together: the log judges each by what the ones before it in the same call have made of the producer.
+        together: the log checks each against the producer state after the earlier ones of the same call.
         """
         records = entry.records
         self.gather_run([records], len(records), _OneBatch(waiter, index), entry.takes)
@@ -150,10 +150,10 @@ class PartitionAppend:
     def gather_run(
         self, batches: list[memoryview], size_bytes: int, waiter: RunWaiter, takes: int = TAKES_ZSTD
     ) -> None:
-        """As `gather`, for several batches of `size_bytes` in all; the list is the partition's from now on.
+        """As `gather`, for several batches of `size_bytes` in all; the partition owns the list from now on.
 
-        The `newest_waiter` may gather more: it gets the results of all together. `takes`: what the requests may bring
-        (`TAKES_ZSTD` ...).
+        The `newest_waiter` may gather more: it gets the results of all together. `takes`: the formats that the requests
+        allow (`TAKES_ZSTD` ...).
         """
         if takes != self._takes:
             self.settle()  # one call of the log is for requests of one kind
@@ -171,7 +171,7 @@ class PartitionAppend:
         self.newest_waiter = waiter
 
     def charge_append(self, payer: AppendPayer, batches: int, size_bytes: int) -> None:
-        """Let the client that has just gathered so much pay its share of the time of the append."""
+        """Charge the client that has just gathered so much its share of the append's time."""
         if self._shares is None:
             from ottla.broker.partitions.append_shares import AppendShares  # most brokers have no quotas
 
@@ -179,12 +179,12 @@ class PartitionAppend:
         self._shares.add(payer, batches, size_bytes)
 
     def settle(self) -> None:
-        """Append what was gathered, if anything: called before anybody else looks at the log."""
+        """Append the gathered batches, if any: called before any other code reads the log."""
         if self.gathered:
             self.flush(self._services.clock.wall_ms())
 
     def flush(self, now_ms: int) -> None:
-        """Append what was gathered in one call, move the high watermark or ask for the sync, call the waiters."""
+        """Append the gathered batches in one call, move the high watermark or request a sync, call the waiters."""
         batches = self.gathered
         if not batches:
             return
@@ -206,32 +206,32 @@ class PartitionAppend:
         if len(waiters) == 1:
             waiters[0][1].run_appended(appended, self)
             return
-        results, first = appended[:], 0  # a copy: what a waiter does may append to the log again
+        results, first = appended[:], 0  # a copy: a waiter may append to the log again
         for count, waiter in waiters:
             waiter.run_appended(results[first : first + count], self)
             first += count
 
     def has_nothing_before(self) -> bool:
-        """Whether a batch may be appended at once: nothing is gathered, nobody pays, and it is not closed."""
+        """Whether a batch may be appended now: nothing is gathered, no quota is charged, and it is not closed."""
         return not self.gathered and self._shares is None and self._closed_error is None
 
     def visible_on_append(self) -> bool:
-        """Whether what is appended now may be seen and acknowledged at once, and nothing waits to be appended before.
+        """Whether a batch appended now is visible and acknowledged immediately, and none waits to be appended before.
 
-        Where a sync is asked for or waited for it may not; neither where the partition has failed or was given up.
+        Not if a sync is required or pending, and not if the partition has failed or was given up.
         """
         return self.log.config is self.unsynced_config and not self.gathered
 
     def may_acknowledge(self, end_offset: int, acks: int) -> bool:
-        """Whether a producer that asks for `acks` may be answered now about batches that end at `end_offset`; if not,
-        `when_visible`.
+        """Whether a producer that requires `acks` may be answered now about batches that end at `end_offset`; if not,
+        use `when_visible`.
         """
         return self.high_watermark >= end_offset or acks == 0 or (acks == 1 and not self.holds_acknowledgements)
 
     def append(self, batches: list[memoryview], size_bytes: int, now_ms: int, takes: int = TAKES_ZSTD) -> Appended:
-        """Append at once, move the high watermark or ask for the sync, and count; what `Log.append_batches` gives.
+        """Append now, move the high watermark or request a sync, and count. Returns what `Log.append_batches` returns.
 
-        Called by `flush`, and by a fast path that `visible_on_append` lets answer without the turn.
+        Called by `flush`, and by a fast path that may answer without the turn (`visible_on_append`).
         """
         log = self.log
         old_end_offset, old_size_bytes = log.log_end_offset, log.size_bytes
@@ -244,7 +244,7 @@ class PartitionAppend:
         config = log.config
         if config is not self.unsynced_config and log.log_end_offset > log.synced_offset:
             if config.ottla_acks_all == "sync" and log.error is None:
-                # What `_ask_for_sync` does, without the call: each partition of a request comes by.
+                # `_ask_for_sync`, inlined: this runs for each partition of a request.
                 self._services.syncer.request(log, self._synced)
             else:
                 self._ask_for_sync()
@@ -253,11 +253,11 @@ class PartitionAppend:
             if self.holds_acknowledgements:
                 self._advance()
             else:
-                self.high_watermark = visible  # `_show` without the calls, as in `_synced`
+                self.high_watermark = visible  # `_show`, inlined as in `_synced`
                 if self._waits.waiting:
                     self._waits.reached(visible)
                 watchers = self._watchers
-                if watchers:  # `wake_watchers`, without the call
+                if watchers:  # `wake_watchers`, inlined
                     if len(watchers) == 1:  # nearly always: half the steps of a loop over a copy
                         (watcher,) = watchers
                         watcher.wake()
@@ -268,13 +268,13 @@ class PartitionAppend:
         counters.total_produce_requests += len(batches)
         counters.messages_in += log.log_end_offset - old_end_offset
         if log.size_bytes - old_size_bytes == size_bytes:
-            counters.bytes_in += size_bytes  # all stored, and as they came
+            counters.bytes_in += size_bytes  # all stored, and unchanged
         else:
             self._count_one_by_one(batches, appended)
         return appended
 
     def _count_one_by_one(self, batches: list[memoryview], appended: Appended) -> None:
-        """Count the bytes of each batch where it belongs: some were refused, stored before, or not stored as sent."""
+        """Count the bytes of each batch: some were refused, were duplicates, or were stored in another form."""
         counters = self.counters
         for records, result in zip(batches, appended, strict=True):
             if result.base_offset < 0:
@@ -284,10 +284,10 @@ class PartitionAppend:
                 counters.bytes_in += len(records)
 
     def when_visible(self, end_offset: int, callback: VisibleCallback, deadline_ms: float = NEVER_MS) -> None:
-        """Call back with None once the high watermark covers `end_offset`, at once if it does.
+        """Call back with None once the high watermark covers `end_offset`, immediately if it does.
 
-        With an error instead: KafkaError(REQUEST_TIMED_OUT) once the monotonic time is past `deadline_ms`, the OSError
-        of a failed sync, or what `close` was given.
+        Or call back with an error: KafkaError(REQUEST_TIMED_OUT) once the monotonic time is past `deadline_ms`, the
+        OSError of a failed sync, or the error given to `close`.
         """
         if self.high_watermark >= end_offset:
             callback(None)
@@ -299,12 +299,12 @@ class PartitionAppend:
         self._waits.add(end_offset, callback, deadline_ms)
 
     def wake_watchers(self) -> None:
-        """Something that long polls look at has changed (log start, epoch, configuration)."""
+        """Wake the long polls: something that they check has changed (log start, epoch, configuration)."""
         for watcher in list(self._watchers):
             watcher.wake()
 
     def _ask_for_sync(self) -> None:
-        """After an append: `sync` always wants one; `page-cache` where flush.messages or flush.ms say so."""
+        """Request a sync after an append: always with `sync`; with `page-cache` by flush.messages or flush.ms."""
         log = self.log
         if log.error is not None:
             return
@@ -326,8 +326,8 @@ class PartitionAppend:
             self.unsynced_config = config
 
     def _rolled(self) -> None:
-        """A segment takes no more records. Whatever the configuration, it is brought to the disk, as in Kafka: so a
-        crash takes no more than the active segment, and a start looks at no more. Nobody waits for it.
+        """Sync a segment that takes no more records, whatever the configuration, as in Kafka: so a crash damages only
+        the active segment, and a start checks only that. No request waits for it.
         """
         if self.log.config.ottla_acks_all != "sync":
             self._services.syncer.request(self.log, self._synced)
@@ -342,13 +342,13 @@ class PartitionAppend:
         if error is None and not self.holds_acknowledgements:
             visible = log.high_watermark
             if visible > self.high_watermark:
-                self.high_watermark = visible  # `_show` without the calls: each partition of a round comes by
+                self.high_watermark = visible  # `_show`, inlined: this runs for each partition of a round
                 if self._waits.waiting:
                     self._waits.reached(visible)
                 if self._watchers:
                     self.wake_watchers()
             return
-        # After an error, too: what a failed sync was to cover is never shown.
+        # After an error, too: records that a failed sync should have covered never become visible.
         self.holds_acknowledgements = self.holds_acknowledgements and self._must_hold()
         if error is not None:
             self._waits.fail(error)
@@ -357,15 +357,15 @@ class PartitionAppend:
             self._advance()
 
     def _must_hold(self) -> bool:
-        """Whether what is not synced waits for that, where `flush.messages` has held it: in `page-cache` the log's own
-        high watermark is beyond it, also after a change to `sync`.
+        """Whether unsynced records that `flush.messages` has held still have to wait for a sync: with `page-cache` the
+        log's own high watermark is past them, also after a change to `sync`.
         """
         log = self.log
         config, unsynced = log.config, log.log_end_offset - log.synced_offset
         return unsynced >= config.flush_messages or (unsynced > 0 and config.ottla_acks_all == "sync")
 
     def _advance(self) -> None:
-        """Follow the log's high watermark, and call what waits for it."""
+        """Follow the log's high watermark, and call the waits that it reaches."""
         visible = self.log.high_watermark
         if self.holds_acknowledgements:
             visible = min(visible, self.log.synced_offset)

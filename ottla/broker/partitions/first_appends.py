@@ -1,14 +1,16 @@
-"""Appends that take long, to many partitions: some in each turn, so that others have theirs in between.
+"""Slow appends to many partitions: some in each turn, so that other requests have their turn in between.
 
-The first append to a log since it was opened opens its file and takes its first page: 50 to 75 us, twice what a later
-one takes. So does the first one since its file was closed, for want of descriptors. One that begins a segment makes
-three files: 0.2 ms in memory, 1 to 2 ms on ext4, and segments that were begun together are too old together. A request
-that brings more of them than `FIRST_APPENDS_PER_TURN`, of which a new segment counts for `ROLL_WEIGHT`, has its batches
-gathered so many at a time, in their order, in its own turn and those after it. Their bytes are copied, for those that
-were received are used again from the next turn on. The request has to park meanwhile: nothing that its client has sent
-after it may start.
+The first append to a log after it was opened opens its file and allocates its first page: 50 to 75 us, twice as long as
+a later one. The same applies to the first append after its file was closed because descriptors were short. An append
+that begins a segment creates three files: 0.2 ms in memory, 1 to 2 ms on ext4, and segments that began together become
+too old together.
 
-Where the batches are large, the time goes into their bytes and not into their number: they are gathered together.
+A request may bring more of these than `FIRST_APPENDS_PER_TURN`, where a new segment counts as `ROLL_WEIGHT`. Then its
+batches are gathered in order, so many at a time, in its own turn and the turns after it. Their bytes are copied, since
+the receive buffers are used again from the next turn on. The request has to park meanwhile: no later request of its
+client may start.
+
+If the batches are large, their bytes take the time and not their number: they are gathered together.
 """
 
 from __future__ import annotations
@@ -25,13 +27,13 @@ if TYPE_CHECKING:
     from ottla.broker.runtime.turn import Turn
 
 FIRST_APPENDS_PER_TURN: Final = 64
-"""Of one request: 5 ms."""
+"""The most of one request: 5 ms."""
 ROLL_WEIGHT: Final = 16
-"""An append that begins a segment counts for so many: 4 of them in a turn."""
+"""An append that begins a segment counts as so many: 4 of them in a turn."""
 FEW_PARTITIONS: Final = 32
-"""A request to so few is not asked: even if each log begins a segment, that takes 7 ms with files in memory."""
+"""A request with so few partitions is not checked: even if each log begins a segment, it takes 7 ms (in memory)."""
 MOST_COPIED_BYTES: Final = 4 << 20
-"""Of one request: a copy takes 1 ms."""
+"""The most bytes of one request that are copied, in 1 ms."""
 
 
 class SentBatch(NamedTuple):
@@ -47,9 +49,9 @@ Later = Callable[[Callable[[], None]], None]
 
 
 def have_too_many(partitions: Sequence[PartitionAppend], batches: Sequence[memoryview], now_ms: int) -> bool:
-    """Whether appends of these batches to these partitions take longer than those that one turn takes.
+    """Whether the appends of these batches to these partitions are too slow for one turn.
 
-    (0.2 us for each; a template remembers it, `plain_appends.py`.)
+    (0.2 us for each; a template remembers the result, `plain_appends.py`.)
     """
     if len(partitions) <= FEW_PARTITIONS:
         return False
@@ -62,7 +64,7 @@ def have_too_many(partitions: Sequence[PartitionAppend], batches: Sequence[memor
 
 
 def are_too_many(batches: Sequence[SentBatch], now_ms: int) -> bool:
-    """Whether they are for `FirstAppends`, rather than gathered together."""
+    """Whether `FirstAppends` must gather them, and not all in one turn."""
     return (
         have_too_many([batch.partition for batch in batches], [batch.records for batch in batches], now_ms)
         and sum(len(batch.records) for batch in batches) <= MOST_COPIED_BYTES
@@ -70,7 +72,7 @@ def are_too_many(batches: Sequence[SentBatch], now_ms: int) -> bool:
 
 
 def _count_of_turn(batches: Sequence[SentBatch], now_ms: int) -> int:
-    """How many of these, from the first on, one turn takes; one at least."""
+    """How many of these, from the first on, one turn takes; at least one."""
     left = FIRST_APPENDS_PER_TURN
     for number, (_, partition, records) in enumerate(batches):
         left -= ROLL_WEIGHT if partition.log.next_append(records, now_ms) == BEGINS_SEGMENT else 1
@@ -80,11 +82,11 @@ def _count_of_turn(batches: Sequence[SentBatch], now_ms: int) -> int:
 
 
 class FirstAppends:
-    """Those of one request. `gather` gathers some of them; `done(None)` is called when all are gathered, or
+    """The slow appends of one request. `gather` gathers some of them; `done(None)` is called when all are gathered, or
     `done(error)` when that has failed.
 
-    `now_ms` gives the wall time; `later` runs a step in a turn to come; `received`, if given, counts what is kept
-    beyond this turn.
+    `now_ms` returns the wall time; `later` runs a step in a later turn; `received`, if given, counts the bytes that are
+    kept beyond this turn.
     """
 
     def __init__(
@@ -113,17 +115,17 @@ class FirstAppends:
         self._plan()
 
     def _plan(self) -> None:
-        """Go on in a turn after the one that appends what is gathered: in the same one they would all be together."""
+        """Continue in a turn after the one that appends the gathered batches: else one turn would append all."""
         self._turn.last(lambda: self._later(self.gather_more))
 
     def gather_more(self) -> None:
-        """Gather the next of them: a step of a turn to come."""
+        """Gather the next of them: a step of a later turn."""
         rest = self._rest
         count = _count_of_turn(rest, self._now_ms())
         self._rest = rest[count:]
         try:
             self._gather(rest[:count])
-        except Exception as error:  # a bug, or no memory: the client must not wait for ever
+        except Exception as error:  # a bug, or no memory: the client must not wait forever
             self._end(error)
         else:
             if self._rest:

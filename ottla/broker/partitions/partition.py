@@ -1,11 +1,11 @@
-"""A partition as requests see it: its log, its leader epoch, and what of the log may be seen.
+"""A partition as requests see it: its log, its leader epoch, and the visible part of the log.
 
-Invariants: `log_start_offset <= high_watermark <= log_end_offset`, and the high watermark never goes back. In
-`ottla.acks.all=sync` it follows the synced offset, in `page-cache` the log end. Where Kafka's
-`flush.messages` asks for a sync in `page-cache`, what the sync covers is neither acknowledged nor seen before it.
+Invariants: `log_start_offset <= high_watermark <= log_end_offset`, and the high watermark never decreases. With
+`ottla.acks.all=sync` it follows the synced offset, with `page-cache` the log end. If Kafka's `flush.messages` requires
+a sync in `page-cache`, the records that it covers are neither acknowledged nor visible before it.
 
-Produce batches are gathered and appended once per loop turn; any other reader of the log calls
-`settle()` first, so no request sees a partition between two requests of one client.
+Produce batches are gathered and appended once per loop turn. Any other reader of the log calls `settle()` first, so no
+request sees a partition between two requests of one client.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
 
 
 class Partition(PartitionAppend):
-    """One partition that this broker leads. All calls on the broker's one thread.
+    """One partition that this broker leads. All calls on the broker's thread.
 
-    `last_stable_offset` is the high watermark, but where a transaction is open, or its marker is not visible.
+    `last_stable_offset` is the high watermark, unless a transaction is open or its marker is not visible.
     """
 
     __slots__ = ()
 
     @property
     def leader_epoch(self) -> int:
-        """The epoch that this broker leads with; the catalog sets it once the log knows it."""
+        """The epoch with which this broker leads; the catalog sets it when the log has it."""
         return self._leader_epoch
 
     @leader_epoch.setter
@@ -68,7 +68,7 @@ class Partition(PartitionAppend):
         return max(first_open_offset, self.log.log_start_offset)
 
     def aborted_transactions(self, fetch_offset: int, records: Buffer) -> list[tuple[int, int]]:
-        """(producer id, first offset) of the aborted transactions that have to do with `records`, read from there."""
+        """(producer id, first offset) of the aborted transactions within `records`, read from `fetch_offset`."""
         end_offset = fetch_offset
         try:
             for _, header in iter_any(records, allow_partial_tail=True):
@@ -87,12 +87,12 @@ class Partition(PartitionAppend):
         *,
         now_ms: int | None = None,
     ) -> int:
-        """Append the marker that ends a producer's transaction, behind all that was gathered; its offset.
+        """Append the marker that ends a producer's transaction, after all gathered batches. Returns its offset.
 
-        `done(None)` is called once readers may see it; they get the transaction's records, or the list with it, at the
-        same time. With an error, and -1 returned, where the marker is not appended: KafkaError INVALID_PRODUCER_EPOCH,
-        TRANSACTION_COORDINATOR_FENCED or KAFKA_STORAGE_ERROR (all is as before, and the caller may try again), or what
-        `close` was given. With the error of a failed sync later.
+        `done(None)` is called when readers may see it; at the same time they get the transaction's records, or see it
+        in the list of aborted ones. If the marker is not appended, -1 is returned and `done` gets the error: KafkaError
+        INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED or KAFKA_STORAGE_ERROR (nothing has changed, and the
+        caller may try again), or the error given to `close`. If a sync fails later, `done` gets that error.
         """
         self.settle()
         log = self.log
@@ -111,12 +111,12 @@ class Partition(PartitionAppend):
             done(KafkaError(result.error_code, result.error_message))
             return -1
         end_offset = result.last_offset + 1
-        if is_shown_at_once and log.high_watermark == end_offset:  # all that is below, without the calls
+        if is_shown_at_once and log.high_watermark == end_offset:  # the code below, inlined
             self.high_watermark = end_offset
             log.transactions.show(end_offset)
             done(None)
             return result.base_offset
-        # Before anything else of the marker's visibility: a transaction ends when readers can see that it did.
+        # First of the waits for the marker: a transaction ends when readers can see its end.
         self._waits.add(end_offset, self._show_transactions, NEVER_MS)
         self._waits.add(end_offset, done, NEVER_MS)
         if log.log_end_offset > log.synced_offset:
@@ -125,7 +125,7 @@ class Partition(PartitionAppend):
         return result.base_offset
 
     def open_transactions(self) -> dict[int, int]:
-        """Producer id → first offset of the transactions whose marker is not in the log, oldest first."""
+        """Producer id → first offset of the transactions without a marker in the log, oldest first."""
         self.settle()
         return self.log.transactions.open_offsets
 
@@ -133,16 +133,16 @@ class Partition(PartitionAppend):
         self.log.transactions.show(self.high_watermark)
 
     def must_list_aborted(self, offset: int) -> bool:
-        """Whether a reader of committed records that begins at `offset` may have to leave some out."""
+        """Whether a read_committed reader that begins at `offset` may have to skip aborted records."""
         return offset <= self.log.transactions.last_aborted_offset
 
     def watch(self, watcher: Watcher) -> None:
-        """Call `watcher.wake()` whenever the high watermark moves, the log start passes it by, or it ends."""
+        """Call `watcher.wake()` when the high watermark or the log start moves, or the partition closes."""
         self._watchers[watcher] = None
         self.log.reader.is_awaited = True
 
     def unwatch(self, watcher: Watcher) -> None:
-        """Take `watch` back; fine when it was not watching."""
+        """Undo `watch`; does nothing without one."""
         self._watchers.pop(watcher, None)
         if not self._watchers:
             reader = self.log.reader
@@ -150,14 +150,14 @@ class Partition(PartitionAppend):
 
     @property
     def is_watched(self) -> bool:
-        """Whether `watch` has left anybody to wake."""
+        """Whether any watcher waits."""
         return bool(self._watchers)
 
     def configure(self, config: TopicConfig) -> None:
-        """Give the log a new configuration; what it means for those who wait counts at once.
+        """Set a new configuration of the log; it applies to waiting requests immediately.
 
-        From `page-cache` to `sync` what was shown stays shown, and a sync makes it true; the other way round a client
-        that waits for a sync is answered.
+        From `page-cache` to `sync`, visible records stay visible, and a sync follows. From `sync` to `page-cache`, a
+        client that waits for a sync is answered.
         """
         if self.is_closed:
             return
@@ -166,7 +166,7 @@ class Partition(PartitionAppend):
         self.log.producers.expiration_ms = config.broker.producer_id_expiration_ms
         timer = self._flush_timer
         if timer is not None and timer.deadline_ms > self._services.clock.monotonic_ms() + config.flush_ms:
-            timer.cancel()  # what is not synced waits no longer than is said now
+            timer.cancel()  # unsynced records wait no longer than the new flush.ms
             self._flush_timer = None
         if self.log.log_end_offset > self.log.synced_offset:
             self._ask_for_sync()
@@ -182,10 +182,10 @@ class Partition(PartitionAppend):
         allow_map: bool = True,
         most_copied_bytes: int = ANY_BYTES,
     ) -> LogSlice:
-        """Whole batches from the one that holds `offset` up to what may be seen, at most `max_bytes`.
+        """Complete visible batches from the one that contains `offset` on, at most `max_bytes`.
 
-        `at_least_one` gives the first batch even when it is larger. What is longer than `most_copied_bytes` and may not
-        be mapped is left to a thread. Raises KafkaError(OFFSET_OUT_OF_RANGE).
+        `at_least_one` returns the first batch even if it is larger. A read that is longer than `most_copied_bytes` and
+        may not be mapped is left to a thread. Raises KafkaError(OFFSET_OUT_OF_RANGE).
         """
         if committed_only and self.must_list_aborted(offset):
             allow_map = False  # as in `read_on`: so what is long is left to a thread
@@ -209,9 +209,9 @@ class Partition(PartitionAppend):
     def read_on(
         self, offset: int, max_bytes: int, at_least_one: bool, committed_only: bool, allow_map: bool
     ) -> memoryview | None:
-        """`read` for a consumer that goes on where a read ended, while the bytes are in memory; None: `read` knows.
+        """`read` for a consumer that continues where a read ended, if the bytes are in memory. None: call `read`.
 
-        Both are the one place that decides what a consumer gets, for the slow path and for request templates.
+        These two functions alone decide what a consumer gets, on the slow path and from request templates.
         Raises OSError.
         """
         if self.gathered:
@@ -220,27 +220,27 @@ class Partition(PartitionAppend):
         if committed_only:
             end_offset = self.last_stable_offset
             if offset <= self.log.transactions.last_aborted_offset:
-                allow_map = False  # the batches are looked at, to list what was aborted; a map is for `send` only
+                allow_map = False  # the batches are read, to list aborted transactions; a map is for `send` only
         return self.log.reader.read_on(offset, max_bytes, end_offset, allow_map, at_least_one)
 
     def has_more(self, offset: int, read_bytes: int, committed_only: bool) -> bool:
-        """Whether a read from `offset` on may have left out anything that may be seen. With `read_bytes`, how
-        many the log's newest read gave, that is known.
+        """Whether a read from `offset` on may have left out visible records. With `read_bytes`, the length of the log's
+        newest read, the answer is exact.
         """
         end_offset = self.last_stable_offset if committed_only else self.high_watermark
         return offset < end_offset and not (read_bytes and self.log.reader.has_reached(end_offset))
 
     def visible_bytes(self, offset: int, committed_only: bool) -> int:
-        """How many bytes may be seen from the batch that holds `offset` on, as far as its segment goes; more than any
-        limit where further segments follow (Kafka's DelayedFetch counts so). A read may give fewer: it ends with a
-        whole batch. Raises OSError.
+        """The number of visible bytes from the batch that contains `offset` to the end of its segment; more than any
+        limit if further segments follow (as in Kafka's DelayedFetch). A read may return fewer: it ends with a complete
+        batch. Raises OSError.
         """
         return self.log.visible_bytes(offset, self.last_stable_offset if committed_only else self.high_watermark)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """(largest epoch not above `epoch`, where it ended), never beyond what may be seen; (-1, -1) when unknown.
+        """(largest epoch not above `epoch`, its end offset), never past the high watermark; (-1, -1) if unknown.
 
-        The leader's own epoch begins at the log end as long as it has no record, as if the log knew it.
+        While the leader's own epoch has no record, it begins at the log end, as if the log had it.
         """
         latest = self.log.epochs.latest
         if latest < self.leader_epoch and (latest < epoch <= self.leader_epoch or epoch < latest == UNDEFINED_EPOCH):
@@ -250,7 +250,7 @@ class Partition(PartitionAppend):
         return found, min(end_offset, self.high_watermark)
 
     def close(self, error: BaseException) -> None:
-        """The partition is deleted or its disk failed: everything that waits on it, or will, gets `error`."""
+        """Close a partition that is deleted or whose disk failed: all its waits, and later calls, get `error`."""
         if self._closed_error is not None:
             return
         self._closed_error = error

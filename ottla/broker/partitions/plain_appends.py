@@ -1,10 +1,10 @@
-"""What a template remembers of many partitions, so that it need not ask each for every request: that the next appends
-to them only write.
+"""A template's memory about many partitions: that the next appends to them only write. So it need not check each
+partition for every request.
 
-The next append to a log may also open its file, or begin a segment (`first_appends.py`). For the same partitions that
-is known for a while: until the first of their segments is too old, as long as no more is sent than the fullest of them
-has room for, and for a second at most. Other clients may fill a segment in that second, or its file may be closed: then
-a turn takes longer than it should, and nothing else is wrong.
+The next append to a log may also open its file, or begin a segment (`first_appends.py`). For the same partitions the
+answer stays valid for a while: until the first of their segments is too old, while the sent bytes fit into the fullest
+of them, and for a second at most. Other clients may fill a segment in that second, or its file may be closed: then a
+turn takes longer than it should, and nothing else is wrong.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ REMEMBERED_MS: Final = 1_000
 
 
 class PlainAppends:
-    """See the module. One of each template."""
+    """See the module. Each template has one."""
 
     __slots__ = ("_partitions", "_room_bytes", "_until_ms")
 

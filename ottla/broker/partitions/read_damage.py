@@ -1,7 +1,7 @@
-"""What a reader met on the disk: reads that failed, and damage.
+"""Errors of readers on the disk: reads that failed, and damage.
 
-Damage is counted for each answer and logged once a minute for each partition: a consumer that is refused asks again and
-again, and so does each of its group. Called on the broker's thread.
+Damage is counted for each answer and logged once a minute for each partition: a consumer that is refused tries again
+and again, and so does each member of its group. Called on the broker's thread.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ LINE_INTERVAL_MS: Final = 60_000
 
 
 def note_damage(metrics: Metrics, now_ms: int, partition: Partition, wanted: str, error: KafkaError) -> None:
-    """What was `wanted` (`offset 5`) is answered CORRUPT_MESSAGE: `error` says where the damage is.
+    """Note that a read of `wanted` (`offset 5`) is answered CORRUPT_MESSAGE; `error` says where the damage is.
 
-    `now_ms` is of the monotonic clock.
+    `now_ms` is monotonic.
     """
     metrics.corrupt_reads += 1
     partition.corrupt_reads += 1
@@ -41,5 +41,5 @@ def note_damage(metrics: Metrics, now_ms: int, partition: Partition, wanted: str
 
 
 def note_read_error(partition: Partition, error: OSError) -> None:
-    """The disk failed a read: log it. The directory stays as it is, because reads continue where they can."""
+    """Log a read that the disk has failed. The directory stays online, because other reads may succeed."""
     LOG.log(level_of(error), "%s-%d: reading failed: %s", partition.topic, partition.index, error)

@@ -1,7 +1,7 @@
-"""Who waits for the high watermark of one partition: acknowledgements, and requests that speak of what is not synced.
+"""The waits for the high watermark of one partition: acknowledgements, and requests about records that are not synced.
 
-Each waits for an offset, until a deadline; they are notified in the order of their offsets. One timer stands for all of
-them. Called by the partition only, on the broker's one thread.
+Each waits for an offset, until a deadline; they are notified in the order of their offsets. One timer serves all of
+them. Called by the partition only, on the broker's thread.
 """
 
 from __future__ import annotations
@@ -19,23 +19,24 @@ if TYPE_CHECKING:
 
 VisibleCallback = Callable[[BaseException | None], None]
 NEVER_MS = (1 << 63) - 1
-"""Kafka's "no limit" of times."""
+"""Kafka's "no limit" for times."""
 
 _end_offset = itemgetter(0)
 
 _Wait = tuple[int, float, VisibleCallback]
-"""For an end offset to be visible, until a time (monotonic, ms). A tuple: a synced Produce has one per partition."""
+"""The end offset that must be visible, the deadline (monotonic, ms), the callback. A tuple is cheap: a synced Produce
+has one per partition."""
 
 
 def promise_failure(error: BaseException) -> tuple[ErrorCode, str]:
-    """What a producer is answered whose batch is stored, but was not visible by its deadline or not synced."""
+    """The answer to a producer whose batch is stored, but was not visible by its deadline or not synced."""
     if isinstance(error, KafkaError):
         return error.code, error.message
     return ErrorCode.KAFKA_STORAGE_ERROR, str(error)
 
 
 class VisibilityWaits:
-    """See the module. `waiting` is true where anybody waits."""
+    """See the module. `waiting` is the list of waits."""
 
     __slots__ = ("_clock", "_timer", "_timers", "waiting")
 
@@ -61,7 +62,7 @@ class VisibilityWaits:
                 self._timer = self._timers.at(deadline_ms, self._expire)
 
     def reached(self, offset: int) -> None:
-        """Everything below `offset` is visible."""
+        """Call back the waits up to `offset`: everything below it is visible."""
         waits = self.waiting
         if not waits:
             return
@@ -74,13 +75,13 @@ class VisibilityWaits:
             callback(None)
 
     def fail(self, error: BaseException) -> None:
-        """It will not come: everybody gets `error`."""
+        """Call back all waits with `error`."""
         waits, self.waiting = self.waiting, []
         for _, _, callback in waits:
             callback(error)
 
     def stop(self) -> None:
-        """Nobody waits any more, nor will."""
+        """Cancel the timer: there will be no more waits."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

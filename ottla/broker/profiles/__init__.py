@@ -1,1 +1,1 @@
-"""Which broker this one is to its clients: whose versions of the APIs and features it shows."""
+"""The Kafka release that this broker shows to its clients: its API versions and features."""

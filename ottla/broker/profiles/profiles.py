@@ -1,11 +1,11 @@
-"""Which broker this one is to its clients: the versions and features of a release of Apache Kafka, cut to what exists.
+"""Profiles: the API versions and features of a Kafka release that this broker shows, as far as Ottla has them.
 
-`ottla.profile` names it. `default` is Kafka 4.1 and, beyond it, every older version that has a handler, so that clients
-of all ages are served. `kafka-4.1`, `kafka-4.0`, `kafka-3.9` and `kafka-2.8` show what that release shows, no more: for
-testing clients against it. What is outside is treated as that release does: the connection is closed, but ApiVersions
-gets UNSUPPORTED_VERSION. An API that gains a handler appears by itself, by the table in `releases.py`.
+`ottla.profile` names one. `default` is Kafka 4.1 plus every older version that has a handler, so that clients of all
+ages are served. `kafka-4.1`, `kafka-4.0`, `kafka-3.9` and `kafka-2.8` show exactly what that release shows, to test
+clients against it. Other versions are treated as by that release: the connection is closed, except that ApiVersions
+gets UNSUPPORTED_VERSION. An API that gets a handler appears automatically, by the table in `releases.py`.
 
-Only what is spoken differs. Behaviour, error codes and defaults are those of the base release.
+Only the protocol versions differ. Behaviour, error codes and defaults are those of the base release.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class AdvertisedApi(NamedTuple):
 
 
 class Profile(NamedTuple):
-    """What a broker speaks.
+    """The versions and features that a broker shows.
 
     Attributes:
         name: as in `ottla.profile`.
-        release: of Kafka, whose newest versions and features these are.
-        serves_older: versions below the release's are served too, where they exist.
+        release: the Kafka release with these newest versions and features.
+        serves_older: whether versions below the release's are served, too, if they exist.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Profile(NamedTuple):
     serves_older: bool
 
     def served(self, api: Api) -> Range | None:
-        """First and last version of `api` that requests may have, None for none."""
+        """First and last version of `api` that requests may have; None: it is not served."""
         of_release = RELEASES[self.release].get(int(api.key))
         if of_release is None:
             return None
@@ -60,14 +60,14 @@ class Profile(NamedTuple):
         return (first, last) if first <= last else None
 
     def advertised(self, api: Api) -> Range | None:
-        """First and last version of `api` that ApiVersions lists, None for none."""
+        """First and last version of `api` that ApiVersions lists; None: it is not listed."""
         served = self.served(api)
         if served is not None and api.key == ApiKey.PRODUCE and self._refuses_old_produce:
             return 0, served[1]
         return served
 
     def supported_features(self, ours: Mapping[str, Range]) -> dict[str, Range]:
-        """Of the levels that this software supports, by feature, those that the release does."""
+        """The levels, by feature, that both this software (`ours`) and the release support."""
         cut = {}
         for name, (first, last) in ours.items():
             of_release = FEATURES[self.release].get(name)
@@ -77,7 +77,7 @@ class Profile(NamedTuple):
         return cut
 
     def finalized_features(self, epoch: int, levels: Mapping[str, int]) -> tuple[int, dict[str, int]]:
-        """Epoch and levels as the release may have them; epoch -1 where it knows no features."""
+        """Epoch and levels, limited to those of the release; epoch -1 if it has no features."""
         known = FEATURES[self.release]
         if not known:
             return -1, {}
@@ -89,7 +89,7 @@ class Profile(NamedTuple):
 
 
 def profile_named(name: str) -> Profile:
-    """The profile of a value of `ottla.profile`. Raises KeyError."""
+    """The profile with a name in `ottla.profile`. Raises KeyError."""
     return _PROFILES[name]
 
 

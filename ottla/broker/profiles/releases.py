@@ -1,11 +1,11 @@
-"""Which versions of which API each release of Apache Kafka speaks, and its features: facts, as data.
+"""The API versions and the features of each release of Apache Kafka, as data.
 
-Sources: 4.1.0 and 4.0.0, what a running broker of that release answered to ApiVersions; 3.9.0 and 2.8.0, the message
-schemas in the release's source (those for listeners of kind `broker` and `zkBroker`, without unstable versions).
-Checked by tests against the tables that kafka-python 3 keeps (`kafka.protocol.broker_version_data`), and against a
-running Apache Kafka 4.1 where one is at hand. Internal APIs of a cluster in KRaft mode are not in it.
+Sources: for 4.1.0 and 4.0.0, the ApiVersions answer of a running broker of that release; for 3.9.0 and 2.8.0, the
+message schemas in the release's source (those for listeners of kind `broker` and `zkBroker`, without unstable
+versions). Tests compare it with the tables of kafka-python 3 (`kafka.protocol.broker_version_data`), and with a running
+Apache Kafka 4.1 if one is available. Internal APIs of a cluster in KRaft mode are left out.
 
-`0-13` are the versions that ApiVersions lists, `-` says that the release does not have the API.
+`0-13` are the versions that ApiVersions lists; `-`: the release does not have the API.
 """
 
 from __future__ import annotations
@@ -123,11 +123,11 @@ FEATURES: Final[Mapping[str, Mapping[str, Range]]] = MappingProxyType(
         },
     }
 )
-"""The levels of each feature that a release supports, without those that are not for production."""
+"""The levels of each feature that a release supports, without those that are not ready for production."""
 
 REFUSED_PRODUCE_BELOW: Final = 3
-"""Kafka 4 lists Produce 0-2 and closes the connection that sends one: librdkafka before 2.8.1 takes a higher first
-version for a broker without message format v2 (KAFKA-18659)."""
+"""Kafka 4 lists Produce 0-2 but closes a connection that sends one: to librdkafka before 2.8.1, a higher first version
+would mean a broker without message format v2 (KAFKA-18659)."""
 
 
 def _parsed(table: str) -> tuple[dict[int, str], dict[str, dict[int, Range]]]:

@@ -1,1 +1,1 @@
-"""The gate of every request: its version, its handler, its answer or its refusal."""
+"""The gate that every request passes: its version, its handler, its answer or its refusal."""

@@ -1,13 +1,13 @@
-"""In front of the dispatcher, on listeners with SASL: who has not authenticated gets no further than the login.
+"""The guard in front of the dispatcher on listeners with SASL: only authenticated clients get past the login.
 
     SaslListener.open  ->  Authentication (one per connection)  ->  AuthenticatingDispatcher  ->  RequestDispatcher
 
 Served before authentication: ApiVersions, SaslHandshake and SaslAuthenticate, by their handlers, through the gate.
-Anything else closes the connection. (Kafka answers such a request by ILLEGAL_SASL_STATE where a token was due, for
-which it decodes it; we decode nothing of strangers beyond these three.) After SaslHandshake 0 frames are tokens.
+Anything else closes the connection. (If a token was due, Kafka decodes such a request and answers ILLEGAL_SASL_STATE;
+Ottla decodes nothing else from strangers.) After SaslHandshake 0 frames are tokens.
 
-A connection whose session does not end has no such dispatcher any more once it is authenticated. Where it does, every
-request that no template answers is asked for here, and a timer forgets the templates when the session is over.
+After the login, a connection whose session cannot expire has no such dispatcher any more. If it can, every request that
+no template answers is checked here, and a timer drops the templates when the session expires.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class SaslDoor:
         return self._listener.limits.max_receive_bytes
 
     def begin(self) -> None:
-        """The broker has started, and accepts soon."""
+        """Prepare for logins: the broker has started, and accepts soon."""
         self._listener.begin()
 
     def open(self, peer: Peer) -> AuthenticatingDispatcher:
-        """What starts the requests of a new connection until it is authenticated."""
+        """The dispatcher of a new connection until it is authenticated."""
         services = self._services
         peer.authentication = authentication = self._listener.open(peer, services.timers, services.clock)
         authentication.logins = services.logins
@@ -73,7 +73,7 @@ class AuthenticatingDispatcher:
             begins_again = api_key == ApiKey.SASL_HANDSHAKE and authentication.begin_again()
             if not begins_again and authentication.has_expired:
                 authentication.note_expired()
-                raise CloseConnection(f"its session is over, and it sent {_named(api_key)} before a new login")
+                raise CloseConnection(f"its session has expired, and it sent {_named(api_key)} before a new login")
         elif api_key not in _BEFORE:
             raise CloseConnection(f"not authenticated, and it sent {_named(api_key)}")
         return self._dispatcher.start(frame, peer)
@@ -84,7 +84,7 @@ class AuthenticatingDispatcher:
         if bare is not None:
             return bare
         waiting = InFlightRequest(pending)
-        # A failure has no answer in this form: its connection is closed, a moment later.
+        # In this form a failure has no answer: the connection is closed, a moment later.
         pending.then(lambda done: waiting.finish(_bare(done.response)))
         return waiting
 

@@ -1,15 +1,15 @@
-"""Chunked requests: one that names more than `ELEMENTS_PER_CHUNK` things is handled a chunk at a time.
+"""Chunked requests: a request with more than `ELEMENTS_PER_CHUNK` elements is handled one chunk at a time.
 
-Each chunk is a request of its own to the handler, with the next stretch of the list (and of the list inside of it), and
-starts in a turn of the loop of its own once the chunk before is answered; the answers are joined in order. So nobody
-has to wait for a request that names 60,000 partitions, and no handler has to know. The connection is parked meanwhile:
-nothing starts after the request.
+To the handler, each chunk is a separate request with the next part of the list (and of its nested list). It starts in
+its own turn of the loop, when the chunk before is answered; the answers are joined in order. So no client has to wait
+for a request that names 60,000 partitions, and handlers need no code for it. The connection is parked meanwhile: no
+later request starts.
 
-The module of each API states which lists are split (`CHUNKS`): those whose elements are independent of each other. The
-one difference to be seen: what a handler answers about a name that is there twice, it answers about names in one chunk
-only. An answer whose own error code is set, not an element's, ends it: that is the answer.
+The module of each API declares the lists that are split (`CHUNKS`): those whose elements are independent of each other.
+The one visible difference: a handler detects duplicate names only within one chunk. An answer with an error code of its
+own, not an element's, ends the request and is its answer.
 
-How many elements a request may name at all is the decoder's matter: MAX_REQUEST_ELEMENTS (protocol/decoder_source.py).
+The decoder limits the elements of a request: MAX_REQUEST_ELEMENTS (protocol/decoder_source.py).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ELEMENTS_PER_CHUNK: Final = 300
 
 
 def split_of(chunks: tuple[Chunks, ...], request: Request) -> tuple[Chunks, list[Any]] | None:
-    """The list of the request that is too long, and its elements; None where the request is handled in one piece."""
+    """The list of the request that is too long, and its elements; None if the request is handled in one piece."""
     for one in chunks:
         elements = getattr(request, one.requested[0])
         if elements and _weight(elements, one.requested[1:], ELEMENTS_PER_CHUNK) > ELEMENTS_PER_CHUNK:
@@ -44,12 +44,12 @@ def handle_in_chunks(
     split: tuple[Chunks, list[Any]],
     handle: Callable[[Request], Response | Pending[Response] | None],
 ) -> Pending[Response]:
-    """The joined answer, in time. `handle` is called for each chunk; what it raises is the answer."""
+    """The joined answer, as a `Pending`. `handle` is called for each chunk; an error that it raises is the answer."""
     return _ChunkedRequest(services, request, *split, handle).answer
 
 
 class _ChunkedRequest:
-    """A chunked request under way."""
+    """A chunked request in flight."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class _ChunkedRequest:
         self._joins = chunk.joins
         try:
             answer = self._handle(request)
-        except Exception as error:  # the gate knows refusals from bugs
+        except Exception as error:  # the gate distinguishes refusals and bugs
             self.answer.fail(error)
             return
         if isinstance(answer, Pending):
@@ -113,14 +113,14 @@ class _ChunkedRequest:
 
 
 class _Chunk(NamedTuple):
-    """Some elements. `joins`: at how many levels the first one goes on with the last one of the chunk before."""
+    """Some elements. `joins`: at how many levels the first one continues the last one of the chunk before."""
 
     elements: list[Any]
     joins: int
 
 
 def _weight(elements: list[Any], path: Path, most: int) -> int:
-    """How many elements there are at all levels; may stop to count beyond `most`."""
+    """The number of elements at all levels; may stop counting above `most`."""
     count = len(elements)
     if not path or count > most:
         return count
@@ -134,7 +134,7 @@ def _weight(elements: list[Any], path: Path, most: int) -> int:
 
 
 def _chunks(elements: list[Any], path: Path, most: int) -> Iterator[_Chunk]:
-    """The elements in order, in chunks that weigh `most`; one that weighs more is cut within its own list."""
+    """The elements in order, in chunks that weigh at most `most`; a heavier element is split within its own list."""
     chunk: list[Any] = []
     weight = 0
     for element in elements:
@@ -156,7 +156,7 @@ def _chunks(elements: list[Any], path: Path, most: int) -> Iterator[_Chunk]:
 
 
 def _append(joined: Any, answer: Any, path: Path, joins: int) -> None:
-    """Put the answer's elements after those that are there."""
+    """Append the answer's elements to the joined ones."""
     before, more = getattr(joined, path[0]), getattr(answer, path[0])
     if joins and before and more:
         _append(before[-1], more[0], path[1:], joins - 1)

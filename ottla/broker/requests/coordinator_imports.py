@@ -1,7 +1,7 @@
-"""The first request that needs a coordinator: its modules are imported in steps, so that others are served in between.
+"""The first request that needs a coordinator: its modules are imported in steps, so that other requests run in between.
 
-The group coordinator is 85 modules, which take 40 ms; a start imports none of them. An import cannot be interrupted, so
-the request, which parks, imports some in each turn of the loop, those on which the others rest first (`OnDemand`).
+The group coordinator has 85 modules, which take 40 ms; a start imports none of them. An import cannot be interrupted,
+so the request, which parks, imports some in each turn of the loop, dependencies first (`OnDemand`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ GROUP_APIS: Final = frozenset(
         ApiKey.TXN_OFFSET_COMMIT,
     }
 )
-"""Whose requests the group coordinator answers, as a rule."""
+"""The APIs whose requests the group coordinator usually answers."""
 TRANSACTION_APIS: Final = frozenset(
     {
         ApiKey.ADD_PARTITIONS_TO_TXN,
@@ -47,7 +47,7 @@ TRANSACTION_APIS: Final = frozenset(
         ApiKey.LIST_TRANSACTIONS,
     }
 )
-"""Whose requests the transaction coordinator answers."""
+"""The APIs whose requests the transaction coordinator answers."""
 COORDINATED: Final = GROUP_APIS | TRANSACTION_APIS | {ApiKey.FIND_COORDINATOR, ApiKey.INIT_PRODUCER_ID}
 GROUP, TRANSACTION = 0, 1
 """FindCoordinator's types of keys."""

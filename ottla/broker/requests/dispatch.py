@@ -1,10 +1,10 @@
-"""From a frame to its answer: header, gate, handler, answer, and the one request-wide `except`.
+"""The way from a frame to its answer: header, gate, handler, answer, and the one request-wide `except`.
 
     frame -> header -> decode -> admit -> handle(request, context) -> answer
 
-Three kinds of wrong meet here. Malformed bytes, an unknown API or version close the connection with one line that says
-what was wrong. A `KafkaError` becomes the API's own error response. Anything else is a bug: its traceback is logged and
-the client gets UNKNOWN_SERVER_ERROR. What is decided about a request is the gate's (`gate.py`).
+Three kinds of errors arrive here. Malformed bytes, an unknown API or version close the connection with one log line
+that names the problem. A `KafkaError` becomes the API's own error response. Anything else is a bug: its traceback is
+logged and the client gets UNKNOWN_SERVER_ERROR. The gate decides about requests (`gate.py`).
 
 Runs without a loop; `Connection` and simulations call `start`.
 """
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("ottla.dispatch")
 
 LONG_TURN_MS = 5
-"""Once the requests of a turn have taken so long, those that have not begun wait for the next."""
+"""After this time in the requests of one turn, those that have not begun wait for the next."""
 
 
 class RequestDispatcher:
-    """Starts requests of one broker."""
+    """Starts the requests of one broker."""
 
     def __init__(self, services: ApiServices, gate: Gate) -> None:
         self._services = services
@@ -57,7 +57,7 @@ class RequestDispatcher:
         self._quotas = services.quotas
 
     def start(self, frame: memoryview, peer: Peer) -> list[Buffer] | InFlightRequest | None:
-        """Start the request of `frame`: its encoded answer, what is in flight and will hold it, or None for no answer.
+        """Start the request in `frame`. Returns its encoded answer, the request in flight, or None for no answer.
 
         Raises CloseConnection with the reason, for the log.
         """
@@ -99,10 +99,10 @@ class RequestDispatcher:
                 answer = context.in_steps(import_and_handle(missing, handle))
             else:
                 answer = self._handle(handler, request, context)
-            # Produce is 0, Fetch 1. A template of EndTxn would import what is missing.
+            # Produce is 0, Fetch 1. To learn a template of EndTxn would import what is missing.
             if (api_key <= ApiKey.FETCH or api_key == ApiKey.END_TXN) and not (missing or context.lacks_rights):
                 learn(frame, request, context, answer, admission.meter, self.go_on)
-        except Exception as error:  # the request-wide except: refuse() knows refusals from bugs
+        except Exception as error:  # the request-wide except: refuse() distinguishes refusals and bugs
             answer = gate.refuse(admission, request, context, error)
         if isinstance(answer, Pending):
             if not answer.done:
@@ -123,7 +123,7 @@ class RequestDispatcher:
         return self._answer(admission, request, context, answer, started_ns)
 
     def _handle(self, handler: Handler, request: Request, context: Context) -> Any:
-        """What the handler answers, in chunks where the request is long."""
+        """The handler's answer; a long request is handled in chunks."""
         split = split_of(handler.chunks, request) if handler.chunks else None
         if split is None:
             return handler.handle(request, context)
@@ -132,7 +132,7 @@ class RequestDispatcher:
     def _answer(
         self, admission: Admission, request: Request, context: Context, answer: Response, started_ns: int
     ) -> list[Buffer] | InFlightRequest:
-        """The encoded answer, or what is in flight while a long one is encoded in steps."""
+        """The encoded answer, or the request in flight while a long one is encoded in steps."""
         encoded = context.in_steps(self._gate.answer(admission, request, context, answer, started_ns))
         self._note_hold(admission, started_ns)
         if not isinstance(encoded, Pending):
@@ -143,7 +143,7 @@ class RequestDispatcher:
 
     @staticmethod
     def _charge(quotas: ClientQuotas, frame: memoryview, request: Request, context: Context) -> RequestQuota | None:
-        """What the request is charged to; a Produce is charged its bytes, and no time where it has no answer."""
+        """The quota to which the request is charged. A Produce is charged its bytes, but no time if acks=0."""
         quota = quotas.request(context.connection, context.client_id, context.api_key, context.api_version)
         if quota is not None and context.api_key == ApiKey.PRODUCE:
             quota.produced(len(frame))
@@ -159,8 +159,8 @@ class RequestDispatcher:
         handle: Callable[[Any, Context], Response | Pending[Any]],
         started_ns: int,
     ) -> None:
-        """Finish `waiting`, a request that was admitted, has been waiting beside the slow path, and now takes it:
-        `handle` does what is left of it. It came at `started_ns`.
+        """Finish `waiting`, an admitted request that a template has let wait and that takes the slow path now: `handle`
+        does the rest of it. It came at `started_ns`.
         """
         (api_key, version, correlation_id, client_id), position = decode_request_header(frame)
         admission = self._gate.serves(api_key, version)
@@ -174,7 +174,7 @@ class RequestDispatcher:
         answer: Response | Pending[Any]
         try:
             answer = handle(request, context)
-        except Exception as error:  # refusals and bugs alike are the answer: `refuse` knows which is which
+        except Exception as error:  # a refusal or a bug is the answer: `refuse` distinguishes them
             failed: Pending[Any] = Pending()
             failed.fail(error)
             answer = failed
@@ -187,7 +187,7 @@ class RequestDispatcher:
         answer.then(lambda done: self._finish(waiting, admission, request, context, done, started_ns))
 
     def _note_hold(self, admission: Admission, since_ns: int) -> None:
-        """A request had the loop to itself since then: count it, and see whether the turn is long by now."""
+        """Count the time for which a request has held the loop, and check whether the turn is long by now."""
         self._metrics.hold(admission.name, (perf_counter_ns() - since_ns) // 1000)
         began_ms = self._turn.began_ms
         if began_ms is not None and self._clock.monotonic_ms() - began_ms >= LONG_TURN_MS:
@@ -202,7 +202,7 @@ class RequestDispatcher:
         done: Pending[Any],
         started_ns: int,
     ) -> None:
-        """Encode a pending answer that is there now into `waiting`."""
+        """Encode a pending answer that is ready now into `waiting`."""
         answered_ns = perf_counter_ns()
         if context.quota is not None:
             context.quota.go_on()
@@ -227,7 +227,7 @@ class RequestDispatcher:
     def _await_bytes(
         self, waiting: InFlightRequest, admission: Admission, context: Context, encoded: Pending[list[Buffer]]
     ) -> None:
-        """Finish `waiting` once its long answer is encoded, or cannot be."""
+        """Finish `waiting` when its long answer is encoded, or cannot be."""
 
         def done(encoded: Pending[list[Buffer]]) -> None:
             if encoded.error is None:
@@ -240,7 +240,7 @@ class RequestDispatcher:
         encoded.then(done)
 
     def _fail(self, waiting: InFlightRequest, admission: Admission, error: BaseException) -> None:
-        """There is no answer: whatever it is, the client must not wait for ever."""
+        """Finish `waiting` without an answer: whatever the error is, the client must not wait forever."""
         if isinstance(error, CloseConnection):
             waiting.finish(None, close_reason=str(error))
             return
@@ -253,7 +253,7 @@ class RequestDispatcher:
 
 
 def _handle_chunk(handle: Callable[[Any, Context], Any], context: Context, chunk: Request) -> Any:
-    """One piece of a long request, which may be the only work of its turn: its time is the client's."""
+    """Handle one chunk of a long request, and charge its time to the client."""
     context.begin_step()
     try:
         return handle(chunk, context)

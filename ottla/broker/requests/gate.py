@@ -2,12 +2,12 @@
 
     version   `serves`            before the request's bytes are decoded
     right     `admit`             before a handler sees the request, and a template is learnt from it (`rights.py`)
-    refusal   `refuse`            the API's own error response, made of whatever was raised
-    quota     `Context.quota`     made by the dispatcher, settled where a request is answered; templates charge theirs
+    refusal   `refuse`            the API's own error response, made from any raised error
+    quota     `Context.quota`     created by the dispatcher, settled with the answer; templates charge their own
     metering  `Admission.count`   once for each answered request
 
-An `Admission` is what the gate has decided. A template is learnt from an admitted request, counts by the meters of its
-admission, and is forgotten when anything changes that the decision rests on (`runtime/validity.py`). So it asks for no
+An `Admission` is a decision of the gate. A template is learnt from an admitted request, counts with the meters of its
+admission, and is forgotten when anything changes on which the decision depends (`runtime/validity.py`). So it checks no
 right again, and answers nothing that would not be admitted.
 """
 
@@ -53,7 +53,7 @@ _SIZE = struct.Struct(">i")
 LONGEST_SHOWN_ID = 100
 
 Meters: TypeAlias = "Callable[[str, int, int], RequestMeter]"
-"""Gives the meter of the requests of an API, by its name, their version and the error code of their answers."""
+"""Returns the meter of an API's requests, by its name, their version and the error code of their answers."""
 
 
 class Admission:
@@ -72,12 +72,12 @@ class Admission:
         self._succeeded: RequestMeter | None = None
 
     def load(self) -> Handler:
-        """The handler; kept once it is loaded. Raises what its import raises."""
+        """Load and keep the handler. Raises what its import raises."""
         handler = self.handler = self._load()
         return handler
 
     def meter(self, error_code: int) -> RequestMeter:
-        """The meter of those whose answers have this error code."""
+        """The meter of the requests whose answers have this error code."""
         return self._meters(self.name, self.version, error_code)
 
     def count(self, error_code: int, started_ns: int) -> None:
@@ -91,7 +91,7 @@ class Admission:
 
 
 def first_error(response: Response) -> int:
-    """The error code by which an answered Produce is counted: the first one of a partition, 0 if all was stored."""
+    """The error code under which an answered Produce is counted: the first one of a partition, 0 if all was stored."""
     topics = cast("ProduceResponse", response).responses
     return next((each.error_code for topic in topics for each in topic.partition_responses if each.error_code), 0)
 
@@ -99,7 +99,7 @@ def first_error(response: Response) -> int:
 def advertised_apis(
     handlers: Mapping[ApiKey, LoadHandler] = HANDLERS, profile: Profile = profiles.DEFAULT
 ) -> list[AdvertisedApi]:
-    """What ApiVersions lists: every declared API that has a handler, in the profile's versions, by key."""
+    """The APIs that ApiVersions lists: every declared API with a handler, in the profile's versions, by key."""
     return [
         AdvertisedApi(api.key, *versions)
         for api in REGISTRY.values()
@@ -129,9 +129,9 @@ class Gate:
         self._admissions: dict[tuple[int, int], Admission] = {}
 
     def serves(self, api_key: int, version: int) -> Admission | None:
-        """How requests of this API and version are admitted; None where they are not served.
+        """The admission of requests of this API and version; None if they are not served.
 
-        Raises CloseConnection where the API's module cannot be imported, for want of a descriptor for one.
+        Raises CloseConnection if the API's module cannot be imported, for example because no descriptor is free.
         """
         admission = self._admissions.get((api_key, version))
         if admission is None:
@@ -147,10 +147,10 @@ class Gate:
         return admission
 
     def admit(self, admission: Admission, request: Request, context: Context) -> tuple[Handler, Request]:
-        """Ask for the rights of a request; gives its handler, and what of the request it is to handle: all but the
-        elements that are refused for themselves, whose answers are kept for `answer`.
+        """Check the rights of a request. Returns its handler, and the request without the elements that are refused
+        individually, whose answers are kept for `answer`.
 
-        Raises KafkaError where the client lacks a right without which nothing of the request can be answered.
+        Raises KafkaError if the client lacks a right without which nothing of the request can be answered.
         """
         handler = admission.handler or admission.load()
         if self._services.authorizer is not None:
@@ -160,10 +160,10 @@ class Gate:
     def answer(
         self, admission: Admission, request: Request, context: Context, response: Response, started_ns: int
     ) -> Steps[list[Buffer]]:
-        """The frame of a response, which is counted here; one that cannot be encoded becomes a refusal. In steps,
-        where it is long; the records in it are those that were read in earlier turns, too.
+        """The frame of a response, which is counted here; a response that cannot be encoded becomes a refusal. A long
+        one is encoded in steps; its records may have been read in earlier turns.
 
-        Raises CloseConnection where there is none.
+        Raises CloseConnection if there is no answer.
         """
         version = admission.version
         if context.refused is not None:
@@ -178,7 +178,7 @@ class Gate:
                 buffers = encode_buffers(response, version)
             else:
                 if context.api_key == ApiKey.FETCH:
-                    yield  # to make the response was a step of its own
+                    yield  # building the response took one step already
                 buffers = yield from encode_long(response, version)
         except ValueError as error:
             response = self.refuse(admission, request, context, error)
@@ -189,7 +189,7 @@ class Gate:
         return _framed(response_header(context.api_key, version, context.correlation_id), buffers)
 
     def refuse(self, admission: Admission, request: Request, context: Context, error: BaseException) -> Response:
-        """The error response; raises CloseConnection where the API has none, and what is no Exception."""
+        """The error response; raises CloseConnection if the API has none, and re-raises what is no Exception."""
         if isinstance(error, CloseConnection) or not isinstance(error, Exception):
             raise error
         if isinstance(error, MemoryError):
@@ -207,8 +207,8 @@ class Gate:
         return response
 
     def answer_unserved(self, header: RequestHeader) -> list[Buffer]:
-        """The answer to ApiVersions above our versions: version 0 with UNSUPPORTED_VERSION and the whole list, so that
-        the client can ask again (KIP-511). Raises CloseConnection for everything else, as Kafka closes the connection.
+        """The answer to ApiVersions above the supported versions: version 0 with UNSUPPORTED_VERSION and the whole
+        list, so that the client can ask again (KIP-511). Raises CloseConnection for everything else, as in Kafka.
         """
         api_key, version, correlation_id, client_id = header
         versions = self._versions.get(api_key)
@@ -222,8 +222,8 @@ class Gate:
                     for api in self._services.advertised_apis
                 ],
             )
-            # Counted under the version of the answer: that of the request is any number that a client thinks of, and a
-            # counter for each would be kept, and scraped, for ever.
+            # Counted under the version of the answer: clients may send any number as version, and a counter for each
+            # would be kept, and scraped, forever.
             self._meters("ApiVersions", 0, ErrorCode.UNSUPPORTED_VERSION).note(0, 1)
             return _framed(response_header(api_key, 0, correlation_id), encode_buffers(response, 0))
         if versions is None:
@@ -240,14 +240,14 @@ def _is_long(response: FetchResponse) -> bool:
 
 
 def shown(client_id: str | None) -> str:
-    """A client id in a line of the log: it may have 32,767 bytes, and strangers choose one, too."""
+    """A client id for a log line, truncated: it may have 32,767 bytes, and strangers choose one, too."""
     if client_id is not None and len(client_id) > LONGEST_SHOWN_ID:
         return f"{client_id[:LONGEST_SHOWN_ID]!r}..."
     return repr(client_id)
 
 
 def _framed(header: bytes, buffers: list[Buffer]) -> list[Buffer]:
-    """A whole response; what is not record bytes is joined, so that a plain answer is one buffer."""
+    """A complete response. Bytes before the records are joined, so that an answer without records is one buffer."""
     size_bytes = len(header)
     for buffer in buffers:
         size_bytes += len(buffer)

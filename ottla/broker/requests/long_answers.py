@@ -1,8 +1,8 @@
-"""The bytes of a response that may be long: it is encoded in steps, and what it was made of is freed in steps, too.
+"""The bytes of a response that may be long: it is encoded in steps, and its objects are freed in steps, too.
 
-To free a response of 100,000 objects takes 10 ms, in one piece, where its last reference goes. So one that took many
-steps to encode loses its elements before its bytes are returned, some at a time. Its own lists are left as they are: a
-handler may have taken one from elsewhere.
+To free a response of 100,000 objects takes 10 ms, in one piece, when its last reference is dropped. So a response that
+took many steps to encode loses its elements before its bytes are returned, some at a time. The list objects themselves
+are not changed: a handler may have taken one from elsewhere.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from ottla.protocol.types import Buffer
 
 ENCODED_PER_FREED: Final = 8
-"""Steps of the encoding, a millisecond each, whose elements are freed in one: to free takes a tenth of the time."""
+"""Encoding steps, a millisecond each, whose elements are freed in one step: freeing takes a tenth of the time."""
 
 
 def encode_long(response: Response, version: int) -> Steps[list[Buffer]]:
-    """The bytes of a response, whose lists may be empty after that. Raises as `encode_in_steps`."""
+    """The bytes of a response, whose lists may be empty after that. Raises what `encode_in_steps` raises."""
     encoding = encode_in_steps(response, version)
     steps = 0
     while True:
@@ -40,7 +40,7 @@ def encode_long(response: Response, version: int) -> Steps[list[Buffer]]:
 
 
 def _free(struct: Struct, steps: int) -> Generator[None, None, None]:
-    """Take the elements out of a struct's lists, in so many steps for each; of a list of one, those of its lists."""
+    """Empty a struct's lists, each in so many steps; for a list with one element, the lists of that element."""
     for field in struct.__slots__:
         value: Any = getattr(struct, field)
         if not isinstance(value, list) or not value:

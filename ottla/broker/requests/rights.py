@@ -1,9 +1,10 @@
-"""The rights of a request, as the module of its API states them (`NEEDS`): what of it may be handled.
+"""The check of a request's rights, as the module of its API declares them (`NEEDS`).
 
-A right to the cluster that every request of an API needs, and a right to a resource that a field names: without it the
-request is refused. A right to each element of a list: those without it are taken out of the request, answered as the
-API refuses them, and their answers are put beside those of the others. What else the handler has to ask, as `when`
-says: it knows which resources that are.
+- A right to the cluster that every request of an API needs, or to a resource that a field names: without it the request
+  is refused.
+- A right to each element of a list: elements without it are removed from the request, answered as the API refuses them,
+  and these answers are added to the others.
+- The handler checks all other rights (`when`): it knows the resources.
 
 As in Kafka's `AuthHelper`.
 """
@@ -31,7 +32,7 @@ class Refused(NamedTuple):
     response: Response
 
     def beside(self, response: Response) -> Response:
-        """The answer to the others, with theirs; an error of the whole request is the answer to all."""
+        """The response to the other elements, with these answers added; an error of the whole request is for all."""
         if not getattr(response, "error_code", 0):
             answers = [*getattr(response, self.answered), *getattr(self.response, self.answered)]
             setattr(response, self.answered, answers)
@@ -39,7 +40,7 @@ class Refused(NamedTuple):
 
 
 def check_rights(needs: tuple[Need, ...], api: Api, request: Request, context: Context) -> Request:
-    """What of the request is to be handled; the rest is in `context.refused`. Raises KafkaError where that is all."""
+    """The permitted part of the request; the rest is in `context.refused`. Raises KafkaError if that is all of it."""
     for need in needs:
         if not is_asked_by_gate(need) or (need.unless is not None and has_instead(need.unless, context)):
             continue
@@ -57,12 +58,12 @@ def check_rights(needs: tuple[Need, ...], api: Api, request: Request, context: C
 
 
 def is_asked_by_gate(need: Need) -> bool:
-    """Whether the gate asks for the right, not the handler."""
+    """Whether the gate checks the right, not the handler."""
     return bool(need.named) or (need.resource_type is ResourceType.CLUSTER and not need.when)
 
 
 def has_instead(right: tuple[AclOperation, ResourceType], context: Context) -> bool:
-    """Whether the client has the right that makes another one unnecessary."""
+    """Whether the client has the right that replaces another one."""
     operation, resource_type = right
     if resource_type is ResourceType.CLUSTER:
         return context.has(operation, resource_type)

@@ -1,1 +1,1 @@
-"""What the broker's work runs on: deadlines, turns, group syncs, workers, pending answers, counters."""
+"""The machinery under the broker's work: deadlines, turns, group syncs, workers, pending answers, counters."""

@@ -1,15 +1,15 @@
-"""Memory for answers, over all connections: what is read for an answer counts from before it is read until the client
-has taken it (docs/limits.md).
+"""Memory for the answers of all connections: the bytes of an answer count from before they are read until the client
+has taken them (docs/limits.md).
 
-Two kinds of bytes share one bound, `ottla.connections.max.unsent.bytes`. *Reserved* are those of answers that are being
-read, converted, or about to be sent; *unsent* are those that a client does not take. What the kernel sends from the
-page cache is neither, and asks nobody here.
+Two kinds of bytes share one bound, `ottla.connections.max.unsent.bytes`. *Reserved* bytes belong to answers that are
+being read, converted, or about to be sent. *Unsent* bytes are those that a client does not take. Bytes that the kernel
+sends from the page cache are neither, and need no reservation.
 
-A read that finds no room waits in a line, in the order of asking; a connection has one place in it at most, since
-nothing starts after a Fetch that waits. The line always gets on: where nothing is reserved the first one is let in
-once it has waited `PATIENCE_MS`, whatever its size, and the clients that have not taken their answers for longest are
-closed to make room for it. One that has waited for `WAIT_MOST_MS` is answered without records, before its client gives
-up and asks again on another connection.
+A read that finds no room waits in a queue (the line), first come, first served. A connection has at most one place in
+it, since nothing starts after a Fetch that waits. The line always advances: if nothing is reserved, the first read is
+admitted after `PATIENCE_MS`, whatever its size. To make room for it, the connections whose clients have left their
+answers for the longest time are closed. A read that has waited for `WAIT_MOST_MS` is answered without records, before
+its client gives up and asks again on another connection.
 
 Runs on the broker's thread, and knows neither Fetch nor sockets.
 """
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from ottla.broker.runtime.turn import Turn
 
 SHARES: Final = 8
-"""One answer takes at most so many parts of the bound (but for a batch that is larger: it comes whole)."""
+"""One answer takes at most this fraction (1/8) of the bound. Exception: a batch that is larger is sent whole."""
 SHARES_IN_LINE: Final = 64
-"""The same while others wait."""
+"""The same while other reads wait."""
 LEAST_SHARE_BYTES: Final = 64 * 1024
 PATIENCE_MS: Final = 1_000
-"""So long clients may leave their answers while a read waits for room, before any of them is closed for it."""
+"""How long clients may leave their answers while a read waits for room, before a connection is closed for it."""
 WAIT_MOST_MS: Final = 15_000
 """Half of what old clients wait for an answer (`socket.timeout.ms` 30 s)."""
 
@@ -40,7 +40,7 @@ class Holder(Protocol):
     """A connection whose client does not take its answers."""
 
     def close(self, reason: str) -> None:
-        """Say why it ends."""
+        """Log why it ends."""
 
     def abort(self) -> None:
         """End it now."""
@@ -56,11 +56,11 @@ class Reservation:
         self.size_bytes = size_bytes
 
     def resize(self, size_bytes: int) -> None:
-        """It is so many bytes in truth. More than was asked for is taken, too: it is there already."""
+        """Set the real size. It may be more than was reserved: those bytes are in memory already."""
         self._memory.note_resized(self, size_bytes)
 
     def release(self) -> None:
-        """The bytes are gone, or count as unsent from now on."""
+        """Give the bytes back: they have been sent, or count as unsent from now on."""
         self._memory.note_released(self)
 
 
@@ -83,13 +83,13 @@ class AnswerMemory:
         self.reserved_bytes = 0
         self.unsent_bytes = 0
         self.closed_connections = 0
-        """Closed since the start because their answers were not taken and others needed the room."""
+        """Closed since the start because their answers were not taken and other answers needed the room."""
         self._turn = turn
         self._timers = timers
         self._now_ms = now_ms
         self._reservations: set[Reservation] = set()
         self._unsent: dict[Holder, int] = {}
-        """In the order in which they began to leave their answers."""
+        """Ordered by when the client stopped taking its answers."""
         self._line: deque[Place] = deque()
         self._timer: Timer | None = None
         self._is_planned = False
@@ -100,31 +100,31 @@ class AnswerMemory:
 
     @property
     def share_bytes(self) -> int:
-        """How much one answer should ask for now."""
+        """The most bytes that one answer should reserve now."""
         return max(self.max_bytes // (SHARES_IN_LINE if self._line else SHARES), LEAST_SHARE_BYTES)
 
     @property
     def waiting(self) -> int:
-        """How many are in the line."""
+        """How many reads are in the line."""
         return len(self._line)
 
     def reserve(self, size_bytes: int) -> Reservation | None:
-        """Room for so many bytes, if there is and nobody waits; else `wait`."""
+        """Reserve so many bytes, if there is room and no read waits; else None, and the caller uses `wait`."""
         if self._line or not self._has_room(size_bytes, 0):
             return None
         return self._reserved(size_bytes)
 
     def wait(self, size_bytes: int, came: Callable[[Reservation | None], None]) -> Callable[[], None]:
-        """Call `came` with the reservation once it is this one's turn, or with None when that took too long.
+        """Call `came` with the reservation when it is this read's turn, or with None when that took too long.
 
-        What is returned gives the place up (the connection has ended); `came` is not called then. Nothing of the answer
-        may be held meanwhile.
+        The returned function gives up the place (the connection has ended); `came` is not called then. The caller may
+        hold no bytes of the answer while it waits.
         """
         place = Place(size_bytes, self._now_ms(), came)
         self._line.append(place)
         if self._timer is None:
             self._plan_look()
-        return partial(self._leave, place)  # which the place does not know: no circle would keep what was read
+        return partial(self._leave, place)  # the place does not refer to it: no reference cycle keeps what was read
 
     def note_resized(self, reservation: Reservation, size_bytes: int) -> None:
         """See `Reservation.resize`."""
@@ -151,11 +151,11 @@ class AnswerMemory:
             return True
         return not self._reservations and (not self._unsent or waited_ms >= PATIENCE_MS)
 
-    # -- what one turn reads at once ------------------------------------------------------------------------------
+    # -- what one turn may read -----------------------------------------------------------------------------------
 
     def note_copied(self, size_bytes: int) -> None:
-        """Requests of this turn were answered with so many bytes of memory, which are sent at its end. Once that is a
-        share of the bound, requests that have not begun wait for the next turn.
+        """Count bytes of memory with which this turn has answered requests, and which are sent at its end. Once they
+        reach a share of the bound, requests that have not begun wait for the next turn.
         """
         turn = self._turn
         if self._copied_turn != turn.number:
@@ -172,22 +172,23 @@ class AnswerMemory:
     # -- what is not taken ----------------------------------------------------------------------------------------
 
     def note_unsent(self, holder: Holder, size_bytes: int) -> None:
-        """`holder` keeps so many more bytes for a client that does not take them; too many in all, and who has kept
-        some for longest is closed, but for the only one: a single answer may be larger than the bound.
+        """`holder` keeps so many more bytes for a client that does not take them. If all connections keep too many,
+        the one that has kept some for the longest time is closed. While no bytes are reserved the last one stays: a
+        single answer may be larger than the bound.
         """
         self._unsent[holder] = self._unsent.get(holder, 0) + size_bytes
         self.unsent_bytes += size_bytes
         self._close_oldest()
 
     def note_taken(self, holder: Holder) -> None:
-        """The client took what `holder` kept, or the connection has ended."""
+        """Note that the client has taken all bytes that `holder` kept, or that the connection has ended."""
         size_bytes = self._unsent.pop(holder, 0)
         if size_bytes:
             self.unsent_bytes -= size_bytes
             self._plan_step()
 
     def _close_oldest(self) -> None:
-        """Make room among what clients do not take."""
+        """Make room by closing connections whose clients do not take their answers."""
         while self.reserved_bytes + self.unsent_bytes > self.max_bytes and len(self._unsent) > (
             0 if self._reservations else 1
         ):
@@ -195,7 +196,7 @@ class AnswerMemory:
             self.note_taken(oldest)
             self.closed_connections += 1
             oldest.close(
-                "its answers are not taken, and memory for such is used up:"
+                "its answers are not taken, and the memory for such answers is used up:"
                 f" ottla.connections.max.unsent.bytes={self.max_bytes}"
             )
             oldest.abort()
@@ -203,7 +204,7 @@ class AnswerMemory:
     # -- the line -------------------------------------------------------------------------------------------------
 
     def _plan_step(self) -> None:
-        """Bytes came back: let others in, when the connection that gave them has done with them."""
+        """Bytes came back: admit waiting reads when the connection that returned the bytes no longer uses them."""
         if self._line and not self._is_planned:
             self._is_planned = True
             self._turn.last(self._step)
@@ -213,7 +214,7 @@ class AnswerMemory:
         try:
             self._let_in(self._now_ms())
         except BaseException:
-            self._plan_step()  # for those behind the one that failed: there may be room for them
+            self._plan_step()  # for those after the one that failed: there may be room for them
             raise
         finally:
             self._plan_look()
@@ -235,7 +236,7 @@ class AnswerMemory:
                 break
 
     def _plan_look(self) -> None:
-        """See that the first of the line is checked again, though nobody gives anything back."""
+        """Plan to check the first of the line again, even if no bytes come back."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -254,4 +255,4 @@ class AnswerMemory:
             if self._line:
                 self._plan_step()
             else:
-                self._plan_look()  # the next one that comes waits from its own time on
+                self._plan_look()  # the next read that comes waits from its own time on

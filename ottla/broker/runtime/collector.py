@@ -1,18 +1,18 @@
-"""Python's garbage collector, as a broker has it: no collection goes through all objects while clients wait.
+"""The schedule of Python's garbage collector in a broker: no collection visits all objects while clients wait.
 
-Reference counts free nearly everything at once. The collector is for objects that refer to each other in a circle. To
-find them it goes through all objects of a generation, 0.2 to 0.5 us for each, and nothing else runs meanwhile: with
-2,000 partitions for 0.1 s, with 10,000 for more than half a second. So:
+Reference counts free nearly everything immediately. The collector is for reference cycles. To find them it visits all
+objects of a generation, 0.2 to 0.5 us for each, and nothing else runs meanwhile: 0.1 s with 2,000 partitions, more than
+half a second with 10,000. So:
 
-    young objects    after 5,000 new ones (`YOUNG_OBJECTS`); those that are left are of the middle generation
-    middle ones      after two collections of young ones; those that are left are old
+    young objects    after 5,000 new ones (`YOUNG_OBJECTS`); the survivors move to the middle generation
+    middle ones      after two collections of young ones; the survivors are old
     all objects      when what the process has allocated has doubled: in a moment in which no client sends anything, or
-                     after `MOST_WAIT_S` without one
+                     after `MOST_WAIT_S` without such a moment
 
-What is in a circle and is old, such as the log of a deleted topic, is freed by the last kind only. A long answer must
-be in none: `steps.py` sees to that (docs/decisions/no-long-collections.md).
+An old object in a cycle, such as the log of a deleted topic, is freed by the last kind only. A long answer must be in
+no cycle: `steps.py` ensures that (docs/decisions/no-long-collections.md).
 
-Knows no loop: `call_later` is the loop's. One of a process, made by `process.py`.
+Knows no loop: `call_later` is the loop's. A process has one `Collector`, made by `process.py`.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
     from ottla.broker.runtime.metrics import ChoreCounters
 
 YOUNG_OBJECTS: Final = 5_000
-"""New objects after which the collector goes through the young ones: 1 to 2 ms. Small requests make hundreds of objects
-in a turn, and leave none, so they do not come to it."""
+"""New objects after which the collector visits the young ones: 1 to 2 ms. Small requests make hundreds of objects in a
+turn and leave none, so they do not reach it."""
 YOUNG_COLLECTIONS: Final = 1
 """The middle generation is collected after more than so many of the young one: 15,000 objects at most."""
 NEVER: Final = 1 << 30
-"""Collections of the middle generation between two of all objects: those are asked for."""
+"""Collections of the middle generation between two of all objects: never by itself, `Collector` asks for those."""
 LEAST_GROWTH: Final = 200_000
-"""Blocks of memory by which the process must grow before all objects are gone through, however few they were: 20 MB."""
+"""Blocks of memory by which the process must grow before all objects are visited, however few they were: 20 MB."""
 LOOK_S: Final = 5.0
-"""Between two looks at what is allocated: 0.06 ms with 3,000 partitions."""
+"""The interval of the checks of what is allocated; one takes 0.06 ms with 3,000 partitions."""
 QUIET_S: Final = 1.0
-"""So long no client must have sent anything."""
+"""The time without a byte from any client that counts as such a moment."""
 MOST_WAIT_S: Final = 600.0
-"""For such a moment."""
+"""How long a collection of all objects waits for such a moment."""
 
 
 class GarbageCollector(Protocol):
@@ -50,31 +50,31 @@ class GarbageCollector(Protocol):
     """Called with `start` and `stop`."""
 
     def set_threshold(self, young: int, middle: int, old: int, /) -> None:
-        """Say when each generation is collected."""
+        """Set when each generation is collected."""
 
     def enable(self) -> None:
         """Collect by these thresholds."""
 
     def freeze(self) -> None:
-        """Let no collection go through the objects that there are."""
+        """Exempt all existing objects from collections."""
 
     def unfreeze(self) -> None:
-        """Make them old ones."""
+        """Move them to the old generation."""
 
     def collect(self, generation: int = 2) -> int:
         """Collect now."""
 
 
 class Handle(Protocol):
-    """What `call_later` gives."""
+    """The result of `call_later`."""
 
     def cancel(self) -> None:
-        """Do not call."""
+        """Cancel the call."""
 
 
 class Collector:
-    """Sets the collector of this process up, until `stop`. `received_bytes` says how many bytes clients have sent,
-    `counters` get each collection as a step.
+    """Controls the collector of this process, until `stop`. `received_bytes` returns how many bytes clients have sent.
+    `counters` count each collection as a step.
     """
 
     def __init__(
@@ -98,11 +98,11 @@ class Collector:
         self._began_s = 0.0
         self._seen_bytes = -1
         self._waits_since_s: float | None = None
-        # The command line has begun without the collector, and what a start has made stays: it becomes old at once.
+        # The command line begins without the collector, and what a start has made stays: move it to the old generation.
         collector.freeze()
         collector.unfreeze()
         self._blocks = allocated_blocks()
-        """Allocated when all objects were gone through."""
+        """Allocated blocks when all objects were last visited."""
         collector.callbacks.append(self._on_collection)
         collector.set_threshold(YOUNG_OBJECTS, YOUNG_COLLECTIONS, NEVER)
         collector.enable()
@@ -134,7 +134,7 @@ class Collector:
         self._handle = self._call_later(delay_s, self._look)
 
     def _may_collect(self) -> bool:
-        """Whether nothing came since the look before, of which the first one waits for the next."""
+        """Whether no bytes came since the check before. The first check only notes the time; the next one decides."""
         now_s, seen_bytes = self._now_s(), self._received_bytes()
         is_quiet = seen_bytes == self._seen_bytes
         self._seen_bytes = seen_bytes

@@ -1,4 +1,4 @@
-"""How many files this process may open (RLIMIT_NOFILE), and who gets them: connections, logs, everything else.
+"""How many files this process may open (RLIMIT_NOFILE), and how connections, logs and everything else share them.
 
     limit      else   logs   connections
     64         24     20     20              the least with which a broker starts
@@ -6,8 +6,9 @@
     1,024      64     480    480
     1,048,576  64     2,048  the rest        (ottla.log.max.open.segments=1024, each open and mapped)
 
-What logs get bounds the files that they keep open, so that an accept finds a descriptor. The bound is soft: a log with
-unsynced records keeps its file open, and a call that finds no descriptor closes what it can (`storage/files/files.py`).
+The share of logs bounds the files that they keep open, so that an accept finds a descriptor. The bound is soft: a log
+with unsynced records keeps its file open, and a call that finds no descriptor closes what it can
+(`storage/files/files.py`).
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ LOG = logging.getLogger("ottla.server")
 
 LEAST_DESCRIPTORS: Final = 64
 FEW_CONNECTIONS: Final = 256
-"""With room for fewer a start warns."""
+"""With room for fewer connections, a start logs a warning."""
 MOST_OTHERS: Final = 64
-"""What is open besides connections and segments: locks, listeners, the loop's own, checkpoints that are written."""
+"""Descriptors besides connections and segments: locks, listeners, the loop's, checkpoints that are being written."""
 LEAST_OTHERS: Final = 24
 RAISED_BY: Final = (
     "`ulimit -n` before it starts, LimitNOFILE= in a unit of systemd or --ulimit nofile= of a container raises that"
@@ -35,7 +36,7 @@ RAISED_BY: Final = (
 MAX_OPEN_FILES: Final = 1 << 20
 """The soft limit of open files is raised to the hard limit, but not beyond this."""
 FILES_OF_MACOS: Final = 10_240
-"""macOS names no hard limit, and takes no soft one above its kernel's, which is this at least (OPEN_MAX)."""
+"""macOS reports no hard limit, but refuses a soft one above its kernel's limit, which is at least this (OPEN_MAX)."""
 
 
 class Shares(NamedTuple):
@@ -46,13 +47,13 @@ class Shares(NamedTuple):
 
 
 def descriptor_limit() -> int | None:
-    """How many this process may open, None for any number."""
+    """How many files this process may open; None: no limit."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return None if soft == resource.RLIM_INFINITY else soft
 
 
 def shares_of(config: BrokerConfig, limit: int | None) -> Shares:
-    """Who gets how many of `limit` descriptors; see the module."""
+    """How `limit` descriptors are shared; see the module."""
     most = 2 * config.ottla_log_max_open_segments
     if limit is None:
         return Shares(INT_MAX, most)
@@ -62,7 +63,7 @@ def shares_of(config: BrokerConfig, limit: int | None) -> Shares:
 
 
 def shortage(config: BrokerConfig, limit: int | None) -> str | None:
-    """What there is to say at a start with so few descriptors, None where they are enough."""
+    """The warning for a start with so few descriptors, None where they are enough."""
     room = shares_of(config, limit)
     if limit is None or room.connections >= min(FEW_CONNECTIONS, config.max_connections):
         return None

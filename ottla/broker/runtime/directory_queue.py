@@ -1,4 +1,4 @@
-"""What a syncer knows of one log directory: the logs that wait for its next round, the round that runs, its volume."""
+"""The state of one log directory in a syncer: the logs that wait for its next round, the running round, its volume."""
 
 from __future__ import annotations
 
@@ -61,39 +61,39 @@ class DirectoryQueue:
         self.volume: Volume | None = None
         """The file system of the directory, where it can be synced as a whole."""
         self.redo_log: RedoLog | None = None
-        """What rounds of several logs may be written to."""
+        """The log to which rounds of several logs may be written."""
         self.disk = QuickDisk()
         """How quick its disk is."""
         self.keep_appended: Callable[[int], None] = _keep_nothing
-        """Has logs keep so much of what is appended in memory, for the redo log."""
+        """Makes logs keep so many appended bytes in memory, for the redo log."""
         self.keeps_appended = False
-        """Whether they do, since there are mostly several logs in a round."""
+        """Whether they do: most rounds have several logs."""
         self.is_redo_watched = False
-        """Whether a timer has the redo log's next checkpoint made."""
+        """Whether a timer for the redo log's next checkpoint runs."""
         self.is_in_memory = False
         """Whether a sync costs nothing there (tmpfs), so that no other thread is woken for one."""
         self.mark_offline: Callable[[OSError], None] = _ignore
         self.overtaken: SyncRound | None = None
         """The round whose sync of the volume was overtaken and has not ended."""
         self.volume_again_ms = 0.0
-        """No volume is synced before (monotonic)."""
+        """No volume is synced before this time (monotonic)."""
         self.rest_ms = FIRST_REST_MS
-        """How long none is, after the next one that is overtaken."""
+        """How long no volume is synced, after the next sync that is overtaken."""
         self.file_ms = 0.0
-        """How long a file of a round took whose files were shared out among threads, about; 0: none was."""
+        """About how long one file took in rounds whose files were shared among threads; 0: there was no such round."""
         self.is_watched = False
-        """Whether a timer looks how long the sync of the volume takes."""
+        """Whether a timer watches how long the sync of the volume takes."""
 
     def note_shared(self, files: int, elapsed_ms: float) -> None:
-        """A round has taken so long whose files were shared out: a quarter of what is known is from the newest."""
+        """Note the time of a round whose files were shared: a moving average, in which the newest counts a quarter."""
         file_ms = elapsed_ms / files
         self.file_ms = (3 * self.file_ms + file_ms) / 4 if self.file_ms else file_ms
 
     def rest(self, now_ms: float) -> None:
         """Sync no volume for a while, after one that was overtaken.
 
-        At first for `FIRST_REST_MS`: what has held it up, a burst of writes by another program, is written with it. On
-        a disk that is busy all the time each rest is twice the one before, up to `MOST_REST_MS`.
+        The first rest is `FIRST_REST_MS`: what has delayed the sync, a burst of writes by another program, is written
+        with it. On a disk that is busy all the time each rest is twice the one before, up to `MOST_REST_MS`.
         """
         if now_ms >= self.volume_again_ms + MOST_REST_MS:
             self.rest_ms = FIRST_REST_MS
@@ -101,14 +101,14 @@ class DirectoryQueue:
         self.rest_ms = min(2 * self.rest_ms, MOST_REST_MS)
 
     def end_rest(self, now_ms: float) -> None:
-        """Sync volumes again: the one that was overtaken was not slower than the files of its round."""
+        """Sync volumes again: the sync that was overtaken was not slower than the files of its round."""
         self.volume_again_ms = now_ms
         self.rest_ms = max(self.rest_ms // 2, FIRST_REST_MS)
 
 
 def _keep_nothing(room_bytes: int) -> None:
-    """A directory that nobody has named."""
+    """The default, for a directory that was not given to `take_directories`."""
 
 
 def _ignore(error: OSError) -> None:
-    """A directory that nobody has named."""
+    """The default, for a directory that was not given to `take_directories`."""

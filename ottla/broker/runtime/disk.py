@@ -1,30 +1,30 @@
 """Group sync: one `fdatasync` serves all requests that wait for the disk.
 
-A syncer collects the logs that somebody waits for (docs/decisions/acknowledged-means-synced.md). At the end of a turn
-it takes a ticket from each (the log's end at that moment and the files that must be synced), has a round of tickets
-run, and back on the broker's thread publishes the synced offsets and calls back. Each log directory has one round at a
-time; while it runs, the next one collects. How a round is run is in `sync_round.py`.
+A syncer collects the logs for which requests wait (docs/decisions/acknowledged-means-synced.md). At the end of a turn
+it takes a ticket from each (the log's end at that moment and the files that must be synced) and starts a round of
+tickets. Back on the broker's thread it publishes the synced offsets and calls back. Each log directory has one round at
+a time; while it runs, the next one collects. `sync_round.py` runs a round.
 
-A failed sync is never tried again: after it Linux may call lost pages clean. The log fails and takes its directory
+A failed sync is never tried again: after it Linux may mark lost pages as clean. The log fails and takes its directory
 offline (`Log.fail`), and everything that waits for that directory gets the error. A sync that could not begin, because
-the process had no descriptor left (NotOpened), is none: who waits for it goes on waiting, and a later round serves
+the process had no descriptor left (NotOpened), has not failed: its requests continue to wait, and a later round serves
 them.
 
-A round of many files syncs the whole volume, where there is one (`take_directories`). If that takes longer than
-`OVERTAKEN_AFTER_MS`, and than its files would by what such files took before, probably because of what other programs
-have written, the files are synced beside it, the round ends with them, and no volume is synced for a while
-(`DirectoryQueue.rest`), unless the files take longer still. Time for which its thread was ready to run and had no
-processor is allowed for: more threads would make a busy machine busier. The sync that was overtaken still takes the
-directory offline if it fails, whenever it ends.
+A round of many files syncs the whole volume, if there is one (`take_directories`). That may take longer than
+`OVERTAKEN_AFTER_MS`, and longer than the files would take (estimated from earlier rounds), probably because of what
+other programs have written. Then the files are synced beside it, the round ends with them, and no volume is synced for
+a while (`DirectoryQueue.rest`), unless the files take even longer. Time in which the thread was ready to run and had no
+processor does not count: more threads would make a busy machine busier. The overtaken sync still takes the directory
+offline if it fails, whenever it ends.
 
-A round of several logs with little to write is written to the redo log of the directory, where there is one, and that
-is synced in place of their files. A checkpoint is a round like any other, with all logs that the redo log is needed
-for; it is due when the redo log says so (`redo_log.py`).
+A round of several logs with little to write is written to the redo log of the directory, if there is one, and the redo
+log is synced in place of their files. A checkpoint is a normal round with all logs for which the redo log is needed;
+the redo log decides when it is due (`redo_log.py`).
 
-Every line of this module runs on the broker's thread. `ThreadedSyncer` (`sync_threads.py`) runs rounds in threads, but
-for rounds of the redo log that a single client waits for, on a quick disk (`quick_disk.py`).
-`QueuedSyncer` has none: a simulation runs the rounds, and decides which of them find no thread. What else may block
-runs in `workers.py`.
+Every line of this module runs on the broker's thread. `ThreadedSyncer` (`sync_threads.py`) runs rounds in threads,
+except rounds of the redo log for which a single client waits, on a quick disk (`quick_disk.py`).
+`QueuedSyncer` has no threads: a simulation runs the rounds, and decides which of them find no thread. Other work that
+may block runs in `workers.py`.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("ottla.disk")
 
 POSTPONED_MS = 100
-"""What could not be synced for want of a descriptor is tried again so much later, or with the next round."""
+"""A sync that found no descriptor is tried again after this time, or with the next round."""
 OVERTAKEN_AFTER_MS: Final = 20
-"""How long a sync of a volume is waited for at least, before the files of its round are synced one by one."""
+"""How long to wait at least for the sync of a volume, before the files of its round are synced one by one."""
 OVERTAKEN_AT_LAST_MS: Final = 200
-"""The same at most: where its files would take as long, or its thread had no processor for most of the time."""
+"""How long at most: where its files would take as long, or its thread had no processor for most of the time."""
 
 
 class DiskOffline(OSError):
@@ -74,21 +74,21 @@ class DiskOffline(OSError):
 
 
 class Syncer(Protocol):
-    """What partitions and the catalog ask of the disk."""
+    """The interface of the disk for partitions and the catalog."""
 
     def request(self, log: Log, callback: SyncCallback) -> None:
-        """Call `callback(None)` once the log end seen now is synced (at once if it is), or with the error."""
+        """Call `callback(None)` when the current log end is synced (now, if it is already), or with the error."""
 
     def request_files(self, log: Log, callback: SyncCallback) -> None:
-        """As `request`, of the log's own files, whose end the recovery point follows: the redo log is not enough."""
+        """As `request`, for the log's own files, which the recovery point follows: the redo log is not enough."""
 
     def close(self) -> None:
-        """Finish what runs and end the threads. Nothing may be requested afterwards."""
+        """Finish the running rounds and end the threads. Nothing may be requested afterwards."""
 
 
 class GroupSyncer(ABC):
-    """The part of every syncer that runs on the broker's thread: who waits, rounds, completions. `clock` and `timers`
-    are for what is tried again later.
+    """The part of every syncer that runs on the broker's thread: waiting requests, rounds, completions. `clock` and
+    `timers` are for syncs that are tried again later.
     """
 
     def __init__(self, turn: Turn, metrics: Metrics, clock: Clock, timers: Timers) -> None:
@@ -100,7 +100,7 @@ class GroupSyncer(ABC):
         self._queue_of_log: dict[Log, DirectoryQueue] = {}
 
     def request(self, log: Log, callback: SyncCallback) -> None:
-        """Call `callback(None)` once the log end seen now is synced (at once if it is), or with the error."""
+        """Call `callback(None)` when the current log end is synced (now, if it is already), or with the error."""
         queue = self._queue_of_log.get(log)
         if queue is None:
             path = log.directory.parent
@@ -110,8 +110,8 @@ class GroupSyncer(ABC):
             self._queue_of_log[log] = queue
         error = log.error or queue.error
         if error is not None:
-            # Also where another log's sync took the directory offline: what a log appends behind what was refused could
-            # be on the disk after a power cut, and that not.
+            # Also where another log's sync took the directory offline: after a power cut, the disk could have records
+            # that this log appends later, but not the refused records before them.
             log.fail(error)
             callback(error)
             return
@@ -128,7 +128,7 @@ class GroupSyncer(ABC):
             self._turn.after_append(lambda: self._start_round(queue))
 
     def request_files(self, log: Log, callback: SyncCallback) -> None:
-        """As `request`, of the log's own files, whose end the recovery point follows: the redo log is not enough."""
+        """As `request`, for the log's own files, which the recovery point follows: the redo log is not enough."""
         queue = self._queue_of_log.get(log)
         if queue is not None and queue.redo_log is not None and log in queue.redo_log.logs and log.error is None:
             queue.redo_log.is_due = True
@@ -143,9 +143,9 @@ class GroupSyncer(ABC):
             self._turn.after_append(lambda: self._start_round(queue))
 
     def take_directories(self, files: Files, directories: Iterable[LogDirectory], *, syncs_volumes: bool) -> None:
-        """Use the redo logs of these directories, which are open, and hold their file systems from now on; where that
-        fails or cannot be, or `syncs_volumes` is false, their files are synced. A failed sync of the file system takes
-        the directory offline.
+        """Use the redo logs of these directories, which are open, and keep their file systems open from now on. Where
+        that fails or is impossible, or `syncs_volumes` is false, their files are synced. A failed sync of the file
+        system takes the directory offline.
         """
         for directory in directories:
             if directory.is_offline:
@@ -165,9 +165,9 @@ class GroupSyncer(ABC):
                 LOG.info("%s: its file system cannot be synced as a whole, its files are: %s", directory.path, error)
 
     def retire(self, log: Log, quiet: Callable[[], None]) -> None:
-        """The log is to be closed for good (topic deleted): nobody syncs it again; who waits for that gets an error.
+        """Stop syncing a log that will be closed because its topic is deleted; requests that wait for it get an error.
 
-        `quiet()` once no thread has its files in hand, at once if none has.
+        Calls `quiet()` when no thread uses its files, immediately if none does now.
         """
         queue = self._queue_of_log.pop(log, None)
         if queue is None:
@@ -184,11 +184,11 @@ class GroupSyncer(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Finish what runs and end the threads. Nothing may be requested afterwards."""
+        """Finish the running rounds and end the threads. Nothing may be requested afterwards."""
 
     @abstractmethod
     def begin(self, directories: Iterable[Path]) -> None:
-        """Make ready for syncs in these directories. Raises NoThread."""
+        """Prepare for syncs in these directories. Raises NoThread."""
 
     @abstractmethod
     def _hand_over(self, queue: DirectoryQueue, sync_round: SyncRound | RedoRound) -> None:
@@ -196,7 +196,7 @@ class GroupSyncer(ABC):
 
     @abstractmethod
     def _finish_soon(self, queue: DirectoryQueue, sync_round: SyncRound | RedoRound) -> None:
-        """Have `_finish(queue, sync_round)` called by the broker's thread when it is done with what it does now."""
+        """Have `_finish(queue, sync_round)` called by the broker's thread after its current work."""
 
     @abstractmethod
     def _can_overtake(self) -> bool:
@@ -204,18 +204,18 @@ class GroupSyncer(ABC):
 
     @abstractmethod
     def _run_overtaken(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
-        """Have the files of the round synced, then `_finish` called. What has run it so far has `_volume_ended` called
-        in place of that.
+        """Have the files of the round synced, then `_finish` called. The thread that has run the round so far has
+        `_volume_ended` called instead.
         """
 
     @abstractmethod
     def _may_run_here(self, queue: DirectoryQueue) -> bool:
-        """Whether the disk is quick enough for the broker's thread to wait for it where only one client does."""
+        """Whether the disk is quick enough for the broker's thread to wait for it if only one client waits."""
 
     def _submit(self, queue: DirectoryQueue, sync_round: SyncRound | RedoRound) -> None:
         turn = self._turn
         if turn.serves_one and isinstance(sync_round, RedoRound) and self._may_run_here(queue):
-            turn.serves_one = False  # what its callbacks may ask for is another round
+            turn.serves_one = False  # a sync that its callbacks ask for is another round
             sync_round.is_run_here = True
             sync_round.run()
             GroupSyncer._finish(self, queue, sync_round)  # no thread has had it
@@ -253,7 +253,7 @@ class GroupSyncer(ABC):
         for log, callbacks in waiting.items():
             try:
                 ticket = log.begin_sync()
-            except Exception as error:  # a bug, but the other logs of the round are to be synced
+            except Exception as error:  # a bug, but the other logs of the round must be synced
                 _begin_failed(log, error)
                 ticket = None
             if ticket is not None:
@@ -262,7 +262,7 @@ class GroupSyncer(ABC):
                 others.append(log)
                 _tell(callbacks, log.error)
         if is_checkpoint and redo_log is not None and any(log.error is not None for log in redo_log.logs):
-            is_checkpoint = False  # what a log that failed has promised is in the redo log alone, for the next start
+            is_checkpoint = False  # acknowledged records of a failed log are only in the redo log, for the next start
         if waits or is_checkpoint:
             for log in others:
                 del waiting[log]
@@ -298,9 +298,9 @@ class GroupSyncer(ABC):
             if result is None and not is_refused:
                 del running[log]  # not before its turn: a callback may retire one whose ticket is not ended
                 log.end_sync(ticket)
-                # A log that failed in the meantime does not believe the ticket, and nobody will move its offsets.
+                # A log that failed in the meantime ignores the ticket, and its offsets do not move any more.
                 outcome = None if log.synced_offset >= ticket.end_offset else log.error
-                for callback in callbacks:  # `_tell` without the call, which each log of a round would take
+                for callback in callbacks:  # `_tell` inlined: each log of a round would cost a call
                     try:
                         callback(outcome)
                     except Exception:  # a bug, logged: the other logs of the round must be answered
@@ -337,7 +337,7 @@ class GroupSyncer(ABC):
     # -- the redo log
 
     def _begin_redo(self, queue: DirectoryQueue, redo_log: RedoLog, waiting: dict[Log, list[SyncCallback]]) -> bool:
-        """Begin a round by the redo log, if it is for these logs; whether it is."""
+        """Begin a round by the redo log, if it can take these logs. Returns whether it can."""
         parts = redo_log.write(waiting)
         if parts is None:
             return False
@@ -386,20 +386,20 @@ class GroupSyncer(ABC):
         self._timers.at(due_ms, partial(self._checkpoint_redo_log, queue))
 
     def _checkpoint_redo_log(self, queue: DirectoryQueue) -> None:
-        """Sync the logs that the redo log is needed for, some time after the first of them came."""
+        """Sync the logs for which the redo log is needed, some time after the first of them came."""
         queue.is_redo_watched = False
         redo_log = queue.redo_log
         if redo_log is None or redo_log.file is None or not redo_log.logs or queue.error is not None:
             return
         redo_log.is_due = True
-        self._watch_redo_log(queue)  # for one that cannot be made now
+        self._watch_redo_log(queue)  # for a checkpoint that cannot be made now
         if not queue.is_running and not queue.is_planned:
             self._start_round(queue)
 
     # -- the volume
 
     def _choose_volume(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
-        """Have the round sync the volume, unless that is not to be tried now."""
+        """Have the round sync the volume, unless volumes rest now."""
         now_ms = self._clock.monotonic_ms()
         if queue.overtaken is not None or now_ms < queue.volume_again_ms or not self._can_overtake():
             return
@@ -410,7 +410,7 @@ class GroupSyncer(ABC):
             self._timers.at(now_ms + OVERTAKEN_AFTER_MS, partial(self._watch, queue))
 
     def _watch(self, queue: DirectoryQueue) -> None:
-        """Overtake the sync of the volume that runs, if it has its time behind it; one timer serves many rounds."""
+        """Overtake the running sync of the volume, if its time is up; one timer serves many rounds."""
         queue.is_watched = False
         sync_round = queue.sync_round
         if sync_round is None or sync_round.volume is None or queue.overtaken is not None:
@@ -430,16 +430,16 @@ class GroupSyncer(ABC):
             self._run_overtaken(queue, sync_round)
 
     def _volume_ended(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
-        """The sync of the volume that was overtaken has ended. What was acknowledged since was synced without it; but
-        after an error nothing is written to the directory any more.
+        """The overtaken sync of the volume has ended. What was acknowledged since then was synced without it. But after
+        an error nothing is written to the directory any more.
         """
         if queue.overtaken is not sync_round:
-            return  # `close` has not waited for the post
+            return  # `close` has not waited for this callback
         queue.overtaken = None
         error = sync_round.volume_error
         if error is None:
             if queue.sync_round is sync_round:
-                # Its files take even longer: the disk is slow for both ways, and this one asks less of it.
+                # Its files take even longer: the disk is slow either way, and a sync of the volume costs it less.
                 queue.end_rest(self._clock.monotonic_ms())
             return
         self._metrics.sync_failures += 1
@@ -455,9 +455,9 @@ class GroupSyncer(ABC):
                 queue.volume.close()
 
     def _postpone(self, queue: DirectoryQueue, log: Log, ticket: SyncTicket, callbacks: list[SyncCallback]) -> None:
-        """Who waits for a log whose sync could not begin waits for the next one, unless the log is gone or failed."""
+        """Let a log whose sync could not begin wait for the next round, unless it is closed or has failed."""
         queue.running.pop(log, None)
-        log.postpone_sync(ticket)  # first: a deletion that waits for its end goes on at once, and asks for it
+        log.postpone_sync(ticket)  # first: a deletion that waits for its end continues immediately, and needs this
         self._wait_again(queue, log, callbacks)
 
     def _wait_again(self, queue: DirectoryQueue, log: Log, callbacks: list[SyncCallback]) -> bool:
@@ -468,7 +468,7 @@ class GroupSyncer(ABC):
         return True
 
     def _try_again_later(self, queue: DirectoryQueue) -> None:
-        """Begin another round some time, for those whose sync could not begin."""
+        """Plan another round, for logs whose sync could not begin."""
         if queue.waiting and not queue.is_retry_planned:
             queue.is_retry_planned = True
             self._timers.at(self._clock.monotonic_ms() + POSTPONED_MS, lambda: self._try_again(queue))
@@ -480,17 +480,17 @@ class GroupSyncer(ABC):
 
 
 def _begin_failed(log: Log, error: Exception) -> None:
-    """Report a bug: the other logs of the round are to be synced, and what waits for this one gets the error."""
+    """Report a bug: the other logs of the round must be synced, and requests that wait for this one get the error."""
     LOG.exception("bug: a sync of %s could not begin", log.name)
     log.fail(OSError(f"a bug: {error}"))
 
 
 def _nobody_helps(work: Callable[[], None], threads: int) -> None:
-    """Leave a shared round to the thread that runs it: what the others would do is the same."""
+    """Leave a shared round to the thread that runs it: other threads would do the same work."""
 
 
 def _tell(callbacks: list[SyncCallback], outcome: BaseException | None) -> None:
-    """Call everybody; one that fails is a bug of its own, and must not leave other logs with a sync that never ends."""
+    """Call all callbacks. One that raises is a bug, and must not leave other logs with a sync that never ends."""
     for callback in callbacks:
         try:
             callback(outcome)
@@ -506,7 +506,7 @@ class QueuedSyncer(GroupSyncer):
     """Rounds wait in `rounds` until `run_one` or `run_all` is called: a simulation decides when the disk answers."""
 
     is_quick = False
-    """Whether the broker's thread may wait for a round that a single client waits for, which is run at once then."""
+    """Whether the broker's thread may wait for the round of a single client, which is run immediately then."""
 
     def __init__(self, turn: Turn, metrics: Metrics, clock: Clock, timers: Timers) -> None:
         super().__init__(turn, metrics, clock, timers)
@@ -514,16 +514,16 @@ class QueuedSyncer(GroupSyncer):
         self.late: deque[tuple[DirectoryQueue, SyncRound]] = deque()
         """Rounds whose sync of the volume was overtaken, because time went by before they were run."""
         self.has_threads = True
-        """Whether rounds find a thread. One that does not is run at once, and ends in its place in `rounds`."""
+        """Whether rounds find a thread. One that does not is run immediately, and ends in its place in `rounds`."""
         self.begins_at_once = True
-        """Whether a thread that is given a round finds a processor."""
+        """Whether a thread that gets a round has a processor for it."""
         self.processor_wait: ProcessorWait | None = None
 
     def begin(self, directories: Iterable[Path]) -> None:
-        """Nothing to make."""
+        """Do nothing: there are no threads."""
 
     def run_one(self) -> bool:
-        """Run the oldest round and its completions; False when none waits."""
+        """Run the oldest round and its completions; False if no round waits."""
         if not self.rounds:
             return False
         queue, sync_round = self.rounds.popleft()
@@ -549,12 +549,12 @@ class QueuedSyncer(GroupSyncer):
         return True
 
     def run_all(self) -> None:
-        """Run rounds until none waits, also those that completions start, and what was overtaken."""
+        """Run rounds until none waits, also those that completions start, and overtaken syncs."""
         while self.run_one() or self.run_late():
             pass
 
     def close(self) -> None:
-        """Run what waits."""
+        """Run the rounds that wait."""
         self.run_all()
         self._close_volumes()
 

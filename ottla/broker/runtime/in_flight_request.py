@@ -1,8 +1,8 @@
-"""One request in flight: in its connection's queue, from its start until its reply leaves.
+"""One in-flight request: in its connection's queue, from its start until its reply leaves.
 
 The dispatcher makes one for a request whose answer is pending, and finishes it with encoded bytes; the connection sends
 replies in the order of the requests. Requests that follow one another and are answered together share one entry of the
-queue: `requests` says how many they are (`produce_run.py`).
+queue: `requests` is their number (`produce_run.py`).
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class InFlightOwner(Protocol):
         """`request` is done; called once."""
 
     def parked_answered(self, request: InFlightRequest, reply: list[Buffer]) -> None:
-        """One that has waited is answered: `reply` leaves, or the request is finished with it."""
+        """A request that has waited is answered: `reply` leaves, or the request is finished with it."""
 
 
 class InFlightRequest:
     """A started request. `buffers` is its encoded reply once `is_done`, or None when no reply is sent.
 
-    Nothing may start after one that `parks`. `close_reason` says that the connection must end in place of a reply.
+    Nothing may start after a request that `parks`. With a `close_reason` the connection must end, without a reply.
     """
 
     __slots__ = ("buffers", "close_reason", "is_done", "owner", "parks", "pending", "requests", "size_bytes")
@@ -48,7 +48,7 @@ class InFlightRequest:
 
     @classmethod
     def finished(cls, buffers: list[Buffer]) -> InFlightRequest:
-        """A request whose reply was there at once, and waits for one before it that is pending."""
+        """A request whose reply is ready, but waits for a pending request before it."""
         request = cls(None)
         request.finish(buffers)
         return request

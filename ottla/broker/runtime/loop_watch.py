@@ -1,11 +1,10 @@
-"""How late the loop comes to what is due: the delay that everything which holds it gives to everybody else.
+"""The lag of the event loop: how much later than planned a timer runs, because other work holds the loop.
 
-A timer asks every `INTERVAL_S`, and how much later than that it ran is a sample. Whatever holds the loop for longer
-than the interval is therefore seen, what is shorter is met by chance: the histogram is what a client that sends a
-request at a random moment finds. The interpreter's lock and the operating system's scheduler are in it as well: clients
-wait for them too.
+A timer runs every `INTERVAL_S`; its delay is a sample. Work that holds the loop for longer than the interval is always
+seen, shorter work by chance: the histogram shows what a client that sends a request at a random moment finds. It
+includes waits for the interpreter's lock and for the operating system's scheduler: clients wait for them too.
 
-It also looks at the time in which the broker listens (`listening_time.py`) so often that no stop of the loop is missed.
+The timer also reads the listening time (`listening_time.py`), so often that no stop of the loop is missed.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ INTERVAL_S: Final = 0.1
 
 
 class Handle(Protocol):
-    """What `call_later` gives."""
+    """The result of `call_later`."""
 
     def cancel(self) -> None:
-        """Do not call."""
+        """Cancel the call."""
 
 
 class LoopWatch:
@@ -47,7 +46,7 @@ class LoopWatch:
         self._plan()
 
     def stop(self) -> None:
-        """Ask no more."""
+        """End the timer."""
         self._handle.cancel()
 
     def _plan(self) -> None:

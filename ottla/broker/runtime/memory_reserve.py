@@ -1,10 +1,10 @@
-"""Memory that is held back for the time when the system gives no more: with it what failed can be ended and logged.
+"""A reserve of memory for the time when the system gives no more: with it a failed connection can be closed and logged.
 
-Without any the loop cannot even close a connection, finds the same socket readable again, and spins on it for good.
-So a MemoryError that reaches the loop, or a connection that has no room for what it receives, lets the reserve go;
-what needed memory is closed with it, and a timer takes the reserve again once there is some. Nothing is reserved from
-the system's memory: the pages are never written to, they count only where address space or data are limited (RLIMIT_AS,
-RLIMIT_DATA, no overcommit). A cgroup's limit is not met here: the kernel kills there.
+Without any memory the loop cannot even close a connection. It finds the same socket readable again, and spins on it
+forever. So a MemoryError that reaches the loop, or a connection that has no room for what it receives, releases the
+reserve. The connection that needed memory is closed with it, and a timer takes the reserve again when the system has
+memory. The reserve uses no physical memory: its pages are never written to. They count only where address space or data
+are limited (RLIMIT_AS, RLIMIT_DATA, no overcommit). A cgroup's limit raises no MemoryError: the kernel kills there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("ottla.memory")
 
 RESERVE_BYTES: Final = 4 << 20
-"""A few of the blocks of 1 MiB that the interpreter asks the system for, and some room for what is logged."""
+"""A few of the blocks of 1 MiB that the interpreter requests from the system, and some room for the log line."""
 AGAIN_MS: Final = 1_000
 SAID_EVERY_MS: Final = 60_000
 
@@ -45,11 +45,11 @@ class MemoryReserve:
 
     @property
     def is_held(self) -> bool:
-        """Whether it is there for the next shortage."""
+        """Whether it is available for the next shortage."""
         return self._held is not None
 
     def take(self) -> None:
-        """Hold it back; where there is no memory for it, once there is."""
+        """Take the reserve; if there is no memory for it, try again later."""
         self._is_planned = False
         if self._held is not None:
             return
@@ -63,7 +63,7 @@ class MemoryReserve:
             LOG.info("memory is available again")
 
     def let_go(self) -> None:
-        """There is no memory for something: give the reserve to whatever ends it. Raises nothing."""
+        """Release the reserve: memory has run out, and closing what failed needs some. Raises nothing."""
         held, self._held = self._held, None
         if held is not None:
             held.close()  # before anything that needs memory
@@ -73,7 +73,7 @@ class MemoryReserve:
             if held is not None:
                 self._say()
         except MemoryError:
-            return  # the next one plans it
+            return  # the next call plans it
 
     def _plan(self) -> None:
         if not self._is_planned:
@@ -89,7 +89,7 @@ class MemoryReserve:
                 " Connections that need some are closed. docs/limits.md says how small a broker may be"
             )
 
-    # -- where errors arrive that nobody has caught -------------------------------------------------------------------
+    # -- where uncaught errors arrive ---------------------------------------------------------------------------------
 
     def on_loop_error(self, loop: Any, context: dict[str, Any]) -> None:
         """The loop's exception handler: a MemoryError is a shortage, and everything else is logged as always."""

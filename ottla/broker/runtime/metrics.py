@@ -1,7 +1,7 @@
-"""What the broker counts about itself: plain ints, added to on the spot.
+"""The broker's counters of itself: plain ints, incremented where the event happens.
 
-The hot path does `counters.bytes_in += n` and nothing else: no locks, no look-ups, no objects. `exposition.py` turns
-the ints, and what logs and directories know about themselves, into Prometheus' samples when somebody scrapes.
+The hot path does `counters.bytes_in += n` and nothing else: no locks, no look-ups, no objects. At a scrape,
+`exposition.py` turns the ints, and the figures of logs and directories, into Prometheus samples.
 
 Bounded: topics are those that exist (`forget_topic`), requests are keyed by API, version and error code.
 """
@@ -45,7 +45,7 @@ class Histogram:
         self.counts = [0] * (len(REQUEST_BUCKETS_US) + 1)
         self.sum_us = 0
         self.max_us = 0
-        """The longest since somebody set it to 0; kept for what is observed with `observe` only."""
+        """The longest time since it was last set to 0; only `observe` updates it."""
 
     @property
     def count(self) -> int:
@@ -83,7 +83,7 @@ class RequestMeter:
 
 
 MeterOf: TypeAlias = Callable[[int], RequestMeter]
-"""Gives the meter of the requests of one API and version, by the error code of their answers."""
+"""Returns the meter of the requests of one API and version, by the error code of their answers."""
 
 
 class TopicCounters:
@@ -120,7 +120,7 @@ class ChoreCounters:
     """Counts of one chore of the background: steps, failures, the time they took, and bytes.
 
     `bytes` are those that it freed or wrote, whatever its work is; `elapsed_us` is time of the broker's thread,
-    `worker_us` of workers; `max_us` is the longest step on the broker's thread since somebody set it to 0.
+    `worker_us` of workers; `max_us` is the longest step on the broker's thread since it was last set to 0.
     """
 
     __slots__ = ("bytes", "elapsed_us", "failures", "last_wall_ms", "max_us", "steps", "worker_us")
@@ -147,7 +147,7 @@ class ChoreCounters:
 
 
 class GroupCounters:
-    """Counts of the group coordinator: offsets, rebalances, and what loading brought."""
+    """Counts of the group coordinator: offsets, rebalances, and loads."""
 
     __slots__ = (
         "classic_rebalances",
@@ -174,7 +174,7 @@ class GroupCounters:
 
 
 class TransactionCounters:
-    """Counts of the transaction coordinator: transactions by how they ended, and what loading brought."""
+    """Counts of the transaction coordinator: transactions by how they ended, and loads."""
 
     __slots__ = (
         "aborts",
@@ -191,7 +191,7 @@ class TransactionCounters:
         self.begun = 0
         self.committed = 0
         self.aborts = dict.fromkeys(("client", "timeout", "fenced"), 0)
-        """By who aborted: the producer itself, its timeout, or another producer with its transactional id."""
+        """By cause: the producer itself, its timeout, or another producer with its transactional id."""
         self.expired = 0
         """Transactional ids that were forgotten."""
         self.loads = 0
@@ -205,7 +205,7 @@ class TransactionCounters:
 
 
 class LoginCounters:
-    """Counts of the logins by one mechanism on one listener, as Kafka's `socket-server-metrics` have them."""
+    """Counts of the logins by one mechanism on one listener, as in Kafka's `socket-server-metrics`."""
 
     __slots__ = (
         "expired_connections_killed",
@@ -221,16 +221,16 @@ class LoginCounters:
         self.successful = 0
         self.failed = 0
         self.successful_without_reauthentication = 0
-        """Those of `successful` whose clients do not know of re-authentication (KIP-368)."""
+        """The logins in `successful` whose clients do not know of re-authentication (KIP-368)."""
         self.successful_reauthentications = 0
         self.failed_reauthentications = 0
         self.expired_connections_killed = 0
-        """Connections that were closed because their session was over."""
+        """Connections that were closed because their session had expired."""
         self.reauthentication_times = Histogram()
 
 
 class SyncCounters:
-    """Counts of the rounds of syncs that were run one way: rounds, their files, and the time that they took."""
+    """Counts of the sync rounds that were run in one way: rounds, their files, and the time that they took."""
 
     __slots__ = ("elapsed_us", "files", "rounds")
 
@@ -243,7 +243,7 @@ class SyncCounters:
 class Metrics:
     """The counters of one broker. Callers add to the attributes directly.
 
-    `topic(name)` gives the topic's counters: keep the object, do not look it up for every batch.
+    `topic(name)` returns the topic's counters: keep the object, do not look it up for every batch.
     """
 
     def __init__(self) -> None:
@@ -257,10 +257,10 @@ class Metrics:
         self.corrupt_reads = 0
         """Reads of all partitions, deleted ones too, that were answered CORRUPT_MESSAGE."""
         self.loop_lag = Histogram()
-        """How late the loop came to a timer that asks ten times a second (`loop_watch.py`)."""
+        """How late a timer ran that is due ten times a second (`loop_watch.py`)."""
         self.syncs = Histogram()
         self.sync_rounds = {way: SyncCounters() for way in ("files", "threads", "volume", "redo", "loop")}
-        """By how they were run (`sync_round.py`)."""
+        """Sync rounds by how they were run (`sync_round.py`)."""
         self.sync_overtaken = 0
         """Syncs of a volume that took so long that the files of the round were synced beside it."""
         self.topics: dict[str, TopicCounters] = {}
@@ -269,13 +269,13 @@ class Metrics:
         self._meters: dict[tuple[str, int, int], RequestMeter] = {}
         self.request_times: dict[str, Histogram] = {}
         self.held: dict[str, Histogram] = {}
-        """By API name: stretches for which one of its requests held the loop. A request that is answered at once is one
-        stretch, another has one more for its answer. Those that take the fast paths are not looked at."""
+        """By API name: times for which one of its requests held the loop. A request that is answered immediately has
+        one such time, a pending one has another for its answer. Requests on the fast paths are not measured."""
         self.chores: dict[str, ChoreCounters] = {}
         self.groups = GroupCounters()
         self.transactions = TransactionCounters()
         self.logins: dict[tuple[str, str], LoginCounters] = {}
-        """By listener and mechanism (`security/logins.py`)."""
+        """Login counters by listener and mechanism (`security/logins.py`)."""
 
     def topic(self, name: str) -> TopicCounters:
         """The counters of a topic, made on first use."""
@@ -338,7 +338,7 @@ class Metrics:
 
 
 class CleanerFigures(Plain):
-    """What the cleaner counts, for metrics; sums since the start, except where it says otherwise."""
+    """The counts of the cleaner, for metrics; sums since the start, unless noted."""
 
     cleanings: int = 0
     failed: int = 0
@@ -347,10 +347,10 @@ class CleanerFigures(Plain):
     bytes_freed: int = 0
     records_removed: int = 0
     max_dirty_ratio: float = 0.0
-    """Of the logs as of the last look."""
+    """The highest dirty ratio of all logs at the cleaner's last check."""
     last_look_wall_ms: int = 0
     last_recopy_ratio: float = 0.0
     last_map_utilization: float = 0.0
     last_cleaning_s: float = 0.0
     max_overdue_ms: int = 0
-    """The longest that a log was overdue by `max.compaction.lag.ms` at the last look."""
+    """The longest that a log was overdue by `max.compaction.lag.ms` at the last check."""

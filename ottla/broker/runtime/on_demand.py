@@ -1,7 +1,7 @@
 """Parts of a broker that are made on first use: most brokers never need some of them, and importing them takes time.
 
-To import a large one holds the loop for tens of milliseconds. So where other requests are to run in between, its
-modules are imported one after the other first, by `import_some`; `get` finds them in memory then.
+The import of a large one holds the loop for tens of milliseconds. So where other requests must run in between,
+`import_some` first imports its modules one after the other; `get` finds them in memory then.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ T = TypeVar("T")
 
 
 class OnDemand(Generic[T]):
-    """One such part. `make` is called by the first `get`; if that raises, the next one calls it again.
+    """One such part. The first `get` calls `make`; if that raises, the next one calls it again.
 
-    `modules`: what `make` imports, each after those that it imports itself; () where nobody waits meanwhile.
+    `modules`: what `make` imports, each module after those that it imports itself; () where no client waits meanwhile.
     """
 
     __slots__ = ("_made", "_make", "_modules")
@@ -28,7 +28,7 @@ class OnDemand(Generic[T]):
         self._modules = modules
 
     def get(self) -> T:
-        """The part, made if it was not."""
+        """The part, made on the first call."""
         made = self._made
         if made is None:
             made = self._made = self._make()
@@ -48,5 +48,5 @@ class OnDemand(Generic[T]):
 
     @property
     def if_made(self) -> T | None:
-        """The part if anybody has asked for it yet, else None."""
+        """The part if it has been made, else None."""
         return self._made

@@ -1,11 +1,11 @@
-"""An answer that is not there yet.
+"""An answer that is not available yet.
 
-A handler that cannot answer at once (the append of this loop turn, a sync, a long poll, a deadline) returns a
+A handler that cannot answer immediately (it waits for this turn's append, a sync, a long poll, a deadline) returns a
 `Pending` and completes it later. It is completed, failed or cancelled exactly once; a second result is ignored,
 because a deadline and the event it guards may fall into the same turn. It knows neither loops nor connections.
 
-The connection that owns the request registers one listener with `then`; a connection that ends calls `cancel`, and the
-handler takes its waiters back in `on_cancel`.
+The connection that owns the request registers one listener with `then`. A connection that ends calls `cancel`, and the
+handler removes its waiters in `on_cancel`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ R = TypeVar("R")
 
 
 class Pending(Generic[R]):
-    """A reply to come.
+    """A future reply.
 
-    `parks` says what may start after it on the same connection: after a parking one (Fetch, JoinGroup, SyncGroup)
-    nothing, after any other (Produce) the next requests start at once, though their replies wait their turn.
-    `is_cold`: what it waits for is a worker that reads the disk, not something that has to happen first.
+    `parks`: whether it stops its connection. After a parking request (Fetch, JoinGroup, SyncGroup) no other starts on
+    the same connection; after any other (Produce) the next ones start immediately, but their replies wait their turn.
+    `is_cold`: it waits for a worker that reads the disk, not for an event.
     """
 
     __slots__ = ("_cancel_callbacks", "_listener", "done", "error", "is_cold", "parks", "response")
@@ -64,7 +64,7 @@ class Pending(Generic[R]):
         self._cancel_callbacks.append(callback)
 
     def then(self, listener: Callable[[Pending[R]], None]) -> None:
-        """Call `listener(self)` once when completed or failed; at once when it already is. One listener only."""
+        """Call `listener(self)` once when completed or failed; immediately if it already is. One listener only."""
         if self.done:
             listener(self)
         else:
@@ -79,7 +79,7 @@ class Pending(Generic[R]):
 
 
 def follow(pending: Pending[R], result: R | Pending[R]) -> None:
-    """Complete `pending` with a result, now or when it is there."""
+    """Complete `pending` with a result, now or when it is available."""
     if not isinstance(result, Pending):
         pending.complete(result)
         return
@@ -88,7 +88,7 @@ def follow(pending: Pending[R], result: R | Pending[R]) -> None:
 
 
 def changed(answer: Pending[R], change: Callable[[R], R]) -> Pending[R]:
-    """The same answer as `change` makes it, when it is there."""
+    """The answer after `change`, which is applied when the answer is available."""
     later: Pending[R] = Pending(parks=answer.parks, is_cold=answer.is_cold)
     later.on_cancel(answer.cancel)
 
@@ -98,7 +98,7 @@ def changed(answer: Pending[R], change: Callable[[R], R]) -> Pending[R]:
             return
         try:
             response = None if came.response is None else change(came.response)
-        except Exception as error:  # a bug: the dispatcher says so
+        except Exception as error:  # a bug: the dispatcher logs it
             later.fail(error)
         else:
             later.complete(response)

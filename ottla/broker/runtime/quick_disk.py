@@ -1,17 +1,17 @@
-"""Whether a disk syncs so quickly that the broker's own thread may wait for it, while it has nothing else to do.
+"""Whether a disk syncs so quickly that the broker's thread may wait for it, while it has nothing else to do.
 
-To hand a sync to a thread and its result back takes two wake-ups of sleeping threads: a quarter of the processor time
+Passing a sync to a thread and its result back takes two wake-ups of sleeping threads: a quarter of the processor time
 of a synced request, and as much of its latency (docs/decisions/a-sync-on-the-brokers-thread.md). Where a single client
-sends, and waits for each answer (`Turn.serves_one`), nobody else gains by the thread. But while the broker's own thread
-waits for the disk it answers nobody, so it does so only on a disk that has been quick lately:
+sends, and waits for each answer (`Turn.serves_one`), no other client gains by the thread. But while the broker's thread
+waits for the disk it answers no client, so it waits only for a disk that has been quick lately:
 
-    usual       the time of its syncs, an average in which the newest counts an eighth: below `USUAL_US`
-    slow        one that took `SLOW_US` or longer: threads sync for `FIRST_REST_MS`, after each further one that comes
-                soon twice as long, up to `MOST_REST_MS`
+    usual       the average time of its syncs, in which the newest counts an eighth, is below `USUAL_US`
+    slow        a sync that took `SLOW_US` or longer: threads sync for `FIRST_REST_MS`, and twice as long after each
+                further slow one that comes soon, up to `MOST_REST_MS`
 
-So a disk that stalls now and then holds the broker up once in a while, and one that is slow never does.
+So a disk that sometimes stalls rarely delays the broker, and a slow disk never does.
 
-Knows no clock and no disk: it is given times.
+Knows no clock and no disk: callers pass times.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _WEIGHT: Final = 8
 
 
 class QuickDisk:
-    """What is known of the syncs of one file in a log directory. A disk that nothing is known of is not quick."""
+    """The times of the syncs of one file in a log directory. A disk without a known time is not quick."""
 
     __slots__ = ("_again_ms", "_rest_ms", "_usual_us")
 
@@ -38,7 +38,7 @@ class QuickDisk:
         self._rest_ms = FIRST_REST_MS
 
     def note(self, elapsed_us: int, now_ms: float) -> None:
-        """A sync of one file took so long; `now_ms` is monotonic."""
+        """Note how long a sync of one file took; `now_ms` is monotonic."""
         if elapsed_us < SLOW_US:
             self._usual_us += (elapsed_us - self._usual_us) / _WEIGHT
             return
@@ -48,5 +48,5 @@ class QuickDisk:
         self._rest_ms = min(2 * self._rest_ms, MOST_REST_MS)
 
     def is_quick(self, now_ms: float) -> bool:
-        """Whether the broker's own thread may wait for a sync now."""
+        """Whether the broker's thread may wait for a sync now."""
         return self._usual_us < USUAL_US and now_ms >= self._again_ms

@@ -1,7 +1,7 @@
-"""One round of syncs by the redo log: what several logs have to sync was written there, and the redo log is synced.
+"""One sync round by the redo log: the unsynced bytes of several logs were written there, and the redo log is synced.
 
-The round has what `SyncRound` has for who runs it, and no tickets: no log has anything else to sync, so all of them
-have one result (docs/decisions/a-redo-log-for-small-rounds.md).
+The round has the interface of `SyncRound` for the threads that run it, but no tickets: no log has anything else to
+sync, so all of them have one result (docs/decisions/a-redo-log-for-small-rounds.md).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class RedoRound:
     """See the module. `run` may be called in any thread.
 
     Attributes:
-        waits: the logs, and who waits for each.
-        parts: what each log has in the redo log, in the order of `waits`.
+        waits: the logs, each with the callbacks that wait for it.
+        parts: the part of each log in the redo log, in the order of `waits`.
         files: the redo log's file.
-        error: None when it is on the disk, NotOpened when the sync could not begin, else why it failed.
+        error: None when it is on the disk, NotOpened when the sync could not begin, else the failure.
         elapsed_us: how long the sync took.
-        is_run_here: whether the broker's own thread runs it.
+        is_run_here: whether the broker's thread runs it.
         volume: None; no volume is synced.
     """
 
@@ -49,7 +49,7 @@ class RedoRound:
 
     @property
     def is_postponed(self) -> bool:
-        """Whether nothing was synced, for want of a descriptor: a later round serves who waits."""
+        """Whether nothing was synced because no descriptor was free: a later round serves these waits."""
         return isinstance(self.error, NotOpened)
 
     def run(self) -> None:

@@ -1,6 +1,6 @@
 """Regular expressions that members subscribe to: checked, and matched against the names of topics.
 
-They come from clients, so they run on RE2, whose time is linear in the name; Kafka's broker uses
+They come from clients, so they run on RE2, which needs linear time in the length of the name. Kafka's broker uses
 RE2/J, the same language. The whole name has to match. Internal topics match like any other, as in Kafka.
 """
 
@@ -16,13 +16,13 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 MAX_LENGTH = 1024
 """Longest expression, in characters. Kafka has no limit of its own."""
 MAX_MEMORY_BYTES = 1 << 20
-"""What a compiled expression may take, and with it how much a repetition can blow it up."""
+"""The most memory of a compiled expression. It also bounds how far a repetition can expand."""
 
 
 def compile_expression(expression: str) -> Any:
     """The compiled expression, with `fullmatch`.
 
-    Raises KafkaError(INVALID_REGULAR_EXPRESSION) for one that RE2 refuses, or that is too long.
+    Raises KafkaError(INVALID_REGULAR_EXPRESSION) if RE2 refuses it or it is too long.
     """
     if len(expression) > MAX_LENGTH:
         raise KafkaError(
@@ -44,6 +44,6 @@ def compile_expression(expression: str) -> Any:
 
 
 def matching(expression: str, names: Iterable[str]) -> frozenset[str]:
-    """The names that match as a whole. Raises as `compile_expression`."""
+    """The names that match as a whole. Raises what `compile_expression` raises."""
     compiled = compile_expression(expression)
     return frozenset(name for name in names if compiled.fullmatch(name) is not None)

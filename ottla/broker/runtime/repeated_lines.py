@@ -1,12 +1,12 @@
-"""Lines of the log that repeat: a hundred of one kind at once, then ten a minute, and how many were left out.
+"""A limit for repeated log lines: a hundred of one kind in a burst, then ten a minute, with the number left out.
 
-A client that speaks TLS to a plain listener and comes again at once, a disk that fails each read of a consumer that
-asks again, a group that never settles: each is worth its line, and none may fill the disk of a machine that nobody
-looks at for months. Kafka leaves that to log4j. A kind is a line of code, so there are as many as the program has. What
-is left out is not lost where it counts: `/metrics` counts connections, requests and errors, all of them.
+Examples: a client that speaks TLS to a plain listener and reconnects immediately, a disk that fails each read of a
+consumer that tries again, a group that never settles. Each is worth a line, but none may fill the disk of a machine
+that is unattended for months. Kafka leaves that to log4j. A kind is a line of code, so their number is bounded. The
+events that are left out are still counted: `/metrics` counts all connections, requests and errors.
 
-Lines below INFO are not held back: a person who turns them on wants them all. Nor are those of a start, which are as
-many as there are partitions to speak of: which of them have lost something must be said of each.
+Lines below INFO are not limited: a person who turns them on wants them all. Nor are those of a start, of which there is
+up to one for each partition: each partition that has lost something must be named.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LINE_S = 60 / A_MINUTE
 
 
 class _Kind:
-    """`saved_s` is the time for which nothing was written, as far as it counts: a line takes `_LINE_S` of it."""
+    """The budget of one kind: `saved_s` grows with time up to a maximum; a written line takes `_LINE_S` of it."""
 
     __slots__ = ("at_s", "left_out", "saved_s")
 
@@ -33,7 +33,7 @@ class _Kind:
 
 
 class RepeatedLines(logging.Filter):
-    """A filter for the handler that writes the log. Any thread; `now_s` is a monotonic clock."""
+    """A filter for the handler that writes the log. Any thread may call it; `now_s` is a monotonic clock."""
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class RepeatedLines(logging.Filter):
         self._guard = threading.Lock()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the line is written. The last one before others are left out says so, the next how many were."""
+        """Whether the line is written. The last line before some are left out has a note; the next one their number."""
         if record.levelno < logging.INFO:
             return True
         with self._guard:
@@ -56,7 +56,7 @@ class RepeatedLines(logging.Filter):
         if left_out:
             _add(record, f"{left_out} lines like this were left out")
         elif is_last:
-            _add(record, f"of lines like this {A_MINUTE} a minute are written from here on")
+            _add(record, f"from now on {A_MINUTE} lines like this are written a minute")
         return True
 
     def _kind(self, record: logging.LogRecord) -> _Kind:

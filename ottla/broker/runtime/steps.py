@@ -1,12 +1,12 @@
-"""Work in steps: what takes long stops now and then, so that other requests run in between.
+"""Work in steps: long work stops now and then, so that other requests run in between.
 
-Such work is a generator that yields between its steps, and returns its result. `in_steps` runs it: a result that the
-first step brings is there at once, any other is a `Pending`, of which each step has a turn of the loop of its own. The
-handlers of long answers are made so (`Context.in_steps`), and so is their encoding (`requests/dispatch.py`); a step is
-about a millisecond. What a step has read may change before the next one: code that goes through a collection copies it
-first.
+Such work is a generator that yields between its steps, and returns its result. `in_steps` runs it. If the first step
+ends the work, its result is returned; else a `Pending` is, and each further step runs in its own turn of the loop. The
+handlers of long answers work like this (`Context.in_steps`), and so does their encoding (`requests/dispatch.py`); a
+step takes about a millisecond. What a step has read may change before the next one: code that iterates over a
+collection copies it first.
 
-Knows no loop: the request runs a step in a turn to come.
+Knows no loop: the request runs each step in a later turn.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ class SteppedRequest(Protocol):
     """The request for which the work is done (`Context`)."""
 
     def later(self, step: Callable[[], None]) -> object:
-        """Run `step` when others have had their turn."""
+        """Run `step` when other requests have had their turn."""
 
     def begin_step(self) -> None:
         """A step after the first one begins: the request has the broker's thread again."""
 
     def end_step(self) -> None:
-        """It has ended."""
+        """A step after the first one has ended."""
 
 
 def in_steps(steps: Steps[R | Pending[R]] | Steps[R], request: SteppedRequest) -> R | Pending[R]:
-    """The result of `steps`, now or in time; one that is a `Pending` itself is waited for. The first step raises what
-    it raises; what a later one raises is the answer.
+    """The result of `steps`, now or as a `Pending`. A result that is a `Pending` itself is awaited. An error of the
+    first step is raised here; an error of a later one becomes the answer.
     """
     try:
         next(steps)
@@ -58,8 +58,8 @@ def in_steps(steps: Steps[R | Pending[R]] | Steps[R], request: SteppedRequest) -
 def run_in_turns(
     steps: Iterator[None], later: Callable[[Callable[[], None]], None] | None, done: Callable[[], None]
 ) -> None:
-    """Run work that belongs to no request: the first step now, each other one in a turn of the loop of its own by
-    `later`, all of them now without it. `done` comes at the end, also after a bug, which is logged.
+    """Run work that belongs to no request: the first step now, each other one in its own turn of the loop by `later`,
+    or all of them now without it. `done` is called at the end, also after a bug, which is logged.
     """
 
     def go_on() -> None:
@@ -68,7 +68,7 @@ def run_in_turns(
                 if later is not None:
                     later(go_on)
                     return
-        except Exception:  # a bug: what waits for `done` must not wait for ever
+        except Exception:  # a bug: what waits for `done` must not wait forever
             logger.exception("bug: work in steps has failed")
         done()
 
@@ -76,8 +76,8 @@ def run_in_turns(
 
 
 class _SteppedWork(Generic[R]):
-    """Work that took more than one step. It is part of no reference cycle: a long answer that were part of one would be
-    freed by the garbage collector only, which would have to look at each of its objects.
+    """Work that took more than one step. It must be in no reference cycle: a long answer in a cycle would be freed by
+    the garbage collector only, which would have to visit each of its objects.
     """
 
     __slots__ = ("_request", "_steps", "result")
@@ -99,7 +99,7 @@ class _SteppedWork(Generic[R]):
         except StopIteration as end:
             request.end_step()
             follow(self.result, end.value)
-        except Exception as error:  # the gate knows refusals from bugs
+        except Exception as error:  # the gate distinguishes refusals and bugs
             request.end_step()
             self.result.fail(error)
         else:
@@ -108,8 +108,8 @@ class _SteppedWork(Generic[R]):
 
 
 class Pace:
-    """Says when a step has done enough: `count` elements, over all lists of an answer. A step ends when there is more
-    to do, so that what fits into one needs no other turn.
+    """Decides when a step has done enough: `count` elements, over all lists of an answer. A step ends only when there
+    is more to do, so that work that fits into one step needs no other turn.
     """
 
     __slots__ = ("_count", "_left")
@@ -118,13 +118,13 @@ class Pace:
         self._count = self._left = count
 
     def is_up(self, elements: int = 1) -> bool:
-        """Whether the step was full before these elements, and ends with them."""
+        """Whether the step was full before these elements, so that it ends and they begin the next one."""
         is_full = self._left <= 0
         self._left = (self._count if is_full else self._left) - elements
         return is_full
 
     def made(self, make: Callable[[E], S], elements: Iterable[E]) -> Steps[list[S]]:
-        """A list of what is made of each element; for `yield from`."""
+        """The list of `make(element)` for all elements; for `yield from`."""
         result: list[S] = []
         rest = iter(elements)
         while more := list(islice(rest, self._left if self._left > 0 else self._count)):

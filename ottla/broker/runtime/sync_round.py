@@ -1,17 +1,17 @@
-"""One round of syncs: tickets of several logs of one directory, and the three ways to bring them to the disk.
+"""One sync round: tickets of several logs of one directory, and the three ways to sync them.
 
-- One file after the other (`run`): a round of one or two files, and the broker's own thread.
-- The files shared out among a few threads (`run_shared`): where the volume cannot be synced as a whole.
-- One sync of the whole volume (`sync_volume`, then `finish_volume`): `VOLUME_FROM` files and steps, and more
-  (docs/decisions/one-sync-for-many-logs.md). One that takes long is overtaken: another thread runs the round by one of
-  the other ways. `claim` decides between the two who ends the round; it succeeds once.
+- One file after the other (`run`): a round of one or two files, or on the broker's thread.
+- The files shared among a few threads (`run_shared`): where the volume cannot be synced as a whole.
+- One sync of the whole volume (`sync_volume`, then `finish_volume`): for `VOLUME_FROM` files and steps or more
+  (docs/decisions/one-sync-for-many-logs.md). A sync that takes long is overtaken: another thread runs the round in one
+  of the other ways. `claim` decides which of the two threads ends the round; it succeeds once.
 
-A round of small appends takes no tickets, but the redo log (`redo_round.py`). A round of tickets may be its checkpoint:
-then it makes the redo log void in the end, if all tickets have succeeded.
+A round of small appends uses the redo log and no tickets (`redo_round.py`). A round of tickets may be its checkpoint:
+then it makes the redo log void at the end, if all tickets have succeeded.
 
-Whatever the way, a ticket's other steps (names, indexes, leader epochs) follow when its files are on the disk; after a
-sync of the volume, which has brought names and indexes along, most have nothing left to do. A ticket
-counts as failed until its last step has succeeded: whatever ends a round, nothing is taken for synced that may not be.
+In all three ways, a ticket's other steps (names, indexes, leader epochs) follow when its files are on the disk. After a
+sync of the volume, which includes names and indexes, most of them have nothing left to do. A ticket counts as failed
+until its last step has succeeded: however a round ends, nothing counts as synced that may not be.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ LOG = logging.getLogger("ottla.disk")
 SyncCallback = Callable[[BaseException | None], None]
 
 VOLUME_FROM: Final = 3
-"""Syncs from which on one of the volume is used instead. Two files by `fdatasync` take as long as one `syncfs`."""
+"""From so many syncs on, the volume is synced instead. Two files by `fdatasync` take as long as one `syncfs`."""
 SHARED_FROM: Final = 3
-"""Files from which on several threads share them."""
+"""From so many files on, several threads share them."""
 NOT_ENDED: Final = OSError("the sync did not end")
-"""The result of a ticket that nothing has been said about."""
+"""The result of a ticket that has no other result yet."""
 
 
 class SyncRound:
@@ -54,11 +54,11 @@ class SyncRound:
     Attributes:
         results: for each of `waits` None when it is on the disk, NotOpened when it could not begin, else an error.
         error: the first error that ended the round; None when there was none.
-        timings: microseconds of the syncs, each with the number of logs that it was for.
-        volume: what is to be synced as a whole; None: the files are.
-        volume_error: what its sync ended with.
-        handed_over_ms: when it was handed over (monotonic), of a round with a volume.
-        redo_log: what the round is a checkpoint of; else None.
+        timings: microseconds of the syncs, each with its number of logs.
+        volume: the file system to sync as a whole; None: sync the files.
+        volume_error: the result of its sync.
+        handed_over_ms: when a thread got the round (monotonic); only with a volume.
+        redo_log: the redo log whose checkpoint this round is; else None.
         has_voided: whether a checkpoint has made the redo log void.
         way: how it was run: "files", "threads" or "volume".
     """
@@ -103,11 +103,11 @@ class SyncRound:
         self._mark = b""
 
     def claim(self) -> bool:
-        """Whether the caller ends the round: True for the first one, whichever thread it is in."""
+        """Whether the caller ends the round: True for the first caller, in any thread."""
         return self._claim.acquire(blocking=False)
 
     def is_on(self, volume: Volume) -> bool:
-        """Whether one sync of `volume` is worth it, and enough: a partition's directory may be on another disk."""
+        """Whether one sync of `volume` is worth it, and sufficient: a partition's directory may be on another disk."""
         syncs = len(self.files)
         if syncs < VOLUME_FROM:
             for _, ticket, _ in self.waits:
@@ -126,7 +126,7 @@ class SyncRound:
     # -- the redo log
 
     def _end_checkpoint(self) -> None:
-        """Make the redo log void, if all that was in it is on disk in the logs' own files."""
+        """Make the redo log void, if all of its contents are on disk in the logs' own files."""
         redo_log = self.redo_log
         if redo_log is None or self.error is not None or any(self.results):
             return
@@ -139,8 +139,8 @@ class SyncRound:
     # -- file by file
 
     def run(self) -> None:
-        """Sync every log; stop at the first that fails, because the directory goes offline with it. One that could not
-        begin stops nobody: most need no descriptor that they do not have. A second call does nothing.
+        """Sync every log; stop at the first that fails, because the directory goes offline with it. A sync that could
+        not begin does not stop the others: most need no new descriptor. A second call does nothing.
         """
         if self.has_begun:
             return
@@ -156,9 +156,9 @@ class SyncRound:
         self._end_checkpoint()
 
     def run_shared(self, ask_for_help: Callable[[Callable[[], None], int], None]) -> None:
-        """As `run`, but the files are synced by all threads that call the function that `ask_for_help` is given, with
-        the number of threads that would have something to do. This thread works, too, and waits for none that has not
-        begun.
+        """As `run`, but several threads share the files. `ask_for_help` gets a function for other threads to call, and
+        the number of threads that would have something to do. This thread works, too, and does not wait for a thread
+        that has not begun.
         """
         if self.has_begun:
             return
@@ -178,15 +178,15 @@ class SyncRound:
     # -- the volume
 
     def note_begin(self, now_ms: float, wait: ProcessorWait | None) -> None:
-        """Note that the sync of the volume begins in this thread, whose waits for a processor `wait` counts."""
+        """Note that the sync of the volume begins in this thread. `wait` counts the thread's waits for a processor."""
         if wait is not None:
             self._mark = wait.mark()
             self._wait = wait
         self._began_ms = now_ms
 
     def without_processor_ms(self, now_ms: float) -> float:
-        """For how long the thread has had no processor since the round was handed over: until it began, and what is
-        counted since then.
+        """How long the thread has had no processor since it got the round: the time until it began, and its waits
+        since then.
         """
         began_ms = self._began_ms
         if began_ms is None:
@@ -195,7 +195,7 @@ class SyncRound:
         return began_ms - self.handed_over_ms + since_ms
 
     def sync_volume(self) -> OSError | None:
-        """Sync the volume; the error. The round is as it was: who has the claim calls `finish_volume`."""
+        """Sync the volume and return the error. The round stays: the thread with the claim calls `finish_volume`."""
         volume = self.volume
         assert volume is not None
         started_ns = time.perf_counter_ns()
@@ -208,7 +208,7 @@ class SyncRound:
         return self.volume_error
 
     def finish_volume(self) -> None:
-        """Do what follows `sync_volume`, by who has the claim. If it failed, every ticket has failed."""
+        """Finish the round after `sync_volume`, in the thread with the claim. If it failed, every ticket has failed."""
         self.has_begun = True
         self.way = "volume"
         error = self.volume_error
@@ -220,8 +220,8 @@ class SyncRound:
         self.timings.append((self._volume_ns // 1000, 1))
 
     def name_files(self) -> list[str]:
-        """The files of the round whose `fdatasync` fails, too, for the log after a failed sync of the volume. One that
-        succeeds means nothing: the kernel may have dropped what it could not write.
+        """The files of the round whose `fdatasync` fails, too, for the log line after a failed sync of the volume. A
+        success means nothing: the kernel may have dropped what it could not write.
         """
         names = []
         for file in self.files:
@@ -256,7 +256,7 @@ def _sync_of(ticket: SyncTicket, file: File) -> Callable[[], None]:
 
 
 def _severity(result: OSError | None) -> int:
-    """Which of several results counts."""
+    """The rank of a result: the highest one counts."""
     if result is None:
         return 0
     if isinstance(result, NotOpened):
@@ -276,7 +276,7 @@ def _result_of(step: Callable[[], None]) -> OSError | None:
 
 
 class _Share:
-    """Syncs that several threads do, each the next one that is left; after a failure no further one begins."""
+    """Syncs that several threads share: each takes the next one. After a failure no further one begins."""
 
     def __init__(self, syncs: list[Callable[[], None]]) -> None:
         self._syncs = syncs
@@ -286,7 +286,7 @@ class _Share:
         self.results: list[OSError | None] = [NOT_ENDED] * len(syncs)
 
     def work(self) -> None:
-        """Do what is left until nothing is. May be called in any thread, also when all has ended."""
+        """Take syncs until none is left. May be called in any thread, also when all have ended."""
         while True:
             try:
                 index = self._left.popleft()
@@ -301,10 +301,10 @@ class _Share:
                 post_surely(self._ended.put, _nothing)
 
     def wait(self) -> None:
-        """Wait until each has ended that any thread has begun."""
+        """Wait until every sync has ended."""
         for _ in self._syncs:
             self._ended.get()
 
 
 def _nothing() -> None:
-    """What is counted in the queue of a share."""
+    """An entry in the queue of a share: only their number matters."""

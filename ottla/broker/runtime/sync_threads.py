@@ -1,14 +1,15 @@
-"""`ThreadedSyncer`: rounds of syncs in threads, one per log directory and a few that help.
+"""`ThreadedSyncer`: sync rounds in threads, one per log directory and a few helpers.
 
-`fdatasync` and `syncfs` let other threads run. Only what `SyncRound` says runs here, every other line of the syncer on
-the broker's thread. A directory's thread runs its rounds. The helpers are there for all directories: they share the
-files of a round, and run a round in which the sync of a volume is overtaken, while that keeps the directory's thread.
+`fdatasync` and `syncfs` let other threads run. Only the code of `SyncRound` runs in these threads, every other line of
+the syncer on the broker's thread. A directory's thread runs its rounds. The helpers serve all directories: they share
+the files of a round, and take over a round whose sync of the volume is overtaken, since that still occupies the
+directory's thread.
 
-The broker syncs on its own thread in two cases only, since that holds up everybody for as long as the disk takes: where
-a single client waits and the disk is quick (docs/decisions/a-sync-on-the-brokers-thread.md), and where a thread ended
-and the system gives no other, because a late answer is better than none; each further round asks for a thread again.
-Helpers are not asked for again: without one no volume is synced as a whole, since nothing could overtake that, and
-files are synced one after the other.
+The broker syncs on its own thread in two cases only, since all clients wait for as long as the disk takes: where a
+single client waits and the disk is quick (docs/decisions/a-sync-on-the-brokers-thread.md), and where a thread has ended
+and the system gives no other, because a late answer is better than none. Then each further round tries to start a
+thread again. Helpers are not started again: without one no volume is synced as a whole, since nothing could overtake
+that, and files are synced one after the other.
 """
 
 from __future__ import annotations
@@ -44,11 +45,11 @@ LOG = logging.getLogger("ottla.disk")
 _Given = tuple["DirectoryQueue", "SyncRound | RedoRound"] | None
 
 HELPERS: Final = 3
-"""Threads that help. With the directory's own there are four at the disk; sixteen took a fifth less time."""
+"""Helper threads. With the directory's own, four threads use the disk; sixteen took a fifth less time."""
 
 
 class _Rounds:
-    """The rounds that a directory's thread takes; None ends it."""
+    """The queue from which a directory's thread takes its rounds; None ends the thread."""
 
     __slots__ = ("get", "is_served", "put")
 
@@ -61,21 +62,21 @@ class _Rounds:
         self.put: Callable[[_Given], None] = queue.put
         self.get: Callable[[], _Given] = queue.get
         self.is_served = True
-        """Whether the thread still takes them. `Thread.is_alive` says the same in 5 us."""
+        """Whether the thread still takes them. `Thread.is_alive` returns the same, but takes 5 us."""
 
 
 class SyncHelpers:
-    """The threads that help. A process that gets none works without them."""
+    """The helper threads. A process that gets none works without them."""
 
     def __init__(self) -> None:
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._serving: list[None] = []
-        """An entry for each thread that takes jobs: `Thread.is_alive` says the same in 5 us."""
+        """An entry for each thread that takes jobs: `Thread.is_alive` returns the same, but takes 5 us."""
         self._starter = ThreadStarter("Files are synced one after the other; nothing is lost")
 
     def begin(self) -> None:
-        """Start those that the system gives."""
+        """Start as many as the system allows."""
         for number in range(HELPERS):
             self._serving.append(None)
             thread = self._starter.try_start(self._serve, f"sync helper {number}")
@@ -90,16 +91,16 @@ class SyncHelpers:
         return bool(self._serving)
 
     def run(self, job: Callable[[], None]) -> None:
-        """Have it run by one of them."""
+        """Have one of them run a job."""
         self._jobs.put(job)
 
     def help(self, work: Callable[[], None], count: int) -> None:
-        """Have `work` called by so many of them, as far as there are so many and when they have time."""
+        """Have `work` called by up to `count` of them, when they have time."""
         for _ in range(min(count, len(self._threads))):
             self._jobs.put(work)
 
     def close(self) -> None:
-        """End them after what was given to them."""
+        """End them after their jobs."""
         for _ in self._threads:
             self._jobs.put(None)
         for thread in self._threads:
@@ -109,7 +110,7 @@ class SyncHelpers:
     def _serve(self) -> None:
         try:
             while (job := self._jobs.get()) is not None:
-                with suppress(BaseException):  # a round that something leaves counts as failed
+                with suppress(BaseException):  # a round that raises counts as failed
                     job()
                 del job
         finally:
@@ -117,9 +118,9 @@ class SyncHelpers:
 
 
 class ThreadedSyncer(GroupSyncer):
-    """One thread per log directory, made by `begin`, or with the first round. `post` brings completions to the broker's
-    thread. `count_waits`, called in such a thread, counts how long that waits for a processor; OSError: it cannot.
-    `runs_here`: the broker's thread runs a round that a single client waits for, where the disk is quick.
+    """One thread per log directory, started by `begin` or with the first round. `post` brings completions to the
+    broker's thread. `count_waits`, called in such a thread, counts its waits for a processor, or raises OSError.
+    `runs_here`: the broker's thread runs a round for which a single client waits, if the disk is quick.
     """
 
     def __init__(
@@ -139,26 +140,26 @@ class ThreadedSyncer(GroupSyncer):
         self._runs_here = runs_here
         self._threads: dict[Path, tuple[threading.Thread, _Rounds]] = {}
         self._rounds_of: dict[DirectoryQueue, _Rounds] = {}
-        """As in `_threads`: to compare paths takes longer than the rest of handing a round over."""
+        """The same as in `_threads`: a comparison of paths takes longer than the rest of `_hand_over`."""
         self._helpers = SyncHelpers()
         self._running: dict[DirectoryQueue, SyncRound | RedoRound] = {}
         self._is_closed = False
         self._starter = ThreadStarter(
-            "The broker syncs on its main thread, where everybody waits for it, until there is one; nothing is lost"
+            "The broker syncs on its main thread, where all clients wait for it, until there is one; nothing is lost"
         )
 
     def begin(self, directories: Iterable[Path]) -> None:
-        """Start the threads of these directories, and the helpers. Raises NoThread, but not for want of helpers."""
+        """Start the threads of these directories, and the helpers. Raises NoThread, but not if helpers are missing."""
         for path in directories:
             rounds = _Rounds()
             self._threads[path] = (self._starter.start(self._serve, f"sync {path.name}", rounds), rounds)
         self._helpers.begin()
 
     def close(self) -> None:
-        """Finish the rounds that run, their completions too (posted ones may never run), and end the threads.
+        """Finish the running rounds and their completions (posted ones may never run), and end the threads.
 
-        No log is left with a sync under way: it could not be closed cleanly. A sync of a volume that is overtaken is
-        not waited for: if it has failed the directory goes offline; what it reports later is met by the logs, which are
+        No log keeps a running sync: it could not be closed cleanly. This does not wait for an overtaken sync of a
+        volume: if it has failed, the directory goes offline. If it fails later, the logs find the error: they are
         synced one by one when they are closed.
         """
         self._is_closed = True
@@ -173,14 +174,14 @@ class ThreadedSyncer(GroupSyncer):
         for queue in list(self._queues.values()):
             while (sync_round := self._running.get(queue)) is not None:
                 sync_round.run()  # what a thread that ended early had not begun
-                self._finish(queue, sync_round)  # it may start the next one, which runs here
+                self._finish(queue, sync_round)  # it may start the next round, which runs here
             if queue.overtaken is not None and queue.overtaken.volume_error is not NOT_ENDED:
                 self._volume_ended(queue, queue.overtaken)
         self._close_volumes()
 
     def _is_overtaken(self, queue: DirectoryQueue) -> bool:
-        """Whether the thread of this directory is held by a sync of the volume that nobody waits for any more; one that
-        runs is given its time first.
+        """Whether an overtaken sync of the volume occupies the thread of this directory. A sync that runs gets its time
+        first.
         """
         if queue.overtaken is not None:
             return True
@@ -192,7 +193,7 @@ class ThreadedSyncer(GroupSyncer):
         return thread.is_alive() and sync_round.claim()
 
     def _finish(self, queue: DirectoryQueue, sync_round: SyncRound | RedoRound) -> None:
-        if self._running.get(queue) is sync_round:  # else `close` has not waited for the post
+        if self._running.get(queue) is sync_round:  # else `close` has not waited for this callback
             del self._running[queue]
             super()._finish(queue, sync_round)
 
@@ -216,7 +217,7 @@ class ThreadedSyncer(GroupSyncer):
         rounds.put((queue, sync_round))
 
     def _served_rounds(self, queue: DirectoryQueue) -> _Rounds:
-        """What the directory's thread takes; a new one's if it has ended. Raises NoThread."""
+        """The queue of the directory's thread, or of a new one if that has ended. Raises NoThread."""
         thread, rounds = self._threads.get(queue.path, (None, None))
         if thread is None or rounds is None or not thread.is_alive():
             rounds = _Rounds()
@@ -255,9 +256,9 @@ class ThreadedSyncer(GroupSyncer):
             rounds.is_served = False
 
     def _run_files(self, queue: DirectoryQueue, sync_round: SyncRound | RedoRound) -> None:
-        # Whatever leaves a round (no memory for its line in the log, say), it counts as failed then, and this thread
-        # continues: another round may be put here at any time. (`suppress` would be three calls of Python code, and
-        # each synced round trip comes by.)
+        # Whatever a round raises (a MemoryError for its log line, say), it counts as failed, and this thread continues:
+        # another round may be queued here at any time. (`suppress` would cost three calls of Python code in each synced
+        # round trip.)
         try:
             if isinstance(sync_round, RedoRound) or len(sync_round.files) < SHARED_FROM or queue.is_in_memory:
                 sync_round.run()
@@ -271,7 +272,7 @@ class ThreadedSyncer(GroupSyncer):
         with suppress(BaseException):
             sync_round.note_begin(self._clock.monotonic_ms(), wait)
             sync_round.sync_volume()
-        if not sync_round.claim():  # another thread runs it meanwhile
+        if not sync_round.claim():  # another thread has taken the round over
             post_surely(self._post, partial(self._volume_ended, queue, sync_round))
         else:
             with suppress(BaseException):

@@ -1,9 +1,9 @@
-"""Threads of the broker, and what happens where the system refuses one ("can't start new thread").
+"""Threads of the broker, and what happens when the system refuses one ("can't start new thread").
 
-The limit of tasks is shared with other processes (`ulimit -u`, a container's or a unit's `pids.max`), so a refusal
-comes at any time and passes. A broker therefore starts what it cannot do without at its own start, and refuses that
-start where it gets none. What needs another one later, or finds that its own has ended, asks here each time; what it
-gets none for is done on the broker's thread, late for everybody else, and nobody is left without an answer.
+The limit of tasks is shared with other processes (`ulimit -u`, a container's or a unit's `pids.max`), so a refusal may
+come at any time and is temporary. A broker therefore starts the threads that it needs at its own start, and refuses to
+start without them. A part that needs another thread later, or whose thread has ended, asks here each time. Without a
+thread the work is done on the broker's thread: other clients wait for it, but every request gets its answer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Final
 LOG = logging.getLogger("ottla.threads")
 
 STACK_BYTES: Final = 1 << 20
-"""Of each thread. The system's own choice, 8 MiB as a rule, would count as used memory under `ulimit -d`."""
+"""The stack of each thread. The system's default, usually 8 MiB, would count as used memory under `ulimit -d`."""
 POST_AGAIN_S: Final = 0.1
 SAID_EVERY_NS: Final = 60_000_000_000
 ADVICE: Final = (
@@ -38,7 +38,7 @@ class NoThread(OSError):
 
 
 class ThreadStarter:
-    """Starts the threads of one part of the broker. `meanwhile` says what is done without one, for the log."""
+    """Starts the threads of one part of the broker. `meanwhile`, for the log: what happens without a thread."""
 
     def __init__(self, meanwhile: str) -> None:
         self._meanwhile = meanwhile
@@ -61,7 +61,7 @@ class ThreadStarter:
         return thread
 
     def try_start(self, target: Callable[..., None], name: str, *args: Any) -> threading.Thread | None:
-        """As `start`; without one None, and a line once a minute at most."""
+        """As `start`; without a thread, return None and log a line, at most once a minute."""
         try:
             return self.start(target, name, *args)
         except NoThread as error:
@@ -74,8 +74,8 @@ class ThreadStarter:
 
 
 def post_surely(post: Callable[[Callable[[], None]], None], step: Callable[[], None]) -> None:
-    """Post `step` to the broker's thread from another one, again and again until that succeeds: there may be no memory
-    for it at the moment, and somebody waits for what it does.
+    """Post `step` to the broker's thread from another one, and retry until that succeeds: there may be no memory for it
+    at the moment, and requests wait for `step`.
     """
     while True:
         try:

@@ -1,10 +1,10 @@
 """Deadlines without a loop: a heap of (monotonic time, callback).
 
-Life drives it through one `loop.call_at` for the earliest deadline (`on_earlier` is called when that moves forward);
-a simulation moves its clock and calls `run_due`. A cancelled timer stays in the heap until it would have been due,
-or until more than half of the heap is cancelled: long polls that are answered at once must not pile up.
+The real broker drives it through one `loop.call_later` for the earliest deadline (`on_earlier` is called when that
+becomes earlier); a simulation moves its clock and calls `run_due`. A cancelled timer stays in the heap until it would
+have been due, or until more than half of the heap is cancelled: long polls that are answered early must not pile up.
 
-A callback that raises is a bug, and raises out of `run_due`; the others are still there, and due in the next call.
+A callback that raises is a bug, and `run_due` raises its error; the other timers stay, and are due in the next call.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _COMPACT_FROM = 64
 
 
 class Timer:
-    """A deadline that was asked for; `cancel()` takes it back and may be called at any time, also twice."""
+    """A planned deadline; `cancel()` withdraws it and may be called at any time, also twice."""
 
     __slots__ = ("_timers", "callback", "deadline_ms", "order")
 
@@ -42,7 +42,7 @@ class Timers:
     def __init__(self) -> None:
         self._heap: list[Timer] = []
         self._later: list[Timer] = []
-        """Due already, and added by what `run_due` runs at the moment: for its next call."""
+        """Timers that are due already, added by callbacks of the current `run_due`: for its next call."""
         self._next_order = 0
         self._cancelled_count = 0
         self.on_earlier: Callable[[float], None] | None = None
@@ -53,11 +53,11 @@ class Timers:
 
     @property
     def kept(self) -> int:
-        """How many take memory: those that count, and cancelled ones that were not swept away yet."""
+        """How many take memory: active ones, and cancelled ones that are not removed yet."""
         return len(self._heap) + len(self._later)
 
     def at(self, deadline_ms: float, callback: Callable[[], None]) -> Timer:
-        """Run `callback` once `run_due` sees a monotonic time of `deadline_ms` or later; equal deadlines in order."""
+        """Run `callback` once `run_due` gets a monotonic time of `deadline_ms` or later; equal deadlines in order."""
         self._next_order += 1
         timer = Timer(self, deadline_ms, self._next_order, callback)
         heapq.heappush(self._heap, timer)
@@ -66,7 +66,7 @@ class Timers:
         return timer
 
     def next_deadline_ms(self) -> float | None:
-        """The earliest deadline that still counts, or None."""
+        """The earliest deadline that is not cancelled, or None."""
         heap = self._heap
         while heap and heap[0].callback is None:
             heapq.heappop(heap)
@@ -74,10 +74,10 @@ class Timers:
         return heap[0].deadline_ms if heap else None
 
     def run_due(self, now_ms: float) -> int:
-        """Run everything due at `now_ms`, also what those callbacks add; how many ran.
+        """Run everything that is due at `now_ms`; return how many ran.
 
-        A callback that always adds another one that is already due would never end: what is added during the call runs
-        only in the next one.
+        Timers that these callbacks add run in the next call only: a callback that always adds another one that is
+        already due would never end.
         """
         last_order = self._next_order
         ran = 0
@@ -100,7 +100,7 @@ class Timers:
         return ran
 
     def note_cancelled(self) -> None:
-        """Count a cancelled timer, and sweep the heap when most of it is."""
+        """Count a cancelled timer, and clean the heap when most of it is cancelled."""
         self._cancelled_count += 1
         if self._cancelled_count > _COMPACT_FROM and self._cancelled_count * 2 > len(self._heap) + len(self._later):
             self._heap = [timer for timer in self._heap if timer.callback is not None]

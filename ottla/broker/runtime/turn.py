@@ -1,20 +1,21 @@
-"""What one turn of the event loop has gathered, and what happens at its end.
+"""One turn of the event loop: what it has gathered, and what happens at its end.
 
-Batching is a matter of turns, not of timers: every ready socket is read and its requests run; Produce batches are only
-gathered per partition. At the end of the turn each partition appends all of its batches in one call (one `pwritev`),
-then the disk is asked for the syncs, then each connection sends all of its replies in one joined send, and only then
+Batches are formed at the end of a turn, not by timers: every ready socket is read and its requests run; Produce batches
+are only gathered per partition. At the end of the turn each partition appends all of its batches in one call (one
+`pwritev`), then the syncs are requested, then each connection sends all of its replies in one joined send. Only then
 may the receive buffers be used again (docs/decisions/one-append-per-turn.md).
 
-Nothing here knows a loop: `on_work` is called when an idle turn gets its first work; its owner has to make sure
-that `poll_done()` is called once every ready socket was read (`loop.call_soon` in life; a simulation calls `end()`).
+Nothing here knows a loop: `on_work` is called when an idle turn gets its first work. Its owner must call `poll_done()`
+once every ready socket was read (by `loop.call_soon` in the real broker; a simulation calls `end()`).
 
-Three cases know better than the loop when a turn should end. Where clients have several requests under way, the rest of
-them is arriving while the first are read: the turn looks at the sockets once more before it ends, which makes of two
-appends and two sends one. And a connection that has been the only one to send for a while has nobody to wait for: it
-ends its turn itself, within the read (`has_work`), which has brought nearly always what there was; and requests of its
-that can be answered at once take no turn at all. A large frame is enough for an append of its own: it is not gathered
-with others, but appended within the read that made it whole, and answered there if the connection has nothing else to
-send in the turn.
+In three cases the turn ends earlier or later than the loop would end it:
+- Clients have several requests in flight: the rest of them arrives while the first are read. So the turn polls the
+  sockets once more before it ends: then one append and one send are enough, where two would be needed.
+- One connection has been the only one to send for a while: it has no other to wait for. It ends its turn itself, within
+  the read (`has_work`), which nearly always has brought everything. Its requests that can be answered immediately take
+  no turn at all.
+- A large frame is enough for its own append: it is not gathered with others, but appended within the read that
+  completed it, and answered there if the connection has nothing else to send in the turn.
 """
 
 from __future__ import annotations
@@ -28,22 +29,22 @@ LOG = logging.getLogger("ottla.turn")
 Step = Callable[[], None]
 
 MOST_GATHERING: Final = 128
-"""Partitions that a turn appends to; a single request may name more. Each takes about 30 us, a first append to it twice
-as long."""
+"""Partitions to which a turn appends; a single request may name more. Each takes about 30 us, a first append twice as
+long."""
 
 
 class Gathering(Protocol):
-    """What gathers batches during a turn: a partition."""
+    """A partition, which gathers batches during a turn."""
 
     def flush(self, now_ms: int) -> None:
         """Append them."""
 
 
 class Woken(Protocol):
-    """A Fetch that waits for what is appended, with no other beside it."""
+    """The only Fetch that waits for what is appended."""
 
     def look_alone(self) -> None:
-        """Look at what was appended. Raises nothing."""
+        """Check what was appended. Raises nothing."""
 
 
 class Turn:
@@ -75,33 +76,33 @@ class Turn:
         self._senders: list[Step] = []
         self._last: list[Step] = []
         self.has_work = False
-        """Whether there is anything to do at its end. Who finds that there is nothing may set it, gather, and call
-        `end` itself, without `on_work`."""
+        """Whether there is anything to do at its end. A caller that finds it false may set it, gather, and call `end`
+        itself, without `on_work`."""
         self.is_alone = False
-        """Whether a connection answers within its read: where that leaves something to do, it calls `end` itself."""
+        """Whether a connection answers within its read: if that leaves something to do, it calls `end` itself."""
         self.behind: Woken | None = None
-        """What such a connection has woken, where that is only one: it calls it itself, behind its answer, and there is
-        no turn to end."""
+        """The only Fetch that such a connection has woken: the connection calls it itself, after its answer, and there
+        is no turn to end."""
         self.is_pipelined = False
         """Whether a single read of this turn brought more than one request; connections set it."""
         self.was_pipelined = False
-        """Whether a read of the turn before did."""
+        """The same of the turn before."""
         self.serves_one = False
-        """Whether all that it has to do is for one request, of a client that alone sends and waits for each answer."""
+        """Whether all of its work is for one request, of the only client that sends and which waits for each answer."""
         self._has_looked_again = False
         self.began_ms: int | None = None
-        """When the first request began that took no fast path (monotonic)."""
+        """When the first request without a fast path began (monotonic)."""
         self.is_long = False
-        """Whether the requests of this turn have held the loop for so long that others wait for the next one."""
+        """Whether the requests of this turn have held the loop for so long that others wait for the next turn."""
         self.number = 0
-        """Of this turn: once it is another one, nothing looks at what was received in the one before."""
+        """The number of this turn. When it changes, nothing reads the bytes received in the turn before any more."""
         self.on_work: Callable[[], object] | None = None
 
     def begin(self, now_ms: int) -> None:
-        """The first request that takes no fast path begins: the turn ends once the loop has come around.
+        """The first request without a fast path begins: the turn ends in the next iteration of the loop.
 
-        Also where it only begins to wait, and nobody else has anything to do at the end: else the next one, however
-        much later, would find a turn that has been going on all the while.
+        Also if it only begins to wait, and nothing else is to be done at the end: else the next request, however much
+        later, would find a turn that has lasted all the time.
         """
         self.began_ms = now_ms
         if not self.has_work:
@@ -125,17 +126,17 @@ class Turn:
             self._note_work()
 
     def run_asked(self) -> None:
-        """For such a step: run what it has asked for with `after_append`, which would wait for the next turn's end."""
+        """For such a step: run now what it has passed to `after_append`, which would wait for the next turn's end."""
         steps, self._after_append = self._after_append, []
         self._run(steps)
 
     def send_at_end(self, step: Step) -> None:
-        """Run `step` at the end of the turn, when every reply that this turn can give is there."""
+        """Run `step` at the end of the turn, when every reply of this turn is ready."""
         self._senders.append(step)
         self._note_work()
 
     def last(self, step: Step) -> None:
-        """Run `step` when nothing of this turn looks at received bytes any more (buffers go back)."""
+        """Run `step` when nothing of this turn reads received bytes any more (buffers are returned)."""
         self._last.append(step)
         self._note_work()
 
@@ -143,32 +144,32 @@ class Turn:
         """Append everything that was gathered, now. Replies still wait for the end of the turn."""
         while self._gathering:
             partitions, self._gathering = self._gathering, []
-            read_clock = self._now_ms  # CPython looks up a slot slowly where it is called at once
+            read_clock = self._now_ms  # a local: CPython is slow to call a slot directly
             now_ms = read_clock()
             for partition in partitions:
                 try:
                     partition.flush(now_ms)
                 except Exception:
-                    # Batches left behind would look at buffers that are used again, and the turn would never end.
+                    # Batches that stay would refer to buffers that are used again, and the turn would never end.
                     LOG.exception("bug: the flush of a partition failed")
 
     def poll_done(self) -> None:
-        """Every socket that was ready has been read: end the turn, or ask for one more look first."""
+        """Every ready socket has been read: end the turn, or poll the sockets once more first."""
         if not self.has_work:
-            return  # somebody else has ended it
+            return  # a connection has ended it
         if not self._has_looked_again and (self.is_pipelined or self.was_pipelined) and self.on_work is not None:
             self._has_looked_again = True
             try:
                 self.on_work()
-            except MemoryError:  # the look was a favour; the turn must end
+            except MemoryError:  # the second poll is optional; the turn must end
                 self.end()
         else:
             self.end()
 
     def end(self, own: Step | None = None) -> None:
-        """Append, ask for syncs, send, give buffers back. What a step asks for again waits for the next turn's end.
+        """Append, request syncs, send, return buffers. What a step plans again waits for the next turn's end.
 
-        `own` is what who has begun the turn alone would have asked for with `send_at_end`.
+        `own`: the step that a connection that is alone in this turn would have passed to `send_at_end`.
         """
         if self._gathering:
             self.flush()
@@ -197,7 +198,7 @@ class Turn:
 
     @staticmethod
     def _run(steps: list[Step]) -> None:
-        """Run every step; one that fails is a bug of its own and must not keep the others' replies back."""
+        """Run every step. One that fails is a bug, and must not hold back the replies of the other steps."""
         for step in steps:
             try:
                 step()
@@ -213,5 +214,5 @@ class Turn:
             try:
                 on_work()
             except BaseException:
-                self.has_work = False  # no memory to plan the end: whatever comes next plans it, or nothing would
+                self.has_work = False  # no memory to plan the end: the next work plans it
                 raise

@@ -1,8 +1,8 @@
-"""The stamp that says whether what was remembered of earlier requests still holds.
+"""The stamp that shows whether what was remembered from earlier requests is still valid.
 
-A request template (`ottla.broker.fast`) answers without asking again what the slow path asked when the template was
+A request template (`ottla.broker.fast`) answers without the checks that the slow path made when the template was
 learnt: does the topic exist, is the partition open, which configuration and leader epoch does it have, may the client
-do that. Whatever changes one of these answers calls `change`. The holder of a template compares one number per request.
+do that. Code that changes one of these facts calls `change`. The holder of a template compares one number per request.
 
 One stamp for the whole broker, not one for each partition: docs/decisions/one-fast-path.md.
 """
@@ -17,8 +17,8 @@ class Validity:
 
     def __init__(self) -> None:
         self.stamp = 0
-        """Never goes back; what was learnt at another stamp is forgotten."""
+        """Never decreases; what was learnt at another stamp is forgotten."""
 
     def change(self) -> None:
-        """Something has changed on which the meaning of a request rests."""
+        """Note a change that may affect the answer to a request."""
         self.stamp += 1

@@ -1,8 +1,8 @@
 """Workers: a few threads for work that may block, such as cold reads, conversions and checkpoints.
 
-Work runs off the broker's thread and its outcome comes back on it. A simulation has both at once (`InlineWorkers`).
-Group syncs have threads of their own (`sync_threads.py`). Long work that computes calls a `pause_for` now and then, or
-the broker's thread would wait for the interpreter, `sys.getswitchinterval` at a time.
+Work runs off the broker's thread and its result comes back on it. In a simulation both happen immediately
+(`InlineWorkers`). Group syncs have their own threads (`sync_threads.py`). Long computations call a `pause_for` now and
+then, or the broker's thread would wait for the interpreter, `sys.getswitchinterval` each time.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ MAX_WORKERS = 4
 """Threads that read cold data; more would only queue at the disk."""
 WORK_S: Final = 0.0005
 REST_S: Final = 0.0005
-"""Work that computes for so long rests for so long, and nobody waits longer than that for the interpreter. Measured
-on two busy cores, a produce request each millisecond beside a cleaning: without rests a median of 1.8 ms, a 99th
-percentile of 28 ms and a loop lag of up to 45 ms; with them 0.9, 8 and 8 ms, and the cleaning took 7 s instead of 4."""
+"""A computation rests for `REST_S` after each `WORK_S`, so that no request waits longer than that for the interpreter.
+Measured on two busy cores, with a produce request each millisecond beside a cleaning: without rests a median of 1.8 ms,
+a 99th percentile of 28 ms and a loop lag of up to 45 ms; with them 0.9, 8 and 8 ms. The cleaning took 7 s, not 4."""
 
 
 class Workers(Protocol):
-    """Where blocking work goes."""
+    """Runs blocking work."""
 
     def begin(self) -> None:
-        """Make ready for work. Raises NoThread."""
+        """Prepare for work. Raises NoThread."""
 
     def run(self, work: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
         """Run `work()` off the broker's thread and `done(result, error)` on it."""
 
     def close(self) -> None:
-        """Finish what was given to them and end the threads. No `done` is called from now on."""
+        """Finish the work that was given to them and end the threads. No `done` is called from now on."""
 
 
 class InlineWorkers:
-    """Runs everything at once, on the spot: for simulations and tests."""
+    """Runs everything immediately, in the calling thread: for simulations and tests."""
 
     def begin(self) -> None:
-        """Nothing to make."""
+        """Do nothing: there are no threads."""
 
     def run(self, work: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
         """Run both now."""
@@ -61,11 +61,11 @@ class InlineWorkers:
             done(result, None)
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Do nothing: there are no threads."""
 
 
 class OneAtATime:
-    """Work of one kind, piece after piece, in the order in which it came: what a piece needs is needed once."""
+    """Work of one kind, one piece after the other in the order of arrival, so that memory is needed for one only."""
 
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
@@ -73,7 +73,7 @@ class OneAtATime:
         self._is_busy = False
 
     def run(self, work: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
-        """As `Workers.run`, once those that came before are done."""
+        """As `Workers.run`, after all work that came before."""
         self._waiting.append((work, done))
         self._begin()
 
@@ -92,17 +92,17 @@ class OneAtATime:
 
         try:
             self._workers.run(work, finished)
-        except Exception as error:  # no thread could be started: who waits is answered, the next one may be luckier
+        except Exception as error:  # no thread could be started: this one gets the error, the next one may be luckier
             if not self._is_busy:
-                raise  # it was `done` that failed, in workers that do all at once
+                raise  # `done` itself failed, in workers that run everything immediately
             finished(None, error)
 
 
 class ThreadedWorkers:
-    """Up to `MAX_WORKERS` threads: the first made by `begin`, the others when first needed.
+    """Up to `MAX_WORKERS` threads: `begin` starts the first, the others start when first needed.
 
-    Where the system gives no other thread, work waits for those that there are; where there is none at all, it runs on
-    the broker's thread.
+    If the system gives no other thread, work waits for the existing ones; if there is none at all, it runs on the
+    broker's thread.
     """
 
     def __init__(self, post: Post) -> None:
@@ -122,7 +122,7 @@ class ThreadedWorkers:
 
         def finish(result: T | None, error: BaseException | None) -> None:
             self._unfinished -= 1
-            if not self._is_closed:  # else the broker has stopped: what is done now would be done to somebody else's
+            if not self._is_closed:  # else the broker has stopped, and its files may belong to another process now
                 done(result, error)
 
         def job() -> None:
@@ -140,7 +140,7 @@ class ThreadedWorkers:
             self._jobs.put(job)
 
     def close(self) -> None:
-        """End the threads after what waits for them; no callback is called any more, posted or not."""
+        """End the threads after the waiting work; no callback is called any more, posted or not."""
         self._is_closed = True
         for _ in self._threads:
             self._jobs.put(None)
@@ -149,7 +149,7 @@ class ThreadedWorkers:
         self._threads.clear()
 
     def _has_threads(self) -> bool:
-        """Whether there is a thread; one more is started first where there is work for it."""
+        """Whether there is a thread; first start one more if there is work for it."""
         if not all(thread.is_alive() for thread in self._threads):
             self._threads = [thread for thread in self._threads if thread.is_alive()]
         if len(self._threads) < MAX_WORKERS and self._unfinished > len(self._threads):
@@ -161,17 +161,17 @@ class ThreadedWorkers:
     def _serve(self) -> None:
         while (job := self._jobs.get()) is not None:
             job()
-            del job  # what it has read would stay here until there is more to do
+            del job  # else its result would stay in memory until the next job
 
 
 class InterpreterYield:
-    """The `pause` of a piece of work in a thread: leaves the interpreter to the broker's thread every `WORK_S`."""
+    """The `pause` of a piece of work in a thread: yields the interpreter to the broker's thread every `WORK_S`."""
 
     def __init__(self) -> None:
         self._since_s = 0.0
 
     def __call__(self) -> None:
-        """Rest if it is time to."""
+        """Rest if it is time to do so."""
         now_s = time.perf_counter()
         if now_s - self._since_s >= WORK_S:
             time.sleep(REST_S)
@@ -179,9 +179,9 @@ class InterpreterYield:
 
 
 def pause_for(workers: Workers) -> Callable[[], None]:
-    """What one piece of work that is given to these workers calls now and then; nothing where they are no threads."""
+    """The function that one piece of work calls now and then; it does nothing if these workers are no threads."""
     return _no_pause if isinstance(workers, InlineWorkers) else InterpreterYield()
 
 
 def _no_pause() -> None:
-    """Nobody else waits for the interpreter."""
+    """Do nothing: no other thread waits for the interpreter."""

@@ -1,1 +1,1 @@
-"""Who clients are and what they may: authentication, TLS, access control, quotas, audit. Rules without sockets."""
+"""The identity and the rights of clients: authentication, TLS, access control, quotas, audit. Rules without sockets."""

@@ -1,4 +1,4 @@
-"""The audit log: who did what, from where, with what, and whether that was allowed (`ottla.audit.log`; off by default).
+"""The audit log: which client did what, from where, and whether that was allowed (`ottla.audit.log`; off by default).
 
 One event is one line of JSON, to a file or to a topic (`audit_sinks.py`):
 
@@ -7,15 +7,15 @@ One event is one line of JSON, to a file or to a topic (`audit_sinks.py`):
      "operation": "WRITE", "resource_type": "TOPIC", "resource": "orders"}
 
     authentication  succeeded or failed, by SASL or in the handshake of TLS (`logins.py`)
-    authorization   denied; with `ottla.audit.allowed=true` allowed, too, once for what templates answer from then on
-    request         administration: an API of ADMINISTRATION was answered; the error, where it failed as a whole
+    authorization   denied; with `ottla.audit.allowed=true` also allowed (once for all that templates answer after it)
+    request         administration: an API of ADMINISTRATION was answered; with the error, if it failed as a whole
     quota           throttled, and for how long
     connection      refused
 
-It never holds anybody up: an event is put into a bounded queue, which a worker writes behind. Events beyond
-`ottla.audit.max.per.second`, or beyond what the disk takes, are counted and left out; the next one that is written says
-how many (`"event": "dropped"`). One address gets a quarter of them at most, so that nobody can hide behind noise.
-Nothing of a request but names is written, each cut at MOST_CHARACTERS; JSON leaves no control character as it is.
+No request waits for it: an event is put into a bounded queue, and a worker writes it later. Events beyond
+`ottla.audit.max.per.second`, or more than the disk can take, are counted and left out; the next written event reports
+how many (`"event": "dropped"`). One address gets at most a quarter of the events, so that no client can hide in noise.
+Only names are written of a request, each truncated to MOST_CHARACTERS; JSON escapes all control characters.
 
 `Services.audit` is None where it is off. All calls on the broker's thread.
 """
@@ -77,11 +77,11 @@ ADMINISTRATION: Final = frozenset(
         51,  # AlterUserScramCredentials
     }
 )
-"""What changes something for others."""
+"""The APIs that change something for other clients."""
 _LISTING: Final = frozenset(
     {ApiKey.METADATA, ApiKey.LIST_GROUPS, ApiKey.LIST_TRANSACTIONS, ApiKey.DESCRIBE_TOPIC_PARTITIONS}
 )
-"""APIs that leave out what one may not describe: nobody has asked for it."""
+"""APIs that leave out what the client may not describe: it has not asked for those by name."""
 _LISTS: Final = (
     "topics",
     "topic_names",
@@ -100,7 +100,7 @@ _NAMES: Final = ("name", "resource_name", "topic", "feature", "path", "topic_id"
 
 
 class AuditedContext(Protocol):
-    """What of a request's `Context` is written."""
+    """The parts of a request's `Context` that are written."""
 
     api_key: int
     client_id: str | None
@@ -108,10 +108,10 @@ class AuditedContext(Protocol):
 
 
 class Sink(Protocol):
-    """Where events go (`audit_sinks.py`)."""
+    """The destination of events (`audit_sinks.py`)."""
 
     def open(self) -> None:
-        """See that events can be written. Raises OSError."""
+        """Check that events can be written. Raises OSError."""
 
     def prepare(self, events: Sequence[Event]) -> object:
         """Encode them, and write them where that may block. In a worker. Raises OSError."""
@@ -143,7 +143,7 @@ class Audit:
         """Events that were left out since the start."""
 
     def open(self) -> None:
-        """Refuse a start whose events would all be lost. Raises ConfigError, one line for people. Blocks."""
+        """Refuse a start whose events would all be lost. Raises ConfigError, one line for the user. Blocks."""
         try:
             self._sink.open()
         except OSError as error:
@@ -154,7 +154,7 @@ class Audit:
     # --- what is noted -----------------------------------------------------------------------------------------------
 
     def authentication(self, peer: Peer, mechanism: str, *, error: str | None = None, name: str | None = None) -> None:
-        """A client has authenticated: `peer.principal` is who it is; or it has failed, as `name` if it gave one."""
+        """Note a login: of `peer.principal`; or a failed one, of `name` if the client gave one."""
         outcome = "succeeded" if error is None else "failed"
         self.note("authentication", outcome, peer, mechanism=mechanism, error=error, name=name)
 
@@ -167,7 +167,7 @@ class Audit:
         *,
         is_allowed: bool,
     ) -> None:
-        """A right was asked for; `name` is None for "any of the type"."""
+        """Note the check of a right; `name` is None for "any of the type"."""
         if is_allowed:
             if not self._config.ottla_audit_allowed:
                 return
@@ -185,7 +185,7 @@ class Audit:
         )
 
     def request(self, context: AuditedContext, request: Request, response: Response) -> None:
-        """A request of ADMINISTRATION was answered."""
+        """Note the answer to a request of ADMINISTRATION."""
         code = getattr(response, "error_code", 0)
         self.note(
             "request",
@@ -198,16 +198,16 @@ class Audit:
         )
 
     def throttled(self, peer: Peer, client_id: str, api_key: int, quota: str, throttle_ms: int) -> None:
-        """A client waits, because a quota is used up."""
+        """Note that a client waits, because a quota is used up."""
         api = _api_name(api_key)
         self.note("quota", "throttled", peer, client_id=client_id, api=api, quota=quota, throttle_ms=throttle_ms)
 
     def connection_refused(self, peer: Peer, reason: str) -> None:
-        """A connection was closed before it could send anything."""
+        """Note a connection that was closed before it could send anything."""
         self.note("connection", "refused", peer, error=reason)
 
     def note(self, event: str, outcome: str, peer: Peer, **what: object) -> None:
-        """Write that, if there is room. What is None is left out."""
+        """Queue an event, if there is room. Values that are None are left out."""
         now_ms = self._clock.wall_ms()
         if self._is_closed or not self._may_write(peer.host, now_ms // 1000):
             self.dropped += 1
@@ -233,7 +233,7 @@ class Audit:
             self._timers.at(self._clock.monotonic_ms() + FLUSH_MS, self._flush)
 
     def close(self) -> None:
-        """Write what waits, and nothing from now on. Blocks."""
+        """Write the waiting events, and nothing from now on. Blocks."""
         self._is_closed = True
         while self._waiting:
             events = self._take()
@@ -295,7 +295,7 @@ def _api_name(api_key: int) -> str:
 
 
 def _names_in(request: Request, response: Response) -> list[str]:
-    """What a request of ADMINISTRATION names, as far as there is room; of a new token, whose and which it is."""
+    """The names in a request of ADMINISTRATION, up to MOST_NAMES; for a new token its owner and its id."""
     names: list[str] = []
     if token_id := getattr(response, "token_id", ""):
         names = [f"{getattr(response, 'principal_type', '')}:{getattr(response, 'principal_name', '')}", token_id]
@@ -318,7 +318,7 @@ def _names_in(request: Request, response: Response) -> list[str]:
 
 
 def _acl(element: Any) -> str:
-    """An ACL that is created, or the filter of those that are deleted: `ALLOW User:alice WRITE TOPIC orders`."""
+    """The text of an ACL that is created, or of a filter that deletes ACLs: `ALLOW User:alice WRITE TOPIC orders`."""
 
     def of(key: str) -> Any:
         return getattr(element, key) if hasattr(element, key) else getattr(element, f"{key}_filter")

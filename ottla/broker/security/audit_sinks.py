@@ -1,8 +1,8 @@
-"""Where the audit log goes: a file that others rotate, or a topic.
+"""The destinations of the audit log: a file that other programs rotate, or a topic.
 
-The file is opened for each write: once it is renamed (logrotate) the next write makes a new one, without a signal. It
-is readable by its owner and group only. The topic is made with the broker's defaults when it is missing, and written as
-any producer writes; who may read it or delete it is a matter of ACLs.
+The file is opened for each write: after it is renamed (logrotate) the next write creates a new one, without a signal.
+Only its owner and group can read it. A missing topic is created with the broker's defaults, and written as any producer
+writes; ACLs decide which clients may read or delete it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LOG = logging.getLogger("ottla.audit")
 FILE_MODE = 0o640
 PRODUCE_VERSION = 12
 MOST_WAITING_BATCHES = 10
-"""That are kept while the topic is made."""
+"""The most batches that are kept while the topic is created."""
 
 
 class FileSink:
@@ -41,7 +41,7 @@ class FileSink:
         self._path = path
 
     def open(self) -> None:
-        """Make the file, where it is missing. Raises OSError."""
+        """Create the file if it is missing. Raises OSError."""
         os.close(self._open())
 
     def prepare(self, events: Sequence[Event]) -> object:
@@ -56,7 +56,7 @@ class FileSink:
         return None
 
     def deliver(self, prepared: object) -> None:
-        """Nothing is left to do."""
+        """Do nothing: `prepare` has written the events."""
 
     def _open(self) -> int:
         return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
@@ -72,16 +72,16 @@ class TopicSink:
         self._waiting: list[memoryview] = []
 
     def open(self) -> None:
-        """Nothing: the topic is made when the first event is there."""
+        """Do nothing: the topic is created with the first event."""
 
     def prepare(self, events: Sequence[Event]) -> object:
-        """A batch of them."""
+        """Encode the events as a batch."""
         return encode_batch(
             [Record(index, event["time"], None, line_of(event), ()) for index, event in enumerate(events)]
         )
 
     def deliver(self, prepared: object) -> None:
-        """Append the batch, now or when the topic is there. Raises OSError."""
+        """Append the batch, now or when the topic exists. Raises OSError."""
         batch = memoryview(cast("bytearray", prepared))
         partition = self._catalog.partition(self._topic, 0)
         if partition is not None and not partition.is_closed:
@@ -97,9 +97,9 @@ class TopicSink:
                 self._catalog.auto_create([self._topic], self._created)
 
     def appended(self, index: int, result: AppendResult) -> None:
-        """The result of a batch."""
+        """Log the error of a batch that was refused."""
         if result.error_code is not ErrorCode.NONE:
-            LOG.error("topic %s takes no audit log: %s", self._topic, result.error_message or result.error_code.name)
+            LOG.error("topic %s refuses the audit log: %s", self._topic, result.error_message or result.error_code.name)
 
     def _created(self, results: Sequence[TopicResult]) -> None:
         self._is_asked_for = False
@@ -119,6 +119,6 @@ def sink_of(target: str, catalog: Catalog) -> FileSink | TopicSink:
 
 
 def line_of(event: Event) -> bytes:
-    """The JSON of an event, its time as text."""
+    """The JSON of an event, with its time as text."""
     moment = datetime.fromtimestamp(event["time"] / 1000, UTC).isoformat(timespec="milliseconds")
     return json.dumps({**event, "time": moment.replace("+00:00", "Z")}, separators=(", ", ": ")).encode()

@@ -1,4 +1,4 @@
-"""What knows the rights of clients, as the gate and handlers ask it (Kafka's `Authorizer`); the codes of refusals."""
+"""The interface by which the gate and handlers check the rights of clients (Kafka's `Authorizer`); refusal codes."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ AUTHORIZATION_CODES: Final = {
     ResourceType.DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
     ResourceType.USER: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
 }
-"""What a client is answered that lacks a right to a resource of a type (Kafka's `AclEntry.authorizationError`).
+"""The error for a client without a right to a resource, by its type (Kafka's `AclEntry.authorizationError`).
 
 Rights to users are about their tokens.
 """
 
 
 class Authorizer(Protocol):
-    """Answers from memory, at once. A change of rights changes the validity stamp, or templates go by the old ones."""
+    """Answers from memory, immediately. A change of rights must change the validity stamp: templates rely on it."""
 
     def is_allowed(self, peer: Peer, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
         """Whether the client may do this with the resource of that name."""
@@ -35,4 +35,4 @@ class Authorizer(Protocol):
         """Whether the client may do this with at least one resource of the type."""
 
     def allowed_operations(self, peer: Peer, operations: int, resource_type: ResourceType, name: str) -> int:
-        """Which of these operations it may do: bit sets of AclOperation (KIP-430)."""
+        """The operations among these that the client may do: bit sets of AclOperation (KIP-430)."""

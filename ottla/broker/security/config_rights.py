@@ -1,7 +1,7 @@
-"""The rights to configurations: which resource of ACLs stands for which configuration.
+"""The rights to configurations: the ACL resource of each configuration.
 
-Topics and groups are themselves; brokers, their loggers and client metrics are the cluster. As in Kafka's
-`authorizeAlterResource` and `ConfigHelper`.
+A topic's or group's configuration belongs to the topic or group; those of brokers, their loggers and client metrics
+belong to the cluster. As in Kafka's `authorizeAlterResource` and `ConfigHelper`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TYPES: Final = {
     16: ResourceType.CLUSTER,
     32: ResourceType.GROUP,
 }
-"""By Kafka's `ConfigResource.Type`: topic, broker, its loggers, client metrics, group."""
+"""The ACL resource by Kafka's `ConfigResource.Type`: topic, broker, its loggers, client metrics, group."""
 
 
 def config_refusal(

@@ -1,10 +1,10 @@
-"""Logins as they end: counted for metrics, and written to the audit log where there is one.
+"""The results of logins: counted for metrics, and written to the audit log if there is one.
 
-A login is by a mechanism of SASL; by the TLS handshake, under the name TLS, on listeners without SASL. A handshake that
-fails counts under TLS on both. The labels of the counters are bounded: listeners and mechanisms are those of the
-configuration, and a client that names no mechanism of them counts under NO_MECHANISM.
+A login uses a SASL mechanism, or, on listeners without SASL, the TLS handshake, under the name TLS. A failed handshake
+counts under TLS on both kinds. The labels of the counters are bounded: listeners and mechanisms are those of the
+configuration, and a client that names none of these mechanisms counts under NO_MECHANISM.
 
-What counts as what follows Apache Kafka's `Selector`. All calls on the broker's thread.
+The categories follow Apache Kafka's `Selector`. All calls on the broker's thread.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ NO_MECHANISM: Final = ""
 
 
 class Logins:
-    """Those of one broker. `audit` is the audit log, None where there is none."""
+    """The logins of one broker. `audit` is the audit log, None if there is none."""
 
     def __init__(self, config: BrokerConfig, metrics: Metrics, audit: Audit | None) -> None:
         self._metrics = metrics
         self._audit = audit
         for listener in config.listeners:
-            # From the start on, so that the first failure is a step from 0 to 1 for an alarm.
+            # They exist from the start, so that an alarm sees the first failure as a step from 0 to 1.
             if listener.protocol.is_encrypted:
                 metrics.login(listener.name, TLS)
             if listener.protocol.has_sasl:
@@ -36,8 +36,8 @@ class Logins:
                     metrics.login(listener.name, mechanism)
 
     def succeeded_by_tls(self, peer: Peer, *, has_certificate: bool) -> None:
-        """A handshake is done on a listener without SASL. A client without a certificate has authenticated to the
-        counters only, as in Kafka: there is nothing to write of who it is.
+        """Note a handshake on a listener without SASL. A client without a certificate counts as authenticated, as in
+        Kafka, but is not in the audit log: it has no name.
         """
         counters = self._counters(peer, TLS)
         counters.successful += 1
@@ -46,7 +46,7 @@ class Logins:
             self._audit.authentication(peer, TLS)
 
     def succeeded(self, peer: Peer, mechanism: str, *, knows_reauthentication: bool) -> None:
-        """A client has logged in for the first time. `knows_reauthentication`: it can log in again (KIP-368)."""
+        """Note the first login of a client. `knows_reauthentication`: it can log in again (KIP-368)."""
         counters = self._counters(peer, mechanism)
         counters.successful += 1
         if not knows_reauthentication:
@@ -55,7 +55,7 @@ class Logins:
             self._audit.authentication(peer, mechanism)
 
     def succeeded_again(self, peer: Peer, mechanism: str, elapsed_us: int) -> None:
-        """A client has logged in again, for which it took so long."""
+        """Note that a client has logged in again, and how long that took."""
         counters = self._counters(peer, mechanism)
         counters.successful_reauthentications += 1
         counters.reauthentication_times.observe(elapsed_us)
@@ -65,8 +65,8 @@ class Logins:
     def failed(
         self, peer: Peer, mechanism: str, reason: str, *, is_again: bool = False, user: str | None = None
     ) -> None:
-        """A client has not logged in; as `user`, where it named one that exists. `reason` has nothing of what it has
-        sent as its secret.
+        """Note a failed login; of `user`, if the client named one that exists. `reason` contains nothing of the secret
+        that the client has sent.
         """
         counters = self._counters(peer, mechanism)
         if is_again:
@@ -77,7 +77,7 @@ class Logins:
             self._audit.authentication(peer, mechanism, error=reason, name=user)
 
     def expired(self, peer: Peer, mechanism: str) -> None:
-        """A connection is closed, because its session is over and its client went on."""
+        """Note a connection that is closed, because its client sent a request after the session had expired."""
         self._counters(peer, mechanism).expired_connections_killed += 1
 
     def _counters(self, peer: Peer, mechanism: str) -> LoginCounters:

@@ -1,1 +1,1 @@
-"""Figures and levels of logging, as people and their tools ask for them."""
+"""Metrics and log levels, for administrators and their tools."""

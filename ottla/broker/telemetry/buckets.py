@@ -1,4 +1,4 @@
-"""A histogram of ours as Prometheus wants it: counts that include those of all smaller buckets."""
+"""Conversion of Ottla's histograms for Prometheus: each count includes those of all smaller buckets."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""A node's figures as Prometheus' samples, made when somebody scrapes.
+"""A node's figures as Prometheus samples, created at each scrape.
 
-Names follow what Kafka's usual jmx_exporter rules make of its MBeans (`kafka_log_log_size`,
+The names are those that the usual jmx_exporter rules make of Kafka's MBeans (`kafka_log_log_size`,
 `kafka_server_brokertopicmetrics_messagesin_total`, ...), so that dashboards work; figures that Kafka does not have
 begin with `ottla_`.
 
-Only this module and the other `*_exposition.py` beside it know prometheus-client, and they are imported with the
-first scrape: a broker starts without it.
+Only this module and the other `*_exposition.py` modules here use prometheus-client. They are imported with the first
+scrape: a broker starts without it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _Family = TypeVar("_Family", CounterMetricFamily, GaugeMetricFamily)
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 SAMPLES_PER_PIECE = 300
-"""Lines of a scrape that are made in one go: two milliseconds."""
+"""Lines of a scrape that are made in one step: two milliseconds."""
 _TOPIC_COUNTERS = {
     "messages_in": ("messagesin", "Records appended."),
     "bytes_in": ("bytesin", "Bytes of batches appended."),
@@ -69,12 +69,12 @@ class Exposition:
         PlatformCollector(registry=self._registry)
 
     def render(self) -> bytes:
-        """The text that `/metrics` answers, of CONTENT_TYPE."""
+        """The response text of `/metrics`, of CONTENT_TYPE."""
         return b"".join(self.pieces())
 
     def pieces(self) -> Iterator[bytes]:
-        """The same a few hundred lines at a time, so that a scrape holds nobody up; counters may move meanwhile, and
-        topics come and go.
+        """The same text, a few hundred lines at a time, so that no client waits for a scrape. Meanwhile counters may
+        change, and topics may be created and deleted.
         """
         piece, count, before = b"", 0, ""
         for metric in self._registry.collect():
@@ -86,7 +86,7 @@ class Exposition:
                 part = copy(metric)
                 part.samples = metric.samples[slot : slot + SAMPLES_PER_PIECE]
                 text = generate_latest(_Collected(part))
-                # The two lines of comment before the samples come once.
+                # The two comment lines before the samples are written once.
                 piece += text if metric.name != before else text.split(b"\n", 2)[2]
                 before = metric.name
                 count += len(part.samples)
@@ -97,19 +97,19 @@ class Exposition:
 
 
 class _Collected(CollectorRegistry):
-    """A registry of one metric that was collected before."""
+    """A registry with one metric that is collected already."""
 
     def __init__(self, metric: Metric) -> None:
         super().__init__(auto_describe=False)
         self._metric = metric
 
     def collect(self) -> Iterator[Metric]:
-        """That one."""
+        """The one metric."""
         yield self._metric
 
 
 class NodeCollector(Collector):
-    """Reads the counters and asks logs and directories; keeps nothing."""
+    """Reads the counters, logs and directories; keeps nothing."""
 
     def __init__(self, services: ApiServices, cleaner: LogCleaner) -> None:
         self._services = services
@@ -142,7 +142,7 @@ class NodeCollector(Collector):
             total = getattr(metrics.removed_topics, attribute)
             total += sum(map(attrgetter(attribute), metrics.topics.values()))
             yield _counter(f"kafka_server_brokertopicmetrics_{name}", text, total)
-            yield PAUSE  # each has gone through all topics
+            yield PAUSE  # each has visited all topics
         for attribute, (name, text) in _TOPIC_COUNTERS.items():
             full_name = f"kafka_server_brokertopicmetrics_{name}_by_topic"
             lines = [([topic], getattr(counters, attribute)) for topic, counters in metrics.topics.items()]
@@ -185,8 +185,10 @@ class NodeCollector(Collector):
         yield _counter(f"{server}_incoming_byte", "Bytes received.", metrics.bytes_received)
         yield _counter(f"{server}_outgoing_byte", "Bytes sent.", metrics.bytes_sent)
         memory, name = self._services.answer_memory, "ottla_answer_memory"
-        yield _gauge(f"{name}_reserved_bytes", "Of answers that are read, or about to be sent.", memory.reserved_bytes)
-        yield _gauge(f"{name}_unsent_bytes", "Of answers that clients do not take.", memory.unsent_bytes)
+        yield _gauge(
+            f"{name}_reserved_bytes", "Bytes of answers that are read, or about to be sent.", memory.reserved_bytes
+        )
+        yield _gauge(f"{name}_unsent_bytes", "Bytes of answers that clients do not take.", memory.unsent_bytes)
         yield _gauge(f"{name}_max_bytes", "ottla.connections.max.unsent.bytes, for both.", memory.max_bytes)
         yield _gauge(f"{name}_waiting", "Answers that wait for room.", memory.waiting)
         yield _counter(f"{name}_closed_connections", "Closed to make room.", memory.closed_connections)
@@ -204,7 +206,7 @@ class NodeCollector(Collector):
         yield from self._replicas(count, offline)
 
     def partitions(self) -> Iterator[tuple[list[str], Partition]]:
-        """Those that are online, with their labels. Between two of them topics may come and go."""
+        """The online partitions, with their labels. Between two of them topics may be created and deleted."""
         topics = self._services.catalog.topics
         for topic in list(topics.values()):
             for index, partition in enumerate(topic.partitions):
@@ -212,7 +214,7 @@ class NodeCollector(Collector):
                     yield [topic.name, str(index)], partition
 
     def _damage(self) -> Iterator[Metric]:
-        """What readers met. By partition only where there was any."""
+        """The damage that readers have found; by partition only if there was any."""
         yield PAUSE
         text = "Reads answered CORRUPT_MESSAGE, because of damage on the disk."
         yield _counter("ottla_corrupt_reads", text, self._services.metrics.corrupt_reads)
@@ -224,12 +226,12 @@ class NodeCollector(Collector):
         yield family
 
     def _recovery(self) -> Iterator[Metric]:
-        """What this start found in the logs, most of all after a crash."""
+        """The findings of this start in the logs, mainly after a crash."""
         yield PAUSE
         found = [log.recovery for log in self._services.log_manager.logs.values()]
         scanned, torn = sum(map(attrgetter("scanned_bytes"), found)), sum(map(attrgetter("truncated_bytes"), found))
-        yield _gauge("ottla_recovery_scanned_bytes", "Bytes of logs that the start looked at.", scanned)
-        yield _gauge("ottla_recovery_truncated_bytes", "Bytes of torn tails that it cut.", torn)
+        yield _gauge("ottla_recovery_scanned_bytes", "Bytes of logs that the start checked.", scanned)
+        yield _gauge("ottla_recovery_truncated_bytes", "Bytes of torn tails that it truncated.", torn)
         yield PAUSE
         quarantined = sum(len(report.quarantined) for report in found)
         lost = sum(map(attrgetter("lost_below_high_watermark"), found))
@@ -258,13 +260,13 @@ class NodeCollector(Collector):
         )
         full = GaugeMetricFamily("ottla_log_directory_full", "1 when the directory is full.", labels=["logDirectory"])
         free = GaugeMetricFamily(
-            "ottla_log_directory_free_bytes", "Free on its volume, when last looked.", labels=["logDirectory"]
+            "ottla_log_directory_free_bytes", "Free on its volume, at the last check.", labels=["logDirectory"]
         )
         reserve = GaugeMetricFamily(
             "ottla_log_directory_reserve_bytes", "Below so many free bytes it is full.", labels=["logDirectory"]
         )
         inodes = GaugeMetricFamily(
-            "ottla_log_directory_free_inodes", "Free on its volume, when last looked.", labels=["logDirectory"]
+            "ottla_log_directory_free_inodes", "Free on its volume, at the last check.", labels=["logDirectory"]
         )
         kept = GaugeMetricFamily(
             "ottla_log_directory_reserve_inodes", "Below so many free inodes it is full.", labels=["logDirectory"]
@@ -301,16 +303,16 @@ class NodeCollector(Collector):
         percent, overdue = int(100 * figures.max_dirty_ratio), figures.max_overdue_ms / 1e3
         recopy, utilization = int(100 * figures.last_recopy_ratio), int(100 * figures.last_map_utilization)
         yield _gauge(f"{manager}_max_dirty_percent", "Dirty share of the dirtiest log.", percent)
-        yield _gauge(f"{manager}_time_since_last_run_ms", "Since the cleaner last looked.", since_ms)
+        yield _gauge(f"{manager}_time_since_last_run_ms", "Since the cleaner's last check.", since_ms)
         yield _gauge(f"{one}_max_compaction_delay_secs", "Longest that a log is overdue.", overdue)
         yield _gauge(f"{one}_cleaner_recopy_percent", "Bytes kept by the last cleaning.", recopy)
         yield _gauge(f"{one}_max_buffer_utilization_percent", "How full its map of keys was.", utilization)
         yield _gauge(f"{one}_max_clean_time_secs", "How long it took.", figures.last_cleaning_s)
-        yield _counter("ottla_log_cleaner_cleanings", "Cleanings of a log that came to their end.", figures.cleanings)
-        yield _counter("ottla_log_cleaner_failures", "Cleanings that did not.", figures.failed)
+        yield _counter("ottla_log_cleaner_cleanings", "Cleanings of a log that were completed.", figures.cleanings)
+        yield _counter("ottla_log_cleaner_failures", "Cleanings that failed.", figures.failed)
         yield _counter("ottla_log_cleaner_read_bytes", "Bytes read from logs.", figures.bytes_read)
         yield _counter("ottla_log_cleaner_written_bytes", "Bytes written to clean segments.", figures.bytes_written)
-        yield _counter("ottla_log_cleaner_freed_bytes", "Bytes that segments became smaller by.", figures.bytes_freed)
+        yield _counter("ottla_log_cleaner_freed_bytes", "Bytes by which segments became smaller.", figures.bytes_freed)
         yield _counter("ottla_log_cleaner_removed_records", "Records compacted away.", figures.records_removed)
 
     def _lag(self) -> Iterator[Metric]:
@@ -348,15 +350,15 @@ class NodeCollector(Collector):
 
     def _clock(self) -> Iterator[Metric]:
         trust = self._services.clock_trust
-        yield _gauge("ottla_clock_suspect", "1 while the wall clock is not believed.", int(trust.is_suspect))
+        yield _gauge("ottla_clock_suspect", "1 while the wall clock is not trusted.", int(trust.is_suspect))
         yield _gauge(
             "ottla_clock_jump_seconds",
-            "Seconds by which a wall clock that is not believed is ahead (behind: negative).",
+            "Seconds by which a wall clock that is not trusted is ahead (behind: negative).",
             trust.jump_ms / 1e3,
         )
         yield _gauge(
             "ottla_clock_trust_seconds",
-            "Seconds until a wall clock that is not believed will be, if it does not jump again.",
+            "Seconds until a wall clock that is not trusted will be, if it does not jump again.",
             trust.left_ms / 1e3,
         )
 
@@ -405,13 +407,13 @@ class NodeCollector(Collector):
 
     def _loop(self) -> Iterator[Metric]:
         metrics = self._services.metrics
-        lag = HistogramMetricFamily("ottla_loop_lag_seconds", "How late the loop comes to what is due.")
+        lag = HistogramMetricFamily("ottla_loop_lag_seconds", "How late the loop runs what is due.")
         lag.add_metric([], cumulative(metrics.loop_lag), metrics.loop_lag.sum_us / 1e6)
         yield lag
-        yield _gauge("ottla_loop_lag_max_seconds", "The most since the last scrape.", metrics.loop_lag.max_us / 1e6)
+        yield _gauge("ottla_loop_lag_max_seconds", "The longest since the last scrape.", metrics.loop_lag.max_us / 1e6)
         metrics.loop_lag.max_us = 0
         held = HistogramMetricFamily(
-            "ottla_request_hold_seconds", "Stretches for which a request held the loop.", labels=["request"]
+            "ottla_request_hold_seconds", "Times for which a request held the loop.", labels=["request"]
         )
         longest = GaugeMetricFamily(
             "ottla_request_hold_max_seconds", "The longest since the last scrape.", labels=["request"]
@@ -424,8 +426,8 @@ class NodeCollector(Collector):
 
 
 def _in_pieces(make: Callable[[], _Family], lines: Iterable[tuple[Sequence[str], float]]) -> Iterator[_Family]:
-    """A family of one value for each line, its labels and its value, as families of the same name that have few lines
-    each: these are made as they are asked for.
+    """A family with one value for each line (labels and value), as several families of the same name with few lines
+    each, which are created one by one.
     """
     family = make()
     for labels, value in lines:

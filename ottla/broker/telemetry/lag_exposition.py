@@ -1,7 +1,8 @@
-"""`ottla_group_lag`: how far each group is behind in each partition, for `exposition.py`.
+"""`ottla_group_lag`: the lag of each group in each partition, for `exposition.py`.
 
-There may be as many lines as all other figures have together, so each is made when its piece of a scrape is: the places
-are listed at the beginning, in steps, and the lag is looked up later. A place that has gone by then is left out.
+There may be as many lines as all other figures have together, so a line is created with its piece of the scrape: the
+places are listed at the beginning, in steps, and the lag is looked up later. A place that no longer exists then is left
+out.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ NAME = "ottla_group_lag"
 
 
 def group_lag(groups: GroupCoordinator, catalog: Catalog, most: int) -> Iterator[Metric]:
-    """The lag by group, topic and partition, `most` lines (`ottla.metrics.group.lag.max.series`), and how many commits
-    are left out of it.
+    """The lag by group, topic and partition, at most `most` lines (`ottla.metrics.group.lag.max.series`), and how many
+    committed offsets are left out.
     """
     places: list[CommittedPlace] = []
     if most:
@@ -51,7 +52,7 @@ def group_lag(groups: GroupCoordinator, catalog: Catalog, most: int) -> Iterator
 
 
 class _Lags(Sequence[Sample]):
-    """The samples; slices are made when they are asked for."""
+    """The samples; slices are created on access."""
 
     def __init__(self, groups: GroupCoordinator, catalog: Catalog, places: list[CommittedPlace]) -> None:
         self._groups = groups

@@ -1,7 +1,7 @@
 """The levels of this process's loggers, as Kafka's resource type BROKER_LOGGER returns and changes them.
 
-Names are Python's, and `root` for the root logger; levels are Kafka's words. A level lasts until the broker stops. The
-two handlers that know of loggers call.
+Names are Python's, and `root` for the root logger; levels are Kafka's words. A level lasts until the broker stops.
+Called by the two handlers that know loggers.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ LEVELS = {
     "FATAL": logging.CRITICAL,
     "OFF": logging.CRITICAL + 10,
 }
-"""Kafka's levels as Python's; what is between is returned as the level below it."""
+"""Kafka's levels as Python's; a level in between is returned as the one below it."""
 
 Changes = Sequence[tuple[str, int, str | None]]
 """(logger, operation, level) in the order of the request."""
 
 
 def describe_loggers(names: Iterable[str] | None = None) -> list[ConfigEntry]:
-    """The effective level of each logger that exists, or of those of these names."""
+    """The effective level of each existing logger, or of the existing ones among `names`."""
     known = _loggers()
     wanted = known if names is None else [name for name in dict.fromkeys(names) if name in known]
     return [
@@ -52,7 +52,7 @@ def describe_loggers(names: Iterable[str] | None = None) -> list[ConfigEntry]:
 
 
 def check_logger_changes(changes: Changes) -> None:
-    """Raise KafkaError for what Kafka refuses too."""
+    """Raise KafkaError for changes that Kafka refuses, too."""
     if len({name for name, _, _ in changes}) < len(changes):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     known = _loggers()
@@ -75,13 +75,13 @@ def check_logger_changes(changes: Changes) -> None:
 
 
 def set_logger_levels(changes: Changes) -> None:
-    """Set levels; one that is deleted is its parent's again. After `check_logger_changes`."""
+    """Set levels; a deleted level is inherited from the parent again. Call `check_logger_changes` first."""
     for name, operation, level in changes:
         _logger(name).setLevel(logging.NOTSET if operation == DELETE or level is None else LEVELS[level])
 
 
 def _loggers() -> set[str]:
-    """The loggers that exist; Python also keeps places for parents that nobody has asked for."""
+    """The existing loggers; Python's table also has placeholders for parents that no code has requested."""
     table = logging.root.manager.loggerDict
     return {ROOT, *(name for name, one in list(table.items()) if isinstance(one, logging.Logger))}
 

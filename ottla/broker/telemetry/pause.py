@@ -1,4 +1,4 @@
-"""The end of a step of a scrape: a family without figures, at which others run before the next ones are made."""
+"""The end of a step of a scrape: a family without figures, after which other requests run before the next step."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ from typing import Final
 from prometheus_client.core import Metric
 
 PAUSE: Final = Metric("pause", "", "unknown")
-"""Before a look at every log or every group, a millisecond where there are thousands, and after an import."""
+"""Used before each loop over all logs or groups, which takes a millisecond for thousands, and after an import."""

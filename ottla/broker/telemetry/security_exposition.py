@@ -1,7 +1,7 @@
 """The figures of logins, of quotas and of the audit log, for `exposition.py`.
 
-By listener and mechanism, and by kind of quota only: clients choose their names and ids, and a scrape shall not grow
-with them.
+They are by listener and mechanism, and by kind of quota only: clients choose their names and ids, and a scrape must not
+grow with them.
 """
 
 from __future__ import annotations
@@ -24,14 +24,17 @@ if TYPE_CHECKING:
 _SERVER = "kafka_server_socketservermetrics"
 _LOGINS: dict[str, tuple[str, str]] = {
     "successful": ("successful_authentication", "Clients that have logged in."),
-    "failed": ("failed_authentication", "Clients that have not."),
+    "failed": ("failed_authentication", "Clients that have failed to log in."),
     "successful_without_reauthentication": (
         "successful_authentication_no_reauth",
         "Clients that have logged in and do not know of re-authentication.",
     ),
     "successful_reauthentications": ("successful_reauthentication", "Clients that have logged in again."),
-    "failed_reauthentications": ("failed_reauthentication", "Clients that have not."),
-    "expired_connections_killed": ("expired_connections_killed", "Connections closed as their session was over."),
+    "failed_reauthentications": ("failed_reauthentication", "Clients that have failed to log in again."),
+    "expired_connections_killed": (
+        "expired_connections_killed",
+        "Connections closed because their session had expired.",
+    ),
 }
 
 
@@ -64,7 +67,7 @@ def quota_figures(quotas: Quotas) -> Iterator[Metric]:
     throttled = CounterMetricFamily(
         "ottla_throttled", "Requests and connections whose client had to wait.", labels=["quota"]
     )
-    waits = CounterMetricFamily("ottla_throttle_seconds", "For how long in all.", labels=["quota"])
+    waits = CounterMetricFamily("ottla_throttle_seconds", "The sum of these waits.", labels=["quota"])
     for kind, count in quotas.counters.throttled.items():
         throttled.add_metric([kind], count)
         waits.add_metric([kind], quotas.counters.throttle_ms[kind] / 1e3)

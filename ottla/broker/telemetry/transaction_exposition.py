@@ -1,7 +1,7 @@
-"""The figures of transactions, for `exposition.py`: how many there are, how they ended, and what loading brought.
+"""The figures of transactions, for `exposition.py`: how many there are, how they ended, and loads.
 
-Kafka has next to none of them, so their names begin with `ottla_`. A broker whose coordinator nobody has used yet shows
-zeros, and a scrape does not make one.
+Kafka has hardly any of them, so their names begin with `ottla_`. A broker whose coordinator is not used yet shows
+zeros, and a scrape does not create one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def transaction_figures(transactions: TransactionCoordinator | None, counters: TransactionCounters) -> Iterator[Metric]:
-    """All families; `transactions` is None where nobody has used transactions since the start."""
+    """All families; `transactions` is None if no client has used transactions since the start."""
     gauges = {
         "ottla_transactional_ids": ("Transactional ids.", transactions.id_count if transactions else 0),
         "ottla_transactions_open": (

@@ -1,4 +1,4 @@
-"""The coordinator's answer to a request that is about to write in the name of a transactional id."""
+"""The coordinator's answer to a request that wants to write with a transactional id."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 class Admission(NamedTuple):
-    """Whether the partitions may be written to now, in this step: it says nothing of later.
+    """Whether the partitions may be written to now, in this step only, and not later.
 
     Attributes:
-        error: why nothing may be written; None where all but `missing` may.
-        missing: partitions that the transaction does not have, where none are added.
-        shard, transactional_id: what the answer to the client rests on.
+        error: why nothing may be written; None if all but `missing` may.
+        missing: partitions that the transaction does not have, if none are added.
+        shard, transactional_id: the state on which the answer to the client depends.
     """
 
     error: KafkaError | None
@@ -27,7 +27,7 @@ class Admission(NamedTuple):
     transactional_id: str = ""
 
     def when_durable(self, settled: Settled) -> None:
-        """Call `settled` when a crash cannot take back any more that the transaction has these partitions."""
+        """Call `settled` when no crash can undo any more that the transaction has these partitions."""
         if self.shard is None:
             settled(self.error)
         else:

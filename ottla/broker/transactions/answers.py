@@ -1,6 +1,6 @@
 """DescribeTransactions and ListTransactions: transactional ids, for administrators.
 
-Both show only what a crash cannot take back (`JointAnswer`). Sources: KIP-664, KIP-994 (duration), KIP-1152 (pattern).
+Both show only what a crash cannot undo (`JointAnswer`). Sources: KIP-664, KIP-994 (duration), KIP-1152 (pattern).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ STATES = frozenset(map(state_name, TransactionStatus))
 def describe_transactions(
     shards: ShardMap[TransactionShard], request: DescribeTransactionsRequest
 ) -> Pending[DescribeTransactionsResponse]:
-    """Each transactional id that is asked for; TRANSACTIONAL_ID_NOT_FOUND for those that are not known."""
+    """Each requested transactional id; TRANSACTIONAL_ID_NOT_FOUND for unknown ones."""
     pending: Pending[DescribeTransactionsResponse] = Pending()
     response = DescribeTransactionsResponse(transaction_states=[])
     joint = JointAnswer(pending, response)
@@ -83,10 +83,10 @@ def list_transactions(
     now_ms: int,
     may_see: Callable[[str], bool],
 ) -> Steps[Pending[ListTransactionsResponse]]:
-    """The transactional ids that pass all filters and that the client may see; states that do not exist are named and
-    match nothing. Raises KafkaError.
+    """The transactional ids that pass all filters and that the client may see. Unknown states in a filter are returned
+    as such, and match nothing. Raises KafkaError.
     """
-    from ottla.broker.runtime.regular_expressions import compile_expression  # RE2 is large, and few ask for it
+    from ottla.broker.runtime.regular_expressions import compile_expression  # RE2 is large, and few requests need it
 
     pending: Pending[ListTransactionsResponse] = Pending()
     pattern = request.transactional_id_pattern

@@ -1,4 +1,4 @@
-"""Codes that only newer clients know, and what older ones get in their place."""
+"""Error codes that only newer clients know, and their replacements for older ones."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ ABORTABLE_BEFORE: Final = {ErrorCode.TRANSACTION_ABORTABLE: ErrorCode.INVALID_TX
 
 
 def replaced(error: KafkaError, codes: Mapping[ErrorCode, ErrorCode]) -> KafkaError:
-    """The error with the code that stands in for its own."""
+    """The error with the code that replaces its own."""
     return KafkaError(codes.get(error.code, error.code), error.message)
 
 
 def with_codes(pending: Pending[R], codes: Mapping[ErrorCode, ErrorCode]) -> Pending[R]:
-    """The same answer, whose error has the code that stands in for its own."""
+    """The same answer; if it is an error, with the code that replaces its own."""
     if not codes:
         return pending
     translated: Pending[R] = Pending()

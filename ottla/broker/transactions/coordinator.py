@@ -1,11 +1,11 @@
-"""The transaction coordinator of this broker: what API handlers and the node call.
+"""The transaction coordinator of this broker, for API handlers and the node.
 
-Each partition of `__transaction_state` is a shard (`shard.py`) that holds the transactional ids which hash to it; the
-way to it is the runtime's (`coordination/runtime.py`). What writes records in the name of a transactional id asks
-`admit_batches` or `admit_offsets` in the step in which the records are gathered, so that nothing can come in between:
-Kafka's verification guards have no place here.
+Each partition of `__transaction_state` is a shard (`shard.py`) with the transactional ids that hash to it; the runtime
+finds it (`coordination/runtime.py`). Code that writes records with a transactional id calls `admit_batches` or
+`admit_offsets` in the step in which the records are gathered, so that nothing can come in between: Kafka's verification
+guards are not needed here.
 
-All calls on the broker's one thread.
+All calls on the broker's thread.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class TransactionCoordinator:
         self._is_closed = False
 
     def open(self) -> None:
-        """As `CoordinatorRuntime.open`; transactional ids expire from now on, where there are any."""
+        """As `CoordinatorRuntime.open`; transactional ids, if there are any, expire from now on."""
         self._runtime.open()
         if self.shards.is_adopted:
             self._plan_expiry()
@@ -88,7 +88,7 @@ class TransactionCoordinator:
     # --- requests of producers ---------------------------------------------------------------------------------------
 
     def init_producer_id(self, request: InitProducerIdRequest) -> Pending[InitProducerIdResponse]:
-        """A producer with a transactional id begins, or goes on after an error."""
+        """Begin a producer with a transactional id, or let it continue after an error."""
         pending: Pending[InitProducerIdResponse] = Pending()
         transactional_id, timeout_ms = request.transactional_id, request.transaction_timeout_ms
         assert transactional_id is not None
@@ -107,7 +107,7 @@ class TransactionCoordinator:
         return self._run_with_id(transactional_id, pending, step)
 
     def end(self, request: EndTxnRequest, api_version: int) -> Pending[EndTxnResponse]:
-        """A producer ends its transaction."""
+        """End the transaction of a producer."""
         pending: Pending[EndTxnResponse] = Pending()
         producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
         version = VERSION_WITH_EPOCH_BUMPS if api_version >= FIRST_END_VERSION_WITH_EPOCH_BUMPS else 0
@@ -118,8 +118,8 @@ class TransactionCoordinator:
         return self._run_with_id(request.transactional_id, pending, step)
 
     def end_now(self, transactional_id: str, producer: ProducerIdAndEpoch, is_commit: bool, waiter: Waiter) -> bool:
-        """As `end` of the versions that raise the epoch, answered to `waiter`; False, and nothing done, where that is
-        refused, or needs more than this step.
+        """As `end` of the versions that raise the epoch, answered to `waiter`. Returns False and does nothing if that
+        is refused, or needs more than this step.
         """
         try:
             shard = self._ready(transactional_id)
@@ -137,8 +137,8 @@ class TransactionCoordinator:
         *,
         adds: bool,
     ) -> Admission:
-        """Whether a producer may write to these partitions now. With `adds` they become part of its transaction, which
-        begins if none is open; otherwise those that are not part of it are `missing`.
+        """Check whether a producer may write to these partitions now. With `adds` they become part of its transaction,
+        which begins if none is open; else those that are not part of it are `missing`.
         """
         producer = ProducerIdAndEpoch(producer_id, producer_epoch)
         if not adds and not self.settings.is_verified:
@@ -187,10 +187,10 @@ class TransactionCoordinator:
         now_ms = self._services.clock_trust.estimate_ms()
         return answers.list_transactions(self.shards, request, now_ms, may_see)
 
-    # --- what happens by itself --------------------------------------------------------------------------------------
+    # --- events ------------------------------------------------------------------------------------------------------
 
     def on_topics_changed(self, deleted: Collection[str]) -> Iterator[None]:
-        """The catalog's topics are other ones now; `deleted` are gone. Gives the steps of what takes long."""
+        """React to a change of the catalog's topics, of which `deleted` are gone. Yields the steps of long work."""
         return self._runtime.on_topics_changed(deleted)
 
     def _plan_expiry(self, delay_ms: float | None = None) -> None:
@@ -207,12 +207,12 @@ class TransactionCoordinator:
 
     @property
     def id_count(self) -> int:
-        """How many transactional ids there are."""
+        """The number of transactional ids."""
         return sum(len(shard.transactions) for shard in self.shards.active())
 
     @property
     def open_count(self) -> int:
-        """How many transactions are open or being ended."""
+        """The number of transactions that are open or being ended."""
         return self.count_open()
 
     def count_open(self) -> int:
@@ -223,21 +223,21 @@ class TransactionCoordinator:
         return count
 
     def oldest_open_ms(self) -> int:
-        """For how long the oldest open transaction has been open; 0 without one."""
+        """The age of the oldest open transaction; 0 without one."""
         starts = [shard.oldest_start_ms for shard in self.shards.active() if shard.open_count]
         return max(0, self._services.clock_trust.estimate_ms() - min(starts)) if starts else 0
 
     @property
     def loads_under_way(self) -> int:
-        """How many partitions are being loaded."""
+        """The number of partitions that are being loaded."""
         return self.shards.loads_under_way
 
-    # --- below -------------------------------------------------------------------------------------------------------
+    # --- internals ---------------------------------------------------------------------------------------------------
 
     def _run_with_id(
         self, transactional_id: str, pending: Pending[P], step: Callable[[TransactionShard, int | None], None]
     ) -> Pending[P]:
-        """Run a step on the shard, and once more with a new producer id where it needs one."""
+        """Run a step on the shard, and again with a new producer id if it needs one."""
         if not transactional_id:
             pending.fail(KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty"))
             return pending
@@ -266,8 +266,8 @@ class TransactionCoordinator:
     ) -> None:
         """Write the marker of an ended transaction into one partition (`settings.MarkerWriter`).
 
-        None is begun, and none that is visible leads to a record, once the broker stops: while the last syncs end,
-        nothing may be appended any more. The next start goes on with it.
+        When the broker stops, no marker is begun, and a visible one leads to no record: while the last syncs end,
+        nothing may be appended any more. The next start continues.
         """
 
         def done_unless_closed(error: BaseException | None) -> None:
@@ -286,7 +286,7 @@ class TransactionCoordinator:
         coordinator_epoch: int,
         done: VisibleCallback,
     ) -> None:
-        """End the transaction of a producer, its id and epoch, in one partition; `done` as of
+        """End the transaction of a producer (id and epoch) in one partition; `done` as for
         `Partition.end_transaction`.
         """
         topic, index = where

@@ -1,10 +1,10 @@
-"""What transactions may take of a broker at the most: ids, open transactions, partitions of one, each by its
-key; and what a record of the log holds.
+"""The limits of transactions in a broker: ids, open transactions, partitions of one, each with its key; and the size of
+a record in the log.
 
-A refusal carries the code with which clients do the right thing. They begin a transaction again at
-CONCURRENT_TRANSACTIONS, abort it at INVALID_TXN_STATE, and give up at TRANSACTIONAL_ID_AUTHORIZATION_FAILED: of the
-codes of InitProducerId it is the one that every client takes as final (librdkafka tries again for ever at others).
-That one sounds like a missing ACL, and its answer has no text, so the log says what is missing.
+A refusal has the code at which clients react correctly. At CONCURRENT_TRANSACTIONS they begin a transaction again, at
+INVALID_TXN_STATE they abort it, and at TRANSACTIONAL_ID_AUTHORIZATION_FAILED they give up: of the codes of
+InitProducerId only this one is final for every client (librdkafka retries others forever). It looks like a missing ACL,
+and its answer has no text, so the log has the real reason.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LINE_INTERVAL_MS: Final = 10_000
-"""One line of the log in this time says that there is no room for another transactional id."""
+"""In this time at most one log line reports that there is no room for another transactional id."""
 RECORD_BYTES: Final = 128
-"""A record without its texts and partitions."""
+"""The size of a record without its texts and partitions."""
 
 
 class TransactionLimits:
-    """The limits, as the configuration has them at the moment."""
+    """The limits, with their current values in the configuration."""
 
     def __init__(self, services: TransactionServices) -> None:
         self._services = services
         self._next_line_ms: float = 0
 
     def check_new_id(self, transactional_id: str, now_ms: float) -> None:
-        """Raise KafkaError TRANSACTIONAL_ID_AUTHORIZATION_FAILED where there is no room for one more."""
+        """Raise KafkaError TRANSACTIONAL_ID_AUTHORIZATION_FAILED if there is no room for one more."""
         count = self._services.id_count()
         if count < self._services.settings.max_ids:
             return
         text = f"there are {count} transactional ids, which is the most (ottla.transactional.ids.max)"
         if now_ms >= self._next_line_ms:
             self._next_line_ms = now_ms + LINE_INTERVAL_MS
-            logger.warning("transactional id %r is refused, not for want of an ACL: %s", transactional_id, text)
+            logger.warning("transactional id %r is refused, but no ACL is missing: %s", transactional_id, text)
         raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, text)
 
     def check_growth(self, new: Transaction, log: ShardLog, *, begins: bool) -> None:
-        """Raise KafkaError INVALID_TXN_STATE where a transaction would have too many partitions,
-        CONCURRENT_TRANSACTIONS where it `begins` and no more may be open, and as `check_size`.
+        """Raise KafkaError INVALID_TXN_STATE if a transaction would have too many partitions, CONCURRENT_TRANSACTIONS
+        if it `begins` and no more may be open, and what `check_size` raises.
         """
         services = self._services
         settings = services.settings
@@ -68,7 +68,7 @@ class TransactionLimits:
         self.check_size(new, log)
 
     def check_size(self, new: Transaction, log: ShardLog) -> None:
-        """Raise KafkaError UNKNOWN_SERVER_ERROR, as Kafka, where the log does not take its record now or at its end."""
+        """Raise KafkaError UNKNOWN_SERVER_ERROR, as Kafka, if its record is too large for the log now or at the end."""
         most_bytes = RECORD_BYTES + 3 * len(new.transactional_id)
         for topic, _ in new.partitions:
             most_bytes += 3 * len(topic) + 16

@@ -1,15 +1,15 @@
-"""What may become of a transactional id: pure steps from one `Transaction` to the next.
+"""The state machine of a transactional id: pure steps from one `Transaction` to the next.
 
     Empty -> Ongoing -> PrepareCommit -> CompleteCommit -> Ongoing, or Empty by InitProducerId
                      -> PrepareAbort  -> CompleteAbort  -> Ongoing, or Empty
 
-Each step takes what is there and returns what is to be, the same object where nothing changes; it raises KafkaError
-with Kafka's code where the request may not be done, and nothing has changed then. Steps that need a new producer id
-raise `NeedsProducerId` and are called again with one.
+Each step takes the current state and returns the next one, or the same object if nothing changes. If the request is not
+allowed, it raises KafkaError with Kafka's code, and nothing has changed. Steps that need a new producer id raise
+`NeedsProducerId` and are called again with one.
 
-With `transaction.version` 2 (KIP-890) every end raises the producer's epoch, so that nothing that was sent before the
-end can be written after it. A transaction that the coordinator aborts by itself raises it in every version: its
-producer is fenced.
+With `transaction.version` 2 (KIP-890) every end raises the producer's epoch, so that a batch that was sent before the
+end cannot be written after it. When the coordinator itself aborts a transaction, it raises the epoch in every version:
+the producer is fenced.
 
 Sources: Kafka's `TransactionMetadata`, `TransactionCoordinator`; KIP-98, 360, 890. One difference: as a step is never
 interrupted, there are no pending states, and PrepareEpochFence, which Kafka never stores, is part of the step `fence`.
@@ -32,7 +32,7 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.stored.transaction import TransactionStatus
 
 VERSION_WITH_EPOCH_BUMPS: Final = 2
-"""The `transaction.version` from which on every end raises the epoch, and partitions are added by Produce itself."""
+"""From this `transaction.version` on every end raises the epoch, and Produce itself adds partitions."""
 
 
 _NO_PARTITIONS: Final[frozenset[TopicPartition]] = frozenset()
@@ -43,7 +43,7 @@ class NeedsProducerId(Exception):
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """Which producer a client says that it is."""
+    """The producer id and epoch in a client's request."""
 
     producer_id: int
     epoch: int
@@ -61,10 +61,10 @@ def init_producer_id(
     now_ms: int,
     new_producer_id: int | None,
 ) -> Transaction:
-    """The transactional id with a new epoch, or a new producer id where the epochs are used up.
+    """The transactional id with a new epoch, or with a new producer id if the epochs are used up.
 
-    `expected`: who a client was that goes on after an error (KIP-360); any other producer of this transactional id is
-    fenced. An open transaction has to be aborted first: call `fence` then.
+    `expected`: the producer id and epoch of a client that continues after an error (KIP-360); any other producer of
+    this transactional id is fenced. An open transaction has to be aborted first, with `fence`.
 
     Raises KafkaError PRODUCER_FENCED, CONCURRENT_TRANSACTIONS; NeedsProducerId.
     """
@@ -96,14 +96,14 @@ def init_producer_id(
     if known.producer_epoch in (NO_PRODUCER_EPOCH, expected.epoch):
         return idle._replace(producer_epoch=raised, last_producer_epoch=known.producer_epoch)
     if expected.epoch == known.last_producer_epoch:
-        return idle  # it asks again, because the answer got lost: no other producer has come since
+        return idle  # a repeated request, because the answer got lost: no other producer has come since
     raise _fenced(known, expected.epoch)
 
 
 def check_expected(known: Transaction, expected: ProducerIdAndEpoch | None) -> None:
-    """Raise KafkaError PRODUCER_FENCED unless the transactional id may be that of the expected producer.
+    """Raise KafkaError PRODUCER_FENCED unless the transactional id may belong to the expected producer.
 
-    A difference from Kafka: an older epoch does not end the transaction that a newer producer has open.
+    A difference from Kafka: an older epoch does not end the open transaction of a newer producer.
     """
     if expected is None or known.producer_epoch == NO_PRODUCER_EPOCH:
         return
@@ -118,7 +118,7 @@ def check_expected(known: Transaction, expected: ProducerIdAndEpoch | None) -> N
 
 
 def check_producer(known: Transaction | None, producer: ProducerIdAndEpoch) -> Transaction:
-    """The transactional id, if this producer may write in its name now.
+    """The transactional id, if this producer may write with it now.
 
     Raises KafkaError INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
     """
@@ -136,13 +136,13 @@ def check_producer(known: Transaction | None, producer: ProducerIdAndEpoch) -> T
 def add_partitions(
     known: Transaction | None, producer: ProducerIdAndEpoch, partitions: Collection[TopicPartition], *, now_ms: int
 ) -> Transaction:
-    """The transaction with these partitions; it begins where none is open. Raises as `check_producer`."""
+    """The transaction with these partitions; it begins if none is open. Raises what `check_producer` raises."""
     known = check_producer(known, producer)
     if known.status is TransactionStatus.ONGOING:
         if known.partitions.issuperset(partitions):
             return known
         return known._replace(partitions=known.partitions.union(partitions), last_update_ms=now_ms)
-    # Made without the detour over its own constructor, as are the other two of each transaction: a tenth of the time.
+    # Made without its constructor, as are the results of the other two steps of a transaction: a tenth of the time.
     (name, producer_id, epoch, timeout_ms, _, _, _, _, previous_id, next_id, last_epoch, client_version) = known
     fields = (name, producer_id, epoch, timeout_ms, TransactionStatus.ONGOING, frozenset(partitions), now_ms, now_ms)
     return tuple.__new__(Transaction, (*fields, previous_id, next_id, last_epoch, client_version))
@@ -160,9 +160,9 @@ def end(
     now_ms: int,
     new_producer_id: int | None = None,
 ) -> Transaction:
-    """The transaction with its end decided (prepared), as its producer asks.
+    """The transaction with its end decided (prepared), as its producer has requested.
 
-    The same object is returned where the request is a repeated one whose end is complete.
+    For a repeated request whose end is complete, the same object is returned.
 
     Raises KafkaError INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS (a
     repeated request whose end is not complete); NeedsProducerId.
@@ -189,7 +189,7 @@ def _end_with_bump(
     now_ms: int,
     new_producer_id: int | None,
 ) -> Transaction:
-    """`end` where the epoch distinguishes a repeated request from that of the next transaction."""
+    """`end` for versions in which the epoch distinguishes a repeated request from that of the next transaction."""
     if known.status is TransactionStatus.ONGOING and not known.is_epoch_exhausted and producer == known[1:3]:
         return _prepared_with_bump(known, is_commit, client_version, now_ms)
     has_bumped = known.client_version >= VERSION_WITH_EPOCH_BUMPS
@@ -208,7 +208,7 @@ def _end_with_bump(
     if known.status is not TransactionStatus.ONGOING:
         if is_commit:
             raise _wrong_state(known, is_commit)
-        # Nothing was added yet as far as is known here. The epoch is raised all the same, against what is on its way.
+        # No partition is known to be added yet. The epoch is raised nevertheless, to fence batches on their way.
         known = known._replace(start_ms=now_ms, partitions=frozenset())
     if known.is_epoch_exhausted:
         if new_producer_id is None:
@@ -225,7 +225,7 @@ def _prepared_with_bump(known: Transaction, is_commit: bool, client_version: int
 
 
 def _check_repeated(known: Transaction, is_commit: bool) -> None:
-    """Raise unless the end is complete that is asked for once more."""
+    """Raise unless the end that is requested again is complete."""
     if known.status in (TransactionStatus.EMPTY, TransactionStatus.ONGOING) or known.is_commit is not is_commit:
         raise _wrong_state(known, is_commit)
     if known.is_prepared:
@@ -233,7 +233,7 @@ def _check_repeated(known: Transaction, is_commit: bool) -> None:
 
 
 def fence(known: Transaction, *, server_version: int, now_ms: int) -> Transaction:
-    """An open transaction as one to be aborted, and its producer fenced: it has timed out, or another one has come."""
+    """Prepare the abort of an open transaction and fence its producer: it has timed out, or another one has come."""
     raised = min(known.producer_epoch + 1, MAX_EPOCH)
     prepared = _prepared(known, False, server_version, now_ms)
     return prepared._replace(producer_epoch=raised, last_producer_epoch=NO_PRODUCER_EPOCH)

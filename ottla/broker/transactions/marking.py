@@ -1,12 +1,12 @@
-"""The markers of one transaction that has ended: one in each of its partitions, tried again until all are visible.
+"""The markers of one ended transaction: one in each of its partitions, retried until all are visible.
 
-A partition that is gone needs none. One that cannot be written at the moment (its directory is offline or full, its
-group's shard is being loaded) is tried again by the shard, whose timer calls `write_missing`. A marker that a partition
-refuses for good, because a newer producer or coordinator has written there, is not tried again: its transaction has
-been ended by that one. Source: Kafka's `TransactionMarkerChannelManager`.
+A deleted partition needs none. If a partition cannot be written now (its directory is offline or full, its group's
+shard is being loaded), the shard tries again: its timer calls `write_missing`. If a partition refuses a marker
+permanently, because a newer producer or coordinator has written there, it is not retried: the newer one has ended the
+transaction. Source: Kafka's `TransactionMarkerChannelManager`.
 
-Many markers are written some in each turn, so that others have theirs in between: 64 of them, or as many as begin
-within 3 ms, since a marker that begins a segment costs ten to a hundred times as much. A reader may so see the end in
+Many markers are written over several turns, so that other requests run in between: 64 in each turn, or as many as begin
+within 3 ms, since a marker that begins a segment costs ten to a hundred times as much. So a reader may see the end in
 one partition before it is in another, as in Kafka.
 """
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MARKERS_PER_TURN: Final = 64
-"""2 ms, where none begins a segment."""
+"""2 ms, if none begins a segment."""
 TURN_MS: Final = 3
-"""After so long a turn begins no further marker: one that begins a segment takes 0.2 to 3 ms."""
+"""After this time a turn begins no further marker: one that begins a segment takes 0.2 to 3 ms."""
 
 _REFUSED_FOR_GOOD = frozenset(
     {
@@ -39,12 +39,12 @@ _REFUSED_FOR_GOOD = frozenset(
     }
 )
 _GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
-"""The topic was deleted while the transaction was open, as happens every day."""
+"""The topic was deleted while the transaction was open, which is normal."""
 
 
 class Marking:
-    """The markers of `ended`. `visible` is called with its transactional id once all are, or `delayed` when some have
-    to be tried again. `later` runs a step in a turn to come.
+    """The markers of `ended`. `visible` is called with its transactional id when all are visible, `delayed` when some
+    have to be tried again. `later` runs a step in a later turn.
     """
 
     __slots__ = (
@@ -76,7 +76,7 @@ class Marking:
         self._is_beginning = False
 
     def write_missing(self) -> None:
-        """Write the markers that are not visible yet, some now; nothing while some are under way."""
+        """Write the markers that are not visible yet, some of them now; do nothing while some are being written."""
         if self._under_way or self._is_beginning:
             return
         self._is_beginning = True
@@ -84,11 +84,11 @@ class Marking:
         self._write_some()
 
     def stop(self) -> None:
-        """Begin no further marker: another shard does so, and the producer may have gone on by then."""
+        """Begin no further marker: another shard will, and by then the producer may have begun another transaction."""
         self._rest.clear()
 
     def _write_some(self) -> None:
-        """Write those of one turn."""
+        """Write the markers of one turn."""
         rest = self._rest
         left, end_ms = MARKERS_PER_TURN, self._clock.monotonic_ms() + TURN_MS
         while rest:
@@ -103,7 +103,7 @@ class Marking:
         self._look()
 
     def note(self, where: TopicPartition, error: BaseException) -> None:
-        """The marker in `where` is not visible, says who has begun to write it."""
+        """Note an error of the marker in `where`, which the caller has tried to write."""
         self._under_way += 1
         self._done(where, error)
 

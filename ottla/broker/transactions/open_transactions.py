@@ -1,4 +1,4 @@
-"""What the logs of this broker know of transactions, also what no coordinator knows: which are open, and epochs."""
+"""The transactions in the logs of this broker, also those that no coordinator knows: open ones, and newest epochs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class OpenTransaction(NamedTuple):
 
 
 def open_transactions(catalog: Catalog) -> Iterator[OpenTransaction]:
-    """All that the partitions have open."""
+    """All transactions that are open in the partitions."""
     for topic in list(catalog.topics.values()):
         for partition in topic.partitions:
             if partition is None:
@@ -39,10 +39,10 @@ def open_transactions(catalog: Catalog) -> Iterator[OpenTransaction]:
 
 
 def newest_epochs(catalog: Catalog, producer_ids: Set[int]) -> Steps[dict[int, int]]:
-    """The newest epoch of each of these producers with which a partition was written to.
+    """The newest epoch with which each of these producers has written to a partition.
 
-    In steps, between which nobody writes in the name of these producers: their coordinator is not loaded. Of each log
-    that is looked up of which there are fewer, its own producers or these.
+    In steps, between which these producers cannot write: their coordinator is not loaded. For each log, the smaller set
+    is looked up in the other: its own producers, or these.
     """
     newest: dict[int, int] = {}
     pace = Pace(PRODUCERS_PER_STEP)

@@ -1,10 +1,11 @@
-"""The record of a transaction packed at once, for each begins and ends with three: byte for byte what the messages'
-encoder makes of `to_record` (`protocol/stored/transaction.py` has the layout), in a tenth of the time.
+"""A fast encoder for the record of a transaction, of which each transaction writes three. Its bytes are the same as
+those of the messages' encoder for `to_record` (layout: `protocol/stored/transaction.py`), in a tenth of the time.
 
-Only as it is written from `transaction.version` 1 on. What cannot be packed is left to the encoder, which says why.
+Only in the form of `transaction.version` 1 and later. Records that cannot be packed are left to the encoder, which
+raises the error.
 
-`packed_in_batch` packs it as it stands in a batch, with all lengths in front of it, where it looks as the records of
-most transactions do. What of it is the same from one transaction of an id to the next is remembered.
+`packed_in_batch` packs a record in its form within a batch, with all lengths before it, if it looks like the records of
+most transactions. Parts that do not change between the transactions of an id are cached.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _TIMES = struct.Struct(">qq")
 _ID_TAG = struct.Struct(">BBq")
 _VERSION_TAG = struct.Struct(">BBh")
 _USUAL_TAIL = struct.Struct(">qqBBBqBBh")
-"""The times, and two tagged fields."""
+"""The two times, and two tagged fields."""
 _NULL = b"\x00"
 _NO_TOPICS = b"\x01"
 _NO_TAGS = b"\x00"
@@ -41,15 +42,15 @@ _NO_HEADERS = b"\x00"
 
 
 MOST_PLACES: Final = 64
-"""The numbers of so many records of a batch take a byte."""
+"""Up to this many records in a batch, the number of a record takes one byte."""
 _MOST_ID_CHARACTERS: Final = 255
-"""What is longer is not remembered."""
+"""Parts with a longer id are not cached."""
 _PLACES: Final = [encode_varint(place) for place in range(MOST_PLACES)]
 
 
 def packed_in_batch(transaction: Transaction, place: int) -> bytes | None:
-    """Its whole record in a batch, where it has this place, counted from 0, and the time of the first one; None where
-    `packed_record` has to do it.
+    """The complete record within a batch, at this place (from 0) and with the time of the first record; None if
+    `packed_record` has to encode it.
     """
     (
         transactional_id,
@@ -86,7 +87,7 @@ def packed_in_batch(transaction: Transaction, place: int) -> bytes | None:
 
 @lru_cache(maxsize=4096)
 def _unchanging(transactional_id: str, partitions: frozenset[TopicPartition]) -> tuple[bytes, bytes, bytes]:
-    """What stands in front of the place, between that and the head of the value, and behind the head."""
+    """The bytes before the place, between the place and the head of the value, and after the head."""
     name = transactional_id.encode()
     key = _KEY.pack(KEY_TYPE, len(name)) + name
     topics = _topics(partitions)
@@ -97,7 +98,7 @@ def _unchanging(transactional_id: str, partitions: frozenset[TopicPartition]) ->
 
 
 def packed_record(transaction: Transaction) -> EncodedRecord | None:
-    """The key and the value of its record; None where the encoder has to say what is wrong with them."""
+    """The key and the value of its record; None if they are invalid, and the encoder has to raise the error."""
     (
         transactional_id,
         producer_id,
@@ -153,7 +154,7 @@ def _topic(topic: str, indexes: list[int]) -> bytes:
 
 
 def _tags(previous_id: int, next_id: int, client_version: int) -> bytes:
-    """The tagged fields, of which none is written that has its default."""
+    """The tagged fields, without those that have their default."""
     tags = []
     if previous_id != NO_PRODUCER_ID:
         tags.append(_ID_TAG.pack(0, 8, previous_id))

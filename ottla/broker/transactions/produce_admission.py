@@ -1,8 +1,8 @@
-"""Which batches of a transactional Produce may be gathered now: the coordinator is asked once for all of them.
+"""The admission of batches in a transactional Produce: one call of the coordinator for all of them.
 
-The codes are those that a client of the request's version understands. What passes (a shard that is loading, a
-transaction whose markers are being written) is NOT_ENOUGH_REPLICAS up to version 11, because clients know to send a
-batch again then; so does Kafka (`ReplicaManager`, KIP-890).
+The codes are those that a client of the request's version understands. Temporary refusals (a shard that is loading, a
+transaction whose markers are being written) are NOT_ENOUGH_REPLICAS up to version 11, because clients then send the
+batch again; as in Kafka (`ReplicaManager`, KIP-890).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 FIRST_VERSION_WITH_ABORTABLE: Final = 11
 FIRST_VERSION_THAT_ADDS: Final = 12
-"""With `transaction.version` 2 Produce makes its partitions part of the transaction."""
+"""With `transaction.version` 2 Produce adds its partitions to the transaction."""
 _PASSES: Final = frozenset(
     {
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -33,9 +33,9 @@ _PASSES: Final = frozenset(
 
 
 class Admitted(NamedTuple):
-    """What may be gathered, which of that as part of the transaction, and what is refused.
+    """The batches that may be gathered, as part of the transaction or `plain`, and those that are refused.
 
-    `admission`: what the answers of the transactional batches rest on, None without one.
+    `admission`: the one on which the answers of the transactional batches depend, None without such batches.
     """
 
     transactional: Sequence[SentBatch]
@@ -47,7 +47,7 @@ class Admitted(NamedTuple):
 def admit(
     transactions: TransactionCoordinator, transactional_id: str, batches: Sequence[SentBatch], version: int
 ) -> Admitted:
-    """Ask for all batches that have the transactional bit; the log judges the others, and those that are none."""
+    """Check all batches with the transactional bit; the log checks the others, and invalid ones."""
     asked: list[SentBatch] = []
     plain: list[SentBatch] = []
     producers: set[tuple[int, int]] = set()
@@ -87,7 +87,7 @@ def admit(
 
 
 def for_version(error: KafkaError, version: int) -> KafkaError:
-    """The coordinator's refusal as clients of this version of Produce understand it."""
+    """The coordinator's refusal, with a code that clients of this version of Produce understand."""
     codes = {ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH}
     if version < FIRST_VERSION_WITH_ABORTABLE:
         codes.update(ABORTABLE_BEFORE)

@@ -1,4 +1,4 @@
-"""What transactions may know of their broker: its settings as plain numbers, and its parts that they need."""
+"""The transactions' view of the broker: its settings as plain numbers, and the parts that they need."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 class TransactionSettings:
-    """Named as the keys of the configuration. Times in milliseconds.
+    """The settings of transactions, named like the configuration keys. Times in milliseconds.
 
-    What can change while the broker runs is a property: it is read from the configuration each time.
+    Settings that can change while the broker runs are properties: they are read from the configuration each time.
     """
 
     def __init__(self, config: BrokerConfig) -> None:
@@ -30,22 +30,22 @@ class TransactionSettings:
 
     @property
     def is_verified(self) -> bool:
-        """Whether a batch is refused whose partition is not part of the transaction."""
+        """Whether batches for partitions that are not part of the transaction are refused."""
         return self._config.transaction_partition_verification_enable
 
     @property
     def max_partitions(self) -> int:
-        """Of one transaction."""
+        """The most partitions of one transaction."""
         return self._config.ottla_transaction_max_partitions
 
     @property
     def max_open(self) -> int:
-        """Open transactions of the broker."""
+        """The most open transactions of the broker."""
         return self._config.ottla_transactions_max_open
 
     @property
     def max_ids(self) -> int:
-        """Transactional ids of the broker."""
+        """The most transactional ids of the broker."""
         return self._config.ottla_transactional_ids_max
 
 
@@ -55,11 +55,11 @@ class MarkerWriter(Protocol):
     def __call__(
         self, where: TopicPartition, ended: Transaction, coordinator_epoch: int, done: VisibleCallback
     ) -> None:
-        """`done(None)` once the marker is visible, or where none is needed any more; else `done(error)`."""
+        """Call `done(None)` once the marker is visible, or if none is needed any more; else `done(error)`."""
 
 
 class OffsetsOfGroups(Protocol):
-    """The group coordinator, as far as transactions need it."""
+    """The part of the group coordinator that transactions need."""
 
     def offsets_partition_of(self, group_id: str) -> int:
         """The partition of `__consumer_offsets` that has a group's offsets."""
@@ -79,11 +79,11 @@ class OffsetsOfGroups(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TransactionServices:
-    """What all shards of a broker share.
+    """The services that all shards of a broker share.
 
-    `version` gives the finalized `transaction.version`; `open_in_logs` all transactions that logs have open;
-    `epochs_in_logs` the newest epochs of producers that logs have; `id_count` and `open_count` how many transactional
-    ids and open transactions all shards have.
+    `version` returns the finalized `transaction.version`; `open_in_logs` all open transactions in the logs;
+    `epochs_in_logs` the newest epochs of producers in the logs; `id_count` and `open_count` the numbers of
+    transactional ids and open transactions in all shards.
     """
 
     settings: TransactionSettings

@@ -1,16 +1,16 @@
-"""The transactional ids of one partition of `__transaction_state`: what requests, timers and loads do to them.
+"""The transactional ids of one partition of `__transaction_state`: their requests, timers and loads.
 
     request, timer, load -> step of the machine -> one record -> durable -> markers visible -> the next record
 
-An end is two records. The first decides it (prepared); once it is durable the markers are written, and once they are
-all visible the second completes it. EndTxn is answered when the markers are visible: a reader that begins then sees
-what was committed. Where a partition cannot be written for `END_WAIT_MS`, it is answered nevertheless, as Kafka always
-does: the end is decided, and the next transaction waits for it. The second record is not waited for, since a load that
-finds the first one alone writes the markers again.
+An end has two records. The first decides it (prepared). When it is durable the markers are written, and when all are
+visible the second completes the end. EndTxn is answered when the markers are visible: a reader that begins then sees
+the committed records. If a partition cannot be written for `END_WAIT_MS`, EndTxn is answered nevertheless, as Kafka
+always does: the end is decided, and the next transaction waits for it. The answer does not wait for the second record,
+since a load that finds only the first one writes the markers again.
 
-A load also finds open transactions of its producers in logs (`open_in_logs`) that it has no record of, and makes them
-part of the transaction, as if the record had been kept (`adoption.py`); so its end or its timeout ends them. Where its
-own log does not sync, it may have lost epochs that were given out, and takes them from the logs (`_raise_epochs`).
+A load also finds open transactions of its producers in logs (`open_in_logs`) for which it has no record. It makes them
+part of the transaction, as if the record had been kept (`adoption.py`), so that its end or its timeout ends them. If
+its own log is not synced, it may have lost assigned epochs, and takes them from the logs (`_raise_epochs`).
 """
 
 from __future__ import annotations
@@ -58,19 +58,19 @@ logger = logging.getLogger(__name__)
 
 MARKER_RETRY_MS: Final = 500
 END_WAIT_MS: Final = 5_000
-"""How long EndTxn waits for markers that cannot be written at the moment."""
+"""How long EndTxn waits for markers that cannot be written."""
 IDS_PER_STEP: Final = 200
-"""Transactional ids that one step of a load or of the expiry looks at."""
+"""Transactional ids that one step of a load or of the expiry handles."""
 
 
 class TransactionShard(CoordinatorShard):
-    """One partition's transactional ids, from the beginning of its load until its partition goes or its disk fails."""
+    """One partition's transactional ids, from the start of its load until the partition goes or its disk fails."""
 
     def __init__(self, context: ShardContext, services: TransactionServices) -> None:
         super().__init__(context)
         self.transactions: dict[str, Transaction] = {}
         self._open_starts: dict[str, int] = {}
-        """When each transaction began that is open or being ended."""
+        """The start of each transaction that is open or being ended."""
         self._services = services
         self._limits = TransactionLimits(services)
         self._clock = context.services.clock
@@ -79,23 +79,23 @@ class TransactionShard(CoordinatorShard):
         self._ends: dict[str, list[Waiter]] = {}
         """EndTxn requests that wait for the markers."""
         self._decided_ms: dict[str, float] = {}
-        """When the ends were decided that they wait for."""
+        """When the ends for which they wait were decided."""
         self._next_open: dict[str, set[TopicPartition]] = {}
-        """Partitions that the transaction after a decided end has written to, as a load has found: they have the marker
-        of that end already."""
+        """From a load: partitions to which the transaction after a decided end has written. They have the marker of
+        that end already."""
         self._epochs_in_logs: dict[str, ProducerIdAndEpoch] = {}
-        """Newer epochs than those of decided ends, as a load has found: they count once the end is complete."""
+        """From a load: newer epochs than those of decided ends. They count when the end is complete."""
         self._beginning: Iterator[None] | None = None
         self._expiry: Iterator[str] | None = None
 
     @property
     def open_count(self) -> int:
-        """How many transactions are open or being ended."""
+        """The number of transactions that are open or being ended."""
         return len(self._open_starts)
 
     @property
     def oldest_start_ms(self) -> int:
-        """When the first of them began; there has to be one."""
+        """When the oldest of them began; there must be one."""
         return min(self._open_starts.values())
 
     # --- load ------------------------------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ class TransactionShard(CoordinatorShard):
             self._put(key.transactional_id, from_record(key, value))
 
     def begin_some(self) -> bool:
-        """Everything is replayed: timeouts begin, decided ends go on, a step of that; whether steps are left over."""
+        """Start timeouts and continue decided ends, after the replay: one step; return whether more steps are left."""
         if self._beginning is None:
             self._beginning = self._begin_in_steps()
         for _ in self._beginning:
@@ -136,8 +136,8 @@ class TransactionShard(CoordinatorShard):
             self._plan_timeout(transaction, self.now())
 
     def _adopt_open(self) -> None:
-        """Make what logs have open of this shard's producers part of their transactions (`adoption.py`); what nobody
-        could end is aborted.
+        """Add the open transactions of this shard's producers in logs to their transactions (`adoption.py`); abort
+        those that no producer could end.
         """
         adoption = sort_open(self.transactions, self._services.open_in_logs())
         for transactional_id, partitions in adoption.current.items():
@@ -147,11 +147,12 @@ class TransactionShard(CoordinatorShard):
             self._abort_stale(found, known)
 
     def _raise_epochs(self) -> Steps[None]:
-        """Take the newest epochs that partitions have seen, where they are newer: a power cut has taken their records
-        from this log. Given out again, such an epoch would make the first batch of the new producer a repeated one of
-        the former: it would be acknowledged, and not stored.
+        """Take newer epochs from the partitions: a power cut has removed their records from this log. If such an epoch
+        were assigned again, the first batch of the new producer would look like a duplicate of the former one: it would
+        be acknowledged, and not stored.
 
-        What is open on record had ended before the newer epoch was given out. Its markers may be lost: it is aborted.
+        A transaction that is open by the records had ended before the newer epoch was assigned. Its markers may be
+        lost: it is aborted.
         """
         newest = yield from self._services.epochs_in_logs({one.producer_id for one in self.transactions.values()})
         pace = Pace(PRODUCERS_PER_STEP)
@@ -169,7 +170,7 @@ class TransactionShard(CoordinatorShard):
                 epoch,
             )
             raised = known._replace(producer_epoch=epoch, last_producer_epoch=NO_PRODUCER_EPOCH)
-            if known.is_prepared:  # its markers are of its own epoch
+            if known.is_prepared:  # its markers have its own epoch
                 self._epochs_in_logs[known.transactional_id] = machine.ProducerIdAndEpoch(known.producer_id, epoch)
             elif known.is_idle:
                 self._keep(raised, ())
@@ -190,9 +191,9 @@ class TransactionShard(CoordinatorShard):
         self._keep(machine.add_partitions(known, producer, partitions, now_ms=self.now().wall_ms), ())
 
     def _abort_stale(self, found: OpenTransaction, known: Transaction) -> None:
-        """Abort what a log has open of an epoch that its transactional id does not have now.
+        """Abort an open transaction in a log whose epoch is not the current one of its transactional id.
 
-        A newer one is what a power cut leaves where nothing is synced (`page-cache`): then that epoch counts.
+        After a power cut without syncs (`page-cache`) it may be newer: then that epoch counts.
         """
         if found.producer_epoch > known.producer_epoch and known.is_idle:
             known = known._replace(producer_epoch=found.producer_epoch, last_producer_epoch=NO_PRODUCER_EPOCH)
@@ -251,7 +252,7 @@ class TransactionShard(CoordinatorShard):
     def add_partitions(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Collection[TopicPartition]
     ) -> None:
-        """Make these partitions part of the transaction, which begins if none is open. Raises KafkaError."""
+        """Add these partitions to the transaction, which begins if none is open. Raises KafkaError."""
         known, now = self.transactions.get(transactional_id), self.now()
         new = machine.add_partitions(known, producer, partitions, now_ms=now.wall_ms)
         if new is known:
@@ -267,7 +268,7 @@ class TransactionShard(CoordinatorShard):
     def missing(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Collection[TopicPartition]
     ) -> list[TopicPartition]:
-        """Those of the partitions that the open transaction does not have. Raises KafkaError."""
+        """The partitions among these that the open transaction does not have. Raises KafkaError."""
         known = machine.check_producer(self.transactions.get(transactional_id), producer)
         return [where for where in partitions if where not in known.partitions]
 
@@ -300,7 +301,7 @@ class TransactionShard(CoordinatorShard):
     # --- ends --------------------------------------------------------------------------------------------------------
 
     def _prepare(self, prepared: Transaction, waiter: Waiter | None, now: Now) -> None:
-        """Keep a decision; the markers come when it is durable."""
+        """Store a decision; the markers follow when it is durable."""
         transactional_id = prepared.transactional_id
         if waiter is not None:
             self._ends.setdefault(transactional_id, []).append(waiter)
@@ -312,7 +313,7 @@ class TransactionShard(CoordinatorShard):
         self.log.when_durable(transactional_id, partial(self._decided, transactional_id))
 
     def _decided(self, transactional_id: str, error: KafkaError | None) -> None:
-        """The record of a decision is durable, or not yet."""
+        """Write the markers if the record of the decision is durable; else answer the error and wait again."""
         if self.is_dead:
             return
         if error is None:
@@ -325,7 +326,7 @@ class TransactionShard(CoordinatorShard):
         transactional_id = prepared.transactional_id
         if written := self._next_open.get(transactional_id):
             prepared = prepared._replace(partitions=prepared.partitions - written)
-        if len(prepared.partitions) == 1:  # as most have: nothing to keep account of
+        if len(prepared.partitions) == 1:  # most transactions: no `Marking` is needed
             (where,) = prepared.partitions
             marked = partial(self._marked, prepared, where)
             self._services.write_marker(where, prepared, self.partition.leader_epoch, marked)
@@ -345,7 +346,7 @@ class TransactionShard(CoordinatorShard):
         return marking
 
     def _marked(self, prepared: Transaction, where: TopicPartition, error: BaseException | None) -> None:
-        """The only marker of a transaction is visible, or is not."""
+        """Complete the end if the only marker of the transaction is visible; else begin to retry."""
         if error is None:
             self._complete(prepared.transactional_id)
         elif not self.is_dead:
@@ -358,7 +359,7 @@ class TransactionShard(CoordinatorShard):
         self.timer.plan(transactional_id, now.monotonic_ms + MARKER_RETRY_MS)
         prepared = self.transactions[transactional_id]
         if prepared.next_producer_id != NO_PRODUCER_ID:
-            return  # its producer goes on with another id, which counts from the end on
+            return  # its producer continues with another id, which is valid only after the end
         if now.monotonic_ms - self._decided_ms.get(transactional_id, now.monotonic_ms) >= END_WAIT_MS:
             self._answer_ends(transactional_id, _ended(machine.complete(prepared, now_ms=now.wall_ms)))
 
@@ -380,21 +381,21 @@ class TransactionShard(CoordinatorShard):
             self._plan_timeout(self.transactions[transactional_id], self.now())
 
     def _answer_ends(self, transactional_id: str, answer: EndTxnResponse | KafkaError) -> None:
-        """Answer what waits for the markers. They are visible, or nobody waits for them any more: no need to wait for
-        the record that says so.
+        """Answer the requests that wait for the markers. These are visible, or have taken too long: the answer does not
+        wait for the second record.
         """
         self._decided_ms.pop(transactional_id, None)
         for waiter in self._ends.pop(transactional_id, ()):
             give(waiter, answer)
 
-    # --- what happens by itself --------------------------------------------------------------------------------------
+    # --- events ------------------------------------------------------------------------------------------------------
 
     def _plan_timeout(self, transaction: Transaction, now: Now) -> None:
-        """Plan the end of an open transaction by its timeout, at the next time at which transactions are aborted.
+        """Plan the abort of an open transaction after its timeout, rounded up to the abort interval.
 
-        The plan stays when the transaction ends, and the next one puts it off: that costs less than to take it back,
-        and to make it again, with each transaction. One that began in the future, since the known time is older after a
-        power cut, may stay open for its timeout from now on, and no longer.
+        The plan stays when the transaction ends, and the next transaction postpones it: that costs less than to cancel
+        and create it with each transaction. A transaction may have begun in the future, since the known time is older
+        after a power cut; it may stay open for its timeout from now on, and no longer.
         """
         interval_ms = self._services.settings.abort_interval_ms
         left_ms = min(transaction.start_ms + transaction.timeout_ms - now.wall_ms, transaction.timeout_ms)
@@ -402,7 +403,7 @@ class TransactionShard(CoordinatorShard):
         self.timer.plan(transaction.transactional_id, (due_ms // interval_ms + 1) * interval_ms)
 
     def on_due(self, key: str) -> None:
-        """A transaction has timed out, or markers are to be tried again."""
+        """Abort a transaction that has timed out, or retry markers."""
         transaction, now = self.transactions.get(key), self.now()
         if transaction is None:
             return
@@ -420,7 +421,7 @@ class TransactionShard(CoordinatorShard):
             self._prepare(fenced, None, now)
 
     def expire_some(self) -> bool:
-        """Forget transactional ids that were not used for long; whether some are left to look at."""
+        """Forget transactional ids that were unused for a long time; return whether some are left to check."""
         if self._expiry is None:
             self._expiry = iter(list(self.transactions))
         before_ms = self._clock_trust.deletion_ms() - self._services.settings.id_expiration_ms
@@ -437,7 +438,7 @@ class TransactionShard(CoordinatorShard):
         return True
 
     def on_unload(self) -> Sequence[Reply]:
-        """What waits for markers; those are written again by the next load."""
+        """Refuse the requests that wait for markers; the next load writes the markers again."""
         refusal = KafkaError(ErrorCode.NOT_COORDINATOR)
         replies = [(waiter, refusal) for waiters in self._ends.values() for waiter in waiters]
         self._ends.clear()
@@ -448,14 +449,14 @@ class TransactionShard(CoordinatorShard):
         return replies
 
     def summary(self) -> str:
-        """For the log: how many transactional ids there are, and how many transactions are open."""
+        """For the log: the numbers of transactional ids and of open transactions."""
         ids = counted(len(self.transactions), "transactional id")
         return f"{ids}, {self.open_count} with an open transaction"
 
     # --- records -----------------------------------------------------------------------------------------------------
 
     def _keep(self, new: Transaction, replies: Sequence[Reply]) -> None:
-        """Put what a step has made in place, and write its record; the replies go when it is durable."""
+        """Store the result of a step, and write its record; the replies are sent when it is durable."""
         transactional_id = new.transactional_id
         self._put(transactional_id, new)
         version = self._services.version()
@@ -479,5 +480,5 @@ class TransactionShard(CoordinatorShard):
 
 
 def _ended(transaction: Transaction) -> EndTxnResponse:
-    """What the producer goes on with."""
+    """The answer with which the producer continues."""
     return EndTxnResponse(producer_id=transaction.producer_id, producer_epoch=transaction.producer_epoch)

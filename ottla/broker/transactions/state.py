@@ -1,7 +1,7 @@
-"""The state of one transactional id, as `__transaction_state` keeps it.
+"""The state of one transactional id, as stored in `__transaction_state`.
 
-A `Transaction` is immutable: a step of the machine makes a new one (`machine.py`). It is Kafka's
-`TransactionMetadata`, and lives as long as its transactional id: between two transactions, too.
+A `Transaction` is immutable: a step of the machine makes a new one (`machine.py`). It corresponds to Kafka's
+`TransactionMetadata`, and lives as long as its transactional id, also between two transactions.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
 NO_TIME: Final = -1
 MAX_EPOCH: Final = 32_767
-"""Of a producer. The last one that a client gets is one less: this one is for fencing that client."""
+"""The highest epoch of a producer. The last one that a client gets is one less: this one is to fence that client."""
 _LARGEST_ID: Final = (1 << 63) - 1
 _LARGEST_VERSION: Final = (1 << 15) - 1
 
 IDLE: Final = frozenset({TransactionStatus.EMPTY, TransactionStatus.COMPLETE_COMMIT, TransactionStatus.COMPLETE_ABORT})
-"""Nothing is under way: a transactional id may be given another epoch, or be forgotten."""
+"""Nothing is in progress: the transactional id may get another epoch, or be forgotten."""
 
 
 def state_name(status: int) -> str:
@@ -33,16 +33,17 @@ class Transaction(NamedTuple):
     """One transactional id.
 
     Attributes:
-        producer_id, producer_epoch: of the only producer that may write; epoch -1 before its first InitProducerId.
-        timeout_ms: how long a transaction may be open, as the producer asked.
-        partitions: those that the transaction has written to; `__consumer_offsets` ones for offsets.
+        producer_id, producer_epoch: those of the only producer that may write; epoch -1 before its first
+            InitProducerId.
+        timeout_ms: how long a transaction may be open, as its producer has requested.
+        partitions: those to which the transaction has written; for offsets, partitions of `__consumer_offsets`.
         start_ms, last_update_ms: wall times; start is -1 before the first transaction.
-        previous_producer_id: the one before, where the epochs of that were used up.
-        next_producer_id: takes the place of `producer_id` at the end of this transaction; -1 for none.
-        last_producer_epoch: the epoch before this one, where its producer asked for this one; else -1. Never stored, as
-            in Kafka (`TransactionLog`): who asks again for an epoch after a restart, because the answer got lost
-            with the broker, is fenced.
-        client_version: the `transaction.version` by which its last end was asked for (2: each end raises the epoch).
+        previous_producer_id: the one before, if its epochs were used up.
+        next_producer_id: replaces `producer_id` at the end of this transaction; -1 for none.
+        last_producer_epoch: the epoch before this one, if its producer has requested this one; else -1. Never stored,
+            as in Kafka (`TransactionLog`): a producer that repeats the request after a restart, because the answer got
+            lost with the broker, is fenced.
+        client_version: the `transaction.version` of the request for its last end (2: each end raises the epoch).
     """
 
     transactional_id: str
@@ -85,7 +86,7 @@ class Transaction(NamedTuple):
 
 
 def to_record(transaction: Transaction, version: int) -> tuple[TransactionLogKey, TransactionLogValue]:
-    """The record that keeps it. Version 0 of the value has no room for what `transaction.version` 1 and 2 add."""
+    """The record of a transaction. Version 0 of the value lacks the fields that `transaction.version` 1 and 2 add."""
     topics: dict[str, list[int]] = {}
     for topic, index in sorted(transaction.partitions):
         topics.setdefault(topic, []).append(index)
@@ -112,7 +113,7 @@ def to_record(transaction: Transaction, version: int) -> tuple[TransactionLogKey
 
 
 def at_its_largest(transaction: Transaction) -> Transaction:
-    """The same with all that its record gets until it is ended: one that fits can be ended, too."""
+    """The same transaction with the largest record that it may get until its end: if that fits, it can be ended."""
     return transaction._replace(
         status=TransactionStatus.PREPARE_COMMIT,
         previous_producer_id=_LARGEST_ID,
@@ -122,7 +123,7 @@ def at_its_largest(transaction: Transaction) -> Transaction:
 
 
 def from_record(key: TransactionLogKey, value: TransactionLogValue) -> Transaction:
-    """What a record keeps."""
+    """The transaction in a record."""
     return Transaction(
         key.transactional_id,
         value.producer_id,

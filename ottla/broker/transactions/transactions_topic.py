@@ -1,4 +1,4 @@
-"""`__transaction_state`, as the runtime of coordinators gets it: its configuration, and the codec of its records."""
+"""The definition of `__transaction_state` for the coordinator runtime: its configuration, and its record codec."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WRITE_TIMEOUT_MS: Final = 5_000
 def transactions_definition(
     config: BrokerConfig, services: TransactionServices
 ) -> CoordinatorDefinition[TransactionShard]:
-    """The coordinator of transactions, by the broker's configuration."""
+    """The definition of the transaction coordinator, from the broker's configuration."""
 
     def encode_value(value: Struct) -> bytes:
         return encode_transaction_value(value, min(services.version(), 1))

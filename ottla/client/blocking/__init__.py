@@ -10,9 +10,9 @@
         for record in consumer:
             print(record.offset, record.value)
 
-Each is a twin of the asyncio client of the same name, which does the work in one background thread: the same methods,
-options and errors. Its first use starts it; after a fork those that were started are to be rebuilt. At exit, clients
-that are still open are closed, and records that could not be sent are counted in a warning.
+Each is a twin of the asyncio client of the same name, which does the work in one background thread: the methods,
+options and errors are the same. The first use starts a client; after a fork create a new one for each that was started.
+At exit, open clients are closed, and a warning reports the number of records that could not be sent.
 """
 
 from __future__ import annotations

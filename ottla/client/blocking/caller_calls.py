@@ -1,8 +1,8 @@
 """Callbacks of a blocking client, run in the thread that waits for it, not in the event loop's.
 
-A rebalance listener belongs to the thread that reads: it may use what is bound to that thread (a database connection,
-say), and call the client, which would wait for itself in the loop's thread. So the loop puts the call into a queue, and
-the reader, while it waits for records, takes it from there.
+A rebalance listener belongs to the thread that reads: it may use objects of that thread (such as a database
+connection), and call the client, which in the loop's thread would wait for itself. So the loop puts the call into a
+queue, and the reader takes it from there while it waits for records.
 """
 
 from __future__ import annotations
@@ -28,38 +28,38 @@ _Call = tuple[Callable[[], object], "concurrent.futures.Future[None]"]
 
 
 class CallerCalls:
-    """See the module. One per client; several threads that wait share the calls, each is run by one of them."""
+    """See the module. One per client; several waiting threads share the calls, and each call is run by one of them."""
 
     def __init__(self) -> None:
         self._calls: deque[_Call] = deque()
         self._waiting: list[LoopCall[Any]] = []
-        """What the threads wait for that would run a callback meanwhile."""
+        """The calls for which threads wait that can run a callback meanwhile."""
         self.running_in: set[int] = set()
-        """The threads that are inside such a callback now."""
+        """The threads that are running a callback."""
         self._is_over = False
 
     @property
     def is_running_here(self) -> bool:
-        """Whether this thread is inside such a callback."""
+        """Whether this thread is running a callback."""
         return bool(self.running_in) and threading.get_ident() in self.running_in
 
     def end(self) -> None:
-        """Run no callbacks from now on: the program ends, and nobody waits."""
+        """Run no callbacks from now on: the program ends, and no thread waits."""
         self._is_over = True
 
     async def run(self, function: Callable[[], object]) -> None:
-        """In the loop: have a thread that waits call it, and wait for that; raises what it raises."""
+        """In the loop: let a waiting thread call the function, and wait for that; raises its exception."""
         if self._is_over:
             logger.warning("the program ends without closing its consumer: the rebalance listener is not called")
             return
         done: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._calls.append((function, done))
-        for running in list(self._waiting):  # the first that looks takes it, and the others wait again
+        for running in list(self._waiting):  # the first one takes the call, the rest wait again
             running.wake()
         await asyncio.wrap_future(done)
 
     def serve(self, running: LoopCall[T]) -> T:
-        """In the thread that waits: run callbacks until `running` is done, and return its result."""
+        """In the waiting thread: run callbacks until `running` is done, and return its result."""
         try:
             self._waiting.append(running)
             while True:
@@ -72,7 +72,7 @@ class CallerCalls:
                 else:
                     self._run_here(*call)
         finally:
-            with contextlib.suppress(ValueError):  # an interrupt came before it was there
+            with contextlib.suppress(ValueError):  # an interrupt came before it was added
                 self._waiting.remove(running)
 
     def _run_here(self, function: Callable[[], object], done: concurrent.futures.Future[None]) -> None:
@@ -85,9 +85,9 @@ class CallerCalls:
                 if inspect.iscoroutine(result):
                     result.close()
                 raise TypeError("a blocking consumer's listener must not be async")
-        except Exception as raised:  # whatever the listener raises is raised where its end is awaited
+        except Exception as raised:  # whatever the listener raises is raised in `run`
             done.set_exception(raised)
-        except BaseException as raised:  # an interrupt is the caller's: it would end the loop's thread
+        except BaseException as raised:  # an interrupt is for the caller, and would end the loop's thread
             done.set_exception(RuntimeError(f"interrupted by {type(raised).__name__}"))
             raise
         else:
@@ -104,13 +104,13 @@ class ListenerInCaller(RebalanceListener):
         self._calls = calls
 
     def on_assigned(self, partitions: list[TopicPartition]) -> Awaitable[None]:
-        """Pass on."""
+        """Call the listener in the reading thread."""
         return self._calls.run(lambda: self._listener.on_assigned(partitions))
 
     def on_revoked(self, partitions: list[TopicPartition]) -> Awaitable[None]:
-        """Pass on."""
+        """Call the listener in the reading thread."""
         return self._calls.run(lambda: self._listener.on_revoked(partitions))
 
     def on_lost(self, partitions: list[TopicPartition]) -> Awaitable[None]:
-        """Pass on."""
+        """Call the listener in the reading thread."""
         return self._calls.run(lambda: self._listener.on_lost(partitions))

@@ -1,8 +1,8 @@
-"""The blocking Consumer: records that are decoded already are taken without a visit to the loop thread, and without a
-lock: the iterator over them gives each to one thread.
+"""The blocking Consumer: records that are decoded already are taken without the loop thread, and without a lock: the
+iterator over them returns each to one thread only.
 
-One reader at a time: `getone`, `getmany` and iteration in several threads share the records among them, each once. The
-rebalance listener is called in the thread that reads, closes or unsubscribes.
+There is one reader at a time: `getone`, `getmany` and iteration in several threads share the records, each exactly
+once. The rebalance listener is called in the thread that reads, closes or unsubscribes.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ class Consumer(ConsumerMethods[K, V]):
         self._callbacks = CallerCalls()
 
     def close(self) -> None:
-        """End: commit what was read (with `enable_auto_commit`), leave the group. Readers that wait raise ClientClosed.
+        """Commit the offsets (with `enable_auto_commit`), leave the group and end. Waiting readers raise ClientClosed.
 
-        Takes a few seconds at most, also when no broker answers. In a forked child, where the client does not work,
-        nothing happens.
+        It takes a few seconds at most, even if no broker answers. In a forked child, where the client does not work,
+        it does nothing.
         """
         self._refuse_in_listener()
         self._end(self._inner.close(), self._callbacks.serve)
 
     async def close_at_exit(self) -> None:
-        """End because the program does; nobody is there to run a listener."""
+        """End because the program does; no thread can run a listener."""
         self._callbacks.end()
         await super().close_at_exit()
 
@@ -76,20 +76,20 @@ class Consumer(ConsumerMethods[K, V]):
         pattern: str | re.Pattern[str] | None = None,
         listener: RebalanceListener | None = None,
     ) -> None:
-        """Read what the group assigns of these topics, or of all topics whose whole name matches a pattern.
+        """Read the assigned partitions of these topics, or of all topics whose whole name matches a pattern.
 
-        Takes the place of an earlier subscription. The group is joined by the polls that follow (`getone`, `getmany`,
-        iteration). With `group_protocol` consumer a pattern in text is matched by the broker, in RE2's syntax;
-        otherwise, and always if it is compiled, it is matched here. The listener is called in the thread that reads.
-        Raises ValueError for what cannot be subscribed to, KafkaError INVALID_GROUP_ID without a `group_id`.
+        This replaces an earlier subscription. The following polls (`getone`, `getmany`, iteration) join the group. With
+        `group_protocol` consumer the broker matches a pattern given as text, in RE2's syntax; otherwise, and always if
+        it is compiled, the client matches it. The listener is called in the reading thread. Raises ValueError for an
+        invalid subscription, KafkaError INVALID_GROUP_ID without a `group_id`.
         """
         heard = None if listener is None else ListenerInCaller(listener, self._callbacks)
         self._call(self._inner.subscribe, topics, pattern=pattern, listener=heard)
 
     def unsubscribe(self) -> None:
-        """End the subscription and leave the group, or end what `assign` began; nothing is assigned then.
+        """End the subscription and leave the group, or end the assignment by `assign`; nothing is assigned then.
 
-        What was read is committed before, with `enable_auto_commit`, and the listener hears what is revoked.
+        With `enable_auto_commit` the offsets are committed before. The listener is notified of the revoked partitions.
         """
         self._refuse_in_listener()
         self._await(self._inner.unsubscribe(), self._callbacks.serve)
@@ -99,12 +99,12 @@ class Consumer(ConsumerMethods[K, V]):
 
     def __next__(self) -> ConsumerRecord[K, V]:
         if self._thread is LoopThread.current and not self._callbacks.running_in:
-            for record in self._inner._records:  # no step between taking and returning it: no interrupt fits there
+            for record in self._inner._records:  # no interrupt can come between taking and returning it
                 return record
         return self.getone()
 
     def getone(self) -> ConsumerRecord[K, V]:
-        """Return the next record; waits for it. Raises ClientClosed, and what is the matter with a partition."""
+        """Return the next record; waits for it. Raises ClientClosed, and the error of a partition."""
         if self._thread is LoopThread.current and not self._callbacks.running_in:
             for record in self._inner._records:
                 return record
@@ -122,12 +122,12 @@ class Consumer(ConsumerMethods[K, V]):
                 return self._await(take(), self._callbacks.serve)
 
     def arrow(self, *, columns: Iterable[str] | None = None, include_headers: bool = False) -> Iterator[pa.RecordBatch]:
-        """Yield what is read as Arrow record batches, each of one partition; waits for more, without end.
+        """Yield records as Arrow record batches, each of one partition; waits for more, without end.
 
         `columns` names the wanted ones of key, value, topic, partition, offset, timestamp, timestampType and headers
-        (None: all, headers only with `include_headers`), which have the names and types of Spark's Kafka source. What
-        was yielded counts as read. Keys and values are bytes: deserializers are not called. A batch may hold more than
-        `max_poll_records`.
+        (None: all, headers only with `include_headers`), which have the names and types of Spark's Kafka source.
+        Yielded records count as read. Keys and values are bytes: deserializers are not called. A batch may hold more
+        than `max_poll_records`.
 
         Raises ImportError without pyarrow and numpy (the extra `arrow`), ValueError for a column that does not
         exist and for a consumer with interceptors, and what `getone` raises.
@@ -151,12 +151,12 @@ class Consumer(ConsumerMethods[K, V]):
     def getmany(
         self, *partitions: tuple[str, int], timeout_ms: int = 0, max_records: int | None = None
     ) -> dict[TopicPartition, Sequence[ConsumerRecord[K, V]]]:
-        """Return records that are there, by partition; waits up to `timeout_ms` for the first ones.
+        """Return the fetched records, by partition; waits up to `timeout_ms` for the first ones.
 
-        A `ConsumerRecord` is made when it is taken from its sequence; `list(...)` of a sequence is one to be changed.
-        Only of `partitions` when some are named. At most `max_records` (None: `max_poll_records`). An empty dict when
-        nothing came, or another thread was reading all the time. Raises what is the matter with a partition once there
-        is nothing else to return.
+        A `ConsumerRecord` is created when it is taken from its sequence; `list(...)` of a sequence can be changed. The
+        result has records of `partitions` only, if some are given, and at most `max_records` (None:
+        `max_poll_records`); it is empty after the timeout, also if another thread was reading all the time. Raises a
+        partition's error when there is nothing to return.
         """
         self._running()
         self._refuse_in_listener()
@@ -177,8 +177,8 @@ class Consumer(ConsumerMethods[K, V]):
 
     @contextmanager
     def _handing_back(self, taken: list[tuple[tuple[str, int], int]]) -> Iterator[None]:
-        """Read partitions again from these offsets, those of the first records that were taken, if an interrupt keeps
-        them from the program: they would be lost to it, and committed."""
+        """Read partitions again from these offsets, those of the first taken records, after an interrupt: the program
+        did not get the records, and they would be committed."""
 
         def hand_back() -> None:
             for partition, offset in taken:
@@ -187,10 +187,10 @@ class Consumer(ConsumerMethods[K, V]):
 
         try:
             yield
-        except Exception:  # the read's own refusal: it has taken nothing
+        except Exception:  # an error of the read itself, which has taken nothing
             raise
-        except BaseException:  # an interrupt, which may come when something was taken
-            self._call(hand_back)  # behind the cancellation, so that what was to be taken is
+        except BaseException:  # an interrupt, which may come after records were taken
+            self._call(hand_back)  # it runs after the cancellation, when `taken` is final
             raise
 
     def _refuse_in_listener(self) -> None:

@@ -1,6 +1,6 @@
-"""What the blocking producer's sending returns: the deliveries of records that may still be in the inbox.
+"""The deliveries of the blocking producer, whose records may still be in the inbox.
 
-A `Delivery` carries its record there, and is then the record's place in a batch of the asyncio producer.
+A `Delivery` holds its record there; later it is the record's place in a batch of the asyncio producer.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from ottla.client.sent_records import SentRecords
 from ottla.client.structs import RecordMetadata
 
 Record = tuple[str, Any, Any, Sequence[tuple[str, bytes | None]], int, int | None]
-"""What a `ProducerRecord` holds, without its names: topic, value, key, headers, timestamp, partition."""
+"""The fields of a `ProducerRecord`, without their names: topic, value, key, headers, timestamp, partition."""
 
 
 class Waiting(Protocol):
-    """What deliveries ask of their producer."""
+    """The part of a producer that deliveries use."""
 
     def await_delivery(self, delivery: Delivery, timeout_ms: float | None) -> None:
-        """Wait until it is known what became of a record."""
+        """Wait until the result of a record is known."""
 
     def await_deliveries(self, deliveries: AsyncDeliveries, timeout_ms: float | None) -> None:
-        """Wait until it is known what became of the records of a call."""
+        """Wait until the results of a call's records are known."""
 
 
 class Refused:
-    """In the place of a record's batch: why it is in none."""
+    """The error of a record that is in no batch, instead of the batch."""
 
     __slots__ = ("error", "is_observed")
 
@@ -41,9 +41,9 @@ class Refused:
 
 
 class Delivery:
-    """What becomes of one sent record: `result` waits for its `RecordMetadata`, or raises what ended it.
+    """The result of one sent record: `result` waits for its `RecordMetadata`, or raises its error.
 
-    It need not be asked: `flush` and `close` raise the error of records whose delivery nobody asked.
+    It need not be called: `flush` and `close` raise the error of records whose `result` was not called.
     """
 
     __slots__ = ("_place", "_producer", "_timestamp_ms", "_wakes", "batch", "record")
@@ -53,15 +53,15 @@ class Delivery:
     ) -> None:
         self._producer = producer
         self.record: Record | None = record
-        """None once it is in a batch."""
+        """The record; None when it is in a batch."""
         self._timestamp_ms = timestamp_ms
         self.batch: Batch | Refused | None = None
-        """What has the record since it was taken from the inbox; then `_place` is its place there."""
+        """The batch of the record after it was taken from the inbox; `_place` is then its place there."""
         self._wakes: list[Callable[[], None]] | None = None if wake is None else [wake]
-        """Called when it is known what became of the record, for the threads that wait."""
+        """The functions that wake waiting threads when the result of the record is known."""
 
     def done(self) -> bool:
-        """Whether it is known what became of the record."""
+        """Whether the result of the record is known."""
         batch = self.batch
         if batch is None:
             return False
@@ -70,12 +70,12 @@ class Delivery:
         return batch.is_finished if not batch.parts else self._inner_of(batch).done()
 
     def result(self, timeout_ms: float | None = None) -> RecordMetadata:
-        """Return where the record went, or raise why it did not go; ClientTimeout when that is open after `timeout_ms`.
+        """Return the record's metadata, or raise its error; ClientTimeout if that is unknown after `timeout_ms`.
 
-        None waits for as long as the producer's `delivery_timeout_ms` lets it.
+        None waits for as long as the producer's `delivery_timeout_ms` allows.
         """
         batch = self.batch
-        if isinstance(batch, Batch) and batch.is_finished and batch.base_offset >= 0:  # the usual end
+        if isinstance(batch, Batch) and batch.is_finished and batch.base_offset >= 0:  # the usual case
             return batch.place_of(self._place, self._timestamp_ms)
         if not self.done():
             self._producer.await_delivery(self, timeout_ms)
@@ -95,8 +95,8 @@ class Delivery:
         return AsyncDelivery(batch, self._place, self._timestamp_ms)
 
     def put(self, batch: Batch, place: int) -> None:
-        """Say which batch has the record."""
-        self._place: int = place  # before the batch, by which another thread sees that it is there
+        """Set the batch that has the record."""
+        self._place: int = place  # before the batch, since another thread checks that one
         self.batch = batch
         self.record = None
         if self._wakes is not None:
@@ -106,7 +106,7 @@ class Delivery:
                 batch.at_end.update(self._wakes)
 
     def refuse(self, error: Exception) -> Refused:
-        """Say that no batch has it, and why."""
+        """Set the error because of which no batch has the record."""
         refused = self.batch = Refused(error)
         self.record = None
         self._wake_all()
@@ -117,13 +117,13 @@ class Delivery:
             wake()
 
     def call_at_end(self, wake: Callable[[], None]) -> None:
-        """Have `wake` called in the loop's thread when it may be known what became of the record.
+        """Let the loop's thread call `wake` when the result of the record may be known.
 
-        Ask `done` after this, and again after each call: a batch may have been split, and then this is to be repeated.
+        Check `done` after this, and again after each call: if a batch was split, call this again.
         """
         if self._wakes is None:
             self._wakes = []
-        self._wakes.append(wake)  # before the look at the batch, which the loop's thread may be setting
+        self._wakes.append(wake)  # before the batch is read, which the loop's thread may be setting
         inner = self.inner()
         if inner is not None:
             inner.done()  # follows the record into the part of a batch that was split
@@ -135,7 +135,7 @@ class Delivery:
         return self._wakes is not None
 
     def call_no_more(self, wake: Callable[[], None]) -> None:
-        """Undo `call_at_end`."""
+        """Revert `call_at_end`."""
         self._wakes = [other for other in self._wakes or () if other != wake] or None
         inner = self.inner()
         if inner is not None:
@@ -144,9 +144,9 @@ class Delivery:
 
 
 class Deliveries:
-    """What becomes of the records of one `send_many`: `result` waits for their `SentRecords`.
+    """The result of the records of one `send_many`: `result` waits for their `SentRecords`.
 
-    Raises `RecordsNotSent` when some were given up; its `errors` say which. It need not be asked, as `Delivery`.
+    Raises `RecordsNotSent` when some were given up; its `errors` name them. It need not be called, as with `Delivery`.
     """
 
     __slots__ = ("_inner", "_producer")
@@ -159,13 +159,13 @@ class Deliveries:
         return len(self._inner)
 
     def done(self) -> bool:
-        """Whether it is known what became of all records."""
+        """Whether the results of all records are known."""
         return self._inner.done()
 
     def result(self, timeout_ms: float | None = None) -> SentRecords:
-        """Return where the records went, or raise RecordsNotSent; ClientTimeout when that is open after `timeout_ms`.
+        """Return the records' metadata, or raise RecordsNotSent; ClientTimeout if that is unknown after `timeout_ms`.
 
-        None waits for as long as the producer's `delivery_timeout_ms` lets it.
+        None waits for as long as the producer's `delivery_timeout_ms` allows.
         """
         if not self._inner.done():
             self._producer.await_deliveries(self._inner, timeout_ms)

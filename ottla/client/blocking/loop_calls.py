@@ -1,7 +1,7 @@
 """A coroutine that runs in the loop's thread while another thread waits for it.
 
-What `asyncio.run_coroutine_threadsafe` does, with fewer steps: the last step of the coroutine wakes the thread. While
-the loop has more to do after that, the two threads contend for the interpreter.
+This is `asyncio.run_coroutine_threadsafe` with fewer steps: the last step of the coroutine wakes the thread. If the
+loop had more to do after that, the two threads would contend for the interpreter lock.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class LoopCall(Generic[T]):
-    """See the module. `start`, `cancel` and `wake` are called in the loop's thread, the rest in the one that waits."""
+    """See the module. Call `start`, `cancel` and `wake` in the loop's thread, the rest in the waiting one."""
 
     __slots__ = ("_coroutine", "_error", "_has_begun", "_result", "_task", "_waiter", "done")
 
@@ -33,7 +33,7 @@ class LoopCall(Generic[T]):
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def cancel(self) -> None:
-        """Cancel the coroutine, if it runs still; `start` was called before."""
+        """Cancel the coroutine, if it is still running; `start` was called before."""
         if self._has_begun and self._task is not None:
             self._task.cancel()
         elif not self.done:
@@ -42,13 +42,13 @@ class LoopCall(Generic[T]):
             self._end()
 
     async def _run(self) -> None:
-        """Run the coroutine, and wake the thread in the last step: a callback of the task would take another turn."""
+        """Run the coroutine, and wake the thread in the last step: a callback of the task would run later."""
         if self.done:  # cancelled before it began
             return
         self._has_begun = True
         try:
             self._result: T = await self._coroutine
-        except BaseException as error:  # whatever it is, the thread that waits has to get it
+        except BaseException as error:  # whatever it is, the waiting thread must get it
             self._error = error
         self._end()
 
@@ -57,7 +57,7 @@ class LoopCall(Generic[T]):
         self._waiter.wake()
 
     def wake(self) -> None:
-        """Let the thread look at what else there is to do."""
+        """Let the thread check whether there is something else to do."""
         self._waiter.wake()
 
     def wait(self) -> T:
@@ -67,19 +67,19 @@ class LoopCall(Generic[T]):
         return self.result()
 
     def wait_for_change(self) -> None:
-        """Wait until the call has ended or `wake` was called, or for some time; to be called again."""
+        """Wait until the call has ended, `wake` was called, or some time has passed; call it again."""
         self._waiter.wait(LOOK_S)
 
     def release(self) -> None:
-        """Wait no more."""
+        """End the waiting."""
         self._waiter.release()
 
     def result(self) -> T:
-        """Return the result of a call that has ended, or raise its error, CancelledError if it was cancelled; once."""
+        """Return the result of an ended call, or raise its error, CancelledError if it was cancelled; call it once."""
         error, self._error = self._error, None
         if error is None:
             return self._result
         try:
             raise error
         finally:
-            del error  # its traceback has this frame
+            del error  # its traceback refers to this frame

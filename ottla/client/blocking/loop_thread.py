@@ -1,9 +1,9 @@
-"""The thread in which the blocking clients' event loop runs: one for all clients of a process, made when first needed.
+"""The thread of the blocking clients' event loop: one for all clients of a process, started when first needed.
 
-It is a daemon and ends at exit: open clients are closed first, and records on their way get some seconds for it; what
-is not sent by then is counted in a warning. A client that the program has dropped without closing it is closed as soon
-as Python notices. A forked child has no such thread; it makes its own for clients of its own, and those it inherited
-after their start refuse to work there (their sockets are the parent's).
+It is a daemon thread and ends at exit: open clients are closed first, and their records have some seconds to be sent;
+a warning reports the number of those that were not. A client that the program has dropped without closing it is closed
+when Python collects it. A forked child does not have the thread; it starts another one for its own clients. Clients
+that were started before the fork refuse to work in the child (their sockets belong to the parent).
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 EXIT_LIMIT_MS = 5_000
-"""How long records may still take to be delivered when the program ends without closing its producer."""
+"""How long deliveries may still take when the program ends without closing its producer."""
 
 
 class LoopThread:
-    """See the module. Get the process's own by `LoopThread.of_this_process()`."""
+    """See the module. `LoopThread.of_this_process()` returns the one of the process."""
 
     current: LoopThread | None = None
-    """That of this process; none before it is needed, and in a forked child."""
+    """The one of this process; None before it is needed, and in a forked child."""
     _making = threading.Lock()
     _has_ended = False
 
@@ -56,21 +56,21 @@ class LoopThread:
         self.clients: weakref.WeakSet[Twin[Any]] = weakref.WeakSet()
         self._posts = _posts()
         self._dropped: set[asyncio.Task[None]] = set()
-        """The closing of clients that the program has dropped."""
+        """The tasks that close clients which the program has dropped."""
         _end_with_multiprocessing()
         self._thread = threading.Thread(target=self._run, name="ottla-client", daemon=True)
         try:
             self._thread.start()
-        except BaseException:  # the limit of tasks is reached: the next client may ask again
+        except BaseException:  # the limit of threads is reached: the next client may try again
             self.loop.close()
             raise
         self._ident = self._thread.ident
 
     def post(self, step: Callable[[], object]) -> None:
-        """Have a step run in the loop's thread, behind those before it. Raises RuntimeError when the loop has ended.
+        """Run a function in the loop's thread, after earlier ones. Raises RuntimeError when the loop has ended.
 
-        While an eventfd is written, this thread lets go of the interpreter, and the loop's can go on at once; for
-        `call_soon_threadsafe` it is woken twice (docs/decisions/one-thread-owns-the-producer.md).
+        While an eventfd is written, this thread releases the interpreter lock, and the loop's can continue immediately;
+        `call_soon_threadsafe` wakes it twice (docs/decisions/one-thread-owns-the-producer.md).
         """
         if self._posts is None:
             self.loop.call_soon_threadsafe(step)
@@ -81,7 +81,7 @@ class LoopThread:
 
     @classmethod
     def of_this_process(cls) -> LoopThread:
-        """Return the thread of this process, started now if need be. Raises ClientClosed when the program is ending."""
+        """Return the thread of this process, started now if needed. Raises ClientClosed when the program is ending."""
         with cls._making:
             if cls._has_ended:
                 raise ClientClosed("the program is ending")
@@ -91,14 +91,14 @@ class LoopThread:
 
     @classmethod
     def forget(cls) -> None:
-        """In a forked child: the parent's thread is not here, and its lock may have been held."""
+        """Reset the state in a forked child: the parent's thread does not exist, and its lock may have been held."""
         cls._making = threading.Lock()
         cls.current = None
         cls._has_ended = False
 
     @classmethod
     def end(cls) -> None:
-        """At exit: close what is open, within the limit, and end the thread. A second call finds nothing to do."""
+        """At exit: close open clients, within the limit, and end the thread. A second call does nothing."""
         current, cls.current, cls._has_ended = cls.current, None, True
         if current is None or current.pid != os.getpid() or current.loop.is_closed():
             return
@@ -117,7 +117,7 @@ class LoopThread:
         for outcome in await asyncio.gather(*closing, return_exceptions=True):
             if isinstance(outcome, BaseException):
                 logger.warning("a client was still open when the program ended: %s", outcome)
-        await asyncio.sleep(0)  # clients that were dropped just now have begun to close behind this
+        await asyncio.sleep(0)  # clients that were dropped just now begin to close meanwhile
         if self._dropped:
             _, late = await asyncio.wait(self._dropped, timeout=EXIT_LIMIT_MS / 1000)
             for one in late:
@@ -125,9 +125,9 @@ class LoopThread:
             await asyncio.gather(*late, return_exceptions=True)
 
     def close_dropped(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Close a client that nobody refers to any more, in the background. Garbage collection calls it, anywhere."""
+        """Close an unreferenced client in the background. Garbage collection calls this, in any thread."""
         if not self.loop.is_closed() and self.pid == os.getpid():
-            with contextlib.suppress(RuntimeError):  # the loop ended, and closed what was open
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and closed all open clients
                 self.post(partial(self._begin_closing, close))
 
     def _begin_closing(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -152,15 +152,15 @@ class LoopThread:
         self.loop.close()
 
     def refuse_own(self) -> None:
-        """Raise RuntimeError in the loop's own thread, where waiting would be waiting for oneself."""
+        """Raise RuntimeError in the loop's own thread, which would wait for itself."""
         if threading.get_ident() == self._ident:
             raise RuntimeError("a blocking client was called from its own thread, by an interceptor or a partitioner")
 
     def wait_for(self, coroutine: Coroutine[Any, Any, T], wait: Callable[[LoopCall[T]], T] | None = None) -> T:
-        """Run a coroutine in the loop and return what it returns; an interrupt of the caller cancels it.
+        """Run a coroutine in the loop and return its result; an interrupt of the caller cancels it.
 
-        `wait` may wait in a way of its own, to do something meanwhile. Raises RuntimeError in the loop's own thread,
-        where waiting would be waiting for oneself.
+        `wait` replaces the usual waiting, to do something meanwhile. Raises RuntimeError in the loop's own thread,
+        which would wait for itself.
         """
         try:
             self.refuse_own()
@@ -187,7 +187,7 @@ class LoopThread:
 
 
 def _posts() -> Posts | None:
-    """What brings steps to the loop; None where there is no eventfd, or no descriptor left for one."""
+    """The queue of functions for the loop; None if there is no eventfd, or no descriptor left for one."""
     try:
         return Posts()
     except OSError:
@@ -195,7 +195,7 @@ def _posts() -> Posts | None:
 
 
 def _end_with_multiprocessing() -> None:
-    """A child that multiprocessing has made ends without what `atexit` was given, but calls finalizers of its own."""
+    """Register the end in a child of multiprocessing, which does not run `atexit` functions but its own finalizers."""
     if "multiprocessing.process" in sys.modules:
         from multiprocessing import parent_process, util
 
@@ -209,7 +209,7 @@ atexit.register(LoopThread.end)
 
 
 class AsyncClient(Protocol):
-    """What the asyncio clients have in common."""
+    """The common methods of the asyncio clients."""
 
     async def start(self) -> None:
         """Find the cluster."""
@@ -222,36 +222,36 @@ C = TypeVar("C", bound=AsyncClient)
 
 
 class Twin(Generic[C]):
-    """A client that waits: each method runs the asyncio client's own in the loop thread. Any thread may call it.
+    """A blocking client: each method runs that of the asyncio client in the loop thread. Any thread may call it.
 
-    It starts when it is first used, by `start` or as a context manager, and not when it is made: a program that makes
-    one and forks has started nothing.
+    It starts with the first use, by `start` or as a context manager, and not in the constructor: a program may create
+    one and fork afterwards.
     """
 
     def __init__(self, client: C) -> None:
         self._inner = client
         self._thread: LoopThread | None = None
-        """Where it runs; None until it has started."""
+        """The thread in which it runs; None until it has started."""
         self._starting: tuple[LoopThread, asyncio.Lock] | None = None
         self._may_start = True
         self._is_closed = False
-        """Set when `close` has ended: until then a rebalance listener may still use its consumer."""
+        """Whether `close` has ended: until then a rebalance listener may still use its consumer."""
 
     def __del__(self) -> None:
-        """Close what the program has dropped. (A `weakref.finalize` would do nothing more once the program ends.)"""
-        thread: LoopThread | None = getattr(self, "_thread", None)  # not there when the options were refused
+        """Close a client that the program has dropped. (A `weakref.finalize` would do nothing at the program's end.)"""
+        thread: LoopThread | None = getattr(self, "_thread", None)  # not set if the options were refused
         if thread is not None and not self._is_closed:
             thread.close_dropped(self._closing_when_dropped())
 
     def start(self) -> None:
-        """Find the cluster now, and not with the first use; does nothing when that has been done.
+        """Find the cluster now, and not with the first use; a second call does nothing.
 
         Raises KafkaError when no broker answers, ClientClosed after `close`.
         """
         self._running()
 
     def close(self) -> None:
-        """End; in a forked child, where the client does not work, nothing happens."""
+        """End; in a forked child, where the client does not work, do nothing."""
         self._end(self._inner.close())
 
     def __enter__(self) -> Self:
@@ -268,7 +268,7 @@ class Twin(Generic[C]):
         await self._inner.close()
 
     def _closing_when_dropped(self) -> Callable[[], Coroutine[Any, Any, None]]:
-        """Return what closes the client when nobody refers to this object any more; it must not refer to it either."""
+        """Return a function that closes the client after this object was collected; it must not refer to the object."""
         return self._inner.close
 
     def _end(
@@ -286,10 +286,10 @@ class Twin(Generic[C]):
             thread.wait_for(closing, wait)
         finally:
             self._is_closed = True
-        thread.clients.discard(self)  # not when interrupted: then the end of the program closes it
+        thread.clients.discard(self)  # not after an interrupt: then the client is closed at exit
 
     def _running(self) -> LoopThread:
-        """Return where the client runs, and start it before if need be."""
+        """Return the thread in which the client runs; start it if needed."""
         if self._is_closed:
             raise ClientClosed(f"the {self._name()} is closed: make another one")
         thread = self._thread
@@ -300,11 +300,11 @@ class Twin(Generic[C]):
         return thread
 
     def _start(self) -> LoopThread:
-        """Start it once, however many threads ask for it; one that is interrupted leaves it to the next."""
+        """Start the client once, even if several threads call this; after an interrupt the next call starts it."""
         thread = LoopThread.of_this_process()
 
         async def start() -> None:
-            if self._starting is None or self._starting[0] is not thread:  # not that of a process which was forked
+            if self._starting is None or self._starting[0] is not thread:  # not from before a fork
                 self._starting = (thread, asyncio.Lock())
             async with self._starting[1]:
                 if self._thread is None and self._may_start:
@@ -331,7 +331,7 @@ class Twin(Generic[C]):
         return thread.wait_for(coroutine, wait)
 
     def _call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a function of the asyncio client where it expects to be run."""
+        """Run a function of the asyncio client in the loop's thread."""
 
         async def call() -> T:
             return function(*args, **kwargs)

@@ -1,8 +1,8 @@
-"""The blocking Producer: `send` hands records over in handfuls, because a visit to the loop thread for each would cost
-ten times what sending it costs.
+"""The blocking Producer: `send` passes records to the loop thread in groups, because a switch to that thread for each
+record would cost ten times as much as sending it.
 
-A record waits in the inbox until the loop thread takes all that is there at once, in the order of the calls. The inbox
-is bounded: when it is full, senders wait. Interceptors, serializers and the check of types run where the program sends.
+A record waits in the inbox until the loop thread takes all records from it together, in the order of the calls. The
+inbox is bounded: when it is full, `send` waits. Interceptors, serializers and type checks run in the sending thread.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from ottla.client.unseen_failures import UnseenFailures
 logger = logging.getLogger(__name__)
 
 _INBOX_BYTES = 256 * 1024
-"""How much may wait to be handed over before senders wait."""
+"""The size of the inbox at which `send` waits."""
 _RECORD_BYTES = 100
-"""What a record weighs in the inbox beside its key and value, so that empty ones are bounded too."""
+"""The size of a record in the inbox besides its key and value, so that empty records are bounded, too."""
 _HURRIED_CLOSE_MS = 10_000
 
 
 class Producer(ProducerMethods):
     """The blocking twin of `ottla.client.Producer`: the same options and methods, which wait. A context manager.
 
-    Only `send` differs: it waits for nothing but a new topic and room; its delivery raises what is wrong with a record.
+    Only `send` differs: it waits only for a new topic and for room; its delivery raises the error of a record.
     """
 
     def __init__(
@@ -61,17 +61,17 @@ class Producer(ProducerMethods):
         self._known: set[str] = set()
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
-        """Guards what follows; notified when the inbox was emptied, and at the end."""
+        """Guards the following attributes; notified when the inbox was emptied, and at the end."""
         self._inbox: list[Delivery] = []
         self._inbox_bytes = 0
         self._in_hand: list[Delivery] = []
-        """What was taken from the inbox and is being put into batches."""
+        """The records that were taken from the inbox and are being added to batches."""
         self._handed_over = 0
-        """How many records were put into the inbox, of which `_taken` are in batches or refused."""
+        """The number of records that were put into the inbox, of which `_taken` are in batches or refused."""
         self._taken = 0
         self._is_draining = False
         self._awaiting_room = 0
-        """How many calls wait for room in the inbox."""
+        """The number of calls that wait for room in the inbox."""
         self._is_closing = False
         self._draining: asyncio.Task[None] | None = None
         self._refused: UnseenFailures[Refused] = UnseenFailures(lambda refused: refused.is_observed)
@@ -86,13 +86,13 @@ class Producer(ProducerMethods):
         timestamp_ms: int | None = None,
         partition: int | None = None,
     ) -> Delivery:
-        """Put a record on its way and return its delivery.
+        """Start sending a record and return its delivery.
 
-        Key and value are bytes, or what the serializers take. `timestamp_ms` is since 1970 (None: now); `partition`
-        None leaves the choice to the partitioner. Raises ClientClosed, KafkaError when the topic cannot be had within
-        `max_block_ms`, BufferExhausted when there is no room for so long, TypeError for keys and values that are not
-        bytes and for headers that are no pairs, and what a serializer raises. Its delivery raises everything else that
-        is wrong with a record.
+        Key and value are bytes, or objects for the serializers. `timestamp_ms` is since 1970 (None: now); for
+        `partition` None the partitioner chooses. Raises ClientClosed, KafkaError if the topic is not available within
+        `max_block_ms`, BufferExhausted if there is no room for this time, TypeError for keys and values that are not
+        bytes and for headers that are not pairs, and the exceptions of a serializer. The delivery raises all other
+        errors of a record.
         """
         return self._hand_over(topic, value, key, headers, timestamp_ms, partition)
 
@@ -106,7 +106,7 @@ class Producer(ProducerMethods):
         partition: int | None,
         wake: Callable[[], None] | None = None,
     ) -> Delivery:
-        """Put a record into the inbox; `wake` is called when it may be known what became of it."""
+        """Put a record into the inbox; `wake` is called when its result may be known."""
         thread = self._thread
         if thread is None or thread is not LoopThread.current or self._is_closed:
             thread = self._running()
@@ -134,7 +134,7 @@ class Producer(ProducerMethods):
             self._known.add(topic)
         delivery = Delivery(self, (topic, value, key, headers, timestamp_ms, partition), timestamp_ms, wake)
         if wake is not None and self._is_plain and not self._is_draining:
-            # It is waited for, and no record is before it. Nobody else knows of it: an interrupt leaves nothing behind.
+            # A thread waits for it, and no record is before it. It is in no list: an interrupt leaves nothing behind.
             if self._is_closing:
                 raise ClientClosed("the producer is closed")
             try:
@@ -147,7 +147,7 @@ class Producer(ProducerMethods):
                 self._await_room()
             if self._is_closing:
                 raise ClientClosed("the producer is closed")
-            if not self._is_draining:  # woken first: an interrupt in between leaves nothing that nobody looks after
+            if not self._is_draining:  # post first: after an interrupt in between, no record is left without a task
                 try:
                     thread.post(self._start_draining)
                 except RuntimeError:  # the loop ended
@@ -168,20 +168,19 @@ class Producer(ProducerMethods):
         timestamps_ms: int | Iterable[int] | None = None,
         partition: int | None = None,
     ) -> Deliveries:
-        """Put many records on their way at once and return their deliveries, one object for all of them.
+        """Start sending many records and return their deliveries, one object for all of them.
 
-        `values` and `keys` are lists, other iterables, numpy columns or Arrow arrays of bytes or None, or of what the
-        serializers take; all columns are of equal length and are read to their end first. In the place of `values` an
-        Arrow record batch or table gives the columns value, key, headers and timestamp, as `Consumer.arrow` yields
-        them. `timestamps_ms` is one time for all, or one for each (None: now).
+        `values` and `keys` are lists, other iterables, numpy columns or Arrow arrays of bytes or None, or of objects
+        for the serializers; all columns have equal length and are read to their end first. Instead of `values` an
+        Arrow record batch or table can provide the columns value, key, headers and timestamp, as `Consumer.arrow`
+        yields them. `timestamps_ms` is one time for all records, or one for each (None: now).
 
-        Records keep their order within a partition, behind those that this thread
-        has sent before. They are encoded column by column, which
-        costs a fraction of as many calls of `send`.
+        Records keep their order within a partition, after those that this thread has sent before. They are encoded
+        column by column, which costs a fraction of as many calls of `send`.
 
         Raises before any record is sent: RecordTooLarge, ValueError and TypeError, which name the record by its index,
-        what a serializer raises, and what `send` raises for a topic. BufferExhausted and ClientClosed may come when the
-        first records are on their way already; `flush` raises the errors of those.
+        the exceptions of a serializer, and those of `send` for a topic. BufferExhausted and ClientClosed may come after
+        the first records were sent; `flush` raises the errors of those.
         """
         sending = self._send_many(topic, values, keys, headers, timestamps_ms, partition)
         return Deliveries(self, self._await(sending))
@@ -196,7 +195,7 @@ class Producer(ProducerMethods):
         timestamp_ms: int | None = None,
         partition: int | None = None,
     ) -> RecordMetadata:
-        """Send one record and return where it went; see `send`."""
+        """Send one record, wait for its delivery and return its metadata; see `send`."""
         waiter = ThreadWaiter()
         try:
             sent = self._hand_over(topic, value, key, headers, timestamp_ms, partition, waiter.wake)
@@ -209,35 +208,35 @@ class Producer(ProducerMethods):
                 raise
         finally:
             waiter.release()
-        return sent.result()  # which waits on for what takes longer
+        return sent.result()  # it continues to wait if needed
 
     def transaction(self) -> Transaction:
         """Return a transaction, as a block: `with producer.transaction() as transaction`.
 
-        It begins with the block and commits at its end. When the block raises it is aborted, and the exception goes
-        on. The end of the block raises what kept the transaction from being committed: AbortableTransactionError (it is
-        aborted then, and the next one may begin), FatalTransactionError (the producer can only be closed), or
-        ClientTimeout after `max_block_ms`, when it is open how the transaction ends: `commit_transaction` waits on.
+        It begins with the block and commits at its end. If the block raises an exception, it is aborted, and the
+        exception propagates. If the commit fails, the end of the block raises AbortableTransactionError (it is aborted
+        then, and the next one may begin), FatalTransactionError (the producer can only be closed), or ClientTimeout
+        after `max_block_ms`, with an unknown result: `commit_transaction` then continues to wait for it.
         """
         return Transaction(self, self._inner.transaction())
 
     def commit_transaction(self) -> None:
-        """Deliver what was sent, and commit it. Raises AbortableTransactionError when it can only be aborted.
+        """Deliver the sent records, and commit. Raises AbortableTransactionError when it can only be aborted.
 
-        After ClientTimeout it is open how the transaction ends, and another call waits on.
+        After ClientTimeout the result is unknown, and another call continues to wait for it.
         """
         self._await(self.end_transaction(self._inner.commit_transaction))
 
     def abort_transaction(self) -> None:
-        """Abort the transaction: records that were not sent yet are dropped, the others never become visible."""
+        """Abort the transaction: records that were not sent yet are dropped, the rest never become visible."""
         self._await(self.end_transaction(self._inner.abort_transaction))
 
     def run_in_transaction(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine of a transaction, and wait for it; `Transaction` calls it."""
+        """Run a coroutine of a transaction, and wait for it; `Transaction` calls this."""
         self._await(work)
 
     async def end_transaction(self, end: Callable[[], Awaitable[None]]) -> None:
-        """End a transaction, in the loop's thread: one with a refused record that nobody has heard of is aborted."""
+        """End a transaction, in the loop's thread; abort it if a record was refused without the program's knowledge."""
         await self._drained()
         refused = self._refused.take()
         if refused is not None:
@@ -245,18 +244,18 @@ class Producer(ProducerMethods):
         await end()
 
     def flush(self) -> None:
-        """Wait until everything that was sent is delivered or given up, without lingering.
+        """Wait until all sent records are delivered or given up, without lingering.
 
-        Raises the error of a record that was given up since the last flush and whose delivery nobody asked.
+        Raises the error of a record that was given up since the last flush and whose `result` was not called.
         """
         self._await(self._flush())
         self._raise_refused()
 
     def close(self, timeout_ms: int | None = None) -> None:
-        """Deliver what was sent, then end; after `timeout_ms` the rest is given up (None: after the delivery timeout).
+        """Deliver the sent records, then end; after `timeout_ms` (None: the delivery timeout) the rest is given up.
 
-        Raises, once all is closed, the error of a record that was not delivered and whose delivery nobody asked. In a
-        forked child, where the producer does not work, nothing happens.
+        When all is closed, this raises the error of a record that was not delivered and whose `result` was not called.
+        In a forked child, where the producer does not work, it does nothing.
         """
         if self._thread is not None and self._thread.pid == os.getpid():
             with self._changed:
@@ -271,11 +270,11 @@ class Producer(ProducerMethods):
         if error is None:
             self.close()
             return
-        with contextlib.suppress(KafkaError):  # the program's own error is the one to be seen
+        with contextlib.suppress(KafkaError):  # the program's own exception must not be hidden
             self.close(_HURRIED_CLOSE_MS)
 
     def await_delivery(self, delivery: Delivery, timeout_ms: float | None) -> None:
-        """Wait until it is known what became of a record, also while `close` runs; `Delivery.result` calls it."""
+        """Wait until the result of a record is known, also while `close` runs; `Delivery.result` calls this."""
         thread = self._thread
         if thread is None or thread.pid != os.getpid():
             thread = self._running()
@@ -290,7 +289,7 @@ class Producer(ProducerMethods):
                         return
                     left_s = deadline - time.monotonic()
                     if left_s <= 0:
-                        raise ClientTimeout(f"it is not known after {timeout_ms} ms what became of the record")
+                        raise ClientTimeout(f"the result of the record is not known after {timeout_ms} ms")
                     if not waiter.wait(left_s) and thread.loop.is_closed():
                         raise ClientClosed("the program is ending")
                 finally:
@@ -299,14 +298,14 @@ class Producer(ProducerMethods):
             waiter.release()
 
     def await_deliveries(self, deliveries: AsyncDeliveries, timeout_ms: float | None) -> None:
-        """Wait until it is known what became of the records of a call; `Deliveries.result` calls it."""
+        """Wait until the results of a call's records are known; `Deliveries.result` calls this."""
         thread = self._thread
         if thread is None or thread.pid != os.getpid():
             thread = self._running()
         thread.wait_for(self._await_deliveries(deliveries, timeout_ms))
 
     async def close_at_exit(self) -> None:
-        """End because the program does; what cannot be delivered in a few seconds is given up, counted and logged."""
+        """End because the program does; records that are not delivered in a few seconds are given up and logged."""
         limit_ms = EXIT_LIMIT_MS
         try:
             async with asyncio.timeout(EXIT_LIMIT_MS / 1000):
@@ -318,7 +317,7 @@ class Producer(ProducerMethods):
             _warn_of_unsent(self._inner, self._inner._count_unsent() + len(open_here))
         try:
             await self._close(limit_ms)
-        except ClientClosed:  # what was counted above
+        except ClientClosed:  # the error of the records that were counted above
             if limit_ms:
                 raise
         self._raise_refused()
@@ -326,7 +325,7 @@ class Producer(ProducerMethods):
     def _closing_when_dropped(self) -> Callable[[], Coroutine[Any, Any, None]]:
         inner = self._inner
 
-        async def close() -> None:  # the inbox is empty: draining it needs, and so keeps, the object
+        async def close() -> None:  # the inbox is empty, since draining it holds a reference to the object
             try:
                 await inner._await_all(None)
             except asyncio.CancelledError:  # the program ends
@@ -351,7 +350,7 @@ class Producer(ProducerMethods):
             raise BufferExhausted(f"buffer_memory stayed full for {self._max_block_ms} ms")
 
     def _check_headers(self, record: ProducerRecord) -> None:
-        """Raise TypeError for headers that are no pairs; the interceptors have heard of it then."""
+        """Raise TypeError for headers that are not pairs, after reporting it to the interceptors."""
         try:
             check_headers(record.headers)
         except TypeError as wrong:
@@ -377,7 +376,7 @@ class Producer(ProducerMethods):
         self._draining = asyncio.create_task(self._drain(alone), name="ottla-inbox")
 
     def _put_awaited(self, delivery: Delivery) -> None:
-        """Put a record that a thread waits for into its batch, or behind those that are in the inbox by now."""
+        """Add a record for which a thread waits to its batch, or to the inbox after those that are there by now."""
         if not self._is_draining and self._put_alone(delivery):
             return
         with self._lock:
@@ -389,15 +388,15 @@ class Producer(ProducerMethods):
             self._start_draining()
 
     def _put_alone(self, delivery: Delivery) -> bool:
-        """Put a record with none before it into its batch, and send that if a thread waits for it.
+        """Add a record, with none before it, to its batch, and send that if a thread waits for it.
 
-        Return False when it has to wait for its topic or for room.
+        Return False if the record has to wait for its topic or for room.
         """
         record = delivery.record
         assert record is not None
         try:
             batch = self._inner._put_now(*record, delivery.is_awaited)
-        except Exception as refused:  # whatever it is, the sender of the record has to get it
+        except Exception as refused:  # whatever it is, the caller of `send` must get it
             self._refuse(delivery, refused)
             return True
         if batch is None:
@@ -414,9 +413,7 @@ class Producer(ProducerMethods):
         return taken
 
     async def _drain(self, taken: list[Delivery] | None = None) -> None:
-        """Put what is in the inbox, or was taken from it, into batches, in order; what came meanwhile is the next one's
-        work.
-        """
+        """Add the records in the inbox, or those taken from it, to batches, in order; another task adds later ones."""
         if taken is None:
             taken = self._take_inbox()
         try:
@@ -438,7 +435,7 @@ class Producer(ProducerMethods):
                 self._draining = asyncio.create_task(self._drain(), name="ottla-inbox")
 
     async def _put(self, taken: list[Delivery]) -> None:
-        """Put records into batches, column by column where no interceptor is to see each."""
+        """Add records to batches, column by column if there are no interceptors."""
         topics: dict[str, list[Delivery]] = {}
         for delivery in taken:
             record = delivery.record
@@ -458,7 +455,7 @@ class Producer(ProducerMethods):
             refused: Exception | None = None
             try:
                 await self._inner._filler.fill(topic, columns_of(group), runs)
-            except Exception as failed:  # whatever it is, the sender of the record has to get it
+            except Exception as failed:  # whatever it is, the caller of `send` must get it
                 refused = failed
             for batch, first, indexes in runs:
                 for place, index in enumerate(indexes, first):
@@ -466,13 +463,13 @@ class Producer(ProducerMethods):
             if refused is None:
                 return
             group = [delivery for delivery in group if delivery.batch is None]
-            if isinstance(refused, BufferExhausted):  # the first has waited for room in vain, the next one waits again
+            if isinstance(refused, BufferExhausted):  # the first record got no room in time, the next one waits again
                 self._refuse(group.pop(0), refused)
             elif isinstance(refused, KafkaError) and not isinstance(refused, RecordTooLarge):
                 for delivery in group:
                     self._refuse(delivery, refused)
                 return
-            else:  # one of them is wrong: the others are sent
+            else:  # one of them is invalid: send the rest
                 await self._put_one_by_one(group)
                 return
 
@@ -482,7 +479,7 @@ class Producer(ProducerMethods):
                 assert delivery.record is not None
                 inner = await self._inner._put_prepared(ProducerRecord(*delivery.record))
                 delivery.put(inner._batch, inner._place)
-            except Exception as refused:  # whatever it is, the sender of the record has to get it
+            except Exception as refused:  # whatever it is, the caller of `send` must get it
                 self._refuse(delivery, refused)
 
     def _refuse(self, delivery: Delivery, error: Exception) -> None:
@@ -496,7 +493,7 @@ class Producer(ProducerMethods):
         )
 
     async def _drained(self) -> None:
-        """Wait until all that was sent before is in batches; others may send on."""
+        """Wait until all records sent before are in batches; other threads may continue to send."""
         sent = self._handed_over
         while self._taken < sent:
             self._start_draining()
@@ -512,10 +509,10 @@ class Producer(ProducerMethods):
             async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
                 await _end_of(deliveries)
         except TimeoutError:
-            raise ClientTimeout(f"it is not known after {timeout_ms} ms what became of the records") from None
+            raise ClientTimeout(f"the results of the records are not known after {timeout_ms} ms") from None
 
     async def _close(self, timeout_ms: int | None) -> None:
-        with contextlib.suppress(TimeoutError):  # what is not in a batch by then is refused by the closed producer
+        with contextlib.suppress(TimeoutError):  # the closed producer refuses records that are not in a batch by then
             async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
                 await self._drained()
         await self._inner.close(timeout_ms)
@@ -526,7 +523,7 @@ def _warn_of_unsent(producer: AsyncProducer, records: int) -> None:
     if records:
         logger.warning(
             "%d %s not sent to %s when the program ended: call close() or use `with`, which wait for them and raise "
-            "what is wrong",
+            "their errors",
             records,
             "record was" if records == 1 else "records were",
             ",".join(host_and_port(host, port) for host, port in producer._servers),
@@ -534,6 +531,6 @@ def _warn_of_unsent(producer: AsyncProducer, records: int) -> None:
 
 
 async def _end_of(delivery: AsyncDeliveries) -> None:
-    """Wait for the end, whichever it is: `result` returns or raises it."""
+    """Wait for the end, successful or not: `result` returns or raises it."""
     with contextlib.suppress(KafkaError):
         await delivery

@@ -1,13 +1,13 @@
-"""Where a thread waits for the loop's thread.
+"""The waiting of a thread for the loop's thread.
 
-A lock, which is simple, wakes the waiting thread while the loop's thread has the interpreter: the thread wakes up,
-finds that out, sleeps again and is woken a second time. While an eventfd is written the loop's thread lets go of the
-interpreter, so that the other one can mostly continue at once: three switches between threads for a record that is
-sent and awaited, where a lock takes six.
+A simple lock would wake the waiting thread while the loop's thread holds the interpreter lock: the thread wakes up,
+finds that lock taken, sleeps again and is woken a second time. While the loop's thread writes to an eventfd, it
+releases the interpreter lock, so that the waiting thread can mostly continue immediately: a record that is sent and
+awaited takes three thread switches, with a lock six.
 
-Two descriptors make such a `Bell`: an eventfd, and an epoll that reports each write to it once, so that nothing needs
-to be read. Bells are kept and used again. A lock takes their place where there is no eventfd, no descriptor left, or
-where more than `MOST_BELLS` threads wait at the same time.
+Such a `Bell` has two descriptors: an eventfd, and an epoll that reports each write to it once, so that nothing needs to
+be read. Bells are kept and reused. A lock is used instead if there is no eventfd, no descriptor left, or if more than
+`MOST_BELLS` threads wait at the same time.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from functools import partial
 from typing import Final, Protocol
 
 LOOK_S: Final = 1.0
-"""No wait is longer without a look: a Ctrl-C that comes just before a wait begins does not end it."""
+"""The longest wait before the next check: a Ctrl-C just before a wait does not end that wait."""
 MOST_BELLS: Final = 16
-"""Of a process; each has two descriptors."""
+"""The most bells of a process; each has two descriptors."""
 
 
 class Bell(Protocol):
-    """What wakes a thread. A ring that comes before the wait is not lost; one may be left over from an earlier wait."""
+    """A way to wake a thread. A ring before the wait is not lost; one may be left over from an earlier wait."""
 
     ring: Callable[[], object]
     await_ring: Callable[[float], object]
-    """Sleep for at most so many seconds; return what is false when that was all."""
+    """Sleep for at most this many seconds; return a false value after the timeout."""
 
 
 class EventBell:
-    """An eventfd. Raises OSError when made: there is no descriptor left."""
+    """A bell with an eventfd. The constructor raises OSError when no descriptor is left."""
 
     __slots__ = ("_bells", "_close", "_descriptor", "_poll", "await_ring", "ring")
 
@@ -56,11 +56,11 @@ class EventBell:
 
 
 def _stay_silent() -> None:
-    """What is closed rings no more."""
+    """Do nothing, instead of ringing a closed bell."""
 
 
 class LockBell:
-    """A lock, which everybody has."""
+    """A bell with a lock, which exists on every system."""
 
     __slots__ = ("_lock", "await_ring", "ring")
 
@@ -76,9 +76,9 @@ class LockBell:
 
 
 class Bells:
-    """The bells of a process, of which those in `idle` are not used now. Any thread may take one, and gives it back.
+    """The bells of a process; those in `idle` are free. Any thread may take one, and returns it.
 
-    A forked child has others: parent and child would take each other's rings.
+    A forked child has its own: otherwise parent and child would get each other's rings.
     """
 
     of_this_process: Bells
@@ -88,7 +88,7 @@ class Bells:
         self.event_bells = 0
 
     def another(self) -> Bell:
-        """Return one more, or a lock in its place."""
+        """Return a new bell, or a lock instead."""
         if self.event_bells < MOST_BELLS and hasattr(os, "eventfd"):
             try:
                 bell = EventBell(self)
@@ -100,7 +100,7 @@ class Bells:
 
     @classmethod
     def begin(cls) -> None:
-        """In a new process: none so far."""
+        """Begin without any bell, in a new process."""
         cls.of_this_process = cls()
 
 
@@ -110,10 +110,10 @@ if hasattr(os, "register_at_fork"):  # not on Windows, where nothing forks
 
 
 class ThreadWaiter:
-    """One thread waits, one other wakes it. A wake that comes before the wait is not lost.
+    """A wait of one thread, which one other thread ends. A wake before the wait is not lost.
 
-    The thread calls `release` when it waits no more. What wakes it after that may ring the bell of another wait, which
-    takes no notice. (It is no finalizer: one that runs for a cycle of garbage may give back a bell that is closed.)
+    The thread calls `release` after its last wait. A later `wake` may ring the bell of another wait, which ignores it.
+    (`release` is no finalizer: one that runs for a cycle of garbage might return a closed bell.)
     """
 
     __slots__ = ("_bell", "_bells", "_is_woken")
@@ -127,17 +127,17 @@ class ThreadWaiter:
             self._bell = bells.another()
 
     def release(self) -> None:
-        """Leave the bell to another wait; called once, and the last thing."""
+        """Return the bell for another wait; call it once, at the end."""
         if isinstance(self._bell, EventBell):
             self._bells.idle.append(self._bell)
 
     def wake(self) -> None:
-        """Let the thread continue; called by one thread alone, any number of times."""
+        """Let the thread continue; called by a single thread, any number of times."""
         self._is_woken = True
         self._bell.ring()
 
     def wait(self, at_most_s: float) -> bool:
-        """Wait to be woken, for at most so long, and at most `LOOK_S`; return whether it was."""
+        """Wait for `wake`, for at most this time and at most `LOOK_S`; return whether it was called."""
         limit_s = max(0.0, min(at_most_s, LOOK_S))
         while not self._is_woken:
             if not self._bell.await_ring(limit_s):

@@ -1,4 +1,4 @@
-"""The `with` block of a blocking producer's transaction: what it has sent is handed over before the end."""
+"""The `with` block of a blocking producer's transaction: its records are added to batches before the end."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from ottla.client.transactional import Transaction as AsyncTransaction
 
 
 class Running(Protocol):
-    """What a transaction asks of its producer."""
+    """The part of a producer that a transaction uses."""
 
     def run_in_transaction(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine of the transaction, and wait for it."""
 
     async def end_transaction(self, end: Callable[[], Awaitable[None]]) -> None:
-        """In the loop's thread: end a transaction when all that was sent is in batches, or refused."""
+        """In the loop's thread: end a transaction when all sent records are in batches, or refused."""
 
 
 class Transaction:
-    """A transaction, from the beginning of its `with` block to the end; `Producer.transaction` makes it."""
+    """A transaction, from the beginning of its `with` block to the end; `Producer.transaction` returns it."""
 
     def __init__(self, producer: Running, inner: AsyncTransaction) -> None:
         self._producer = producer
@@ -45,17 +45,17 @@ class Transaction:
         source: Consumer[Any, Any] | GroupMetadata,
         offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None,
     ) -> None:
-        """Commit with the transaction how far a consumer has read, or these offsets, each that of the next record.
+        """Commit a consumer's positions with the transaction, or these offsets, each that of the next record.
 
         `source` is the consumer, or the metadata of its group, which needs `offsets`. Raises ValueError for a consumer
-        that commits by itself, CommitFailed for one that is no member of its group at the moment, and
-        AbortableTransactionError when the group has given its partitions to others.
+        that commits automatically, CommitFailed for one that is not a member of its group at the moment, and
+        AbortableTransactionError when the group has assigned its partitions to other members.
         """
         read = source if isinstance(source, GroupMetadata) else source._inner
         self._producer.run_in_transaction(self._inner.send_offsets(read, offsets))
 
     def abort(self) -> None:
-        """Abort the transaction now; the end of the block has nothing to do then."""
+        """Abort the transaction now; the end of the block then does nothing."""
         self._producer.run_in_transaction(self._producer.end_transaction(self._inner.abort))
 
     async def _begin(self) -> None:

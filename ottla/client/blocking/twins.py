@@ -1,6 +1,6 @@
-"""The blocking clients' methods, made from the asyncio ones by scripts/generate-blocking; not to be edited.
+"""The blocking clients' methods, generated from the asyncio ones by scripts/generate-blocking; do not edit.
 
-An ordinary file all the same, so that editors show signatures and docstrings.
+It is an ordinary file so that editors show signatures and docstrings.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class ProducerMethods(Twin[AsyncProducer]):
     """The blocking twin of `ottla.client.Producer`, started by its first use. A context manager; else `close` it.
 
     `bootstrap_servers` is `host:port`, with commas or as a list; or a mapping of options under Kafka's dotted names,
-    `bootstrap.servers` among them. Options as keywords have underscores: `ProducerOptions` and `ClientOptions` say what
-    each means. Raises ValueError for an option that does not exist or makes no sense.
+    including `bootstrap.servers`. Options as keywords have underscores: `ProducerOptions` and `ClientOptions` describe
+    them. Raises ValueError for an option that does not exist or is invalid.
     """
 
     def __init__(
@@ -64,20 +64,20 @@ class ProducerMethods(Twin[AsyncProducer]):
         super().__init__(AsyncProducer(bootstrap_servers, **options))
 
     def partitions_for(self, topic: str) -> list[int]:
-        """Return the partitions of a topic, which is created if the broker does so; raises as `send`."""
+        """Return the partitions of a topic, which the broker may create; raises as `send`."""
         return self._await(self._inner.partitions_for(topic))
 
     def metrics(self) -> dict[str, float]:
-        """Return what the producer measured of itself, by Kafka's metric names; NaN for what has not happened yet.
+        """Return the producer's metrics, by Kafka's metric names; NaN for those without any value yet.
 
-        Times are in ms, sizes in bytes; rates, averages and maxima are of the last half to whole minute.
+        Times are in ms, sizes in bytes; rates, averages and maxima cover the last half to whole minute.
         """
         return self._call(self._inner.metrics)
 
     def begin_transaction(self) -> None:
-        """Begin a transaction; what is sent from here on belongs to it.
+        """Begin a transaction; records that are sent from now on belong to it.
 
-        Raises RuntimeError when another one has not ended, FatalTransactionError when the producer cannot go on.
+        Raises RuntimeError while another one is open, FatalTransactionError when the producer cannot continue.
         """
         return self._await(self._inner.begin_transaction())
 
@@ -86,8 +86,9 @@ class ProducerMethods(Twin[AsyncProducer]):
     ) -> None:
         """Commit offsets of a group with the transaction, each that of the next record to read.
 
-        `group` is `consumer.group_metadata()` of the consumer that has read: if the group has given its partitions to
-        others meanwhile, this raises AbortableTransactionError. Waits until the group's coordinator has them.
+        `group` is `consumer.group_metadata()` of the consumer that has read: if the group has assigned its partitions
+        to other members meanwhile, this raises AbortableTransactionError. Waits until the group's coordinator has
+        accepted the offsets.
         """
         return self._await(self._inner.send_offsets_to_transaction(offsets, group))
 
@@ -96,9 +97,9 @@ class ConsumerMethods(Twin[AsyncConsumer[K, V]], Generic[K, V]):
     """The blocking twin of `ottla.client.Consumer`, started by its first use. A context manager; else `close` it.
 
     `bootstrap_servers` is `host:port`, with commas or as a list; or a mapping of options under Kafka's dotted names,
-    `bootstrap.servers` among them. Options as keywords have underscores: `ConsumerOptions` and `ClientOptions` say what
-    each means. The deserializers make keys and values of bytes, and with them the type of the records. Raises
-    ValueError for an option that does not exist or makes no sense.
+    including `bootstrap.servers`. Options as keywords have underscores: `ConsumerOptions` and `ClientOptions` describe
+    them. The deserializers convert bytes to keys and values, and determine the type of the records. Raises ValueError
+    for an option that does not exist or is invalid.
     """
 
     def __init__(
@@ -116,23 +117,23 @@ class ConsumerMethods(Twin[AsyncConsumer[K, V]], Generic[K, V]):
         )
 
     def subscription(self) -> list[str]:
-        """Return the topics that are subscribed to, sorted; those that a pattern matches as far as they are known."""
+        """Return the subscribed topics, sorted; for a pattern, those matching topics that are known."""
         return self._call(self._inner.subscription)
 
     def group_metadata(self) -> GroupMetadata:
-        """Return who this consumer is in its group; raises KafkaError INVALID_GROUP_ID without a `group_id`."""
+        """Return this consumer's identity in its group; raises KafkaError INVALID_GROUP_ID without a `group_id`."""
         return self._call(self._inner.group_metadata)
 
     def consumed_for_transaction(self) -> tuple[GroupMetadata, dict[TopicPartition, OffsetAndMetadata]]:
-        """Return who this consumer is in its group and how far it has read, which `Transaction.send_offsets` commits.
+        """Return this consumer's identity in its group and its offsets, which `Transaction.send_offsets` commits.
 
-        Raises ValueError with `enable_auto_commit`, which would commit what no transaction has, CommitFailed while a
-        subscribed consumer is no member of its group, KafkaError INVALID_GROUP_ID without a `group_id`.
+        Raises ValueError with `enable_auto_commit`, which would commit outside of the transaction, CommitFailed while a
+        subscribed consumer is not a member of its group, KafkaError INVALID_GROUP_ID without a `group_id`.
         """
         return self._call(self._inner.consumed_for_transaction)
 
     def hear_refused_transaction(self, group: GroupMetadata, code: ErrorCode) -> None:
-        """Note that offsets which were sent in a transaction for `group` were refused; `Transaction` calls it.
+        """Note that offsets in a transaction for `group` were refused; `Transaction` calls this.
 
         A member that its group does not know any more joins again with the next poll.
         """
@@ -141,31 +142,31 @@ class ConsumerMethods(Twin[AsyncConsumer[K, V]], Generic[K, V]):
     def commit(
         self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None, *, timeout_ms: int | None = None
     ) -> None:
-        """Commit offsets, each that of the next record to read; None: how far every assigned partition was read.
+        """Commit offsets, each that of the next record to read; None: the positions of all assigned partitions.
 
         Waits for the broker's answer, at most `timeout_ms` (None: `default_api_timeout_ms`). Raises CommitFailed when
-        the group has given the partitions to others, KafkaError for what else the broker refuses.
+        the group has assigned the partitions to other members, KafkaError for other refusals.
         """
         return self._await(self._inner.commit(offsets, timeout_ms=timeout_ms))
 
     def committed(
         self, *partitions: tuple[str, int], timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Return what the group has committed for partitions (none named: those assigned), None where it has not."""
+        """Return the group's committed offsets of partitions (without arguments: the assigned ones), None for none."""
         return self._await(self._inner.committed(*partitions, timeout_ms=timeout_ms))
 
     def seek_to_committed(self, *partitions: tuple[str, int]) -> None:
-        """Read on where the group has committed, as a consumer does that begins, of these partitions or of all.
+        """Continue these partitions, or all, at the group's committed offsets, like a consumer that starts.
 
-        After an aborted transaction this is where its records are read again. Raises KafkaError INVALID_GROUP_ID
-        without a `group_id`.
+        After an aborted transaction its input is read again from there. Raises KafkaError INVALID_GROUP_ID without a
+        `group_id`.
         """
         return self._call(self._inner.seek_to_committed, *partitions)
 
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Read these partitions from now on and no others. Those that were assigned before keep their position.
 
-        With a `group_id` others begin where the group has committed. Raises RuntimeError under a subscription.
+        With a `group_id` new ones begin at the group's committed offset. Raises RuntimeError during a subscription.
         """
         return self._call(self._inner.assign, partitions)
 
@@ -174,36 +175,36 @@ class ConsumerMethods(Twin[AsyncConsumer[K, V]], Generic[K, V]):
         return self._await(self._inner.assign_topics(*topics))
 
     def assignment(self) -> list[TopicPartition]:
-        """Return what is assigned."""
+        """Return the assigned partitions."""
         return self._call(self._inner.assignment)
 
     def partitions_for(self, topic: str) -> list[int]:
-        """Return the partitions of a topic; raises KafkaError when it is not there within `default_api_timeout_ms`."""
+        """Return the partitions of a topic; raises KafkaError if it is not found within `default_api_timeout_ms`."""
         return self._await(self._inner.partitions_for(topic))
 
     def seek(self, partition: tuple[str, int], offset: int) -> None:
-        """Read on at `offset`. Records that were fetched already are dropped.
+        """Continue reading at `offset`. Records that were fetched already are dropped.
 
-        Raises ValueError for an offset below 0, TypeError for one that is no whole number.
+        Raises ValueError for an offset below 0, TypeError for one that is no integer.
         """
         return self._call(self._inner.seek, partition, offset)
 
     def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
-        """Read on at the first offset of these partitions, of all when none is named."""
+        """Continue at the first offset of these partitions, or of all."""
         return self._call(self._inner.seek_to_beginning, *partitions)
 
     def seek_to_end(self, *partitions: tuple[str, int]) -> None:
-        """Read on at the end, as it is when the broker is asked (see `position`), of these partitions or of all."""
+        """Continue at the end of these partitions, or of all: the end when the broker is asked (see `position`)."""
         return self._call(self._inner.seek_to_end, *partitions)
 
     def seek_to_times(self, timestamps: Mapping[TopicPartition, int]) -> None:
-        """Read on at the first record with that timestamp (ms) or later, at the end where there is none."""
+        """Continue at the first record with that timestamp (ms) or later, at the end if there is none."""
         return self._await(self._inner.seek_to_times(timestamps))
 
     def position(self, partition: tuple[str, int]) -> int:
         """Return the offset of the next record of a partition; waits while it is being looked up.
 
-        Raises the KafkaError that made the look-up fail, ClientTimeout after `default_api_timeout_ms`, ValueError for a
+        Raises the KafkaError of a failed look-up, ClientTimeout after `default_api_timeout_ms`, ValueError for a
         partition that is not, or no longer, assigned.
         """
         return self._await(self._inner.position(partition))
@@ -211,15 +212,15 @@ class ConsumerMethods(Twin[AsyncConsumer[K, V]], Generic[K, V]):
     def has_reached(self, partition: tuple[str, int], offset: int) -> bool:
         """Return whether every record of a partition below `offset` was read; waits while the position is looked up.
 
-        What to compare `end_offsets` with: where the last records of a log were compacted away the position never gets
-        there, and an answer of the leader shows that nothing more comes. Raises as `position`.
+        Use this for results of `end_offsets`. If the last records of a log were removed by compaction, the position
+        never reaches its end; then an answer of the leader shows that no more records come. Raises as `position`.
         """
         return self._await(self._inner.has_reached(partition, offset))
 
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return, per partition, its first record with that timestamp (ms) or later; None where there is none."""
+        """Return, per partition, its first record with that timestamp (ms) or later; None if there is none."""
         return self._await(self._inner.offsets_for_times(timestamps))
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -227,26 +228,26 @@ class ConsumerMethods(Twin[AsyncConsumer[K, V]], Generic[K, V]):
         return self._await(self._inner.beginning_offsets(partitions))
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the offset behind the last record of each partition (of the stable ones for read_committed)."""
+        """Return the offset after the last record of each partition (for read_committed: the last stable one)."""
         return self._await(self._inner.end_offsets(partitions))
 
     def high_watermark(self, partition: tuple[str, int]) -> int:
-        """Return the high watermark that the last answer named, -1 before the first."""
+        """Return the high watermark in the last answer, -1 before the first."""
         return self._call(self._inner.high_watermark, partition)
 
     def lag(self, partition: tuple[str, int]) -> int:
-        """Return how many offsets lie between the program and the end of the log; -1 before that is known."""
+        """Return the number of offsets between the position and the end of the log; -1 before that is known."""
         return self._call(self._inner.lag, partition)
 
     def metrics(self) -> dict[str, float]:
-        """Return what the consumer measured of itself, by Kafka's metric names; NaN for what has not happened yet.
+        """Return the consumer's metrics, by Kafka's metric names; NaN for those without any value yet.
 
-        Times are in ms, sizes in bytes; rates, averages and maxima are of the last half to whole minute.
+        Times are in ms, sizes in bytes; rates, averages and maxima cover the last half to whole minute.
         """
         return self._call(self._inner.metrics)
 
     def pause(self, *partitions: tuple[str, int]) -> None:
-        """Return no records of these partitions until `resume`; what was fetched stays."""
+        """Return no records of these partitions until `resume`; fetched records are kept."""
         return self._call(self._inner.pause, *partitions)
 
     def resume(self, *partitions: tuple[str, int]) -> None:
@@ -254,7 +255,7 @@ class ConsumerMethods(Twin[AsyncConsumer[K, V]], Generic[K, V]):
         return self._call(self._inner.resume, *partitions)
 
     def paused(self) -> list[TopicPartition]:
-        """Return what is paused."""
+        """Return the paused partitions."""
         return self._call(self._inner.paused)
 
 
@@ -262,8 +263,8 @@ class AdminMethods(Twin[AsyncAdmin]):
     """The blocking twin of `ottla.client.Admin`, started by its first use. A context manager; else `close` it.
 
     `bootstrap_servers` is `host:port`, with commas or as a list; or a mapping of options under Kafka's dotted names,
-    `bootstrap.servers` among them. Options as keywords have underscores: `AdminOptions` and `ClientOptions` say what
-    each means. Raises ValueError for an option that does not exist or makes no sense.
+    including `bootstrap.servers`. Options as keywords have underscores: `AdminOptions` and `ClientOptions` describe
+    them. Raises ValueError for an option that does not exist or is invalid.
     """
 
     def __init__(
@@ -279,7 +280,7 @@ class AdminMethods(Twin[AsyncAdmin]):
         replication_factor: int = -1,
         configs: Mapping[str, str | None] | None = None,
     ) -> None:
-        """Create one topic; -1 leaves a number to the broker. Raises KafkaError, TOPIC_ALREADY_EXISTS for one."""
+        """Create one topic; -1 means the broker's default. Raises KafkaError, such as TOPIC_ALREADY_EXISTS."""
         return self._await(
             self._inner.create_topic(
                 name, partitions=partitions, replication_factor=replication_factor, configs=configs
@@ -287,7 +288,7 @@ class AdminMethods(Twin[AsyncAdmin]):
         )
 
     def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> None:
-        """Create topics, or (`validate_only`) find out whether they could be; raises AdminError by topic."""
+        """Create topics, or only check whether that is possible (`validate_only`); raises AdminError by topic."""
         return self._await(self._inner.create_topics(topics, validate_only=validate_only))
 
     def delete_topics(self, names: Sequence[str]) -> None:
@@ -303,7 +304,7 @@ class AdminMethods(Twin[AsyncAdmin]):
         return self._await(self._inner.list_topics(include_internal=include_internal))
 
     def describe_topics(self, names: Sequence[str] | None = None) -> dict[str, TopicDescription]:
-        """Return topics by name, all of them for None; raises AdminError by topic for those that are not there."""
+        """Return topics by name, all of them for None; raises AdminError by topic for those that do not exist."""
         return self._await(self._inner.describe_topics(names))
 
     def describe_cluster(self) -> ClusterDescription:
@@ -320,8 +321,8 @@ class AdminMethods(Twin[AsyncAdmin]):
     ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
         """Return configurations by name, all or those in `keys`; raises AdminError by resource name.
 
-        A broker is asked itself, topics are asked of any broker. A broker that the cluster does not have is
-        BROKER_NOT_AVAILABLE at once.
+        The configuration of a broker is requested from that broker, others from any. For a broker that is not in the
+        cluster, BROKER_NOT_AVAILABLE is raised immediately.
         """
         return self._await(
             self._inner.describe_configs(
@@ -334,23 +335,23 @@ class AdminMethods(Twin[AsyncAdmin]):
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return, per partition, the first record with that timestamp (ms) or later, None where there is none.
 
-        `EARLIEST`, `LATEST` and `MAX_TIMESTAMP` may stand for a timestamp.
+        `EARLIEST`, `LATEST` and `MAX_TIMESTAMP` may be given as a timestamp.
         """
         return self._await(self._inner.list_offsets(timestamps, read_committed=read_committed))
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Delete the records before these offsets (-1: all there are) and return where each partition begins now.
+        """Delete the records before these offsets (-1: all records) and return the new start offset of each partition.
 
         Raises AdminError by `topic-partition`.
         """
         return self._await(self._inner.delete_records(before))
 
     def describe_features(self) -> dict[str, FeatureLevels]:
-        """Return the features of the cluster by name: those that it runs with, and those that it could."""
+        """Return the features of the cluster by name: their current levels, and those that it supports."""
         return self._await(self._inner.describe_features())
 
     def upgrade_features(self, levels: Mapping[str, int], *, validate_only: bool = False) -> None:
-        """Raise the levels of features, or (`validate_only`) find out whether they could be: all of them, or none.
+        """Raise the levels of features, all of them or none; `validate_only` only checks whether that is possible.
 
         Raises KafkaError INVALID_UPDATE_VERSION with the broker's reason.
         """
@@ -359,44 +360,44 @@ class AdminMethods(Twin[AsyncAdmin]):
     def downgrade_features(
         self, levels: Mapping[str, int], *, unsafe: bool = False, validate_only: bool = False
     ) -> None:
-        """As `upgrade_features`, to lower levels. `unsafe`: also where what only the higher level has is lost."""
+        """As `upgrade_features`, to lower levels. `unsafe`: even if data that only the higher level has is lost."""
         return self._await(self._inner.downgrade_features(levels, unsafe=unsafe, validate_only=validate_only))
 
     def describe_acls(self, wanted: AclFilter | None = None) -> list[Acl]:
         """Return all ACLs, or those that a filter matches.
 
-        Raises KafkaError SECURITY_DISABLED where the broker has no authorizer.
+        Raises KafkaError SECURITY_DISABLED if the broker has no authorizer.
         """
         return self._await(self._inner.describe_acls(wanted))
 
     def create_acls(self, acls: Sequence[Acl]) -> None:
-        """Create ACLs, each for itself; one that exists is no error. Raises AdminError by the ACL in words."""
+        """Create ACLs, independently of each other; one that exists is no error. Raises AdminError by ACL, as text."""
         return self._await(self._inner.create_acls(acls))
 
     def delete_acls(self, filters: Sequence[AclFilter]) -> list[Acl]:
-        """Delete the ACLs that the filters match, and return them. Raises AdminError by the filter, "filter 0" first,
-        when the others have done their work.
+        """Delete the ACLs that the filters match, and return them. Raises AdminError by filter ("filter 0" is the
+        first) after the other filters were applied.
         """
         return self._await(self._inner.delete_acls(filters))
 
     def alter_configs(
         self, changes: Mapping[ConfigResource, Sequence[ConfigChange]], *, validate_only: bool = False
     ) -> None:
-        """Change single keys, or (`validate_only`) find out whether they could be; raises AdminError by resource name.
+        """Change single keys, or only check the changes (`validate_only`); raises AdminError by resource name.
 
-        All changes of a resource happen, or none. A broker that the cluster does not have is BROKER_NOT_AVAILABLE at
-        once.
+        All changes of a resource are made, or none. For a broker that is not in the cluster, BROKER_NOT_AVAILABLE is
+        raised immediately.
         """
         return self._await(self._inner.alter_configs(changes, validate_only=validate_only))
 
     def describe_log_dirs(
         self, partitions: Sequence[TopicPartition] | None = None
     ) -> dict[int, list[LogDirDescription]]:
-        """Return each broker's log directories by node id, with all partitions or those given that lie in them."""
+        """Return each broker's log directories by node id, with all of their partitions or only those given."""
         return self._await(self._inner.describe_log_dirs(partitions))
 
     def describe_quotas(self, entity: Mapping[str, str | None] | None = None) -> dict[QuotaEntity, dict[str, float]]:
-        """Return the quotas of all entities, or of those that have the parts of `entity`, as in {"user": "alice"}.
+        """Return the quotas of all entities, or of those with the parts of `entity`, such as {"user": "alice"}.
 
         A name of None is the default of its type.
         """
@@ -405,11 +406,11 @@ class AdminMethods(Twin[AsyncAdmin]):
     def alter_quotas(
         self, changes: Mapping[QuotaEntity, Mapping[str, float | None]], *, validate_only: bool = False
     ) -> None:
-        """Set quotas of entities, None to remove one; raises AdminError by entity, as in "user=alice,client-id=*"."""
+        """Set quotas of entities, None to remove one; raises AdminError by entity, such as "user=alice,client-id=*"."""
         return self._await(self._inner.alter_quotas(changes, validate_only=validate_only))
 
     def alter_partition_reassignments(self, replicas: Mapping[TopicPartition, Sequence[int] | None]) -> None:
-        """Have partitions live on these brokers, None to cancel a move; raises AdminError by `topic-partition`."""
+        """Move partitions to these brokers, None to cancel a move; raises AdminError by `topic-partition`."""
         return self._await(self._inner.alter_partition_reassignments(replicas))
 
     def list_partition_reassignments(self) -> dict[TopicPartition, PartitionReassignment]:
@@ -419,28 +420,29 @@ class AdminMethods(Twin[AsyncAdmin]):
     def create_delegation_token(
         self, *, owner: str | None = None, renewers: Iterable[str] = (), max_lifetime_ms: int = -1
     ) -> DelegationToken:
-        """Create a token for oneself, or for `owner` (`User:alice`); -1 stands for the broker's longest lifetime.
+        """Create a token for this client's user, or for `owner` (`User:alice`); -1: the broker's longest lifetime.
 
-        Raises KafkaError DELEGATION_TOKEN_AUTH_DISABLED, DELEGATION_TOKEN_REQUEST_NOT_ALLOWED (to clients without
-        authentication, or by a token), DELEGATION_TOKEN_AUTHORIZATION_FAILED; ValueError for what is no principal.
+        Raises KafkaError DELEGATION_TOKEN_AUTH_DISABLED, DELEGATION_TOKEN_REQUEST_NOT_ALLOWED (for clients without
+        authentication, or with a token), DELEGATION_TOKEN_AUTHORIZATION_FAILED; ValueError for text that is no
+        principal.
         """
         return self._await(
             self._inner.create_delegation_token(owner=owner, renewers=renewers, max_lifetime_ms=max_lifetime_ms)
         )
 
     def describe_delegation_tokens(self, owners: Iterable[str] | None = None) -> list[DelegationToken]:
-        """Return the tokens that one may see, with their secrets; or those that `owners` own or may renew."""
+        """Return the tokens that this client may see, with their secrets; or those that `owners` own or may renew."""
         return self._await(self._inner.describe_delegation_tokens(owners))
 
     def renew_delegation_token(self, hmac: bytes, period_ms: int = -1) -> int:
-        """Let a token expire in `period_ms` (-1: the broker's default); when that is, in ms since 1970.
+        """Let a token expire in `period_ms` (-1: the broker's default); return its expiry in ms since 1970.
 
         Raises KafkaError DELEGATION_TOKEN_NOT_FOUND, DELEGATION_TOKEN_EXPIRED, DELEGATION_TOKEN_OWNER_MISMATCH.
         """
         return self._await(self._inner.renew_delegation_token(hmac, period_ms))
 
     def expire_delegation_token(self, hmac: bytes, period_ms: int = -1) -> int:
-        """Let a token expire in `period_ms`, or end it at once (-1); when that is, in ms since 1970.
+        """Let a token expire in `period_ms`, or immediately (-1); return its expiry in ms since 1970.
 
         Raises as `renew_delegation_token`.
         """
@@ -449,15 +451,15 @@ class AdminMethods(Twin[AsyncAdmin]):
     def describe_user_scram_credentials(
         self, users: Iterable[str] | None = None
     ) -> dict[str, list[ScramCredentialInfo]]:
-        """Return the SCRAM credentials of all users, or of these; raises AdminError by user, for one that has none."""
+        """Return the SCRAM credentials of all users, or of these; raises AdminError by user, for one without any."""
         return self._await(self._inner.describe_user_scram_credentials(users))
 
     def alter_user_scram_credentials(
         self, alterations: Iterable[UserScramCredentialUpsertion | UserScramCredentialDeletion]
     ) -> None:
-        """Set and remove SCRAM credentials; raises AdminError by user, ValueError for a mechanism that is none.
+        """Set and remove SCRAM credentials; raises AdminError by user, ValueError for an unknown mechanism.
 
-        A user may be named once.
+        Name each user only once.
         """
         return self._await(self._inner.alter_user_scram_credentials(alterations))
 
@@ -469,11 +471,11 @@ class AdminMethods(Twin[AsyncAdmin]):
         open_for_ms: int | None = None,
         pattern: str | None = None,
     ) -> list[TransactionListing]:
-        """Return the transactional ids of all brokers, by name; only those that every given filter lets pass.
+        """Return the transactional ids of all brokers, sorted by name; only those that match every given filter.
 
-        `states` are Kafka's words ("Ongoing"), `open_for_ms` chooses transactions that are open for so long or longer,
-        `pattern` is a regular expression (RE2) for the whole id. Raises UnsupportedByBroker when the broker is too old
-        to choose so, ValueError for a state that it does not know.
+        `states` have Kafka's names ("Ongoing"), `open_for_ms` chooses transactions that are open for at least this
+        time, `pattern` is a regular expression (RE2) for the whole id. Raises UnsupportedByBroker when the broker is
+        too old for a filter, ValueError for a state that it does not know.
         """
         return self._await(
             self._inner.list_transactions(
@@ -488,94 +490,95 @@ class AdminMethods(Twin[AsyncAdmin]):
     def fence_producers(self, transactional_ids: Sequence[str]) -> dict[str, tuple[int, int]]:
         """Abort the open transactions of transactional ids and end their producers (KIP-588).
 
-        Returns the producer id and epoch that each has now. A producer that still runs gets FatalTransactionError; a
-        new one with the id may begin. An id that was never used exists after this. Raises AdminError by id.
+        Returns the new producer id and epoch of each. A producer that still runs gets FatalTransactionError; a new one
+        with the transactional id may begin. An id that was never used is created. Raises AdminError by id.
         """
         return self._await(self._inner.fence_producers(transactional_ids))
 
     def find_hanging_transactions(
         self, partitions: Iterable[TopicPartition] | None = None, *, older_than_ms: int = 900000
     ) -> list[HangingTransaction]:
-        """Return the transactions of partitions (None: of all there are) that no coordinator will end.
+        """Return the transactions of partitions (None: of all partitions) that no coordinator will end.
 
-        Those are open in the partition, their producer has written nothing for `older_than_ms`, and no coordinator has
-        the partition among those that it still has to end. The default is that of `transaction.max.timeout.ms`, after
-        which a coordinator ends what it knows of.
+        They are open in the partition, their producer has written nothing for `older_than_ms`, and no coordinator still
+        has to write a marker for them into the partition. The default is that of `transaction.max.timeout.ms`, after
+        which a coordinator ends the transactions that it knows of.
         """
         return self._await(self._inner.find_hanging_transactions(partitions, older_than_ms=older_than_ms))
 
     def abort_hanging_transaction(self, hanging: HangingTransaction) -> None:
         """Write the ABORT marker of a transaction into its partition: its records are never read with `read_committed`.
 
-        Only for what `find_hanging_transactions` has found: a marker that does not come from the coordinator of a
-        transaction that is still under way breaks it. Raises KafkaError.
+        Use it only for results of `find_hanging_transactions`: a marker that is not from the coordinator breaks a
+        transaction that is still in progress. Raises KafkaError.
         """
         return self._await(self._inner.abort_hanging_transaction(hanging))
 
     def describe_producers(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, list[ProducerState]]:
-        """Return what each partition remembers of its producers, open transactions too (KIP-664).
+        """Return each partition's state of its producers, including open transactions (KIP-664).
 
-        Raises AdminError by `topic-partition`, UnsupportedByBroker when the broker cannot say (before Kafka 2.8).
+        Raises AdminError by `topic-partition`, UnsupportedByBroker when the broker is too old (before Kafka 2.8).
         """
         return self._await(self._inner.describe_producers(partitions))
 
     def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
-        """Return all groups of all brokers, by name; only those in one of `states` and of one of `types`, if given.
+        """Return the groups of all brokers, sorted by name; only those in one of `states` and `types`, if given.
 
-        States and types are Kafka's words ("Stable", "Empty", "classic", "consumer"); case does not matter. Raises
-        UnsupportedByBroker when the broker is too old to know what is asked for.
+        States and types have Kafka's names ("Stable", "Empty", "classic", "consumer"); case does not matter. Raises
+        UnsupportedByBroker when the broker is too old for such a filter.
         """
         return self._await(self._inner.list_groups(states=states, types=types))
 
     def describe_groups(self, group_ids: Sequence[str]) -> dict[str, GroupDescription]:
-        """Return groups with their members; raises AdminError by group, GROUP_ID_NOT_FOUND for one that is none."""
+        """Return groups with their members; raises AdminError by group, GROUP_ID_NOT_FOUND for an unknown one."""
         return self._await(self._inner.describe_groups(group_ids))
 
     def delete_groups(self, group_ids: Sequence[str]) -> None:
-        """Delete groups with the offsets they committed; raises AdminError by group, NON_EMPTY_GROUP for one in use."""
+        """Delete groups with their committed offsets; raises AdminError by group, NON_EMPTY_GROUP for one in use."""
         return self._await(self._inner.delete_groups(group_ids))
 
     def remove_members(
         self, group_id: str, members: Iterable[str] | None = None, *, reason: str = "removed by an administrator"
     ) -> list[str]:
-        """Take members out of a group, named by member id or instance id; None: all. Returns the ids of those removed.
+        """Remove members from a group, by member id or instance id; None: all. Returns the ids of those removed.
 
-        Their partitions go to others at once. A consumer that still runs comes back by itself. Raises AdminError by
-        member, UNKNOWN_MEMBER_ID for one that is not there.
+        Their partitions are assigned to other members immediately. A consumer that still runs joins again by itself.
+        Raises AdminError by member, UNKNOWN_MEMBER_ID for one that is not in the group.
         """
         return self._await(self._inner.remove_members(group_id, members, reason=reason))
 
     def list_group_offsets(
         self, wanted: Mapping[str, Iterable[TopicPartition] | None], *, require_stable: bool = False
     ) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]:
-        """Return what groups have committed, for some partitions of each or (None) for all there are.
+        """Return the committed offsets of groups, for some partitions of each or (None) for all.
 
-        A partition for which nothing is committed is left out; so a group that does not exist has nothing. With
-        `require_stable` waits while an open transaction is about to commit other offsets. Raises AdminError by group.
+        A partition without a committed offset is left out; a group that does not exist has none. With `require_stable`
+        this waits while an open transaction may commit other offsets. Raises AdminError by group.
         """
         return self._await(self._inner.list_group_offsets(wanted, require_stable=require_stable))
 
     def find_unstable_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Return those of the partitions of which an open transaction may change what the group has committed, sorted.
+        """Return, sorted, those partitions whose committed offset an open transaction may change.
 
-        A consumer that begins there waits for its end (KIP-447). Does not wait itself. Raises AdminError by group.
+        A consumer that begins there waits for the end of the transaction (KIP-447); this method does not wait. Raises
+        AdminError by group.
         """
         return self._await(self._inner.find_unstable_group_offsets(group_id, partitions))
 
     def alter_group_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> None:
-        """Set where a group goes on reading, in place of what it has committed. The group must have no members.
+        """Set where a group continues to read, replacing its committed offsets. The group must have no members.
 
         Raises AdminError by `topic-partition`; UNKNOWN_MEMBER_ID means that the group has members.
         """
         return self._await(self._inner.alter_group_offsets(group_id, offsets))
 
     def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
-        """Forget what a group has committed for partitions; raises AdminError by `topic-partition`.
+        """Delete a group's committed offsets of partitions; raises AdminError by `topic-partition`.
 
         GROUP_SUBSCRIBED_TO_TOPIC means that a member reads the topic. A refusal of the whole group is a KafkaError.
         """
         return self._await(self._inner.delete_group_offsets(group_id, partitions))
 
     def metrics(self) -> dict[str, float]:
-        """Return what the admin measured of its connections, by Kafka's metric names; NaN for what did not happen."""
+        """Return the metrics of the admin's connections, by Kafka's metric names; NaN for those without any event."""
         return self._call(self._inner.metrics)

@@ -2,15 +2,15 @@
 
 One round after the other:
 
-1. *Prepare*, in a poll: commit, call the listener, give up. Everything, unless all assignors are cooperative; then only
-   what is not subscribed to any more. What the group took away already is lost, not revoked.
-2. *Join*: JoinGroup waits until every member is there; the leader computes the assignment; SyncGroup brings it.
-3. *Accept*, in a poll: a cooperative member gives up what moves, and joins again so that others may have it; then it
-   hears what it got.
+1. *Prepare*, in a poll: commit, call the listener, give up partitions: all, unless all assignors are cooperative; then
+   only those that are not subscribed to any more. Partitions that the group took away already are lost, not revoked.
+2. *Join*: JoinGroup waits for all members; the leader computes the assignment; SyncGroup returns it.
+3. *Accept*, in a poll: a cooperative member gives up the partitions that move, and joins again so that others may get
+   them. Then the listener gets the new ones.
 4. Heartbeats until there is a reason to join again: the group rebalances, the subscription or (leader) the partitions
-   changed, the group has forgotten this member.
+   changed, or the group does not know this member any more.
 
-What a code means follows Kafka's `AbstractCoordinator` and `ConsumerCoordinator`.
+Error codes are handled as in Kafka's `AbstractCoordinator` and `ConsumerCoordinator`.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ logger = logging.getLogger(__name__)
 
 NO_GENERATION = -1
 _JOIN_GRACE_MS = 5_000
-"""How much longer than the rebalance timeout a JoinGroup may take, as in Kafka's client."""
+"""The time that a JoinGroup may take beyond the rebalance timeout, as in Kafka's client."""
 _JOIN_AGAIN = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS})
-"""Codes of JoinGroup and SyncGroup after which another round is due at once."""
+"""Codes of JoinGroup and SyncGroup after which another round begins immediately."""
 
 
 class ClassicMember(Membership):
@@ -63,42 +63,42 @@ class ClassicMember(Membership):
         self._topics: frozenset[str] = frozenset()
         self._joined_topics: frozenset[str] | None = None
         self._assigned_counts: dict[str, int] | None = None
-        """The partitions per topic that this leader shared out; None for all others."""
+        """The number of partitions per topic that this leader has assigned; None in other members."""
         self._previous: list[TopicPartition] = []
         self._previous_generation = NO_GENERATION
         self._reason: str | None = "the first time"
-        """Why another round is due; None while none is."""
+        """The reason for another round; None if there is none."""
         self._is_beating = False
         self._changed = asyncio.Event()
 
-    # What others see --------------------------------------------------------------------------------------------
+    # Interface --------------------------------------------------------------------------------------------------
 
     @property
     def identity(self) -> MemberIdentity | None:
-        """None before the first round, and after the group has forgotten this member."""
+        """The identity of this member; None before the first round, and after the group has removed it."""
         if self._generation == NO_GENERATION:
             return None
         return MemberIdentity(self._member_id, self._generation, self._context.options.group_instance_id)
 
     def on_subscription(self, topics: frozenset[str], server_pattern: str | None) -> None:
-        """A new set of topics is a reason to join again; patterns are never the broker's in this protocol."""
+        """Join again for a new set of topics; in this protocol the broker never matches patterns."""
         self._topics = topics
         if self._joined_topics is not None and topics != self._joined_topics:
             self._join_again("the subscription changed")
 
     def on_metadata(self) -> None:
-        """Partitions that came or went are the leader's reason to join again."""
+        """Join again, as the leader, if the numbers of partitions have changed."""
         if self._assigned_counts is not None and self._counts(self._assigned_counts) != self._assigned_counts:
             self._join_again("partitions came or went")
 
     def on_commit_refused(self, identity: MemberIdentity, code: ErrorCode) -> None:
-        """The group rebalances, or has forgotten this member. The next heartbeat shows as well that it was fenced."""
+        """Join again: the group rebalances, or has removed this member. (If it was fenced, a heartbeat shows that.)"""
         if identity == self.identity and code != ErrorCode.FENCED_INSTANCE_ID:
             self._hear(code)
             self._join_again(f"a commit was refused: {code.message}")
 
     async def leave(self, reason: str, *, for_good: bool) -> None:
-        """Send LeaveGroup, if the group knows this member; one that will be back just falls silent."""
+        """Send LeaveGroup, if the group knows this member; one that will return just stops its heartbeats."""
         self._forget_generation()
         if not self._member_id or not for_good:
             return
@@ -118,7 +118,7 @@ class ClassicMember(Membership):
     # Rounds -----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Rounds and heartbeats."""
+        """Run rounds and heartbeats."""
         await run_side_by_side({"ottla-rebalances": self._rounds(), "ottla-heartbeats": self._beat()})
 
     async def _rounds(self) -> None:
@@ -143,7 +143,7 @@ class ClassicMember(Membership):
                 await self._changed.wait()
 
     async def _prepare(self) -> None:
-        """Give up what must not be owned while joining."""
+        """Give up the partitions that must not be owned while joining."""
         context = self._context
         async with context.gate.section():
             owned = context.partitions.owned()
@@ -157,7 +157,7 @@ class ClassicMember(Membership):
             context.partitions.replace([one for one in owned if one not in goes])
 
     async def _join(self) -> list[TopicPartition]:
-        """Send JoinGroup and SyncGroup, and return what this member is to own."""
+        """Send JoinGroup and SyncGroup, and return the partitions assigned to this member."""
         context = self._context
         reason, self._reason = self._reason, None
         topics = self._topics
@@ -174,7 +174,7 @@ class ClassicMember(Membership):
             answer = await context.coordinator.send(connection, request, JoinGroupResponse, version, timeout_ms)
             if answer.error_code != ErrorCode.MEMBER_ID_REQUIRED or self._member_id == answer.member_id:
                 break
-            self._member_id = answer.member_id  # which the broker wants to know before it lets a member in (KIP-394)
+            self._member_id = answer.member_id  # the broker requires it before a member may join (KIP-394)
         self._check(ErrorCode.of(answer.error_code), "join")
         self._member_id, self._generation = answer.member_id, answer.generation_id
         self._protocol, self._joined_topics = answer.protocol_name, topics
@@ -194,7 +194,7 @@ class ClassicMember(Membership):
         return assignment_of(synced)
 
     async def _lead(self, answer: JoinGroupResponse) -> dict[str, bytes]:
-        """Compute everybody's assignment; nothing where the broker says to leave it as it is (KIP-814)."""
+        """Compute the assignment of all members; empty if the broker wants the old one to stay (KIP-814)."""
         context = self._context
         members = members_of(answer)
         topics = frozenset().union(*(member.topics for member in members))
@@ -213,7 +213,7 @@ class ClassicMember(Membership):
         return assignment_bytes(assignor.assign(existing, members))
 
     async def _accept(self, assigned: list[TopicPartition]) -> None:
-        """Own what was assigned, unless the group has forgotten this member meanwhile."""
+        """Own the assigned partitions, unless the group has removed this member meanwhile."""
         context = self._context
         generation = self._generation
         async with context.gate.section():
@@ -234,7 +234,7 @@ class ClassicMember(Membership):
     # Heartbeats -------------------------------------------------------------------------------------------------
 
     async def _beat(self) -> None:
-        """Say that this member is alive, and that its program is."""
+        """Send heartbeats while this member and its program are alive."""
         context = self._context
         options = context.options
         watch = PollWatch(context.gate, context.partitions.progress, options.max_poll_interval_ms, context.now())
@@ -283,7 +283,7 @@ class ClassicMember(Membership):
         context.metrics.heartbeat_latency_ms.add((context.now() - asked_at) * 1000, context.now())
         code = ErrorCode.of(answer.error_code)
         if code == ErrorCode.NONE or self.identity != asked or not self._is_beating:
-            return  # an answer about a generation that is over says nothing
+            return  # an answer for an old generation is ignored
         if code == ErrorCode.REBALANCE_IN_PROGRESS:
             self._join_again("the group rebalances")
         elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
@@ -306,13 +306,13 @@ class ClassicMember(Membership):
     # Inside -----------------------------------------------------------------------------------------------------
 
     def _check(self, code: ErrorCode, what: str) -> None:
-        """Raise for a code that is none of success, having drawn the consequences."""
+        """Raise for an error code, after handling it with `_hear`."""
         if code != ErrorCode.NONE:
             self._hear(code)
             raise KafkaError(code, f"group {self._context.coordinator.key}: {what}: {code.message}")
 
     def _hear(self, code: ErrorCode) -> None:
-        """Forget what a code says is over."""
+        """Drop the coordinator, the member id or the generation, if a code shows that it is no longer valid."""
         if code in MOVED:
             self._context.coordinator.hear(code)
         elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
@@ -333,7 +333,7 @@ class ClassicMember(Membership):
         self._changed.set()
 
     def _counts(self, topics: Iterable[str]) -> dict[str, int]:
-        """Return how many partitions each topic has; 0 for one that does not exist."""
+        """Return the number of partitions of each topic; 0 for one that does not exist."""
         known = self._context.cluster.topics
 
         return {name: len(known[name].partitions) if name in known else 0 for name in topics}

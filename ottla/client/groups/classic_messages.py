@@ -1,4 +1,4 @@
-"""The messages of a classic member: what it says when it joins, and what the leader reads and writes. Pure."""
+"""The messages of a classic member: its requests, and those parts that the leader reads and writes. Pure."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def join_request(
     previous: tuple[Sequence[TopicPartition], int],
     reason: str | None,
 ) -> JoinGroupRequest:
-    """Return the request: every assignor comes with what it wants the leader to know; the reason is for logs."""
+    """Return the request: it has every assignor's user data for the leader; the reason is for logs."""
     by_topic = _by_topic(owned)
     names = sorted(topics)
     protocols = [
@@ -75,13 +75,13 @@ def join_request(
 
 
 def members_of(answer: JoinGroupResponse) -> list[GroupMember]:
-    """Return the members as the leader sees them; one whose subscription cannot be read subscribes to nothing."""
+    """Return the members for the leader; one whose subscription cannot be read subscribes to nothing."""
     members: list[GroupMember] = []
     for member in answer.members:
         try:
             subscription = decode_subscription(member.metadata)
         except MalformedMessage as malformed:
-            logger.warning("member %s has a subscription that makes no sense: %s", member.member_id, malformed)
+            logger.warning("member %s has a malformed subscription: %s", member.member_id, malformed)
             members.append(GroupMember(member.member_id, frozenset(), member.group_instance_id))
             continue
         owned = tuple(
@@ -101,7 +101,7 @@ def members_of(answer: JoinGroupResponse) -> list[GroupMember]:
 
 
 def assignment_bytes(assignment: Assignment) -> dict[str, bytes]:
-    """Return what SyncGroup carries for each member."""
+    """Return the bytes in SyncGroup for each member."""
     return {
         member_id: encode_assignment(
             ConsumerProtocolAssignment(
@@ -118,7 +118,7 @@ def assignment_bytes(assignment: Assignment) -> dict[str, bytes]:
 def sync_request(
     context: GroupContext, identity: MemberIdentity | None, protocol: str | None, assignments: Mapping[str, bytes]
 ) -> SyncGroupRequest:
-    """Return the request; `assignments` are the leader's."""
+    """Return the request; only the leader has `assignments`."""
     member_id, generation, group_instance_id, _ = identity or NOBODY
     return SyncGroupRequest(
         group_id=context.coordinator.key,
@@ -135,7 +135,7 @@ def sync_request(
 
 
 def assignment_of(answer: SyncGroupResponse) -> list[TopicPartition]:
-    """Return what this member is to own; raises MalformedMessage for bytes that are no assignment."""
+    """Return the partitions assigned to this member; raises MalformedMessage for bytes that are no assignment."""
     assignment = decode_assignment(answer.assignment)
     return [
         TopicPartition(topic.topic, index) for topic in assignment.assigned_partitions for index in topic.partitions
@@ -143,7 +143,7 @@ def assignment_of(answer: SyncGroupResponse) -> list[TopicPartition]:
 
 
 def leave_request(version: int, context: GroupContext, member_id: str, reason: str) -> LeaveGroupRequest:
-    """Return the request, in the form of its version."""
+    """Return the request, in the format of its version."""
     group_id = context.coordinator.key
     if version < _FIRST_LEAVE_VERSION_WITH_MEMBERS:
         return LeaveGroupRequest(group_id=group_id, member_id=member_id)

@@ -1,7 +1,8 @@
-"""Committed offsets: OffsetCommit and OffsetFetch, asked of a group's coordinator, for consumers.
+"""Committed offsets of consumers: OffsetCommit and OffsetFetch to a group's coordinator.
 
-What a code means follows Kafka's `ConsumerCoordinator` and `CommitRequestManager`: some pass (the coordinator moves or
-loads), some say that the group goes on without this member (`CommitFailed`), the rest come out as they are.
+Error codes are handled as in Kafka's `ConsumerCoordinator` and `CommitRequestManager`: some are transient (the
+coordinator moves or loads), some mean that the group has removed this member (`CommitFailed`), the rest are raised
+unchanged.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ GONE = frozenset(
         ErrorCode.STALE_MEMBER_EPOCH,
     }
 )
-"""The member that commits is not, or not now, what the group takes it for."""
+"""Codes that mean: the committing member is not, or not now, the member that the group knows."""
 
 
 class MemberIdentity(NamedTuple):
-    """Who commits. The default is nobody of the group: partitions that the program assigned itself."""
+    """The member that commits. The default is no member: the program assigned the partitions itself."""
 
     member_id: str = ""
     generation: int = -1
@@ -52,7 +53,7 @@ NOBODY = MemberIdentity()
 async def commit_once(
     coordinator: Coordinator, identity: MemberIdentity, offsets: Mapping[TopicPartition, OffsetAndMetadata]
 ) -> None:
-    """Commit offsets, once; raises KafkaError, and CommitFailed when the group does not take them of this member."""
+    """Commit offsets, once; raises KafkaError, and CommitFailed when the group refuses commits of this member."""
     connection = await coordinator.connection(OFFSETS_LANE)
     version = connection.version_for(OffsetCommitRequest)
     if identity.has_epoch and version < _FIRST_VERSION_WITH_EPOCHS:
@@ -89,7 +90,7 @@ async def commit_once(
 
 
 def _commit_failure(coordinator: Coordinator, refused: list[tuple[str, ErrorCode]]) -> KafkaError:
-    """Return the error of a commit: one that cannot be mended by a retry, if there is one among them."""
+    """Return the error of a commit: one that is not retriable, if there is one among them."""
     place, code = next((one for one in refused if not one[1].retriable), refused[0])
     coordinator.hear(code)
     if code == ErrorCode.REQUEST_TIMED_OUT:
@@ -106,9 +107,9 @@ async def fetch_committed(
     partitions: Iterable[TopicPartition],
     timeout_ms: int,
 ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-    """Return what the group has committed, None where it has not; waits while transactions hold offsets back.
+    """Return the group's committed offsets, None for none; waits while a transaction has pending offsets.
 
-    `identity` is asked before each try, since a member's epoch may move on meanwhile. Raises KafkaError.
+    `identity` is called before each attempt, since a member's epoch may change meanwhile. Raises KafkaError.
     """
     wanted = list(dict.fromkeys(partitions))
     if not wanted:
@@ -119,7 +120,7 @@ async def fetch_committed(
             found = await _fetch_once(coordinator, identity(), wanted)
         except KafkaError as failed:
             if failed.code in (ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID):
-                # The member moves on to another epoch, or was put out: whatever it is by the next try.
+                # The member gets another epoch, or was removed: the next attempt uses its new identity.
                 raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, failed.message) from None
             raise
         return {partition: found.get(partition) for partition in wanted}
@@ -191,7 +192,7 @@ def offset_fetch_request(
 def read_offset_fetch(
     answer: OffsetFetchResponse, version: int, group_id: str
 ) -> tuple[ErrorCode, dict[TopicPartition, OffsetAndMetadata], dict[TopicPartition, ErrorCode]]:
-    """Return, for one group, its code, the offsets that are there, and the codes of partitions that were refused."""
+    """Return, for one group, its code, the committed offsets, and the codes of partitions that were refused."""
     code = answer.error_code
     topics: Iterable[OffsetFetchResponse.OffsetFetchResponseTopic | OffsetFetchResponse.OffsetFetchResponseTopics]
     topics = answer.topics

@@ -1,14 +1,15 @@
-"""A member of the consumer protocol (KIP-848): heartbeats, by which the coordinator assigns, one step at a time.
+"""A member of the consumer protocol (KIP-848): by heartbeats the coordinator assigns partitions, one step at a time.
 
-Two things go on side by side:
+Two tasks run concurrently:
 
-- *Heartbeats*, every so often as the coordinator says, and at once when there is news to report. They bring the
-  member's epoch and, when it changed, all that it is to own.
-- *Reconciliation*, in polls: give up what is not in the assignment, take what is new in it, and report it by the next
-  heartbeat. Whatever a member keeps it reads on; the coordinator hands a partition on only when its owner gave it up.
+- *Heartbeats*, at the coordinator's interval, and immediately when there is news to report. Their answers have the
+  member's epoch and, when it has changed, its whole assignment.
+- *Reconciliation*, in polls: give up partitions that are not in the assignment, take the new ones, and report it by the
+  next heartbeat. A member continues to read the partitions that it keeps; the coordinator assigns a partition to
+  another member only after its owner has given it up.
 
-A member whose epoch is fenced, or that the group does not know, has lost what it owned; it says so to the listener in
-the next poll, and joins again. What a code means follows Kafka's `AbstractHeartbeatRequestManager`.
+A member whose epoch is fenced, or that the group does not know, has lost its partitions; it notifies the listener in
+the next poll, and joins again. Error codes are handled as in Kafka's `AbstractHeartbeatRequestManager`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from ottla.protocol.errors import ErrorCode
 logger = logging.getLogger(__name__)
 
 NO_EPOCH = -1
-"""The epoch of a member that has not joined, and may not yet: what it lost is to be reported first."""
+"""The epoch of a member that has not joined, nor may yet: the listener must be notified of lost partitions first."""
 _FIRST_VERSION_WITH_OWN_IDS = 1
 _FENCED = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
 
@@ -51,41 +52,41 @@ class ConsumerProtocolMember(Membership):
         self._epoch = NO_EPOCH
         self._topics: frozenset[str] = frozenset()
         self._target: Mapping[UUID, frozenset[int]] | None = None
-        """All that this member is to own; None once it does, and while the coordinator has said nothing."""
+        """The assignment of this member; None when it is reached, and before the coordinator has sent one."""
         self._ids: dict[str, UUID] = {}
-        """The ids of the topics whose partitions are owned."""
+        """The ids of the topics of owned partitions."""
         self._interval_s = 0.0
         self._changed = asyncio.Event()
-        """Something for the reconciliation."""
+        """Set when the reconciliation has something to do."""
         self._is_urgent = asyncio.Event()
-        """Something for a heartbeat that shall not wait."""
+        """Set when a heartbeat must be sent immediately."""
 
-    # What others see --------------------------------------------------------------------------------------------
+    # Interface --------------------------------------------------------------------------------------------------
 
     @property
     def identity(self) -> MemberIdentity | None:
-        """None before the coordinator has let the member in, and after it was put out."""
+        """The identity of this member; None before the coordinator has accepted it, and after it was removed."""
         if self._epoch <= 0:
             return None
         return MemberIdentity(self._member_id, self._epoch, self._context.options.group_instance_id, has_epoch=True)
 
     def on_subscription(self, topics: frozenset[str], server_pattern: str | None) -> None:
-        """Tell the coordinator at once."""
+        """Report a new subscription to the coordinator immediately."""
         if (topics, server_pattern) != (self._topics, self._server_pattern):
             self._topics, self._server_pattern = topics, server_pattern
             self._is_urgent.set()
 
     def on_metadata(self) -> None:
-        """Look again for topics that had no name yet."""
+        """Check again for topics whose names were unknown."""
         if self._target is not None:
             self._changed.set()
 
     def on_commit_refused(self, identity: MemberIdentity, code: ErrorCode) -> None:
-        """The next heartbeat has the epoch, or that there is none any more; it shall be soon."""
+        """Send the next heartbeat immediately: its answer has the epoch, or shows that the member was removed."""
         self._is_urgent.set()
 
     async def leave(self, reason: str, *, for_good: bool) -> None:
-        """Send the heartbeat that leaves, or by which a static member announces its return."""
+        """Send the heartbeat of a member that leaves, or of a static one that will return."""
         was_member, self._epoch = self._epoch >= 0, NO_EPOCH
         is_dynamic = self._context.options.group_instance_id is None
         self._state.lost()
@@ -103,7 +104,7 @@ class ConsumerProtocolMember(Membership):
             logger.info("group %s: leaving: %s", self._context.coordinator.key, failed)
 
     async def run(self) -> None:
-        """Heartbeats and reconciliation."""
+        """Run heartbeats and reconciliation."""
         await run_side_by_side({"ottla-heartbeats": self._beat(), "ottla-reconciliation": self._reconcile()})
 
     # Heartbeats -------------------------------------------------------------------------------------------------
@@ -161,7 +162,7 @@ class ConsumerProtocolMember(Membership):
         answer = await context.coordinator.send(connection, request, ConsumerGroupHeartbeatResponse, version)
         context.metrics.heartbeat_latency_ms.add((context.now() - asked_at) * 1000, context.now())
         if self._epoch == NO_EPOCH:
-            return  # it has been left meanwhile
+            return  # this member has left meanwhile
         code = ErrorCode.of(answer.error_code)
         if code in _FENCED:
             logger.warning("group %s: %s; joining again", context.coordinator.key, answer.error_message or code.name)
@@ -192,7 +193,7 @@ class ConsumerProtocolMember(Membership):
         )
 
     def _lose_all(self) -> None:
-        """Be no member until the program has heard what it lost."""
+        """Leave the membership until the listener was notified of the lost partitions."""
         self._epoch = NO_EPOCH
         self._target = None
         self._state.lost()
@@ -221,7 +222,7 @@ class ConsumerProtocolMember(Membership):
                 is_whole = False
                 try:
                     is_whole = await self._take(target)
-                except KafkaError as failed:  # of asking for names
+                except KafkaError as failed:  # of the request for names
                     if not is_worth_retrying(failed):
                         raise
                 if not is_whole and self._target is target:
@@ -234,7 +235,7 @@ class ConsumerProtocolMember(Membership):
                 await self._changed.wait()
 
     async def _join(self) -> None:
-        """Tell what was lost, if anything was, and join with the next heartbeat."""
+        """Notify the listener of lost partitions, if there are any, and join with the next heartbeat."""
         context = self._context
         async with context.gate.section():
             await context.listener.lost(context.partitions.owned())
@@ -244,7 +245,7 @@ class ConsumerProtocolMember(Membership):
             self._is_urgent.set()
 
     async def _take(self, target: Mapping[UUID, frozenset[int]]) -> bool:
-        """Own what the coordinator says; False when some of it has no name yet."""
+        """Own the assigned partitions; False if the name of a topic is not known yet."""
         context = self._context
         names = await context.cluster.learn_names(target)
         wanted = [

@@ -1,4 +1,4 @@
-"""From a broker's description of a group to ours, for both protocols. Pure."""
+"""Conversion of a broker's description of a group to the client's, for both protocols. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CLASSIC_MEMBER = 0
 def describe_classic(
     description: DescribeGroupsResponse.DescribedGroup, coordinator: BrokerAddress
 ) -> GroupDescription:
-    """Return a group of the classic protocol; what members say in bytes of their own is read for consumers only."""
+    """Return a group of the classic protocol; the members' own bytes are decoded for consumers only."""
     is_consumers = description.protocol_type in (CONSUMER_PROTOCOL_TYPE, "")
     return GroupDescription(
         group_id=description.group_id,
@@ -79,7 +79,7 @@ def _classic_member(description: DescribeGroupsResponse.DescribedGroupMember, is
                 for index in topic.partitions
             ]
         except MalformedMessage as malformed:
-            logger.warning("member %s says what makes no sense: %s", description.member_id, malformed)
+            logger.warning("member %s has a malformed subscription or assignment: %s", description.member_id, malformed)
     return MemberDescription(
         member_id=description.member_id,
         group_instance_id=description.group_instance_id,

@@ -1,7 +1,7 @@
-"""What a member of the consumer protocol has reported to its coordinator, so that heartbeats report only what is new.
+"""The state that a member of the consumer protocol has reported to its coordinator: heartbeats contain only changes.
 
-Joining sends everything, later heartbeats what changed since; null means "as before". After a heartbeat whose answer
-never came nobody knows what the coordinator has heard, so the next one sends everything again. As in Kafka's
+Joining sends everything, later heartbeats only changes; null means "unchanged". After a heartbeat without an answer it
+is unknown what the coordinator has received, so the next one sends everything again. This is Kafka's
 `ConsumerHeartbeatRequestManager.HeartbeatState`.
 """
 
@@ -20,12 +20,12 @@ LEAVE_EPOCH = -1
 LEAVE_FOR_A_WHILE_EPOCH = -2
 
 Owned = frozenset[tuple[UUID, int]]
-"""Partitions as this protocol names them."""
+"""Partitions as in this protocol, by topic id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What there is to report."""
+    """The state to report."""
 
     topics: frozenset[str]
     regex: str | None
@@ -44,7 +44,7 @@ class HeartbeatState:
         self._reporting: Facts | None = None
 
     def request(self, member_id: str, epoch: int, facts: Facts) -> ConsumerGroupHeartbeatRequest:
-        """Return the heartbeat; `answered` or `lost` says what became of it."""
+        """Return the heartbeat; call `answered` or `lost` with its result."""
         reported = None if epoch == JOIN_EPOCH else self._reported
         if epoch == JOIN_EPOCH:
             facts = replace(facts, owned=frozenset())
@@ -65,7 +65,7 @@ class HeartbeatState:
         )
 
     def leaving(self, member_id: str, *, for_good: bool) -> ConsumerGroupHeartbeatRequest:
-        """Return the heartbeat by which a member leaves, or (a static one) says that it will be back."""
+        """Return the heartbeat of a member that leaves, or of a static one that will return."""
         return ConsumerGroupHeartbeatRequest(
             group_id=self._group_id,
             member_id=member_id,
@@ -74,11 +74,11 @@ class HeartbeatState:
         )
 
     def answered(self) -> None:
-        """The coordinator has heard the last heartbeat."""
+        """Note that the coordinator has received the last heartbeat."""
         self._reported, self._reporting = self._reporting, None
 
     def lost(self) -> None:
-        """Perhaps it has not."""
+        """Note that the coordinator may not have received it."""
         self._reported = self._reporting = None
 
     def is_reported(self, facts: Facts) -> bool:

@@ -1,8 +1,8 @@
 """Rebalance listeners: a program's own code, called when its consumer gets partitions or has to give them up.
 
-As Kafka's `ConsumerRebalanceListener`: inside a poll, revoked before assigned, and each with the partitions concerned:
-all of them where the group gives up everything to rebalance, else those that come or go. What a callback raises does
-not stop the rebalance; the poll raises it when that is done.
+They are like Kafka's `ConsumerRebalanceListener`: called inside a poll, revoked before assigned, each with the affected
+partitions: all of them if members give up everything for a rebalance, else those that are added or removed. An
+exception of a callback does not stop the rebalance; the poll raises it afterwards.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ class RebalanceListener:
     """
 
     def on_assigned(self, partitions: list[TopicPartition]) -> Awaitable[None] | None:
-        """Hear what was added, before its first record is read. A `seek` here goes before what is committed."""
+        """Called with added partitions, before a record of them is read. A `seek` here overrides committed offsets."""
 
     def on_revoked(self, partitions: list[TopicPartition]) -> Awaitable[None] | None:
-        """Hear what is about to be given up; they are still owned, so that offsets can be committed."""
+        """Called with partitions that will be given up; they are still owned, so that offsets can be committed."""
 
     def on_lost(self, partitions: list[TopicPartition]) -> Awaitable[None] | None:
-        """Hear what is gone already, and may have another owner: the group gave this member up.
+        """Called with partitions that are lost already, and may have another owner: the group has removed this member.
 
-        Nothing can be committed for them. Unless it is overridden, `on_revoked` is called.
+        No offsets can be committed for them. By default it calls `on_revoked`.
         """
         return self.on_revoked(partitions)
 
 
 class ListenerCalls:
-    """Calls the listener of the moment; what it raises goes to `on_failure`, for the next poll."""
+    """Calls the current listener; its exceptions are passed to `on_failure`, for the next poll."""
 
     def __init__(
         self, on_failure: Callable[[KafkaError], None], metrics: GroupMetrics, now: Callable[[], float]
@@ -51,19 +51,19 @@ class ListenerCalls:
         self._now = now
 
     async def assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        """Report what was added; an empty list is reported too, as the end of a rebalance."""
+        """Report added partitions; an empty list is reported, too, as the end of a rebalance."""
         self._metrics.rebalances.add(1, self._now())
         if self.listener is not None:
             await self._call("on_assigned", self.listener.on_assigned, partitions)
 
     async def revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        """Tell what goes, if anything does."""
+        """Report partitions that will be given up, if there are any."""
         self._metrics.revoked.add(len(partitions), self._now())
         if self.listener is not None and partitions:
             await self._call("on_revoked", self.listener.on_revoked, partitions)
 
     async def lost(self, partitions: Sequence[TopicPartition]) -> None:
-        """Tell what is gone, if anything is."""
+        """Report lost partitions, if there are any."""
         self._metrics.lost.add(len(partitions), self._now())
         if self.listener is not None and partitions:
             await self._call("on_lost", self.listener.on_lost, partitions)
@@ -81,7 +81,7 @@ class ListenerCalls:
         except (Exception, asyncio.CancelledError) as raised:  # whatever a program's own code raises
             own = asyncio.current_task()
             if isinstance(raised, asyncio.CancelledError) and own is not None and own.cancelling():
-                raise  # this is not of the listener's making
+                raise  # this task itself was cancelled, not by the listener
             logger.exception("the rebalance listener's %s failed", name)
             failure = RebalanceListenerFailed(
                 f"the rebalance listener's {name} raised {type(raised).__name__}: {raised}"

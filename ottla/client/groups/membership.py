@@ -1,4 +1,4 @@
-"""What the two ways to be a member have in common: what they are given, what they offer, and the watch over polls."""
+"""The common parts of the two kinds of members: their context, their interface, and the watch over polls."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from ottla.protocol.errors import ErrorCode
 
 
 class Partitions(Protocol):
-    """The consumer's partitions, as a member may see and change them."""
+    """The interface to the consumer's partitions for a member."""
 
     def owned(self) -> list[TopicPartition]:
-        """What is assigned now."""
+        """Return the assigned partitions."""
 
     def holdings(self) -> Mapping[TopicPartition, object]:
-        """What is assigned now, each with an object that is another one when it was given up and came back."""
+        """Return the assigned partitions, each with an object that changes when it is revoked and assigned again."""
 
     def replace(self, wanted: Iterable[TopicPartition]) -> None:
-        """Own these and no others; those that stay keep position and pause, new ones have no position yet."""
+        """Own these partitions and no others; kept ones keep position and pause, new ones have no position yet."""
 
     def start_reading(self) -> None:
-        """Look up where to begin, where the program has not sought."""
+        """Look up the positions of partitions where the program has not called `seek`."""
 
     def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """How far the program has read, where that is known."""
+        """Return the offsets up to which the program has read, where they are known."""
 
     def progress(self) -> object:
-        """Something that is different after the program took a record."""
+        """Return a value that differs after the program has taken a record."""
 
 
 @dataclass(slots=True)
 class GroupContext:
-    """What a membership works with."""
+    """The objects that a membership uses."""
 
     cluster: Cluster
     coordinator: Coordinator
@@ -51,49 +51,49 @@ class GroupContext:
     partitions: Partitions
     listener: ListenerCalls
     commit_consumed: Callable[[], Awaitable[None]]
-    """Commit how far the program got, if that shall be done for it; never raises."""
+    """Commit the consumed offsets, if automatic commits are enabled; never raises."""
     want_topics: Callable[[Iterable[str]], None]
-    """Keep the metadata of these topics beside those subscribed to: the other members' topics, for the leader."""
+    """Keep the metadata of these topics besides the subscribed ones: those of other members, for the leader."""
     now: Callable[[], float]
     metrics: GroupMetrics
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """How long the group waits for this member."""
+        """How long the group waits for this member in a rebalance."""
         return self.options.rebalance_timeout_ms or self.options.max_poll_interval_ms
 
 
 class Membership(ABC):
-    """A member of a group. `run` is one task; everything else is called from the same loop and returns at once."""
+    """A member of a group. `run` is one task; the rest is called in the same event loop, and returns immediately."""
 
     @property
     @abstractmethod
     def identity(self) -> MemberIdentity | None:
-        """Who commits for this member; None while the group does not know it."""
+        """The identity for commits of this member; None while the group does not know it."""
 
     @abstractmethod
     async def run(self) -> None:
-        """Be a member until cancelled; raises KafkaError when the group does not want it."""
+        """Be a member until cancelled; raises KafkaError when the group refuses it."""
 
     @abstractmethod
     def on_subscription(self, topics: frozenset[str], server_pattern: str | None) -> None:
-        """Hear which topics are subscribed to, or which pattern the broker is to match, whenever that may be new."""
+        """Called with the subscribed topics, or the pattern for the broker, whenever they may have changed."""
 
     @abstractmethod
     def on_metadata(self) -> None:
-        """Hear that the cluster's metadata is new."""
+        """Called after an update of the cluster's metadata."""
 
     @abstractmethod
     def on_commit_refused(self, identity: MemberIdentity, code: ErrorCode) -> None:
-        """Hear that the group did not take a commit of that identity because of who it is."""
+        """Called when the group has refused a commit because of this identity."""
 
     @abstractmethod
     async def leave(self, reason: str, *, for_good: bool) -> None:
-        """Leave the group, or (a static member) say as far as the protocol can that it will be back; best effort."""
+        """Leave the group, or (a static member) report its later return if the protocol allows that; best effort."""
 
 
 class PollWatch:
-    """Notices a program that asks for no more records: `max_poll_interval_ms` (KIP-62)."""
+    """Detects a program that has stopped polling: `max_poll_interval_ms` (KIP-62)."""
 
     def __init__(self, gate: PollGate, progress: Callable[[], object], limit_ms: int, now: float) -> None:
         self._gate = gate
@@ -103,7 +103,7 @@ class PollWatch:
         self._seen_at = now
 
     def left_s(self, now: float) -> float:
-        """Return how long the program may still take; 0 or less when it took too long."""
+        """Return how much time the program has left until its next poll; 0 or less when it took too long."""
         seen = (self._gate.polls, self._progress())
         if self._gate.is_polled or seen != self._seen:
             self._seen, self._seen_at = seen, now

@@ -1,8 +1,8 @@
-"""A consumer's part in its group: the subscription, the membership that goes with it, and commits, by hand or not.
+"""A consumer's participation in its group: the subscription, its membership, and manual and automatic commits.
 
-One per Consumer that has a `group_id`. The membership runs in a task of its own, as long as there is a subscription. An
-error that ends it is raised by the next poll, and the poll after that tries again; but a member that was fenced by
-another of its instance id stays out, since coming back would fence that other.
+There is one per Consumer with a `group_id`. The membership runs in its own task while there is a subscription. An error
+that ends it is raised by the next poll, and the poll after that tries again. But a member that was fenced by another
+one with its instance id does not return, since that would fence the other one.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from ottla.protocol.errors import ErrorCode, MalformedMessage
 logger = logging.getLogger(__name__)
 
 CLOSE_LIMIT_MS = 5_000
-"""How long the last commit, and leaving the group, may take each (Kafka's client: 30 s together)."""
+"""How long the last commit and leaving the group may each take (Kafka's client: 30 s together)."""
 MISSING_TOPIC_PAUSE_S = 5.0
-"""How often a topic that is subscribed to and not there is looked for (Kafka's client: every `metadata.max.age.ms`)."""
+"""The interval of requests for a subscribed topic that does not exist (Kafka's client: every `metadata.max.age.ms`)."""
 _FINAL = frozenset({ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNRELEASED_INSTANCE_ID})
 
 
 class Participation:
-    """See the module. `partitions` are the consumer's; `on_failure` gets what the next poll raises."""
+    """See the module. `partitions` are the consumer's; `on_failure` gets the exception for the next poll."""
 
     def __init__(
         self,
@@ -90,19 +90,19 @@ class Participation:
 
     @property
     def subscription(self) -> Subscription | None:
-        """What is subscribed to; None for nothing."""
+        """The subscription; None if there is none."""
         return self._subscription
 
     @property
     def topics(self) -> frozenset[str]:
-        """The topics that are subscribed to, as far as they are known here: patterns may be the broker's to match."""
+        """The subscribed topics that are known to the client: the broker may match patterns."""
         if self._subscription is None:
             return frozenset()
         existing = ((name, topic.is_internal) for name, topic in self._cluster.topics.items() if not topic.error)
         return self._subscription.names_among(existing)
 
     def subscribe(self, subscription: Subscription, listener: RebalanceListener | None) -> None:
-        """Take a subscription in place of the one there is."""
+        """Replace the subscription."""
         self._subscription = subscription
         self._listener.listener = listener
         self._fatal = None
@@ -113,7 +113,7 @@ class Participation:
         self.wake()
 
     def wake(self) -> None:
-        """Be called by every poll: what ended is begun again."""
+        """Called by every poll: start the membership again if it has ended."""
         if self._fatal is not None and _is_final(self._fatal):
             self._on_failure(self._fatal)
         elif self._subscription is not None and self._worker is None:
@@ -123,11 +123,11 @@ class Participation:
             self._worker.add_done_callback(self._on_bug)
 
     async def unsubscribe(self) -> None:
-        """Give up everything, leave the group, and read nothing."""
+        """Give up all partitions and leave the group."""
         await self._end(is_closing=False)
 
     def on_metadata(self) -> None:
-        """Hear that the cluster's metadata is new."""
+        """Called after an update of the cluster's metadata."""
         if self._subscription is None or self._membership is None:
             return
         topics = self.topics
@@ -137,14 +137,14 @@ class Participation:
         self._look_for_missing_topics(topics)
 
     def start_reading(self, assigned: Iterable[AssignedPartition]) -> None:
-        """Look up where to begin, where that is open."""
+        """Look up the positions of partitions that have none."""
         self._positions.look_up(assigned)
 
     async def close(self) -> None:
-        """Commit, call the listener, leave the group, as the options say."""
+        """Commit, call the listener and leave the group, according to the options."""
         try:
             await self._end(is_closing=True)
-        finally:  # also of a close that is cancelled
+        finally:  # also if the close is cancelled
             tasks = list(self._background)
             for task in tasks:
                 task.cancel()
@@ -153,22 +153,22 @@ class Participation:
     # Commits ----------------------------------------------------------------------------------------------------
 
     def measured(self) -> dict[str, float]:
-        """Return what was measured, by Kafka's metric names."""
+        """Return the metrics, by Kafka's metric names."""
         return self._metrics.snapshot(self._loop.time())
 
     def metadata(self) -> GroupMetadata:
-        """Return who this consumer is in the group."""
+        """Return this consumer's identity in the group."""
         member_id, generation, _, _ = self._identity or NOBODY
         return GroupMetadata(self._coordinator.key, generation, member_id, self._options.group_instance_id)
 
     def require_membership(self) -> None:
-        """Raise CommitFailed where the group is to share out partitions, and does not know this consumer now."""
+        """Raise CommitFailed if there is a subscription, and the group does not know this consumer now."""
         if self._subscription is not None and self._identity is None:
             reason = "the consumer is no member of the group at the moment; records must be asked for"
             raise CommitFailed(ErrorCode.UNKNOWN_MEMBER_ID, reason)
 
     def hear_refusal(self, member_id: str, generation: int, code: ErrorCode) -> None:
-        """Note that a commit in a transaction was refused, as one of this member: it joins again where it is gone."""
+        """Note that a commit of this member in a transaction was refused: it joins again if the group removed it."""
         identity = self._identity
         if code not in GONE or identity is None or self._membership is None:
             return
@@ -176,7 +176,7 @@ class Participation:
             self._membership.on_commit_refused(identity, code)
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int) -> None:
-        """Commit offsets; retries what passes. Raises KafkaError, CommitFailed when the group goes on without us."""
+        """Commit offsets; retry transient errors. Raises KafkaError, CommitFailed if the group removed this member."""
         if not offsets:
             return
 
@@ -193,11 +193,11 @@ class Participation:
             except CommitFailed as failed:
                 if self._membership is not None:
                     self._membership.on_commit_refused(identity, failed.code)
-                if failed.code == ErrorCode.STALE_MEMBER_EPOCH:  # a heartbeat will bring the new one
+                if failed.code == ErrorCode.STALE_MEMBER_EPOCH:  # a heartbeat will return the new one
                     raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, failed.message) from None
                 raise
 
-        async with self._committing:  # an older one that is tried again must not come after a newer one
+        async with self._committing:  # a retry of an older commit must not come after a newer one
             begun_at = self._loop.time()
             try:
                 await self._cluster.retry(attempt, timeout_ms)
@@ -209,7 +209,7 @@ class Participation:
         report_commit(self._options.interceptors, offsets)
 
     def _refuse_what_is_gone(self, offsets: Iterable[TopicPartition], held: Mapping[TopicPartition, object]) -> None:
-        """Raise CommitFailed if partitions were given up since a commit began: others may have read on from there."""
+        """Raise CommitFailed if partitions were given up since a commit began: others may have read further by now."""
         holds = self._partitions.holdings()
         gone = [one for one in offsets if one in held and holds.get(one) is not held[one]]
         if self._subscription is not None and gone:
@@ -219,18 +219,18 @@ class Participation:
     async def committed(
         self, partitions: Sequence[TopicPartition], timeout_ms: int
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Return what the group has committed."""
+        """Return the group's committed offsets."""
         return await fetch_committed(
             self._cluster, self._coordinator, lambda: self._identity or NOBODY, partitions, timeout_ms
         )
 
     def commit_soon(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Commit in the background, if that is done for the program at all."""
+        """Commit in the background, if automatic commits are enabled."""
         if self._options.enable_auto_commit and offsets:
             self._in_background(self._try_to_commit(offsets, self._options.request_timeout_ms))
 
     async def commit_consumed(self) -> None:
-        """Commit how far the program got, if that is done for it; what goes wrong is logged."""
+        """Commit the consumed offsets, if automatic commits are enabled; errors are logged."""
         if self._options.enable_auto_commit:
             limit_ms = min(self._context.rebalance_timeout_ms, self._options.request_timeout_ms)
             await self._try_to_commit(self._partitions.consumed(), limit_ms)
@@ -282,7 +282,7 @@ class Participation:
             self._worker = None
 
     async def _leave(self, membership: Membership, reason: str, *, for_good: bool) -> None:
-        """Say good-bye, if somebody listens; without it the group waits for the member's session to end."""
+        """Leave the group, with a time limit; otherwise the group waits for the end of the member's session."""
         try:
             async with asyncio.timeout(CLOSE_LIMIT_MS / 1000):
                 await membership.leave(reason, for_good=for_good)
@@ -290,7 +290,7 @@ class Participation:
             logger.info("group %s: leaving took too long", self._coordinator.key)
 
     async def _end(self, *, is_closing: bool) -> None:
-        """End the membership, as within a poll. What was committed stays; `_give_up` says what is committed before."""
+        """End the membership, as within a poll; `_give_up` commits before that."""
         if self._gate.is_holder:
             raise RuntimeError("a rebalance listener cannot end the subscription that it listens to")
         worker, self._worker = self._worker, None
@@ -316,7 +316,7 @@ class Participation:
             await self._leave(membership, "the consumer ends its subscription", for_good=for_good)
 
     async def _give_up(self, *, is_closing: bool) -> None:
-        """Commit, call the listener, and own nothing."""
+        """Commit, call the listener, and give up all partitions."""
         owned = self._partitions.owned()
         is_member = self._identity is not None
         if self._options.enable_auto_commit and (is_member or self._subscription is None):
@@ -354,11 +354,11 @@ class Participation:
         task.add_done_callback(self._on_bug)
 
     def _on_bug(self, task: asyncio.Task[None]) -> None:
-        """What nobody expected is raised by the next poll, not lost with its task."""
+        """Let the next poll raise an unexpected exception, so that it is not lost with its task."""
         if not task.cancelled() and (bug := task.exception()) is not None:
             self._on_failure(bug)
 
 
 def _is_final(failure: Exception) -> bool:
-    """Whether another member goes by the same instance id; this one must neither come back nor leave in its name."""
+    """Whether another member uses the same instance id; this one must neither return nor leave in its name."""
     return isinstance(failure, KafkaError) and failure.code in _FINAL

@@ -1,13 +1,13 @@
-"""The poll gate: what changes under the program's feet changes only while the program waits for records.
+"""The poll gate: a group changes the program's partitions only while the program waits for records.
 
-A program that asks for records has dealt with those it got before. That is when a group may take partitions from it,
-call its rebalance listener, and note how far it has read. Kafka's Java consumer does all of that inside `poll`; so do
-we, though the work itself runs in a task of its own, which lives on when a poll is cancelled.
+A program that asks for records has processed the earlier ones. At this point a group may revoke its partitions, call
+its rebalance listener, and read its positions. Kafka's Java consumer does all of that inside `poll`; so does this one,
+though the work runs in another task, which continues when a poll is cancelled.
 
-- Readers are inside `polling()`, and call `passed()` whenever they are about to return records: it waits for sections.
-- The worker enters `section()`, which begins once a reader is there, and holds all readers back until it ends.
+- Readers are inside `polling()`, and call `passed()` before they return records: it waits for sections.
+- The worker enters `section()`, which begins when there is a reader, and blocks all readers until it ends.
 
-Pure asyncio: no clock, no sockets. Not for threads.
+Pure asyncio: no clock, no sockets. It is not thread-safe.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from contextlib import asynccontextmanager
 
 
 class PollGate:
-    """See the module. `on_wanted` is called when a section waits, so that readers come by soon."""
+    """See the module. `on_wanted` is called when a section waits, so that readers call `passed` soon."""
 
     def __init__(self, on_wanted: Callable[[], None]) -> None:
         self.polls = 0
-        """How many polls have begun."""
+        """The number of polls that have begun."""
         self._on_wanted = on_wanted
         self._readers = 0
         self._sections = 0
@@ -31,19 +31,19 @@ class PollGate:
 
     @property
     def is_polled(self) -> bool:
-        """Whether a reader is there now."""
+        """Whether there is a reader now."""
         return self._readers > 0
 
     @property
     def is_wanted(self) -> bool:
-        """Whether a section waits or is under way."""
+        """Whether a section waits or is running."""
         return self._sections > 0
 
     def polling(self) -> PollGate:
-        """Be a reader that asks for records, for as long as the `with` block of what is returned runs."""
+        """Return a context manager in which the caller is a reader that asks for records."""
         return self
 
-    def __enter__(self) -> None:  # not a generator's: a poll for few records would feel it
+    def __enter__(self) -> None:  # no generator, which would be slower for polls with few records
         self.polls += 1
         self._readers += 1
         if self._sections:
@@ -53,7 +53,7 @@ class PollGate:
         self._readers -= 1
 
     async def passed(self) -> None:
-        """Wait until no section waits or is under way.
+        """Wait until no section waits or is running.
 
         Raises RuntimeError inside a section: a rebalance listener that reads would wait for itself.
         """
@@ -64,14 +64,14 @@ class PollGate:
 
     @property
     def is_holder(self) -> bool:
-        """Whether the running task is inside a section: a rebalance listener, then."""
+        """Whether the current task is inside a section, which means in a rebalance listener."""
         return self._holder is not None and self._holder is asyncio.current_task()
 
     @asynccontextmanager
     async def section(self) -> AsyncIterator[None]:
-        """Wait for a reader, and hold readers back until the block ends. One section at a time.
+        """Wait for a reader, and block readers until the block ends. There is one section at a time.
 
-        Within another section of the same task it begins at once.
+        Within another section of the same task it begins immediately.
         """
         task = asyncio.current_task()
         if self._holder is not None and self._holder is task:

@@ -1,4 +1,4 @@
-"""A member's two tasks, its heartbeats and its rounds: neither goes on without the other."""
+"""A member's two concurrent tasks, heartbeats and rounds: when one ends, the other one is cancelled."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Coroutine, Mapping
 
 
 async def run_side_by_side(works: Mapping[str, Coroutine[None, None, None]]) -> None:
-    """Run `works`, by their tasks' names, until the first ends, and end the others.
+    """Run `works`, by the names of their tasks, until the first one ends, and cancel the rest.
 
-    Raises what one of them raised, the first of the mapping first; RuntimeError for one that somebody else cancelled.
+    Raises the exception of one of them, in the order of the mapping; RuntimeError for one that was cancelled elsewhere.
     """
     tasks = [asyncio.create_task(work, name=name) for name, work in works.items()]
     done: set[asyncio.Task[None]] = set()
@@ -23,4 +23,4 @@ async def run_side_by_side(works: Mapping[str, Coroutine[None, None, None]]) -> 
         if not task.cancelled():
             task.result()
         elif task in done:
-            raise RuntimeError(f"{task.get_name()} was cancelled by somebody else")
+            raise RuntimeError(f"{task.get_name()} was cancelled from outside")

@@ -1,7 +1,7 @@
-"""Where reading begins: at what the group has committed, else by `auto_offset_reset`, unless the program seeks.
+"""The start positions: the group's committed offset, else by `auto_offset_reset`, unless the program calls `seek`.
 
-A partition that awaits its committed offset is not fetched. A seek meanwhile goes first: the answer is dropped then. A
-look-up that fails is the partition's failure, raised where records are read, and tried again by the poll after that.
+A partition that awaits its committed offset is not fetched. A seek meanwhile wins: the answer is dropped then. A failed
+look-up becomes the partition's failure, which a read raises; the next poll tries again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ottla.client.groups.commits import MemberIdentity, fetch_committed
 
 
 class StartPositions:
-    """See the module. `on_missing` says what becomes of a partition for which nothing is committed."""
+    """See the module. `on_missing` is called with a partition for which no offset is committed."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class StartPositions:
         self._running: set[asyncio.Task[None]] = set()
 
     def look_up(self, partitions: Iterable[AssignedPartition]) -> None:
-        """Ask for the committed offsets of those that await them and are not asked about yet."""
+        """Request the committed offsets of partitions that await them, if that is not in progress."""
         asked = [
             (assigned, assigned.generation)
             for assigned in partitions
@@ -53,7 +53,7 @@ class StartPositions:
         task.add_done_callback(self._running.discard)
 
     def stop(self) -> list[asyncio.Task[None]]:
-        """Cancel what is under way, and return it."""
+        """Cancel the running tasks, and return them."""
         tasks = list(self._running)
         for task in tasks:
             task.cancel()

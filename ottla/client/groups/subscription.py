@@ -1,7 +1,7 @@
-"""What a consumer wants to read: topics by name, or all whose names match a pattern.
+"""A consumer's subscription: topics by name, or all topics whose names match a pattern.
 
-A pattern in text goes to the broker where that resolves patterns (the consumer protocol; RE2's syntax), and is matched
-here otherwise, whole names, in Python's syntax; a compiled pattern is always matched here. Pure.
+If the broker resolves patterns (the consumer protocol), it matches a pattern given as text, in RE2's syntax. Otherwise
+the client matches it with whole names, in Python's syntax, as it always does with a compiled pattern. Pure.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ottla.client_core.cluster_view import MAX_TOPIC_NAME_CHARACTERS
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """Either topics or a pattern; `server_pattern` is that pattern's text if a broker may be asked to match it."""
+    """Either topics or a pattern; `server_pattern` is the text of a pattern that the broker matches."""
 
     topics: frozenset[str] = frozenset()
     pattern: re.Pattern[str] | None = None
@@ -27,7 +27,7 @@ class Subscription:
     def of(
         cls, topics: Iterable[str] | None, pattern: str | re.Pattern[str] | None, *, on_server: bool, internal: bool
     ) -> Subscription:
-        """Return what a program asks for; raises ValueError for what cannot be.
+        """Return the program's subscription; raises ValueError for an invalid one.
 
         `on_server`: whether the broker matches patterns; `internal`: whether a pattern may match internal topics.
         """
@@ -53,7 +53,7 @@ class Subscription:
             raise ValueError(f"{pattern!r} is no regular expression: {wrong}") from None
 
     def names_among(self, existing: Iterable[tuple[str, bool]]) -> frozenset[str]:
-        """Return the topics that are meant: as they were named, or those of (name, is internal) that match."""
+        """Return the subscribed topics: the given names, or those of the pairs (name, is internal) that match."""
         if self.pattern is None:
             return self.topics
         matches = self.pattern.fullmatch

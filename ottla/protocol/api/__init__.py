@@ -1,7 +1,7 @@
-"""The APIs that Ottla speaks: one module per API, with its request, its response and how it is refused.
+"""The APIs of Ottla: one module per API, with its request, its response and its error response.
 
-`REGISTRY` is what the broker looks requests up in. Which versions are advertised, and to whom, is the broker's affair.
-The module of an API is imported when its messages are first asked for: a broker that starts needs four of fifty.
+The broker looks requests up in `REGISTRY`, and decides which versions it advertises to which client. The module of an
+API is imported when its messages are first used: a broker that starts needs four of fifty.
 
 To add an API: its lines in `ApiKey` and `VERSIONS`, and its module here, named as the line, with
 
@@ -9,9 +9,9 @@ To add an API: its lines in `ApiKey` and `VERSIONS`, and its module here, named 
     class <Name>Response(Response, key=..., versions=...)
     def refused(request, version, code, message) -> <Name>Response     (None where there is no error response)
 
-`refused` is Kafka's `AbstractRequest.getErrorResponse`: the response when the whole request is refused. A response
-with an error code at its top has it there; the others have it in every item that the request names. Handlers refuse
-single items themselves.
+`refused` is Kafka's `AbstractRequest.getErrorResponse`: the response when the whole request is refused. The code is at
+the top of the response if there is such a field, and otherwise in every item of the request. Handlers refuse single
+items themselves.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class ApiKey(IntEnum):
-    """The declared APIs, by the names and keys that Kafka gives them; the module of each is its name in lower case."""
+    """The declared APIs, with Kafka's names and keys; the module of each has its name in lower case."""
 
     PRODUCE = 0
     FETCH = 1
@@ -151,12 +151,12 @@ VERSIONS: dict[ApiKey, tuple[str, str]] = {
     ApiKey.LIST_CONFIG_RESOURCES: ("0-1", "0+"),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: ("0", "0+"),
 }
-"""The versions of each API, and those with compact lengths, as both of its messages declare them."""
+"""The versions of each API, and those with compact lengths, as declared by both of its messages."""
 
 
 class Api:
-    """One API: its key, its name as Kafka writes it, its versions; and, once they are asked for, its two messages and
-    how it is refused. What is asked for first imports the API's module, and raises what that raises.
+    """One API: its key, Kafka's name, its versions, its two messages and its error response. The first access to one of
+    the last three imports the API's module, and raises the errors of the import.
     """
 
     __slots__ = ("flexible_from", "key", "max_version", "min_version", "name", "refused", "request", "response")
@@ -170,7 +170,7 @@ class Api:
     request: type[Request]
     response: type[Response]
     refused: Callable[[Any, int, ErrorCode, str], Response | None]
-    """The response that refuses all of a request: by the request, its version, the code and a message for people."""
+    """Returns the response that refuses a whole request, given the request, its version, the code and a message."""
 
     def __init__(self, key: ApiKey, versions: str, flexible: str) -> None:
         self.key = key
@@ -182,7 +182,7 @@ class Api:
     if not TYPE_CHECKING:
 
         def __getattr__(self, attribute: str) -> object:
-            """Only what is not there yet: the slots that `_load` fills."""
+            """Called only for the slots that `_load` has not filled yet."""
             if attribute not in ("request", "response", "refused"):
                 raise AttributeError(attribute)
             self._load()
@@ -192,7 +192,7 @@ class Api:
         return f"Api({self.name})"
 
     def _load(self) -> None:
-        """Import the module that declares the messages. Raises TypeError where it declares other versions."""
+        """Import the module that declares the messages. Raises TypeError if it declares other versions."""
         module = import_module(f"{__name__}.{self.key.name.lower()}")
         request: type[Request] = getattr(module, f"{self.name}Request")
         response: type[Response] = getattr(module, f"{self.name}Response")

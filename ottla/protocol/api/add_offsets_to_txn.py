@@ -1,7 +1,7 @@
 """AddOffsetsToTxn (key 25), versions 0-4: a transaction is going to commit offsets of a group.
 
-The coordinator adds the group's partition of `__consumer_offsets`; TxnOffsetCommit brings the offsets. Clients of
-`transaction.version` 2 leave this request out.
+The coordinator adds the group's partition of `__consumer_offsets`; TxnOffsetCommit has the offsets. Clients of
+`transaction.version` 2 do not send this request.
 
 Versions: 2 may answer PRODUCER_FENCED · 3 is flexible · 4 may answer TRANSACTION_ABORTABLE (KIP-890).
 """
@@ -14,7 +14,7 @@ from ottla.protocol.types import Int16, Int32, Int64, String
 
 
 class AddOffsetsToTxnRequest(Request, key=25, versions="0-4", flexible="3+"):
-    """Which transaction, and whose offsets."""
+    """The transaction, and the group that has the offsets."""
 
     transactional_id: String
     producer_id: Int64
@@ -23,7 +23,7 @@ class AddOffsetsToTxnRequest(Request, key=25, versions="0-4", flexible="3+"):
 
 
 class AddOffsetsToTxnResponse(Response, key=25, versions="0-4", flexible="3+"):
-    """A code."""
+    """The error code."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

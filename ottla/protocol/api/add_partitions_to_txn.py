@@ -1,7 +1,7 @@
 """AddPartitionsToTxn (key 24), versions 0-5: partitions that a transaction is going to write to.
 
-Up to version 3 a producer names its own transaction. From version 4 on a broker names several: it adds partitions, or
-only asks which are in (`verify_only`), and the response is sorted by transactional id (KIP-890).
+Up to version 3 a producer names its own transaction. From version 4 on a broker names several transactions. It adds
+partitions, or only asks whether they were added (`verify_only`). The response is grouped by transactional id (KIP-890).
 
 Versions: 2 may answer PRODUCER_FENCED · 3 is flexible · 4 is for brokers · 5 may answer TRANSACTION_ABORTABLE.
 """
@@ -40,7 +40,7 @@ class AddPartitionsToTxnRequest(Request, key=24, versions="0-5", flexible="3+", 
 
 
 class AddPartitionsToTxnResponse(Response, key=24, versions="0-5", flexible="3+"):
-    """A code for each partition; one at the top, from version 4 on, concerns the whole request."""
+    """An error code for each partition, and from version 4 on one at the top for the whole request."""
 
     class AddPartitionsToTxnPartitionResult(Struct):
         """One partition."""

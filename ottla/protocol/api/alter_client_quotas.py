@@ -27,7 +27,7 @@ class AlterClientQuotasRequest(Request, key=49, versions="0-1", flexible="1+"):
         remove: Bool
 
     class EntryData(Struct):
-        """An entity and what changes."""
+        """An entity and its changes."""
 
         entity: list[AlterClientQuotasRequest.EntityData]
         ops: list[AlterClientQuotasRequest.OpData]
@@ -37,7 +37,7 @@ class AlterClientQuotasRequest(Request, key=49, versions="0-1", flexible="1+"):
 
 
 class AlterClientQuotasResponse(Response, key=49, versions="0-1", flexible="1+"):
-    """What became of each entity."""
+    """The result for each entity."""
 
     class EntityData(Struct):
         """A part of an entity; a null name is the default of its type."""

@@ -1,6 +1,6 @@
-"""AlterConfigs (key 33), versions 0-2: replace all that topics, brokers and groups set themselves.
+"""AlterConfigs (key 33), versions 0-2: replace all settings of topics, brokers and groups.
 
-What the request does not name goes back to its default, which is why tools have moved on to IncrementalAlterConfigs.
+Keys that the request does not name are reset to their defaults, so tools use IncrementalAlterConfigs today.
 
 Versions: 2 is flexible.
 """
@@ -13,10 +13,10 @@ from ottla.protocol.types import Bool, Int8, Int16, Int32, NullableString, Strin
 
 
 class AlterConfigsRequest(Request, key=33, versions="0-2", flexible="2+"):
-    """The resources, each with all that it is to set; `validate_only` only checks."""
+    """The resources, each with all of its settings; `validate_only` only checks."""
 
     class AlterableConfig(Struct):
-        """A key and its value; null stands for the default."""
+        """A key and its value; null means the default."""
 
         name: String
         value: NullableString
@@ -33,7 +33,7 @@ class AlterConfigsRequest(Request, key=33, versions="0-2", flexible="2+"):
 
 
 class AlterConfigsResponse(Response, key=33, versions="0-2", flexible="2+"):
-    """What became of each resource."""
+    """The result for each resource."""
 
     class AlterConfigsResourceResponse(Struct):
         """One resource."""

@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments (key 45), versions 0-1: have partitions live on other brokers (KIP-455).
+"""AlterPartitionReassignments (key 45), versions 0-1: move partitions to other brokers (KIP-455).
 
 Versions: 1 can forbid that the number of replicas changes (KIP-860).
 """
@@ -11,10 +11,10 @@ from ottla.protocol.types import Bool, Int16, Int32, NullableString, String
 
 
 class AlterPartitionReassignmentsRequest(Request, key=45, versions="0-1", flexible="0+"):
-    """Where partitions are to live."""
+    """The partitions and their new brokers."""
 
     class ReassignablePartition(Struct):
-        """A partition and its brokers; null cancels what is under way."""
+        """A partition and its brokers; null cancels a reassignment under way."""
 
         partition_index: Int32
         replicas: list[Int32] | None = None
@@ -31,7 +31,7 @@ class AlterPartitionReassignmentsRequest(Request, key=45, versions="0-1", flexib
 
 
 class AlterPartitionReassignmentsResponse(Response, key=45, versions="0-1", flexible="0+"):
-    """What became of each partition."""
+    """The result for each partition."""
 
     class ReassignablePartitionResponse(Struct):
         """One partition."""

@@ -14,7 +14,7 @@ from ottla.protocol.types import Int16, Int32, String
 class AlterReplicaLogDirsRequest(
     Request, key=34, versions="1-2", flexible="2+", max_elements=MAX_ELEMENTS_IN_ONE_PIECE
 ):
-    """The directories, each with what is to be there."""
+    """The directories, each with the partitions to move there."""
 
     class AlterReplicaLogDirTopic(Struct):
         """A topic's partitions."""
@@ -32,7 +32,7 @@ class AlterReplicaLogDirsRequest(
 
 
 class AlterReplicaLogDirsResponse(Response, key=34, versions="1-2", flexible="2+"):
-    """What became of each partition."""
+    """The result for each partition."""
 
     class AlterReplicaLogDirPartitionResult(Struct):
         """One partition."""

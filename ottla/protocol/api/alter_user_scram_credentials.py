@@ -11,7 +11,7 @@ from ottla.protocol.types import Bytes, Int8, Int16, Int32, NullableString, Stri
 class AlterUserScramCredentialsRequest(
     Request, key=51, versions="0", flexible="0+", max_elements=MAX_ELEMENTS_IN_ONE_PIECE
 ):
-    """What is removed and what is set; mechanism 1 is SCRAM-SHA-256, 2 SCRAM-SHA-512."""
+    """The credentials to remove and to set; mechanism 1 is SCRAM-SHA-256, 2 SCRAM-SHA-512."""
 
     class ScramCredentialDeletion(Struct):
         """A credential to remove."""
@@ -20,8 +20,8 @@ class AlterUserScramCredentialsRequest(
         mechanism: Int8
 
     class ScramCredentialUpsertion(Struct):
-        """A credential to set: not the password, but what PBKDF2 makes of it, which is as good as one for this broker,
-        so nothing shows it.
+        """A credential to set: not the password, but its PBKDF2 hash. To this broker that is as good as the password,
+        so it is never logged.
         """
 
         name: String
@@ -38,7 +38,7 @@ class AlterUserScramCredentialsRequest(
 
 
 class AlterUserScramCredentialsResponse(Response, key=51, versions="0", flexible="0+"):
-    """What became of each user."""
+    """The result for each user."""
 
     class AlterUserScramCredentialsResult(Struct):
         """One user."""

@@ -1,7 +1,7 @@
-"""ApiVersions (key 18), versions 0-4: what the broker speaks.
+"""ApiVersions (key 18), versions 0-4: the APIs and versions that the broker supports.
 
 The first request of most clients. The response has the response header of version 0 at every version, so that a client
-can read it before it knows what the broker speaks (KIP-511); a request of an unknown version is answered in version 0
+can read it before it knows the broker's versions (KIP-511). A request of an unknown version is answered in version 0
 with UNSUPPORTED_VERSION and the full list.
 
 Versions: 1 adds the throttle time · 3 is flexible, adds the client's name and the features (KIP-584) · 4 lets a feature
@@ -16,14 +16,16 @@ from ottla.protocol.types import Bool, Int16, Int32, Int64, String
 
 
 class ApiVersionsRequest(Request, key=18, versions="0-4", flexible="3+"):
-    """Who asks; both names match ``[a-zA-Z0-9](?:[a-zA-Z0-9\\-.]*[a-zA-Z0-9])?`` or the request is invalid."""
+    """The client's name; both fields match ``[a-zA-Z0-9](?:[a-zA-Z0-9\\-.]*[a-zA-Z0-9])?`` or the request is
+    invalid.
+    """
 
     client_software_name: String = since("3+", default="", ignorable=True)
     client_software_version: String = since("3+", default="", ignorable=True)
 
 
 class ApiVersionsResponse(Response, key=18, versions="0-4", flexible="3+"):
-    """The APIs and the features; `finalized_features_epoch` is -1 where it is not known."""
+    """The APIs and the features; `finalized_features_epoch` is -1 if it is unknown."""
 
     class ApiVersion(Struct):
         """One API and the versions that the broker accepts, both ends included."""
@@ -33,14 +35,14 @@ class ApiVersionsResponse(Response, key=18, versions="0-4", flexible="3+"):
         max_version: Int16
 
     class SupportedFeatureKey(Struct):
-        """A feature and the levels that the broker could run at."""
+        """A feature and the levels that the broker supports."""
 
         name: String
         min_version: Int16
         max_version: Int16
 
     class FinalizedFeatureKey(Struct):
-        """A feature and the levels that the cluster runs at."""
+        """A feature and the levels that are in effect in the cluster."""
 
         name: String
         max_version_level: Int16
@@ -56,4 +58,6 @@ class ApiVersionsResponse(Response, key=18, versions="0-4", flexible="3+"):
 
 
 def refused(request: ApiVersionsRequest, version: int, code: ErrorCode, message: str) -> None:
-    """None, the connection is closed: without the list a client cannot continue, and only a bug gets here."""
+    """Return None, so that the connection is closed: a client cannot continue without the list. Only a bug calls
+    this.
+    """

@@ -13,7 +13,7 @@ from ottla.protocol.types import Bool, Int8, Int16, Int32, NullableString, Strin
 
 
 class ConsumerGroupDescribeRequest(Request, key=69, versions="0-1", flexible="0+"):
-    """Which groups."""
+    """The groups to describe."""
 
     group_ids: list[String]
     include_authorized_operations: Bool
@@ -35,7 +35,7 @@ class ConsumerGroupDescribeResponse(Response, key=69, versions="0-1", flexible="
         topic_partitions: list[ConsumerGroupDescribeResponse.TopicPartitions]
 
     class Member(Struct):
-        """A member: what it subscribes to, what it owns, and what it is to own.
+        """A member: its subscription, the partitions that it owns, and those of its target assignment.
 
         `member_type`: -1 unknown, 0 classic, 1 consumer.
         """
@@ -53,7 +53,9 @@ class ConsumerGroupDescribeResponse(Response, key=69, versions="0-1", flexible="
         member_type: Int8 = since("1+", default=-1, ignorable=True)
 
     class DescribedGroup(Struct):
-        """A group, or why it cannot be described. `authorized_operations` is a bit set, -2^31 where nobody asked."""
+        """A group, or the reason why it cannot be described. `authorized_operations` is a bit set, -2^31 if it was
+        not requested.
+        """
 
         error_code: Int16 = 0
         error_message: NullableString = None

@@ -1,8 +1,7 @@
-"""ConsumerGroupHeartbeat (key 68), versions 0-1: the one request of the consumer protocol (KIP-848).
+"""ConsumerGroupHeartbeat (key 68), versions 0-1: the only request of the consumer protocol (KIP-848).
 
-A member joins with epoch 0, leaves with -1 (-2: a static member that will be back), and otherwise says that it is
-alive. It has what changed since its last heartbeat, null meaning that nothing did; the broker answers in the same
-way.
+A member joins with epoch 0, leaves with -1 (-2: a static member that will return), and otherwise shows that it is
+alive. The request has the fields that changed since the last heartbeat, and null for the others; so does the response.
 
 Versions: 1 has the regular expression, and member ids that clients choose themselves (KIP-1082).
 """
@@ -18,7 +17,7 @@ from ottla.protocol.types import Int16, Int32, NullableString, String, Uuid
 class ConsumerGroupHeartbeatRequest(
     Request, key=68, versions="0-1", flexible="0+", max_elements=MAX_ELEMENTS_IN_ONE_PIECE
 ):
-    """What the member is, subscribes to, and owns."""
+    """The member, its subscription, and the partitions that it owns."""
 
     class TopicPartitions(Struct):
         """A topic's partitions."""
@@ -39,7 +38,7 @@ class ConsumerGroupHeartbeatRequest(
 
 
 class ConsumerGroupHeartbeatResponse(Response, key=68, versions="0-1", flexible="0+"):
-    """The member's epoch, and its assignment where that has changed."""
+    """The member's epoch, and its assignment if that has changed."""
 
     class TopicPartitions(Struct):
         """A topic's partitions."""
@@ -48,7 +47,7 @@ class ConsumerGroupHeartbeatResponse(Response, key=68, versions="0-1", flexible=
         partitions: list[Int32]
 
     class Assignment(Struct):
-        """All that the member is to own."""
+        """All partitions that the member is to own."""
 
         topic_partitions: list[ConsumerGroupHeartbeatResponse.TopicPartitions]
 

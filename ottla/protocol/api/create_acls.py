@@ -29,7 +29,7 @@ class CreateAclsRequest(Request, key=30, versions="0-3", flexible="2+", max_elem
 
 
 class CreateAclsResponse(Response, key=30, versions="0-3", flexible="2+"):
-    """What became of each entry, in the order of the request."""
+    """The result for each entry, in the order of the request."""
 
     class AclCreationResult(Struct):
         """One entry."""

@@ -1,7 +1,7 @@
-"""CreateDelegationToken (key 38), versions 1-3: a token with which others may act as its owner (KIP-48).
+"""CreateDelegationToken (key 38), versions 1-3: a token with which other clients may act as its owner (KIP-48).
 
-Versions: 2 is flexible, 3 has an owner other than the one who asks (KIP-373). Kafka 4 has removed version 0. `hmac` is
-the secret: with the token's id it is what a client logs in with.
+Versions: 2 is flexible, 3 allows an owner other than the requester (KIP-373). Kafka 4 has removed version 0. `hmac` is
+the secret: a client logs in with it and the token's id.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ottla.protocol.types import Bytes, Int16, Int32, Int64, NullableString, Str
 class CreateDelegationTokenRequest(
     Request, key=38, versions="1-3", flexible="2+", max_elements=MAX_ELEMENTS_IN_ONE_PIECE
 ):
-    """Whose token (null: that of the client), who may renew it, and for how long at most (-1: the broker's most)."""
+    """The owner (null: the client), the renewers, and the maximum lifetime (-1: the broker's maximum)."""
 
     class CreatableRenewers(Struct):
         """A principal that may renew the token."""

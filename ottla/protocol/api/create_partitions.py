@@ -19,7 +19,7 @@ class CreatePartitionsRequest(Request, key=37, versions="0-3", flexible="2+"):
         broker_ids: list[Int32]
 
     class CreatePartitionsTopic(Struct):
-        """One topic. `count` is the new total; null `assignments` leave placing to the broker."""
+        """One topic. `count` is the new total; with null `assignments` the broker places the partitions."""
 
         name: String
         count: Int32
@@ -31,7 +31,7 @@ class CreatePartitionsRequest(Request, key=37, versions="0-3", flexible="2+"):
 
 
 class CreatePartitionsResponse(Response, key=37, versions="0-3", flexible="2+"):
-    """What became of each topic."""
+    """The result for each topic."""
 
     class CreatePartitionsTopicResult(Struct):
         """One topic."""

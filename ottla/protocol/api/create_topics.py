@@ -1,7 +1,7 @@
-"""CreateTopics (key 19), versions 0-7: create topics, or only check whether they could be.
+"""CreateTopics (key 19), versions 0-7: create topics, or only check whether they could be created.
 
-Each topic succeeds or fails by itself. `num_partitions` and `replication_factor` are -1 where `assignments` are given,
-or, from version 4 on, where the broker's defaults are wanted (KIP-464).
+Each topic succeeds or fails by itself. `num_partitions` and `replication_factor` are -1 if `assignments` are set, or,
+from version 4 on, for the broker's defaults (KIP-464).
 
 Versions: 1 has `validate_only` and error messages · 2 the throttle time · 4 the defaults · 5 is flexible and returns
 the configuration (KIP-525) · 6 may answer THROTTLING_QUOTA_EXCEEDED (KIP-599) · 7 returns the topic id. Versions
@@ -45,7 +45,7 @@ class CreateTopicsRequest(Request, key=19, versions="0-7", flexible="5+"):
 
 
 class CreateTopicsResponse(Response, key=19, versions="0-7", flexible="5+"):
-    """What became of each topic."""
+    """The result for each topic."""
 
     class CreatableTopicConfigs(Struct):
         """A configuration of the new topic. `config_source` as in DescribeConfigs."""
@@ -59,7 +59,7 @@ class CreateTopicsResponse(Response, key=19, versions="0-7", flexible="5+"):
     class CreatableTopicResult(Struct):
         """One topic.
 
-        `topic_config_error_code` is set, and `configs` null, where the client may not see the configuration.
+        `topic_config_error_code` is set, and `configs` null, if the client may not see the configuration.
         """
 
         name: String

@@ -12,7 +12,7 @@ from ottla.protocol.types import Int8, Int16, Int32, NullableString, String
 
 
 class DeleteAclsRequest(Request, key=31, versions="0-3", flexible="2+", max_elements=MAX_ELEMENTS_IN_ONE_PIECE):
-    """The filters; an entry goes when any matches it."""
+    """The filters; an entry is removed if any of them matches it."""
 
     class DeleteAclsFilter(Struct):
         """One filter; null matches everything, the numbers are those of DescribeAcls."""
@@ -29,7 +29,7 @@ class DeleteAclsRequest(Request, key=31, versions="0-3", flexible="2+", max_elem
 
 
 class DeleteAclsResponse(Response, key=31, versions="0-3", flexible="2+"):
-    """What each filter removed, in the order of the request."""
+    """The entries that each filter removed, in the order of the request."""
 
     class DeleteAclsMatchingAcl(Struct):
         """An entry that a filter matched."""

@@ -1,4 +1,4 @@
-"""DeleteGroups (key 42), versions 0-2: forget groups and their offsets.
+"""DeleteGroups (key 42), versions 0-2: delete groups and their offsets.
 
 A group with members is NON_EMPTY_GROUP. Versions: 2 is flexible.
 """
@@ -11,13 +11,13 @@ from ottla.protocol.types import Int16, Int32, String
 
 
 class DeleteGroupsRequest(Request, key=42, versions="0-2", flexible="2+"):
-    """Which groups."""
+    """The groups to delete."""
 
     groups_names: list[String]
 
 
 class DeleteGroupsResponse(Response, key=42, versions="0-2", flexible="2+"):
-    """What became of each group."""
+    """The result for each group."""
 
     class DeletableGroupResult(Struct):
         """One group."""

@@ -11,10 +11,10 @@ from ottla.protocol.types import Int16, Int32, Int64, String
 
 
 class DeleteRecordsRequest(Request, key=21, versions="0-2", flexible="2+"):
-    """Before which offsets to delete; `timeout_ms` bounds the wait."""
+    """The offsets before which records are deleted; `timeout_ms` limits the wait."""
 
     class DeleteRecordsPartition(Struct):
-        """One partition; records before `offset` go."""
+        """One partition; records before `offset` are deleted."""
 
         partition_index: Int32
         offset: Int64
@@ -30,7 +30,7 @@ class DeleteRecordsRequest(Request, key=21, versions="0-2", flexible="2+"):
 
 
 class DeleteRecordsResponse(Response, key=21, versions="0-2", flexible="2+"):
-    """Where the partitions begin now."""
+    """The new log start offsets of the partitions."""
 
     class DeleteRecordsPartitionResult(Struct):
         """One partition; `low_watermark` is -1 on error."""

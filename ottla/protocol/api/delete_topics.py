@@ -26,7 +26,7 @@ class DeleteTopicsRequest(Request, key=20, versions="0-6", flexible="4+"):
 
 
 class DeleteTopicsResponse(Response, key=20, versions="0-6", flexible="4+"):
-    """What became of each topic."""
+    """The result for each topic."""
 
     class DeletableTopicResult(Struct):
         """One topic; `name` is null for a topic id that is unknown or may not be described."""

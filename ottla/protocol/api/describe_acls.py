@@ -27,7 +27,7 @@ class DescribeAclsResponse(Response, key=29, versions="0-3", flexible="2+"):
     """The entries that match, by resource."""
 
     class AclDescription(Struct):
-        """Who may, or may not, do what from where."""
+        """The principal, the host and the operation that is allowed or denied."""
 
         principal: String
         host: String
@@ -35,7 +35,7 @@ class DescribeAclsResponse(Response, key=29, versions="0-3", flexible="2+"):
         permission_type: Int8
 
     class DescribeAclsResource(Struct):
-        """A resource, or all that a prefix names, with its entries."""
+        """A resource, or all resources with a prefix, with the entries."""
 
         resource_type: Int8
         resource_name: String

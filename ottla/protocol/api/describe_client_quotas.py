@@ -14,10 +14,10 @@ from ottla.protocol.types import Bool, Float64, Int8, Int16, Int32, NullableStri
 class DescribeClientQuotasRequest(
     Request, key=48, versions="0-1", flexible="1+", max_elements=MAX_ELEMENTS_IN_ONE_PIECE
 ):
-    """What an entity must look like; `strict` leaves out those with further parts."""
+    """The filter of entities; `strict` excludes entities with further parts."""
 
     class ComponentData(Struct):
-        """A part of the entity. `match_type`: 0 this very name, 1 the default, 2 any name."""
+        """A part of the entity. `match_type`: 0 exactly this name, 1 the default, 2 any name."""
 
         entity_type: String
         match_type: Int8
@@ -28,7 +28,7 @@ class DescribeClientQuotasRequest(
 
 
 class DescribeClientQuotasResponse(Response, key=48, versions="0-1", flexible="1+"):
-    """The entities that match; null where there is an error."""
+    """The entities that match; null if there is an error."""
 
     class EntityData(Struct):
         """A part of an entity; a null name is the default of its type."""

@@ -11,7 +11,7 @@ from ottla.protocol.types import Bool, Int8, Int16, Int32, NullableString, Strin
 
 
 class DescribeClusterRequest(Request, key=60, versions="0-2", flexible="0+"):
-    """What to tell."""
+    """The options of the description."""
 
     include_cluster_authorized_operations: Bool
     endpoint_type: Int8 = since("1+", default=1)
@@ -21,7 +21,7 @@ class DescribeClusterRequest(Request, key=60, versions="0-2", flexible="0+"):
 class DescribeClusterResponse(Response, key=60, versions="0-2", flexible="0+"):
     """The cluster.
 
-    `cluster_authorized_operations` is a bit set, -2^31 where it was not asked for.
+    `cluster_authorized_operations` is a bit set, -2^31 if it was not requested.
     """
 
     class DescribeClusterBroker(Struct):

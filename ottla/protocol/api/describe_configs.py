@@ -4,7 +4,7 @@
 broker, 3 dynamic default broker, 4 static broker, 5 default, 6 dynamic broker logger. `config_type`: 1 boolean,
 2 string, 3 int, 4 short, 5 long, 6 double, 7 list, 8 class, 9 password.
 
-Versions: 0 says only whether a value is the default · 1 has synonyms and the source (KIP-226) · 3 adds type and
+Versions: 0 has only whether a value is the default · 1 has synonyms and the source (KIP-226) · 3 adds type and
 documentation (KIP-569) · 4 is flexible. Version 0 ended with Apache Kafka 4.0; the AdminClients of 0.11 and 1.0 have no
 other.
 """
@@ -17,10 +17,10 @@ from ottla.protocol.types import Bool, Int8, Int16, Int32, NullableString, Strin
 
 
 class DescribeConfigsRequest(Request, key=32, versions="0-4", flexible="4+"):
-    """Which resources to describe, and how much of them to tell."""
+    """The resources to describe, and the optional fields to include."""
 
     class DescribeConfigsResource(Struct):
-        """One resource; null `configuration_keys` asks for all of its keys."""
+        """One resource; null `configuration_keys` means all of its keys."""
 
         resource_type: Int8
         resource_name: String
@@ -42,7 +42,7 @@ class DescribeConfigsResponse(Response, key=32, versions="0-4", flexible="4+"):
         source: Int8
 
     class DescribeConfigsResourceResult(Struct):
-        """One key; `value` is null where it is sensitive or not set; `is_default` is all that 0 has of the source."""
+        """One key; `value` is null if it is sensitive or not set. Version 0 has `is_default` instead of the source."""
 
         name: String
         value: NullableString
@@ -55,7 +55,7 @@ class DescribeConfigsResponse(Response, key=32, versions="0-4", flexible="4+"):
         documentation: NullableString = since("3+", default=None, ignorable=True)
 
     class DescribeConfigsResult(Struct):
-        """One resource, or why it cannot be described."""
+        """One resource, or the reason why it cannot be described."""
 
         error_code: Int16 = 0
         error_message: NullableString = None

@@ -1,6 +1,6 @@
 """DescribeDelegationToken (key 41), versions 1-3: the tokens that a client may see, with their secrets (KIP-48).
 
-Versions: 2 is flexible, 3 has who asked for a token (KIP-373). Kafka 4 has removed version 0.
+Versions: 2 is flexible, 3 has the requester of a token (KIP-373). Kafka 4 has removed version 0.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ottla.protocol.types import Bytes, Int16, Int32, Int64, String
 class DescribeDelegationTokenRequest(
     Request, key=41, versions="1-3", flexible="2+", max_elements=MAX_ELEMENTS_IN_ONE_PIECE
 ):
-    """Whose tokens; null for those of everybody."""
+    """The owners of the tokens; null for all owners."""
 
     class DescribeDelegationTokenOwner(Struct):
         """An owner, or a principal that may renew."""

@@ -1,7 +1,7 @@
 """DescribeGroups (key 15), versions 0-6: groups of the classic protocol with their members.
 
-Versions: 3 can tell what the client may do with the group (KIP-430) · 4 has static members · 5 is flexible · 6 answers
-GROUP_ID_NOT_FOUND with a message for a group that does not exist, where older ones say that it is Dead (KIP-1043).
+Versions: 3 can return the client's rights to the group (KIP-430) · 4 has static members · 5 is flexible · 6 answers
+GROUP_ID_NOT_FOUND with a message for a group that does not exist; older ones return the state Dead (KIP-1043).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ottla.protocol.types import Bool, Bytes, Int16, Int32, NullableString, Stri
 
 
 class DescribeGroupsRequest(Request, key=15, versions="0-6", flexible="5+"):
-    """Which groups."""
+    """The groups to describe."""
 
     groups: list[String]
     include_authorized_operations: Bool = since("3+", default=False)
@@ -32,7 +32,7 @@ class DescribeGroupsResponse(Response, key=15, versions="0-6", flexible="5+"):
         member_assignment: Bytes
 
     class DescribedGroup(Struct):
-        """A group. `authorized_operations` is a bit set, -2^31 where nobody asked."""
+        """A group. `authorized_operations` is a bit set, -2^31 if it was not requested."""
 
         error_code: Int16 = 0
         error_message: NullableString = since("6+", default=None)

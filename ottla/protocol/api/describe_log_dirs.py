@@ -1,6 +1,6 @@
-"""DescribeLogDirs (key 35), versions 0-4: the log directories, what is in them, and how much room is left.
+"""DescribeLogDirs (key 35), versions 0-4: the log directories, the logs in them, and the free space.
 
-Versions: 1 looks as 0 · 2 is flexible · 3 has a code at the top (KIP-784) · 4 the bytes of the volume (KIP-827).
+Versions: 1 equals 0 · 2 is flexible · 3 has an error code at the top (KIP-784) · 4 the bytes of the volume (KIP-827).
 Version 0 ended with Apache Kafka 4.0; the AdminClients of 1.0 and 1.1 have no other.
 """
 
@@ -13,7 +13,7 @@ from ottla.protocol.types import Bool, Int16, Int32, Int64, String
 
 
 class DescribeLogDirsRequest(Request, key=35, versions="0-4", flexible="2+", max_elements=MAX_ELEMENTS_IN_ONE_PIECE):
-    """Which partitions; null for all."""
+    """The partitions to describe; null for all."""
 
     class DescribableLogDirTopic(Struct):
         """A topic's partitions."""
@@ -42,7 +42,7 @@ class DescribeLogDirsResponse(Response, key=35, versions="0-4", flexible="2+"):
         partitions: list[DescribeLogDirsResponse.DescribeLogDirsPartition]
 
     class DescribeLogDirsResult(Struct):
-        """A directory; total and usable bytes are those of its volume, -1 where they are not known."""
+        """A directory; total and usable bytes are those of its volume, -1 if unknown."""
 
         error_code: Int16 = 0
         log_dir: String

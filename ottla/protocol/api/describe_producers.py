@@ -1,4 +1,4 @@
-"""DescribeProducers (key 61), version 0: what a partition remembers of its producers (KIP-664)."""
+"""DescribeProducers (key 61), version 0: the state of a partition's producers (KIP-664)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ottla.protocol.types import Int16, Int32, Int64, NullableString, String
 
 
 class DescribeProducersRequest(Request, key=61, versions="0", flexible="0+"):
-    """Which partitions."""
+    """The partitions to describe."""
 
     class TopicRequest(Struct):
         """A topic's partitions."""
@@ -23,7 +23,7 @@ class DescribeProducersResponse(Response, key=61, versions="0", flexible="0+"):
     """The partitions."""
 
     class ProducerState(Struct):
-        """A producer; what belongs to an open transaction is -1 where there is none."""
+        """A producer; the fields of an open transaction are -1 if there is none."""
 
         producer_id: Int64
         producer_epoch: Int32

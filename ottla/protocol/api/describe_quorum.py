@@ -1,4 +1,4 @@
-"""DescribeQuorum (key 55), versions 0-2: who keeps the metadata log, and how far each has it (KIP-595).
+"""DescribeQuorum (key 55), versions 0-2: the replicas of the metadata log, and the end offset of each (KIP-595).
 
 Versions: 1 has the times of the last fetch (KIP-836) · 2 directory ids, addresses and messages (KIP-853).
 """
@@ -12,7 +12,7 @@ from ottla.protocol.types import ZERO_UUID, Int16, Int32, Int64, NullableString,
 
 
 class DescribeQuorumRequest(Request, key=55, versions="0-2", flexible="0+", max_elements=MAX_ELEMENTS_IN_ONE_PIECE):
-    """Which partitions; there is one, `__cluster_metadata-0`."""
+    """The partitions to describe; there is only `__cluster_metadata-0`."""
 
     class PartitionData(Struct):
         """One partition."""
@@ -32,7 +32,7 @@ class DescribeQuorumResponse(Response, key=55, versions="0-2", flexible="0+"):
     """The partitions, and the nodes that are voters."""
 
     class ReplicaState(Struct):
-        """A replica; times are in ms since 1970, -1 where they are not known."""
+        """A replica; times are in ms since 1970, -1 if unknown."""
 
         replica_id: Int32
         replica_directory_id: Uuid = since("2+", default=ZERO_UUID)

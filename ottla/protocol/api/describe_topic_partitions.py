@@ -1,7 +1,7 @@
 """DescribeTopicPartitions (key 75), version 0: topics and partitions page by page (KIP-966).
 
-An empty `topics` asks for all. A page holds up to `response_partition_limit` partitions, and names where the next one
-begins. Topics are in the order of their names.
+An empty `topics` means all. A page has up to `response_partition_limit` partitions, and the start of the next page.
+Topics are in the order of their names.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ottla.protocol.types import ZERO_UUID, Bool, Int16, Int32, NullableString, 
 class DescribeTopicPartitionsRequest(
     Request, key=75, versions="0", flexible="0+", max_elements=MAX_ELEMENTS_IN_ONE_PIECE
 ):
-    """Which topics to tell, and from which partition on."""
+    """The topics to describe, and the first partition."""
 
     class TopicRequest(Struct):
         """A topic by its name."""
@@ -23,7 +23,7 @@ class DescribeTopicPartitionsRequest(
         name: String
 
     class Cursor(Struct):
-        """The first partition to tell."""
+        """The first partition to describe."""
 
         topic_name: String
         partition_index: Int32
@@ -37,7 +37,7 @@ class DescribeTopicPartitionsResponse(Response, key=75, versions="0", flexible="
     """One page; `next_cursor` is null on the last one."""
 
     class DescribeTopicPartitionsResponsePartition(Struct):
-        """A partition; the eligible leader replicas are null where the broker keeps none."""
+        """A partition; the eligible leader replicas are null if the broker keeps none."""
 
         error_code: Int16 = 0
         partition_index: Int32
@@ -50,7 +50,7 @@ class DescribeTopicPartitionsResponse(Response, key=75, versions="0", flexible="
         offline_replicas: list[Int32]
 
     class DescribeTopicPartitionsResponseTopic(Struct):
-        """A topic, or why it cannot be described."""
+        """A topic, or the reason why it cannot be described."""
 
         error_code: Int16 = 0
         name: NullableString

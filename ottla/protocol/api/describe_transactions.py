@@ -1,4 +1,4 @@
-"""DescribeTransactions (key 65), version 0: what the coordinator knows of transactional ids (KIP-664).
+"""DescribeTransactions (key 65), version 0: the state of transactional ids in the coordinator (KIP-664).
 
 A state is one of Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort, PrepareEpochFence.
 """
@@ -11,7 +11,7 @@ from ottla.protocol.types import Int16, Int32, Int64, String
 
 
 class DescribeTransactionsRequest(Request, key=65, versions="0", flexible="0+"):
-    """Which transactional ids."""
+    """The transactional ids to describe."""
 
     transactional_ids: list[String]
 
@@ -26,7 +26,7 @@ class DescribeTransactionsResponse(Response, key=65, versions="0", flexible="0+"
         partitions: list[Int32]
 
     class TransactionState(Struct):
-        """A transactional id; `transaction_start_time_ms` is -1 where no transaction was ever begun."""
+        """A transactional id; `transaction_start_time_ms` is -1 if no transaction was ever begun."""
 
         error_code: Int16 = 0
         transactional_id: String
@@ -51,7 +51,7 @@ def refused(
 
 
 def refused_id(transactional_id: str, code: ErrorCode) -> DescribeTransactionsResponse.TransactionState:
-    """A transactional id with a code and nothing else; the rest is 0 and empty, as in Kafka."""
+    """A transactional id with an error code; all other fields are 0 or empty, as in Kafka."""
     return DescribeTransactionsResponse.TransactionState(
         error_code=code,
         transactional_id=transactional_id,

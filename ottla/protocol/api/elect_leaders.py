@@ -11,7 +11,7 @@ from ottla.protocol.types import Int8, Int16, Int32, NullableString, String
 
 
 class ElectLeadersRequest(Request, key=43, versions="0-2", flexible="2+"):
-    """Which partitions, null for all. `election_type`: 0 the preferred leader, 1 any replica."""
+    """The partitions, null for all. `election_type`: 0 the preferred leader, 1 any replica."""
 
     class TopicPartitions(Struct):
         """A topic's partitions."""
@@ -25,7 +25,7 @@ class ElectLeadersRequest(Request, key=43, versions="0-2", flexible="2+"):
 
 
 class ElectLeadersResponse(Response, key=43, versions="0-2", flexible="2+"):
-    """What became of each partition."""
+    """The result for each partition."""
 
     class PartitionResult(Struct):
         """One partition."""

@@ -13,7 +13,7 @@ from ottla.protocol.types import Bool, Int16, Int32, Int64, String
 
 
 class EndTxnRequest(Request, key=26, versions="0-5", flexible="3+"):
-    """Which transaction, and how it ends."""
+    """The transaction, and whether to commit or abort it."""
 
     transactional_id: String
     producer_id: Int64
@@ -22,7 +22,7 @@ class EndTxnRequest(Request, key=26, versions="0-5", flexible="3+"):
 
 
 class EndTxnResponse(Response, key=26, versions="0-5", flexible="3+"):
-    """A code, and what the producer continues with; both -1 on error."""
+    """The error code, and the id and epoch with which the producer continues; both -1 on error."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

@@ -1,4 +1,4 @@
-"""ExpireDelegationToken (key 40), versions 1-2: lets a token expire sooner, or at once (KIP-48).
+"""ExpireDelegationToken (key 40), versions 1-2: lets a token expire sooner, or immediately (KIP-48).
 
 Versions: 2 is flexible. Kafka 4 has removed version 0. `hmac` names the token and is its secret.
 """
@@ -11,7 +11,7 @@ from ottla.protocol.types import Bytes, Int16, Int32, Int64
 
 
 class ExpireDelegationTokenRequest(Request, key=40, versions="1-2", flexible="2+"):
-    """Which token, and in how many ms it expires (negative: at once)."""
+    """The token, and the time in ms until it expires (negative: immediately)."""
 
     hmac: Bytes
     expiry_time_period_ms: Int64
@@ -21,7 +21,7 @@ class ExpireDelegationTokenRequest(Request, key=40, versions="1-2", flexible="2+
 
 
 class ExpireDelegationTokenResponse(Response, key=40, versions="1-2", flexible="2+"):
-    """When the token expires now, in ms since 1970."""
+    """The new expiry time of the token, in ms since 1970."""
 
     error_code: Int16 = 0
     expiry_timestamp_ms: Int64 = 0

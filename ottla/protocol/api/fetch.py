@@ -1,8 +1,8 @@
 """Fetch (key 1), versions 0-18: read record batches from partitions.
 
 The broker waits up to `max_wait_ms` for `min_bytes`. Limits are soft: the first batch of the first partition that has
-any is returned whole even where it is larger (KIP-74). Batches are returned as they are stored, so that the first one
-may begin before the offset that was asked for.
+any is returned whole even if it is larger (KIP-74). Batches are returned as they are stored, so the first one may begin
+before the requested offset.
 
 Versions: 1 adds the throttle time, 2 messages of format v1 (KIP-32), 3 a limit for the whole response (KIP-74) · 4
 batches v2, the isolation level and aborted transactions (KIP-98) · 5 the log start offset · 7 fetch sessions
@@ -11,8 +11,8 @@ flexible, detects diverging logs and has the leader (KIP-595) · 13 names topics
 error · 15 the replica state (KIP-903) · 16 node endpoints (KIP-951) · 17 replica directory ids (KIP-853) · 18 the
 follower's high watermark (KIP-1166).
 
-Below version 4 records come as messages of format v1, below version 2 of v0. Versions 0-3 ended with Apache Kafka 4.0
-(KIP-896).
+Below version 4 records are sent as messages of format v1, below version 2 of v0. Versions 0-3 ended with Apache Kafka
+4.0 (KIP-896).
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from ottla.protocol.types import ZERO_UUID, Int8, Int16, Int32, Int64, NullableS
 
 
 class FetchRequest(Request, key=1, versions="0-18", flexible="12+", max_elements=MAX_ELEMENTS_IN_ONE_PIECE):
-    """What to read. `session_id` 0 with `session_epoch` 0 asks for a new session, with -1 for none (KIP-227).
+    """The partitions to read. `session_id` 0 with `session_epoch` 0 requests a new session, with -1 none (KIP-227).
 
     Consumers have `replica_id` -1. `isolation_level` is 0 (read uncommitted) or 1 (read committed).
     """
 
     class ReplicaState(Struct):
-        """The follower that asks; absent for consumers."""
+        """The follower that sends the request; absent for consumers."""
 
         replica_id: Int32 = -1
         replica_epoch: Int64 = -1
 
     class FetchPartition(Struct):
-        """Where to read in one partition.
+        """The offset to read from in one partition.
 
-        `current_leader_epoch` and `last_fetched_epoch` are -1 where the client does not know them.
+        `current_leader_epoch` and `last_fetched_epoch` are -1 if the client does not know them.
         """
 
         partition: Int32
@@ -51,14 +51,14 @@ class FetchRequest(Request, key=1, versions="0-18", flexible="12+", max_elements
         high_watermark: Int64 = tagged(1, "18+", default=0x7FFF_FFFF_FFFF_FFFF, ignorable=True)
 
     class FetchTopic(Struct):
-        """What to read of one topic, named by `topic` up to version 12 and by `topic_id` after."""
+        """The partitions to read of one topic, named by `topic` up to version 12 and by `topic_id` after."""
 
         topic: String = ranged("0-12", default="", ignorable=True)
         topic_id: Uuid = since("13+", default=ZERO_UUID, ignorable=True)
         partitions: list[FetchRequest.FetchPartition]
 
     class ForgottenTopic(Struct):
-        """Partitions to leave out of the session from now on."""
+        """Partitions to remove from the session."""
 
         topic: String = ranged("7-12", default="", ignorable=True)
         topic_id: Uuid = since("13+", default=ZERO_UUID, ignorable=True)
@@ -79,16 +79,16 @@ class FetchRequest(Request, key=1, versions="0-18", flexible="12+", max_elements
 
 
 class FetchResponse(Response, key=1, versions="0-18", flexible="12+"):
-    """What was read. A top-level `error_code` (version 7 and later) concerns the session."""
+    """The records that were read. The `error_code` at the top (version 7 and later) is the session's."""
 
     class EpochEndOffset(Struct):
-        """Where the client's log parts from the leader's: the largest epoch that both know, and its end."""
+        """The point at which the client's log diverges from the leader's: the largest common epoch, and its end."""
 
         epoch: Int32 = -1
         end_offset: Int64 = -1
 
     class LeaderIdAndEpoch(Struct):
-        """The leader that the client should turn to instead."""
+        """The leader to which the client should send the request instead."""
 
         leader_id: Int32 = -1
         leader_epoch: Int32 = -1
@@ -106,10 +106,10 @@ class FetchResponse(Response, key=1, versions="0-18", flexible="12+"):
         first_offset: Int64
 
     class PartitionData(Struct):
-        """What was read of one partition.
+        """The records of one partition.
 
-        Clients want `records` to be zero bytes rather than null where there are none (librdkafka refuses null from
-        version 12 on). `aborted_transactions` is null unless the isolation level is read committed.
+        Without records, `records` must have zero bytes and not be null (librdkafka refuses null from version 12 on).
+        `aborted_transactions` is null unless the isolation level is read committed.
         """
 
         partition_index: Int32

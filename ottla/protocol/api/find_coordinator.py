@@ -1,6 +1,6 @@
-"""FindCoordinator (key 10), versions 0-6: which broker coordinates a group, a transaction or a share group's state.
+"""FindCoordinator (key 10), versions 0-6: the broker that coordinates a group, a transaction or a share group's state.
 
-Versions: 1 adds the key type, throttle time and error message · 3 is flexible · 4 asks for many keys at once (KIP-699)
+Versions: 1 adds the key type, throttle time and error message · 3 is flexible · 4 has several keys (KIP-699)
 · 5 may answer TRANSACTION_ABORTABLE (KIP-890) · 6 adds key type 2 (KIP-932).
 """
 
@@ -23,7 +23,7 @@ class FindCoordinatorResponse(Response, key=10, versions="0-6", flexible="3+"):
     """The coordinator of `key` (its fields at top level) up to version 3, `coordinators` after."""
 
     class Coordinator(Struct):
-        """The coordinator of one key, or why there is none."""
+        """The coordinator of one key, or the reason why there is none."""
 
         key: String
         node_id: Int32

@@ -1,4 +1,4 @@
-"""Heartbeat (key 12), versions 0-4: a member of the classic protocol is alive, and learns whether to rejoin.
+"""Heartbeat (key 12), versions 0-4: a member of the classic protocol shows that it is alive, and learns of rebalances.
 
 Versions: 3 has static members (KIP-345) · 4 is flexible.
 """
@@ -11,7 +11,7 @@ from ottla.protocol.types import Int16, Int32, NullableString, String
 
 
 class HeartbeatRequest(Request, key=12, versions="0-4", flexible="4+"):
-    """Who is alive, and in which generation."""
+    """The member that is alive, and its generation."""
 
     group_id: String
     generation_id: Int32

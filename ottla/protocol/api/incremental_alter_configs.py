@@ -1,6 +1,6 @@
 """IncrementalAlterConfigs (key 44), versions 0-1: change single keys of topics, brokers, groups and loggers (KIP-339).
 
-All changes of a resource happen, or none. Versions: 1 is flexible.
+All changes of a resource are made, or none. Versions: 1 is flexible.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from ottla.protocol.types import Bool, Int8, Int16, Int32, NullableString, Strin
 
 
 class IncrementalAlterConfigsRequest(Request, key=44, versions="0-1", flexible="1+"):
-    """The resources, each with what changes; `validate_only` only checks."""
+    """The resources, each with its changes; `validate_only` only checks."""
 
     class AlterableConfig(Struct):
         """A change. `config_operation`: 0 set, 1 delete, 2 append to a list, 3 subtract from a list."""
@@ -32,7 +32,7 @@ class IncrementalAlterConfigsRequest(Request, key=44, versions="0-1", flexible="
 
 
 class IncrementalAlterConfigsResponse(Response, key=44, versions="0-1", flexible="1+"):
-    """What became of each resource."""
+    """The result for each resource."""
 
     class AlterConfigsResourceResponse(Struct):
         """One resource."""

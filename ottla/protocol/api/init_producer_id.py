@@ -1,6 +1,6 @@
 """InitProducerId (key 22), versions 0-5: a producer id and epoch, for idempotence and transactions.
 
-Without a transactional id every call gives a new producer id with epoch 0.
+Without a transactional id every call returns a new producer id with epoch 0.
 
 Versions: 2 is flexible · 3 lets a producer name the id and epoch it had (KIP-360) · 4 may answer PRODUCER_FENCED · 5
 may answer TRANSACTION_ABORTABLE (KIP-890). Version 6 (two-phase commit, KIP-939) is not stable in Kafka 4.1.
@@ -14,7 +14,7 @@ from ottla.protocol.types import Int16, Int32, Int64, NullableString
 
 
 class InitProducerIdRequest(Request, key=22, versions="0-5", flexible="2+"):
-    """Who asks. `transaction_timeout_ms` matters with a transactional id only."""
+    """The producer. `transaction_timeout_ms` matters with a transactional id only."""
 
     transactional_id: NullableString
     transaction_timeout_ms: Int32

@@ -1,13 +1,13 @@
 """JoinGroup (key 11), versions 0-9: a consumer joins a group of the classic protocol, or joins again for a rebalance.
 
-The answer waits until every member has joined or the rebalance timeout has passed. Only the leader gets the
-members; it computes the assignment that SyncGroup brings. `protocols` are the assignors of the member, the preferred
-one first, each with what the members tell each other (`ottla.protocol.consumer_protocol` for consumers).
+The response is sent when every member has joined or the rebalance timeout has passed. Only the leader gets the members;
+it computes the assignment that it sends in SyncGroup. `protocols` are the assignors of the member, the preferred one
+first, each with metadata for the other members (`ottla.protocol.consumer_protocol` for consumers).
 
 Versions: 1 separates the rebalance timeout from the session's (KIP-62) · 4 answers MEMBER_ID_REQUIRED with a member id
-to come back with (KIP-394) · 5 has static members (KIP-345) · 6 is flexible · 7 names the protocol type, and the
-protocol may be null · 8 has the reason (KIP-800) · 9 lets a leader that returns keep the assignment as it is
-(KIP-814). Apache Kafka 4.0 ended versions 0-1 and 4.1 brought them back.
+for the next attempt (KIP-394) · 5 has static members (KIP-345) · 6 is flexible · 7 names the protocol type, and the
+protocol may be null · 8 has the reason (KIP-800) · 9 lets a leader that returns keep the assignment (KIP-814). Apache
+Kafka 4.0 removed versions 0-1 and 4.1 restored them.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from ottla.protocol.message import Request, Response, Struct, since
 from ottla.protocol.types import Bool, Bytes, Int16, Int32, NullableString, String
 
 FIRST_NULL_PROTOCOL_VERSION = 7
-"""From this version of JoinGroup on no protocol is null; before it is the empty string."""
+"""From this version of JoinGroup on, null means that there is no protocol; before, the empty string does."""
 
 
 class JoinGroupRequest(Request, key=11, versions="0-9", flexible="6+", max_elements=MAX_ELEMENTS_IN_ONE_PIECE):
-    """Who joins. An empty `member_id` is a new member's; a null `group_instance_id` that of a dynamic one.
+    """The member that joins. A new member has an empty `member_id`, a dynamic one a null `group_instance_id`.
 
-    Version 0 has no `rebalance_timeout_ms`: the session timeout serves for both.
+    Version 0 has no `rebalance_timeout_ms`: the session timeout is used for both.
     """
 
     class JoinGroupRequestProtocol(Struct):
@@ -70,7 +70,7 @@ def refused(request: JoinGroupRequest, version: int, code: ErrorCode, message: s
 
 
 def join_refused(version: int, member_id: str, code: ErrorCode) -> JoinGroupResponse:
-    """The response to a JoinGroup that led to nothing; `member_id` is the member's, or the one to come back with."""
+    """The response to a JoinGroup that was refused; `member_id` is the member's, or the one for its next attempt."""
     return JoinGroupResponse(
         error_code=code,
         protocol_name=None if version >= FIRST_NULL_PROTOCOL_VERSION else "",

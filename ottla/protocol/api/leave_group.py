@@ -1,4 +1,4 @@
-"""LeaveGroup (key 13), versions 0-5: members leave a group, or an administrator takes them out.
+"""LeaveGroup (key 13), versions 0-5: members leave a group, or an administrator removes them.
 
 Versions: 0-2 name one member · 3 several, each with its own result, static ones also by instance id alone (KIP-345) ·
 4 is flexible · 5 has the reason (KIP-800).
@@ -12,7 +12,7 @@ from ottla.protocol.types import Int16, Int32, NullableString, String
 
 
 class LeaveGroupRequest(Request, key=13, versions="0-5", flexible="4+"):
-    """The group, and who leaves it."""
+    """The group, and the members that leave it."""
 
     class MemberIdentity(Struct):
         """A member: by its id, or by `group_instance_id` with an empty member id."""
@@ -27,7 +27,7 @@ class LeaveGroupRequest(Request, key=13, versions="0-5", flexible="4+"):
 
 
 class LeaveGroupResponse(Response, key=13, versions="0-5", flexible="4+"):
-    """What became of each; before version 3 the top-level code is that of the one member."""
+    """The result for each member; before version 3 the code at the top is that of the only member."""
 
     class MemberResponse(Struct):
         """One member, named as in the request."""

@@ -1,6 +1,6 @@
 """ListConfigResources (key 74), versions 0-1: the resources that have a configuration (KIP-1142).
 
-Version 0 knew client metrics only, and was called ListClientMetricsResources.
+Version 0 had client metrics only, and was called ListClientMetricsResources.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ottla.protocol.types import Int8, Int16, Int32, String
 class ListConfigResourcesRequest(
     Request, key=74, versions="0-1", flexible="0+", max_elements=MAX_ELEMENTS_IN_ONE_PIECE
 ):
-    """The types that are wanted, by the numbers of DescribeConfigs; all where there are none."""
+    """The types to list, by the numbers of DescribeConfigs; empty for all."""
 
     resource_types: list[Int8] = since("1+", factory=list)
 

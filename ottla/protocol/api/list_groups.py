@@ -12,7 +12,7 @@ from ottla.protocol.types import Int16, Int32, String
 
 
 class ListGroupsRequest(Request, key=16, versions="0-5", flexible="3+", max_elements=MAX_ELEMENTS_IN_ONE_PIECE):
-    """Which states and types are wanted; all where a filter is empty. Case does not matter."""
+    """The states and types to list; an empty filter means all. Case does not matter."""
 
     states_filter: list[String] = since("4+", factory=list)
     types_filter: list[String] = since("5+", factory=list)

@@ -1,12 +1,12 @@
 """ListOffsets (key 2), versions 0-10: the first or last offset of a partition, or that of a timestamp.
 
-A timestamp asks for the first record that is at least as new. Special values: -1 the end (the last stable offset if
+A timestamp finds the first record that is at least as new. Special values: -1 the end (the last stable offset if
 reading committed), -2 the log start, -3 (version 7) the record with the largest timestamp (KIP-734), -4 (version 8)
 the start of the local log, -5 (version 9) the last tiered offset.
 
-Version 0 asks for up to `max_num_offsets` offsets at which segments begin, newest first, and gets them as a list.
+Version 0 returns a list of up to `max_num_offsets` offsets at which segments begin, newest first.
 
-Versions: 1 answers one offset and its timestamp (KIP-79) · 2 adds the isolation level · 4 leader epochs · 5 may answer
+Versions: 1 returns one offset and its timestamp (KIP-79) · 2 adds the isolation level · 4 leader epochs · 5 may answer
 OFFSET_NOT_AVAILABLE · 6 is flexible · 7, 8, 9 add the special values above · 10 adds the timeout for remote storage
 (KIP-1075). Version 0 ended with Apache Kafka 4.0.
 """
@@ -19,10 +19,10 @@ from ottla.protocol.types import Int8, Int16, Int32, Int64, String
 
 
 class ListOffsetsRequest(Request, key=2, versions="0-10", flexible="6+"):
-    """What to look up. Consumers have `replica_id` -1, debugging tools -2."""
+    """The look-ups. Consumers have `replica_id` -1, debugging tools -2."""
 
     class ListOffsetsPartition(Struct):
-        """One question: `timestamp` in milliseconds or a special value. `max_num_offsets` is version 0's."""
+        """One look-up: `timestamp` in milliseconds or a special value. `max_num_offsets` is version 0's."""
 
         partition_index: Int32
         current_leader_epoch: Int32 = since("4+", default=-1, ignorable=True)
@@ -30,7 +30,7 @@ class ListOffsetsRequest(Request, key=2, versions="0-10", flexible="6+"):
         max_num_offsets: Int32 = ranged("0", default=1)
 
     class ListOffsetsTopic(Struct):
-        """The questions about one topic."""
+        """The look-ups in one topic."""
 
         name: String
         partitions: list[ListOffsetsRequest.ListOffsetsPartition]
@@ -45,7 +45,7 @@ class ListOffsetsResponse(Response, key=2, versions="0-10", flexible="6+"):
     """The offsets that were found."""
 
     class ListOffsetsPartitionResponse(Struct):
-        """One answer; `offset` and `timestamp` are -1 where no record matches. `old_style_offsets` is version 0's."""
+        """One result; `offset` and `timestamp` are -1 if no record matches. `old_style_offsets` is version 0's."""
 
         partition_index: Int32
         error_code: Int16 = 0
@@ -55,7 +55,7 @@ class ListOffsetsResponse(Response, key=2, versions="0-10", flexible="6+"):
         leader_epoch: Int32 = since("4+", default=-1)
 
     class ListOffsetsTopicResponse(Struct):
-        """The answers about one topic."""
+        """The results for one topic."""
 
         name: String
         partitions: list[ListOffsetsResponse.ListOffsetsPartitionResponse]

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (key 46), version 0: which partitions are moving between brokers (KIP-455)."""
+"""ListPartitionReassignments (key 46), version 0: the partitions that are moving between brokers (KIP-455)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ottla.protocol.types import Int16, Int32, NullableString, String
 class ListPartitionReassignmentsRequest(
     Request, key=46, versions="0", flexible="0+", max_elements=MAX_ELEMENTS_IN_ONE_PIECE
 ):
-    """Which partitions; null for all."""
+    """The partitions; null for all."""
 
     class ListPartitionReassignmentsTopics(Struct):
         """A topic's partitions."""
@@ -24,10 +24,10 @@ class ListPartitionReassignmentsRequest(
 
 
 class ListPartitionReassignmentsResponse(Response, key=46, versions="0", flexible="0+"):
-    """The partitions that move; those that do not are left out."""
+    """The partitions that are moving; all others are left out."""
 
     class OngoingPartitionReassignment(Struct):
-        """A partition: its brokers now, those that come, and those that go."""
+        """A partition: its current brokers, those that are added, and those that are removed."""
 
         partition_index: Int32
         replicas: list[Int32]

@@ -1,6 +1,6 @@
 """ListTransactions (key 66), versions 0-2: the transactional ids of this coordinator (KIP-664).
 
-Versions: 1 filters by how long a transaction has been open (KIP-994) · 2 by a regular expression (KIP-1152).
+Versions: 1 filters by the duration of a transaction (KIP-994) · 2 by a regular expression (KIP-1152).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ottla.protocol.types import Int16, Int32, Int64, NullableString, String
 
 
 class ListTransactionsRequest(Request, key=66, versions="0-2", flexible="0+", max_elements=MAX_ELEMENTS_IN_ONE_PIECE):
-    """Which are wanted: all where a filter is empty, null or, for the duration, negative."""
+    """The filters; one that is empty, null or, for the duration, negative matches all."""
 
     state_filters: list[String]
     producer_id_filters: list[Int64]
@@ -21,7 +21,7 @@ class ListTransactionsRequest(Request, key=66, versions="0-2", flexible="0+", ma
 
 
 class ListTransactionsResponse(Response, key=66, versions="0-2", flexible="0+"):
-    """The transactional ids, and the names among the filters that are no state."""
+    """The transactional ids, and the state names in the filters that are unknown."""
 
     class TransactionState(Struct):
         """A transactional id."""

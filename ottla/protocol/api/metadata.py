@@ -1,6 +1,6 @@
 """Metadata (key 3), versions 0-13: the brokers, and the topics with their partitions and leaders.
 
-Null `topics` asks for all of them, an empty list for none; version 0 has no null and means all by an empty list.
+Null `topics` means all topics, an empty list none. Version 0 has no null: an empty list means all.
 
 Versions: 1 adds racks, the controller and internal topics · 2 the cluster id · 3 the throttle time · 4 auto-creation
 can be declined · 5 offline replicas · 7 leader epochs · 8 authorized operations (KIP-430) · 9 is flexible · 10 topic
@@ -16,7 +16,7 @@ from ottla.protocol.types import ZERO_UUID, Bool, Int16, Int32, NullableString, 
 
 
 class MetadataRequest(Request, key=3, versions="0-13", flexible="9+"):
-    """Which topics to describe."""
+    """The topics to describe."""
 
     class MetadataRequestTopic(Struct):
         """A topic by `name`, or by `topic_id` with a null name (version 12 and later)."""
@@ -33,7 +33,7 @@ class MetadataRequest(Request, key=3, versions="0-13", flexible="9+"):
 class MetadataResponse(Response, key=3, versions="0-13", flexible="9+"):
     """The cluster as this broker sees it.
 
-    `cluster_authorized_operations` is a bit set, -2^31 where it was not asked for.
+    `cluster_authorized_operations` is a bit set, -2^31 if it was not requested.
     """
 
     class MetadataResponseBroker(Struct):
@@ -45,7 +45,7 @@ class MetadataResponse(Response, key=3, versions="0-13", flexible="9+"):
         rack: NullableString = since("1+", default=None, ignorable=True)
 
     class MetadataResponsePartition(Struct):
-        """A partition; `leader_id` is -1 where there is none."""
+        """A partition; `leader_id` is -1 if it has none."""
 
         error_code: Int16 = 0
         partition_index: Int32
@@ -56,7 +56,7 @@ class MetadataResponse(Response, key=3, versions="0-13", flexible="9+"):
         offline_replicas: list[Int32] = since("5+", factory=list, ignorable=True)
 
     class MetadataResponseTopic(Struct):
-        """A topic, or why it cannot be described; `name` is null for an unknown topic id."""
+        """A topic, or the reason why it cannot be described; `name` is null for an unknown topic id."""
 
         error_code: Int16 = 0
         name: NullableString = since("0+", nullable="12+")

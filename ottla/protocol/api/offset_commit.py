@@ -1,10 +1,9 @@
-"""OffsetCommit (key 8), versions 0-9: keep how far a group has read.
+"""OffsetCommit (key 8), versions 0-9: store the offsets up to which a group has read.
 
-Versions: 1 names the member and its generation, and carries a time for each partition · 2-4 a retention time for the
-whole request (KIP-211 ended it) · 6 has the leader epoch (KIP-320) · 7 static members (KIP-345) · 8 is flexible · 9
-serves KIP-848, where the generation is the member's epoch. Versions 0 (which Kafka kept in ZooKeeper) and 1 ended with
-Apache Kafka 4.0; they are served here, because clients of that age cost nothing but one field. Version 10 is unstable
-in Kafka 4.1.
+Versions: 1 names the member and its generation, and has a time for each partition · 2-4 a retention time for the whole
+request (removed by KIP-211) · 6 has the leader epoch (KIP-320) · 7 static members (KIP-345) · 8 is flexible · 9 is for
+KIP-848, where the generation is the member's epoch. Apache Kafka 4.0 removed versions 0 (for which Kafka stored offsets
+in ZooKeeper) and 1. Ottla supports them, since they need only one more field. Version 10 is unstable in Kafka 4.1.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from ottla.protocol.types import Int16, Int32, Int64, NullableString, String
 
 
 class OffsetCommitRequest(Request, key=8, versions="0-9", flexible="8+"):
-    """What to keep. Without a group that is managed here, the generation is -1 and the member id empty."""
+    """The offsets to store. If the group is not managed by the broker, the generation is -1 and the member id empty."""
 
     class OffsetCommitRequestPartition(Struct):
         """An offset: the next record to read. `commit_timestamp` is -1 for the broker's time."""
@@ -41,7 +40,7 @@ class OffsetCommitRequest(Request, key=8, versions="0-9", flexible="8+"):
 
 
 class OffsetCommitResponse(Response, key=8, versions="0-9", flexible="8+"):
-    """What became of each offset."""
+    """The result for each offset."""
 
     class OffsetCommitResponsePartition(Struct):
         """One partition."""

@@ -1,4 +1,4 @@
-"""OffsetDelete (key 47), version 0: forget what a group has committed for some partitions (KIP-496).
+"""OffsetDelete (key 47), version 0: delete a group's committed offsets of some partitions (KIP-496).
 
 Partitions of a topic that a member subscribes to are GROUP_SUBSCRIBED_TO_TOPIC. The only API of its age that never
 became flexible.
@@ -12,7 +12,7 @@ from ottla.protocol.types import Int16, Int32, String
 
 
 class OffsetDeleteRequest(Request, key=47, versions="0"):
-    """Which offsets."""
+    """The offsets to delete."""
 
     class OffsetDeleteRequestPartition(Struct):
         """One partition."""
@@ -30,7 +30,7 @@ class OffsetDeleteRequest(Request, key=47, versions="0"):
 
 
 class OffsetDeleteResponse(Response, key=47, versions="0"):
-    """What became of each offset; a code at the top concerns the group."""
+    """The result for each offset; the code at the top is the group's."""
 
     class OffsetDeleteResponsePartition(Struct):
         """One partition."""

@@ -2,10 +2,10 @@
 
 A partition without a committed offset is answered with -1 and no error, also in a group that does not exist.
 
-Versions: 0, which read from ZooKeeper in Kafka and ended with 4.0, is 1 in its form · 2 may ask for all topics by null,
-and has a code for the group · 5 has the leader epoch · 6 is flexible · 7 can ask for stable offsets only:
-UNSTABLE_OFFSET_COMMIT while a transaction is open (KIP-447) · 8 asks about several groups (KIP-709) · 9 names the
-member, for KIP-848. Version 10 is unstable in Kafka 4.1.
+Versions: 0, for which Kafka read from ZooKeeper until 4.0 removed it, has the fields of 1 · 2 has null for all topics,
+and an error code for the group · 5 has the leader epoch · 6 is flexible · 7 can request stable offsets only:
+UNSTABLE_OFFSET_COMMIT while a transaction is open (KIP-447) · 8 has several groups (KIP-709) · 9 names the member, for
+KIP-848. Version 10 is unstable in Kafka 4.1.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class OffsetFetchRequest(Request, key=9, versions="0-9", flexible="6+"):
         partition_indexes: list[Int32]
 
     class OffsetFetchRequestGroup(Struct):
-        """A group; null `topics` asks for all. The member's epoch is -1 for those who are none."""
+        """A group; null `topics` means all. The member's epoch is -1 for clients that are not members."""
 
         group_id: String
         member_id: NullableString = since("9+", default=None, ignorable=True)
@@ -45,7 +45,7 @@ class OffsetFetchRequest(Request, key=9, versions="0-9", flexible="6+"):
 
 
 class OffsetFetchResponse(Response, key=9, versions="0-9", flexible="6+"):
-    """The offsets, in the form that the version asks in."""
+    """The offsets: of one group up to version 7, of several from version 8 on."""
 
     class OffsetFetchResponsePartition(Struct):
         """A committed offset; -1 where there is none."""

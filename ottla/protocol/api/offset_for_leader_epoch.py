@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch (key 23), versions 2-4: where a leader epoch ended, to detect truncated logs (KIP-320).
+"""OffsetForLeaderEpoch (key 23), versions 2-4: the end offset of a leader epoch, to detect truncated logs (KIP-320).
 
 Versions: 3 adds the replica id · 4 is flexible. Versions 0-1 ended with Apache Kafka 4.0.
 """
@@ -14,14 +14,14 @@ class OffsetForLeaderEpochRequest(Request, key=23, versions="2-4", flexible="4+"
     """The epochs to look up. Consumers have `replica_id` -1; -2 is a debugging consumer."""
 
     class OffsetForLeaderPartition(Struct):
-        """Where did `leader_epoch` end? `current_leader_epoch` is -1 if unknown."""
+        """One look-up of the end of `leader_epoch`. `current_leader_epoch` is -1 if unknown."""
 
         partition: Int32
         current_leader_epoch: Int32 = -1
         leader_epoch: Int32
 
     class OffsetForLeaderTopic(Struct):
-        """The questions about one topic."""
+        """The look-ups in one topic."""
 
         topic: String
         partitions: list[OffsetForLeaderEpochRequest.OffsetForLeaderPartition]
@@ -31,12 +31,12 @@ class OffsetForLeaderEpochRequest(Request, key=23, versions="2-4", flexible="4+"
 
 
 class OffsetForLeaderEpochResponse(Response, key=23, versions="2-4", flexible="4+"):
-    """Where the epochs ended."""
+    """The end offsets of the epochs."""
 
     class EpochEndOffset(Struct):
-        """One answer.
+        """One result.
 
-        `leader_epoch` is the largest epoch not above the one asked for, `end_offset` its end; both -1 where there is
+        `leader_epoch` is the largest epoch not above the requested one, `end_offset` its end; both are -1 if there is
         none.
         """
 
@@ -46,7 +46,7 @@ class OffsetForLeaderEpochResponse(Response, key=23, versions="2-4", flexible="4
         end_offset: Int64 = -1
 
     class OffsetForLeaderTopicResult(Struct):
-        """The answers about one topic."""
+        """The results for one topic."""
 
         topic: String
         partitions: list[OffsetForLeaderEpochResponse.EpochEndOffset]

@@ -1,15 +1,15 @@
 """Produce (key 0), versions 0-13: append records to partitions.
 
-One request carries batches for many partitions; each partition answers with its own error code. With ``acks=0`` there
-is no response at all. From version 3 on a partition's records are exactly one batch of format v2, before that a set of
-messages of format v0 or v1.
+One request has batches for many partitions; each partition has its own error code in the response. With ``acks=0``
+there is no response at all. From version 3 on a partition's records are exactly one batch of format v2, before that a
+set of messages of format v0 or v1.
 
 Versions: 1 adds the throttle time, 2 the log append time and messages v1 (KIP-32), 3 the transactional id and batches
 v2 (KIP-98) · 4 may answer KAFKA_STORAGE_ERROR · 5 adds the log start offset to the response · 7 allows zstd · 8 names
 the refused records (KIP-467) · 9 is flexible · 10 has the new leader in tagged fields (KIP-951) · 11 may answer
 TRANSACTION_ABORTABLE, 12 adds partitions to the transaction implicitly (KIP-890) · 13 names topics by id (KIP-516).
 
-Versions 0-2 ended with Apache Kafka 4.0 (KIP-896), which advertises them still and refuses them (KAFKA-18659).
+Versions 0-2 ended with Apache Kafka 4.0 (KIP-896), which still advertises them but refuses them (KAFKA-18659).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ottla.protocol.types import ZERO_UUID, Int16, Int32, Int64, NullableString,
 
 
 class ProduceRequest(Request, key=0, versions="0-13", flexible="9+", max_elements=MAX_ELEMENTS_IN_ONE_PIECE):
-    """Records to append. `acks` is -1 (all), 0 or 1; `timeout_ms` bounds the wait for replicas."""
+    """Records to append. `acks` is -1 (all), 0 or 1; `timeout_ms` limits the wait for replicas."""
 
     class PartitionProduceData(Struct):
         """The records for one partition; `records` is a view into the frame, not a copy."""
@@ -43,7 +43,7 @@ class ProduceRequest(Request, key=0, versions="0-13", flexible="9+", max_element
 
 
 class ProduceResponse(Response, key=0, versions="0-13", flexible="9+"):
-    """Where the batches went, or why they did not. `throttle_time_ms` is how long the client should hold back."""
+    """The offsets of the batches, or the errors. `throttle_time_ms` is the time for which the client should pause."""
 
     class BatchIndexAndErrorMessage(Struct):
         """A record that caused the refusal, by its index in the batch."""
@@ -52,13 +52,13 @@ class ProduceResponse(Response, key=0, versions="0-13", flexible="9+"):
         batch_index_error_message: NullableString = None
 
     class LeaderIdAndEpoch(Struct):
-        """The leader that the client should turn to instead."""
+        """The leader to which the client should send the request instead."""
 
         leader_id: Int32 = -1
         leader_epoch: Int32 = -1
 
     class PartitionProduceResponse(Struct):
-        """The answer of one partition.
+        """The result for one partition.
 
         `base_offset` is -1 on error; `log_append_time_ms` is -1 unless the topic stamps records with the append time.
         """
@@ -73,7 +73,7 @@ class ProduceResponse(Response, key=0, versions="0-13", flexible="9+"):
         current_leader: ProduceResponse.LeaderIdAndEpoch | None = tagged(0, "10+", default=None)
 
     class TopicProduceResponse(Struct):
-        """The answers of one topic, named as in the request."""
+        """The results for one topic, named as in the request."""
 
         name: String = ranged("0-12", default="", ignorable=True)
         topic_id: Uuid = since("13+", default=ZERO_UUID, ignorable=True)

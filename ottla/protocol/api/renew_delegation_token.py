@@ -11,7 +11,7 @@ from ottla.protocol.types import Bytes, Int16, Int32, Int64
 
 
 class RenewDelegationTokenRequest(Request, key=39, versions="1-2", flexible="2+"):
-    """Which token, and for how long (-1: the broker's default)."""
+    """The token, and the time for which to renew it (-1: the broker's default)."""
 
     hmac: Bytes
     renew_period_ms: Int64
@@ -21,7 +21,7 @@ class RenewDelegationTokenRequest(Request, key=39, versions="1-2", flexible="2+"
 
 
 class RenewDelegationTokenResponse(Response, key=39, versions="1-2", flexible="2+"):
-    """When the token expires now, in ms since 1970."""
+    """The new expiry time of the token, in ms since 1970."""
 
     error_code: Int16 = 0
     expiry_timestamp_ms: Int64 = 0

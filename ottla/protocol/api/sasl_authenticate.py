@@ -1,6 +1,6 @@
 """SaslAuthenticate (key 36), versions 0-2: a token of the mechanism that SaslHandshake has named (KIP-152).
 
-Versions: 1 answers how long the session lasts (KIP-368); 2 is flexible.
+Versions: 1 returns the lifetime of the session (KIP-368); 2 is flexible.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from ottla.protocol.types import Bytes, Int16, Int64, NullableString
 
 
 class SaslAuthenticateRequest(Request, key=36, versions="0-2", flexible="2+"):
-    """A token of the client. It may be a password, so nothing shows it."""
+    """A token of the client. It may be a password, so it is never logged."""
 
     auth_bytes: Bytes
 
@@ -20,7 +20,7 @@ class SaslAuthenticateRequest(Request, key=36, versions="0-2", flexible="2+"):
 
 
 class SaslAuthenticateResponse(Response, key=36, versions="0-2", flexible="2+"):
-    """A token of the broker. `session_lifetime_ms` is 0 while the exchange goes on, and for a session without end."""
+    """A token of the broker. `session_lifetime_ms` is 0 while the exchange continues, and for a session without end."""
 
     error_code: Int16 = 0
     error_message: NullableString = None

@@ -1,7 +1,7 @@
 """SaslHandshake (key 17), versions 0-1: a client names its SASL mechanism (KIP-43).
 
-Versions: 1 is the same as 0, and says that the tokens that follow come in SaslAuthenticate requests (KIP-152). After
-version 0 they come bare, each behind its length.
+Versions: 1 has the fields of 0, but the following tokens are sent in SaslAuthenticate requests (KIP-152). After version
+0 they are sent without a request, each preceded by its length.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class SaslHandshakeRequest(Request, key=17, versions="0-1"):
 
 
 class SaslHandshakeResponse(Response, key=17, versions="0-1"):
-    """Whether it may be used, and all that may."""
+    """Whether the mechanism may be used, and all that may."""
 
     error_code: Int16 = 0
     mechanisms: list[String]

@@ -1,6 +1,6 @@
-"""SyncGroup (key 14), versions 0-5: the leader hands in the assignment, every member gets its part of it.
+"""SyncGroup (key 14), versions 0-5: the leader sends the assignment, every member gets its part of it.
 
-The answer waits for the leader. A leader that brings no assignment for a member gives it an empty one.
+The response waits for the leader. A member for which the leader sends no assignment gets an empty one.
 
 Versions: 3 has static members (KIP-345) · 4 is flexible · 5 names protocol type and protocol, to be checked (KIP-559).
 """
@@ -17,7 +17,7 @@ class SyncGroupRequest(Request, key=14, versions="0-5", flexible="4+", max_eleme
     """A member of a generation; only the leader's `assignments` count."""
 
     class SyncGroupRequestAssignment(Struct):
-        """What a member is to own, in the bytes of the protocol."""
+        """The assignment of a member, encoded by the group's protocol."""
 
         member_id: String
         assignment: Bytes
@@ -32,7 +32,7 @@ class SyncGroupRequest(Request, key=14, versions="0-5", flexible="4+", max_eleme
 
 
 class SyncGroupResponse(Response, key=14, versions="0-5", flexible="4+"):
-    """What this member is to own."""
+    """The assignment of this member."""
 
     throttle_time_ms: Int32 = since("1+", default=0, ignorable=True)
     error_code: Int16 = 0
@@ -47,5 +47,5 @@ def refused(request: SyncGroupRequest, version: int, code: ErrorCode, message: s
 
 
 def sync_refused(code: ErrorCode) -> SyncGroupResponse:
-    """The response to a SyncGroup that led to nothing."""
+    """The response to a SyncGroup that was refused."""
     return SyncGroupResponse(error_code=code, assignment=b"")

@@ -1,8 +1,8 @@
-"""TxnOffsetCommit (key 28), versions 0-5: offsets of a group that count when a transaction commits.
+"""TxnOffsetCommit (key 28), versions 0-5: offsets of a group that take effect when a transaction commits.
 
 Versions: 2 has the leader epoch (KIP-320) · 3 is flexible, and names the member and its generation (KIP-447) · 4 may
-answer TRANSACTION_ABORTABLE (KIP-890) · 5 adds the group's partition of `__consumer_offsets` to the transaction by
-itself; clients send it only where `transaction.version` is 2.
+answer TRANSACTION_ABORTABLE (KIP-890) · 5 implicitly adds the group's partition of `__consumer_offsets` to the
+transaction; clients send it only where `transaction.version` is 2.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ottla.protocol.types import Int16, Int32, Int64, NullableString, String
 
 
 class TxnOffsetCommitRequest(Request, key=28, versions="0-5", flexible="3+"):
-    """Which transaction, which group, which offsets. Without a member the generation is -1 and the member id empty."""
+    """The transaction, the group and the offsets. Without a member the generation is -1 and the member id empty."""
 
     class TxnOffsetCommitRequestPartition(Struct):
         """An offset: the next record to read."""
@@ -40,7 +40,7 @@ class TxnOffsetCommitRequest(Request, key=28, versions="0-5", flexible="3+"):
 
 
 class TxnOffsetCommitResponse(Response, key=28, versions="0-5", flexible="3+"):
-    """A code for each offset."""
+    """An error code for each offset."""
 
     class TxnOffsetCommitResponsePartition(Struct):
         """One partition."""

@@ -29,7 +29,7 @@ class UpdateFeaturesRequest(Request, key=57, versions="0-2", flexible="0+", max_
 
 
 class UpdateFeaturesResponse(Response, key=57, versions="0-2", flexible="0+"):
-    """What became of it."""
+    """The result of the update."""
 
     class UpdatableFeatureResult(Struct):
         """One feature."""

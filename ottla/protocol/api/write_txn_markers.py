@@ -1,8 +1,8 @@
-"""WriteTxnMarkers (key 27), version 1: the markers that end transactions, for the partitions that they concern.
+"""WriteTxnMarkers (key 27), version 1: the markers that end transactions, for their partitions.
 
-A coordinator sends it to the leaders of partitions; here it comes from an administrator who ends a transaction that no
-coordinator knows (`kafka-transactions abort`, KIP-664). Version 0 ended with Apache Kafka 4.0 and no tool used it;
-version 2 (KIP-1228) came with 4.2.
+In Kafka a coordinator sends it to the leaders of partitions. To Ottla an administrator sends it, to end a transaction
+that no coordinator knows (`kafka-transactions abort`, KIP-664). Version 0 ended with Apache Kafka 4.0 and no tool used
+it; version 2 (KIP-1228) came with 4.2.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class WriteTxnMarkersRequest(Request, key=27, versions="1", flexible="1+", max_e
 
 
 class WriteTxnMarkersResponse(Response, key=27, versions="1", flexible="1+"):
-    """A code for each partition."""
+    """An error code for each partition."""
 
     class WritableTxnMarkerPartitionResult(Struct):
         """One partition."""

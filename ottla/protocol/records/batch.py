@@ -17,9 +17,9 @@ Byte layout, big-endian, 61 bytes of header and then the records:
     57  record_count int32
     61  records                       see record.py; compressed as one piece when attributes name a codec
 
-The base offset and the leader epoch are outside the checksum, so that a broker patches them where the batch lies. The
+The checksum does not cover the base offset and the leader epoch, so that a broker can patch them in place. The
 functions here read the header with one `unpack_from` and copy nothing, except `decode_batch` and `encode_batch`. They
-know magic 2 only. Source: Kafka's DefaultRecordBatch.
+support magic 2 only. Source: Kafka's DefaultRecordBatch.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ __all__ = [
 
 HEADER_BYTES = 61
 LENGTH_PREFIX_BYTES = 12
-"""Base offset and batch length: what `batch_length` does not count."""
+"""Base offset and batch length: the bytes that `batch_length` does not count."""
 MIN_BATCH_LENGTH = HEADER_BYTES - LENGTH_PREFIX_BYTES
 MAGIC = 2
 MAX_SEQUENCE = 2**31 - 1
 DEFAULT_MAX_DECOMPRESSED_BYTES = 128 * 1024 * 1024
-"""What `decode_batch` lets one batch expand to, unless the caller says otherwise."""
+"""The default limit to which `decode_batch` lets one batch expand."""
 
 COMPRESSION_MASK = 0x07
 LOG_APPEND_TIME_BIT = 0x08
@@ -95,7 +95,7 @@ _ATTRIBUTES_POSITION = 21
 _MAX_TIMESTAMP_POSITION = 35
 
 HeaderFields = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
-"""What a `BatchHeader` holds, without its names: a third of its price, for who takes it apart at once."""
+"""The fields of a `BatchHeader` without their names: a third of the cost, for callers that unpack it immediately."""
 
 
 class BatchHeader(NamedTuple):
@@ -127,7 +127,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def next_offset(self) -> int:
-        """The offset behind the batch."""
+        """The offset after the batch."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
@@ -145,7 +145,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_log_append_time(self) -> bool:
-        """Whether `max_timestamp` is when the broker appended, and the timestamp of every record."""
+        """Whether `max_timestamp` is the time of the broker's append, and the timestamp of every record."""
         return bool(self.attributes & LOG_APPEND_TIME_BIT)
 
     @property
@@ -165,7 +165,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """The sequence of the last record, -1 without one; counts 0 after 2^31-1."""
+        """The sequence of the last record, -1 without one; wraps to 0 after 2^31-1."""
         if self.base_sequence < 0:
             return -1
         return increment_sequence(self.base_sequence, self.last_offset_delta)
@@ -177,25 +177,25 @@ def increment_sequence(sequence: int, increment: int) -> int:
 
 
 def has_transactional_header(records: memoryview) -> bool:
-    """Whether bytes look like a batch of a transaction; nothing else of them is checked."""
+    """Whether bytes look like a batch of a transaction; nothing else is checked."""
     low_byte = _ATTRIBUTES_POSITION + 1
     return len(records) > low_byte and records[16] == MAGIC and bool(records[low_byte] & TRANSACTIONAL_BIT)
 
 
 def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """Return the header of the batch that begins at `position`; the rest of the batch need not be there.
+    """Return the header of the batch that begins at `position`; the rest of the batch may be missing.
 
-    Raises CorruptBatch when the header is cut short, magic is not 2, or a length or count is impossible.
+    Raises CorruptBatch when the header is truncated, magic is not 2, or a length or count is impossible.
     """
     return tuple.__new__(BatchHeader, header_fields(buffer, position))
 
 
 unpack_header = _HEADER.unpack_from
-"""The fields of a header as they stand there, whatever they say; struct.error when there are too few bytes."""
+"""Unpack the fields of a header without any check; struct.error when there are too few bytes."""
 
 
 def header_fields(buffer: Buffer, position: int = 0) -> HeaderFields:
-    """As `parse_header`, as a plain tuple."""
+    """As `parse_header`, but return a plain tuple."""
     try:
         fields: HeaderFields = _HEADER.unpack_from(buffer, position)
     except struct.error:
@@ -210,7 +210,7 @@ def header_fields(buffer: Buffer, position: int = 0) -> HeaderFields:
 
 
 def compute_crc(batch: Buffer) -> int:
-    """Return the checksum that a batch ought to have. `batch` is the whole batch and nothing more."""
+    """Compute the checksum of a batch. `batch` is the whole batch and nothing more."""
     return crc32c(memoryview(batch)[_ATTRIBUTES_POSITION:])
 
 
@@ -220,18 +220,20 @@ def set_crc(batch: Buffer) -> None:
 
 
 def crc_matches(batch: Buffer, header: BatchHeader) -> bool:
-    """Return whether the checksum was computed of these bytes. The view may continue behind the batch."""
+    """Return whether the checksum matches the bytes. The view may continue after the batch."""
     return crc32c(memoryview(batch)[_ATTRIBUTES_POSITION : header[1] + LENGTH_PREFIX_BYTES]) == header[4]
 
 
 def set_offset_and_epoch(batch: Buffer, base_offset: int, leader_epoch: int) -> None:
-    """Write what the broker decides, base offset and leader epoch, into a writable batch. The checksum stays true."""
+    """Write the values that the broker assigns, base offset and leader epoch, into a writable batch. The checksum stays
+    valid.
+    """
     _BASE_OFFSET.pack_into(batch, 0, base_offset)
     _LEADER_EPOCH.pack_into(batch, _LEADER_EPOCH_POSITION, leader_epoch)
 
 
 place_batch = _PLACE.pack_into
-"""As `set_offset_and_epoch`, in one write: (batch, 0, base offset, batch length, which stands between, epoch)."""
+"""As `set_offset_and_epoch`, in one write: (batch, 0, base offset, batch length, which is between the two, epoch)."""
 
 
 def set_log_append_time(batch: Buffer, now_ms: int) -> None:
@@ -248,8 +250,8 @@ def set_log_append_time(batch: Buffer, now_ms: int) -> None:
 def iter_batches(buffer: Buffer, *, allow_partial_tail: bool = False) -> Iterator[tuple[int, BatchHeader]]:
     """Yield (position, header) of each batch in a buffer that begins with one.
 
-    Raises CorruptBatch at an impossible header, and at a batch that the buffer's end cuts short, unless
-    `allow_partial_tail` says that the walk simply ends there (a Fetch response may be cut so).
+    Raises CorruptBatch at an impossible header, and at a batch that is truncated by the end of the buffer. With
+    `allow_partial_tail` the iteration ends there instead (a Fetch response may be truncated so).
     """
     view = memoryview(buffer)
     size = len(view)
@@ -272,10 +274,10 @@ def iter_batches(buffer: Buffer, *, allow_partial_tail: bool = False) -> Iterato
 def decode_batch(
     batch: Buffer, *, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES, check_crc: bool = True
 ) -> list[Record]:
-    """Return the records of a batch, control records included. The view may continue behind the batch.
+    """Return the records of a batch, control records included. The view may continue after the batch.
 
-    Raises CorruptBatch when anything in it is not sound: the header, the checksum (unless `check_crc` is False), the
-    compressed data, a record's length, a varint, the count; DecompressedTooLarge, a CorruptBatch, when the records
+    Raises CorruptBatch when a part is invalid: the header, the checksum (unless `check_crc` is False), the compressed
+    data, the length of a record, a varint or the count. Raises DecompressedTooLarge, a CorruptBatch, when the records
     take more than `max_decompressed_bytes`.
     """
     rows = decode_rows(batch, max_decompressed_bytes=max_decompressed_bytes, check_crc=check_crc)
@@ -289,10 +291,10 @@ def decode_rows(
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
     check_crc: bool = True,
 ) -> list[tuple[Any, ...]]:
-    """As `decode_batch`, but return plain tuples with the fields of `Record`, those of `partition` before them.
+    """As `decode_batch`, but return plain tuples with the fields of `Record`, preceded by those of `partition`.
 
-    For the consumer, which makes a named tuple of each only when the program takes it. Until then the garbage collector
-    has no work with them: it forgets plain tuples of bytes and numbers.
+    For the consumer, which converts each to a named tuple only when the program takes it. Until then they cost the
+    garbage collector nothing: it does not track plain tuples of bytes and numbers.
     """
     view = memoryview(batch)
     header = parse_header(view)
@@ -313,7 +315,7 @@ def decode_rows(
 
 
 def decompress_records(batch: memoryview, header: BatchHeader, max_decompressed_bytes: int) -> bytes:
-    """Return the bytes of a batch's records, not compressed. Raises as `decode_batch` does for them."""
+    """Return the decompressed bytes of a batch's records. Raises the same errors as `decode_batch`."""
     payload = batch[HEADER_BYTES : header[1] + LENGTH_PREFIX_BYTES]
     if header[5] & COMPRESSION_MASK:
         return decompress(header.compression, payload, max_decompressed_bytes)
@@ -334,10 +336,10 @@ def encode_batch(
     is_transactional: bool = False,
     log_append_time_ms: int | None = None,
 ) -> bytearray:
-    """Return the batch that holds `records`, whose offsets ascend from `base_offset` (None: the first record's own).
+    """Return a batch of `records`, with offsets that ascend from `base_offset` (None: the first record's own).
 
-    `level` is the codec's (see `compress`). `log_append_time_ms` stamps all records. Raises ValueError for no records
-    and for offsets that do not ascend or span more than 2^31-1.
+    `level` is the codec's (see `compress`). `log_append_time_ms` is the timestamp of all records. Raises ValueError for
+    no records, and for offsets that do not ascend or span more than 2^31-1.
     """
     if not records:
         raise ValueError("a batch holds at least one record")
@@ -386,7 +388,7 @@ def seal_batch(
     record_count: int,
     level: int | None = None,
 ) -> bytearray:
-    """Return the batch of already encoded records: `body` compressed as `attributes` say, behind its header."""
+    """Return the batch of encoded records: its header, and `body` compressed with the codec in `attributes`."""
     codec = attributes & COMPRESSION_MASK
     payload = compress(Compression(codec), body, level) if codec else body
     checked = _CHECKED.pack(

@@ -1,7 +1,7 @@
-"""A batch that grows record by record: what a producer fills while it lingers.
+"""A batch that grows record by record: a producer fills it while it lingers.
 
-The records are encoded as they come, so that sealing costs one compression and one checksum however many they are. The
-builder knows nothing of limits: the caller asks for `size_bytes` and `upper_bound` and decides when a batch is full.
+Records are encoded when they are added, so that sealing costs one compression and one checksum for any number of them.
+The builder has no limits: the caller reads `size_bytes` and `upper_bound` and decides when a batch is full.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from ottla.protocol.records.record import Headers, encode_record, encode_varint
 
 _length = lru_cache(1024)(encode_varint)
 _LARGEST_FIELDS_BYTES = 5 + 1 + 10 + 5 + 5 + 5 + 5
-"""Length, attributes, timestamp delta, offset delta, key length, value length, header count, each at its longest."""
+"""The maximum bytes of length, attributes, timestamp delta, offset delta, key length, value length and header count."""
 
 
 class BatchBuilder:
-    """Encoded records that wait for their header. Offsets count from 0; the broker gives the real ones."""
+    """Encoded records that wait for their header. Offsets count from 0; the broker assigns the real ones."""
 
     __slots__ = ("base_timestamp", "body", "max_timestamp", "record_count")
 
@@ -48,13 +48,13 @@ class BatchBuilder:
     def append(self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers = ()) -> int:
         """Add a record and return its place in the batch, counted from 0.
 
-        What cannot be encoded (a header that is no text and bytes) raises, and leaves the batch as it was.
+        A record that cannot be encoded (a header that is not text and bytes) raises, and leaves the batch unchanged.
         """
         place = self.record_count
         if not place:
             self.base_timestamp = timestamp_ms
             if key is None and value is not None and not headers and timestamp_ms >= 0:
-                # What a program sends one by one: deltas of 0, no key, no headers.
+                # The usual record of a program that sends one at a time: deltas of 0, no key, no headers.
                 self.max_timestamp = timestamp_ms
                 rest = b"\0\0\0\1%b%b\0" % (_length(len(value)), value)
                 self.body += _length(len(rest))
@@ -68,8 +68,8 @@ class BatchBuilder:
         return place
 
     def append_encoded(self, record: bytes, now_ms: int) -> None:
-        """Add a record as it stands in a batch: encoded for the place that comes next, with the time of the first one,
-        which is `now_ms` if this is it.
+        """Add an encoded record: encoded for the next place in the batch, with the time of the first record, which is
+        `now_ms` if this is the first.
         """
         if not self.record_count:
             self.base_timestamp = self.max_timestamp = now_ms
@@ -86,7 +86,7 @@ class BatchBuilder:
         base_sequence: int = -1,
         is_transactional: bool = False,
     ) -> bytearray:
-        """Return the whole batch; raises ValueError when it has no record. The builder stays as it was."""
+        """Return the whole batch; raises ValueError when it has no record. The builder does not change."""
         if not self.record_count:
             raise ValueError("a batch holds at least one record")
         return seal_batch(

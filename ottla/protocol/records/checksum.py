@@ -1,9 +1,9 @@
 """CRC-32C (Castagnoli, RFC 3720 appendix B.4), the checksum of record batches v2.
 
-`crc32c(buffer, value=0)` takes any contiguous buffer without copying it and continues from `value`. The processor's
-instruction computes it where the `crc32c` package is there (16 KB in 0.7 us); crcmod's table is the way out where that
-package has no wheel. Importing this says nothing of that: `slow_because` has the reason, and a broker logs it when it
-starts. Where neither is installed, as in a Spark executor that has only numpy and pyarrow, a checksum raises
+`crc32c(buffer, value=0)` takes any contiguous buffer without copying it and continues from `value`. With the `crc32c`
+package the processor's instruction computes it (16 KB in 0.7 us); crcmod's table is the fallback on systems for which
+that package has no wheel. The import does not report the fallback: `slow_because` has the reason, and a broker logs it
+at its start. If neither is installed, as in a Spark executor that has only numpy and pyarrow, a checksum raises
 ImportError.
 """
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["crc32c", "slow_because"]
 
 slow_because: str | None = None
-"""Why checksums are computed by crcmod; None where the processor computes them."""
+"""The reason why crcmod computes checksums; None if the processor does."""
 
 if TYPE_CHECKING:
 
@@ -30,8 +30,8 @@ else:
     def _load_native():
         """Find the extension inside the crc32c package and load it alone.
 
-        The package's `__init__` asks importlib.metadata for its version, which takes 40 ms: more than a tenth of what
-        a broker may take to start.
+        The package's `__init__` asks importlib.metadata for its version, which takes 40 ms: more than a tenth of the
+        time in which a broker must start.
         """
         package = importlib.machinery.PathFinder.find_spec("crc32c")
         if package is None:

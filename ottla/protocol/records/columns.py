@@ -1,8 +1,8 @@
-"""Many records encoded at once, column by column: what a producer does with lists of values.
+"""Many records encoded together, column by column: for producers that send lists of values.
 
-A record costs little where no step of Python is its own. Lengths, sizes and varints are made for a whole column by
-functions written in C (`map`, `accumulate`, slices), each different number is made a varint once, and one `b"".join`
-puts the pieces of all records in their places. The bytes are those that `record.encode_record` makes one by one.
+A record is cheap if Python executes no step for it alone. Functions written in C (`map`, `accumulate`, slices) compute
+lengths, sizes and varints for a whole column, each different number is encoded as a varint once, and one `b"".join`
+puts the pieces of all records in order. The bytes are the same as those of `record.encode_record`.
 
 Worked example: values `hi` and `you`, no keys and headers, one timestamp, in an empty batch. The pieces, record after
 record, are `10 00 00` (length, attributes, timestamp delta), `00` (offset delta), `01 04` (no key, length of the
@@ -23,18 +23,18 @@ _PLACES = 8192
 _PLACE = [encode_varint(place) for place in range(_PLACES)]
 """The varints of offset deltas."""
 _PLACE_CLASSES = ((64, 1), (8192, 2), (1 << 20, 3), (1 << 27, 4), (1 << 31, 5))
-"""Up to which offset delta a varint takes so many bytes."""
+"""The largest offset delta for each length of a varint."""
 _MOST_FIXED_BYTES = 5 + 1 + 10 + 5
-"""Length, attributes, timestamp delta and offset delta, each at its longest."""
+"""The maximum bytes of length, attributes, timestamp delta and offset delta together."""
 MOST_OVERHEAD_BYTES = _MOST_FIXED_BYTES + 5 + 5 + 1
-"""The most that a record without headers takes in a batch beside its key and value."""
+"""The maximum bytes of a record without headers in a batch, not counting its key and value."""
 
 
 class RecordColumns:
     """Records as columns of equal length, prepared for `ColumnBatchBuilder.extend`.
 
     `keys` None: no record has a key; `headers` None: no record has any. `timestamps` is one for all, or one for each,
-    in ms since 1970. Raises what `encode_headers` raises for headers that are no pairs of text and bytes.
+    in ms since 1970. Raises the errors of `encode_headers` for headers that are not pairs of text and bytes.
     """
 
     __slots__ = ("_keys", "_tails", "_value_heads", "_values", "count", "largest_bytes", "mean_bytes", "sizes", "times")
@@ -70,11 +70,11 @@ class RecordColumns:
         else:
             sizes = [size + 1 for size in sizes]
         self.sizes = sizes
-        """How many bytes each record takes behind its offset delta."""
+        """The number of bytes of each record after its offset delta."""
         self.largest_bytes = max(sizes, default=0) + _MOST_FIXED_BYTES
-        """The most that any of them can take in a batch."""
+        """The most bytes that any of the records can take in a batch."""
         self.mean_bytes = sum(sizes) // max(1, self.count) + 4
-        """About what one of them takes."""
+        """The approximate mean size of a record."""
 
     def bound(self, place: int) -> int:
         """Return the most bytes that a record can take in a batch."""
@@ -83,7 +83,9 @@ class RecordColumns:
     def pieces(
         self, first: int, last: int, fronts: Sequence[bytes], times: Sequence[bytes] | None, places: Sequence[bytes]
     ) -> bytes:
-        """Return the records from `first` to before `last`, with what depends on their batch: length, time, place."""
+        """Return the records from `first` to before `last`, with the fields that depend on their batch: length, time
+        and place.
+        """
         columns: list[Sequence[bytes]] = [fronts, places] if times is None else [fronts, times, places]
         if self._keys is not None:
             columns += [column[first:last] for column in self._keys]
@@ -98,15 +100,14 @@ class RecordColumns:
 
 
 class ColumnBatchBuilder(BatchBuilder):
-    """A batch that also takes many records at once."""
+    """A batch to which many records can be added in one call."""
 
     __slots__ = ()
 
     def extend(self, columns: RecordColumns, first: int, most_bytes: int) -> int:
-        """Add records from place `first` of `columns` for as long as the batch stays within `most_bytes`; return how
-        many.
+        """Add records from place `first` of `columns` while the batch stays within `most_bytes`; return how many.
 
-        An empty batch takes the first one in any case: it has no batch that it would fit better.
+        An empty batch accepts the first one in any case: no other batch would fit it better.
         """
         added = 0
         while first + added < columns.count:
@@ -117,7 +118,7 @@ class ColumnBatchBuilder(BatchBuilder):
         return added
 
     def _extend_some(self, columns: RecordColumns, first: int, room_bytes: int) -> tuple[int, int]:
-        """Add records whose offset deltas take equally many bytes; return how many, and how many were considered."""
+        """Add records with offset deltas of the same length; return how many, and how many were considered."""
         place = self.record_count
         class_end, place_bytes = next(one for one in _PLACE_CLASSES if place < one[0])
         likely = max(1, room_bytes // columns.mean_bytes + 8)

@@ -1,18 +1,18 @@
-"""The five codecs of a record batch, with an upper bound on what comes out.
+"""The five codecs of a record batch, with an upper bound on the decompressed size.
 
-A compressed batch comes from outside, and a few hundred bytes can claim gigabytes. So `decompress` never allocates by
-what the data claims before it has compared the claim with `max_bytes`, and stops as soon as the output passes it.
+A compressed batch comes from outside, and a few hundred bytes can claim gigabytes. So `decompress` compares a claimed
+size with `max_bytes` before it allocates, and stops as soon as the output exceeds it.
 
-How each codec is framed inside a batch (what Kafka's Java clients write is what we write):
+The framing of each codec inside a batch (Ottla writes the same as Kafka's Java clients):
 
 - gzip: RFC 1952; several members in a row are read as one.
 - snappy: the framing of xerial's snappy-java: `82 "SNAPPY" 00`, version int32, compatible version int32, then blocks of
-  int32 length and a raw snappy block (at most 32 KiB of input each when we write). librdkafka writes one raw block
-  without framing; that is read too.
+  int32 length and a raw snappy block (at most 32 KiB of input each when Ottla writes). librdkafka writes one raw block
+  without framing, which is read too.
 - lz4: the LZ4 frame format with independent blocks (Kafka's Java reader refuses linked ones), no content size.
 - zstd: RFC 8878 frames; several in a row, and skippable ones, are read as one.
 
-Snappy, lz4 and zstd are packages of their own, each imported by the first batch that needs it.
+Snappy, lz4 and zstd need packages, each of which is imported for the first batch that needs it.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ _PACKAGES = {"snappy": "cramjam", "lz4": "lz4", "zstd": "zstandard"}
 
 
 def missing() -> dict[str, str]:
-    """Codecs whose package is not installed, as in a Spark executor that has only numpy and pyarrow: codec and package.
+    """Codecs without their package, as in a Spark executor that has only numpy and pyarrow: package name by codec.
 
-    What is compressed with them cannot be read or written: that raises ImportError. A broker reports them at its start.
+    Reading or writing batches with such a codec raises ImportError. A broker reports them at its start.
     """
     return {codec: package for codec, package in _PACKAGES.items() if not _is_installed(package)}
 
 
 def _is_installed(package: str) -> bool:
-    """Whether a package is there, without importing it."""
+    """Whether a package is installed, without importing it."""
     from importlib.util import find_spec
 
     try:
@@ -74,8 +74,8 @@ def _is_installed(package: str) -> bool:
 def package(name: str, codec: str) -> Any:
     """A module of the package that a codec needs, imported by its first use.
 
-    Raises ImportError where it is not installed or of another system, and MemoryError where there is no descriptor for
-    reading it: a lack of means like the other, and neither damage in the batch nor a disk that fails.
+    Raises ImportError if it is not installed or built for another system, and MemoryError if no file descriptor is free
+    to read it: like a lack of memory, that is neither damage in the batch nor a failing disk.
     """
     try:
         return import_module(name)
@@ -109,9 +109,9 @@ def compress(codec: Compression, data: Buffer, level: int | None = None) -> byte
 
 
 def decompress(codec: Compression, data: Buffer, max_bytes: int) -> bytes:
-    """Return what `data` held before `compress`, at most `max_bytes` of it.
+    """Return the decompressed `data`, at most `max_bytes`.
 
-    Raises CorruptBatch when the data is broken or cut short, DecompressedTooLarge when more than `max_bytes` come out.
+    Raises CorruptBatch when the data is broken or truncated, DecompressedTooLarge for more than `max_bytes` of output.
     """
     view = memoryview(data)
     if codec == Compression.GZIP:
@@ -165,7 +165,7 @@ _XERIAL_BLOCK_BYTES = 32 * 1024
 _INT32 = struct.Struct(">i")
 
 _SNAPPY_BEST_RATIO = 22
-"""A snappy element of 3 bytes copies at most 64: no honest block expands further than 64 / 3."""
+"""A snappy element of 3 bytes copies at most 64: no valid block expands further than 64 / 3."""
 
 
 def _compress_xerial(view: memoryview) -> bytes:
@@ -229,7 +229,7 @@ _LZ4_LARGEST_STEP_BYTES = 4 * 1024 * 1024
 
 
 def _decompress_lz4(view: memoryview, max_bytes: int) -> bytes:
-    """Decompress one LZ4 frame in growing steps, since the library allocates each step's bound at once."""
+    """Decompress one LZ4 frame in growing steps, since the library allocates the limit of a step in advance."""
     frame = package("lz4.frame", "lz4").LZ4FrameDecompressor()
     parts: list[bytes] = []
     room = max_bytes
@@ -299,10 +299,10 @@ def _decompress_zstd(view: memoryview, max_bytes: int) -> bytes:
 
 
 def _measure_zstd_frame(view: memoryview, position: int) -> tuple[int, int | None, bool]:
-    """Walk one frame's headers and return (its end, the most it can hold, whether that is its declared size).
+    """Walk one frame's headers and return (its end, its maximum size, whether that is its declared size).
 
-    The most is None for a skippable frame. The walk notices data that is cut short, which the library's streams
-    silently accept, and declared sizes that the blocks cannot fill, for which the library would allocate.
+    The maximum is None for a skippable frame. The walk detects truncated data, which the library's streams silently
+    accept, and declared sizes that the blocks cannot fill, for which the library would allocate.
     """
     try:
         (magic,) = _ZSTD_UINT32.unpack_from(view, position)

@@ -1,11 +1,10 @@
-"""Control records: what brokers write into a log for themselves, in batches whose control bit is set.
+"""Control records: records that brokers write for brokers, in batches with the control bit.
 
-The key says which kind it is: `version` int16, `type` int16, big-endian. Worked example: `00 00 00 02` is a
-LeaderChange of version 0. The value of a transaction marker is `version` int16, `coordinator_epoch` int32; the values
-of the others are Kafka messages, declared in `ottla.protocol.stored`. Consumers skip control records, and so skip kinds
-that they do not know.
+The key has the type: `version` int16, `type` int16, big-endian. Worked example: `00 00 00 02` is a LeaderChange of
+version 0. The value of a transaction marker is `version` int16, `coordinator_epoch` int32; the values of the other
+types are Kafka messages, declared in `ottla.protocol.stored`. Consumers skip control records, including unknown types.
 
-The marker that ends a transaction is a batch of one such record, which names the producer and has both bits set,
+The marker that ends a transaction is a batch of one such record. The batch names the producer and has both bits set,
 transactional and control. COMMIT by coordinator epoch 9 for producer 1000 with epoch 5, at offset 7 and time 1::
 
     00 00 00 00 00 00 00 07  00 00 00 42  ff ff ff ff  02  75 a5 b2 80  00 30   offset 7, no leader epoch, crc, 0x30
@@ -37,9 +36,9 @@ from ottla.protocol.types import Buffer
 _KEY = struct.Struct(">hh")
 _MARKER = struct.Struct(">hi")
 _MARKER_BATCH = struct.Struct(">qiibIhiqqqhii BBBB Bhh BhiB")
-"""A whole marker, each of whose lengths is known: the batch's header; the record's length, attributes and deltas; its
-key; its value, and that it has no headers. (Five times as fast as to encode a record and to seal its batch: a
-transaction has one in each partition.)
+"""A whole marker, in which all lengths are fixed: the batch's header; the record's length, attributes and deltas; its
+key; its value, and the header count 0. (Five times as fast as encoding a record and sealing its batch, and a
+transaction has a marker in each partition.)
 """
 
 
@@ -62,7 +61,7 @@ class EndTransactionMarker(NamedTuple):
 
 
 class TransactionEnd(NamedTuple):
-    """What a marker says of the transaction that it ends; whose it is, the batch's header says."""
+    """The content of a marker about the transaction that it ends; the batch's header names the producer."""
 
     is_commit: bool
     coordinator_epoch: int
@@ -74,10 +73,10 @@ def encode_control_key(control_type: ControlType, version: int = 0) -> bytes:
 
 
 def decode_control_key(key: bytes | None) -> ControlType | None:
-    """Return the kind that a control record's key names, None for a kind from a newer Kafka.
+    """Return the type in a control record's key, None for a type of a newer Kafka.
 
-    Raises CorruptBatch when the key is absent, too short or of a negative version. Bytes past the four are a newer
-    version's fields and are ignored, as in Kafka.
+    Raises CorruptBatch when the key is absent, too short or of a negative version. Bytes after the first four are
+    fields of a newer version and are ignored, as in Kafka.
     """
     if key is None or len(key) < _KEY.size:
         raise CorruptBatch(f"a control record's key has {0 if key is None else len(key)} bytes, it needs {_KEY.size}")
@@ -96,7 +95,7 @@ def encode_end_transaction_marker(marker: EndTransactionMarker) -> bytes:
 
 
 def decode_end_transaction_marker(value: bytes | None) -> EndTransactionMarker:
-    """Return what an ABORT or COMMIT record's value says; raises CorruptBatch when it is broken."""
+    """Return the marker in the value of an ABORT or COMMIT record; raises CorruptBatch when it is broken."""
     if value is None or len(value) < _MARKER.size:
         raise CorruptBatch(
             f"a transaction marker has {0 if value is None else len(value)} bytes, it needs {_MARKER.size}"
@@ -133,9 +132,9 @@ def end_transaction_marker(
 
 
 def decode_transaction_end(batch: Buffer) -> TransactionEnd | None:
-    """What the marker in a batch says; None for a batch that is none: of records, or of another kind of control record.
+    """The marker in a batch; None for a batch of records, or of another type of control record.
 
-    Only the first record of a control batch counts, as in Kafka. Raises CorruptBatch for what is broken.
+    Only the first record of a control batch counts, as in Kafka. Raises CorruptBatch for broken bytes.
     """
     if not parse_header(batch).is_control:
         return None

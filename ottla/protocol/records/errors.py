@@ -1,6 +1,6 @@
-"""What can be wrong with a record batch that came from outside.
+"""The errors of a record batch from outside.
 
-Both are `ValueError`: the bytes are at fault, not the program. The broker turns them into CORRUPT_MESSAGE or
+Both are `ValueError`: the bytes are wrong, not the program. The broker turns them into CORRUPT_MESSAGE or
 INVALID_RECORD, the client refuses the batch.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 class CorruptBatch(ValueError):
-    """The bytes are not a sound record batch: a length, count, varint, checksum or compressed block is impossible."""
+    """The bytes are not a valid record batch: a length, count, varint, checksum or compressed block is impossible."""
 
 
 class DecompressedTooLarge(CorruptBatch):

@@ -1,7 +1,7 @@
-"""Batches of every message format behind one face: what is in a log may be v0, v1 (messages) or v2 (batches).
+"""One interface to batches of every message format: a log may have v0, v1 (messages) or v2 (batches).
 
-A message is shown as a batch of one (`legacy.parse_message_header`); a compressed one by its last offset, until
-somebody looks inside (`header_of_whole`). Who takes only what is written today uses `batch` and `legacy` themselves.
+A message appears as a batch of one record (`legacy.parse_message_header`). A compressed message has only its last
+offset, until `header_of_whole` reads its content. Callers that accept one format only use `batch` or `legacy` directly.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ottla.protocol.types import Buffer
 
 HEADER_BYTES_BY_MAGIC: Final = (MIN_HEADER_BYTES, MAX_HEADER_BYTES, HEADER_BYTES)
-"""Size of a header, by magic."""
+"""The size of a header, by magic."""
 
 
 def parse_any_header(buffer: Buffer, position: int = 0) -> BatchHeader:
@@ -48,29 +48,29 @@ def parse_any_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def any_crc_matches(batch: Buffer, header: BatchHeader) -> bool:
-    """Whether the checksum was computed of these bytes. The view may continue behind the batch."""
+    """Whether the checksum matches the bytes. The view may continue after the batch."""
     return crc_matches(batch, header) if header.magic == MAGIC else message_crc_matches(batch, header)
 
 
 def decode_any(
     batch: Buffer, *, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES, check_crc: bool = True
 ) -> list[Record]:
-    """The records of a batch or message. Raises CorruptBatch when anything in it is not sound."""
+    """The records of a batch or message. Raises CorruptBatch when a part of it is invalid."""
     if len(batch) > MAGIC_AT and batch[MAGIC_AT] < MAGIC:
         return decode_message(batch, max_decompressed_bytes=max_decompressed_bytes, check_crc=check_crc)
     return decode_batch(batch, max_decompressed_bytes=max_decompressed_bytes, check_crc=check_crc)
 
 
 def hides_offsets(header: BatchHeader) -> bool:
-    """Whether this is a compressed message: only its last offset is known, and no timestamp but the largest."""
+    """Whether this is a compressed message: only its last offset and its largest timestamp are known."""
     return header.magic < MAGIC and header.codec != Compression.NONE
 
 
 def header_of_whole(
     batch: Buffer, header: BatchHeader, *, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
 ) -> BatchHeader:
-    """The header with the offsets, count and first timestamp of what is inside a compressed message; any other as it
-    is. Raises CorruptBatch.
+    """The header, for a compressed message with the offsets, count and first timestamp of its content. Raises
+    CorruptBatch.
     """
     if not hides_offsets(header):
         return header
@@ -80,7 +80,7 @@ def header_of_whole(
 def iter_any(buffer: Buffer, *, allow_partial_tail: bool = False) -> Iterator[tuple[int, BatchHeader]]:
     """(position, header) of each batch or message of a buffer that begins with one.
 
-    Raises CorruptBatch at an impossible header, and at one that the end cuts short unless `allow_partial_tail`.
+    Raises CorruptBatch at an impossible header, and at a truncated batch unless `allow_partial_tail`.
     """
     view = memoryview(buffer)
     position = 0

@@ -1,6 +1,6 @@
 """Messages of formats v0 and v1 (magic 0 and 1), which Kafka wrote before 0.11: parse, check, decode, encode.
 
-Byte layout, big-endian; a message set is messages behind one another, and nothing else:
+Byte layout, big-endian; a message set is a sequence of messages, and nothing else:
 
      0  offset int64         of the message; of the last one inside for a compressed message
      8  size int32           bytes that follow this field
@@ -13,10 +13,10 @@ Byte layout, big-endian; a message set is messages behind one another, and nothi
 Worked example, v1, offset 0, no key, value `hi`:
 `00*8 00000018 <crc> 01 00 <timestamp 8> ffffffff 00000002 6869`: 24 bytes follow the size.
 
-The value of a *compressed* message is a message set. In v0 the messages inside bear their own offsets; in v1 they
-count from 0, gaps included, and the last of them has the outer offset. With log append time the outer timestamp is
-everybody's. A compressed message inside a compressed message is refused, as Kafka does. A message looks to storage
-like a batch: `parse_message_header` gives a `BatchHeader` with what a message has and the defaults for the rest.
+The value of a *compressed* message is a message set. In v0 the messages inside have absolute offsets. In v1 their
+offsets count from 0, gaps included, and the last one corresponds to the outer offset. With log append time the outer
+timestamp applies to all of them. A compressed message inside a compressed message is refused, as in Kafka. Storage
+treats a message as a batch: `parse_message_header` returns a `BatchHeader`, with defaults for missing fields.
 
 Sources: Kafka's LegacyRecord and AbstractLegacyRecordBatch.
 """
@@ -49,10 +49,10 @@ NO_TIMESTAMP: Final = -1
 MAGIC_AT: Final = 16
 LEGACY_MAGICS: Final = (0, 1)
 MIN_HEADER_BYTES: Final = 18
-"""What `parse_message_header` needs at least; of v1 it needs `MAX_HEADER_BYTES`."""
+"""The bytes that `parse_message_header` needs for v0; for v1 it needs `MAX_HEADER_BYTES`."""
 MAX_HEADER_BYTES: Final = 26
 SMALLEST_SIZE: Final = (14, 22)
-"""The least that `size` can be, by magic: neither key nor value."""
+"""The smallest `size`, by magic: of a message with neither key nor value."""
 
 _CRC_FROM: Final = 16
 _HEADER_V0: Final = struct.Struct(">qiIbB")
@@ -64,17 +64,17 @@ _ATTRIBUTES_MASK: Final = (COMPRESSION_MASK, COMPRESSION_MASK | LOG_APPEND_TIME_
 
 
 class WrongChecksum(CorruptBatch):
-    """A message is not what its checksum was computed of."""
+    """The checksum of a message does not match its bytes."""
 
 
 # Reading ------------------------------------------------------------------------------------------------------------
 
 
 def parse_message_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header of the message at `position`, as that of a batch; the rest of the message need not be there.
+    """The header of the message at `position`, as that of a batch; the rest of the message may be missing.
 
-    `base_offset` is the outer offset and the record count 1, for a compressed message too: what is inside is known
-    only to who decodes it (`decode_message`). Attributes are cut to the bits that the format has.
+    `base_offset` is the outer offset and the record count 1, for a compressed message too: only `decode_message` knows
+    its content. Attributes are reduced to the bits that the format has.
 
     Raises CorruptBatch when the header is cut short, magic is neither 0 nor 1, or the size is impossible.
     """
@@ -88,27 +88,27 @@ def parse_message_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     if size < SMALLEST_SIZE[magic]:
         raise CorruptBatch(f"the message has a size of {size}, less than the smallest of format v{magic}")
     attributes &= _ATTRIBUTES_MASK[magic]
-    # As a plain tuple, in the order of the fields: by their names it takes three times as long.
+    # As a plain tuple, in the order of the fields: with keyword arguments it takes three times as long.
     return tuple.__new__(
         BatchHeader, (offset, size, -1, magic, crc, attributes, 0, timestamp, timestamp, -1, -1, -1, 1)
     )
 
 
 def message_crc(message: Buffer) -> int:
-    """The checksum that a message ought to have. `message` is the whole message and nothing more."""
+    """Compute the checksum of a message. `message` is the whole message and nothing more."""
     return zlib.crc32(memoryview(message)[_CRC_FROM:])
 
 
 def message_crc_matches(message: Buffer, header: BatchHeader) -> bool:
-    """Whether the checksum was computed of these bytes. The view may continue behind the message."""
+    """Whether the checksum matches the bytes. The view may continue after the message."""
     return zlib.crc32(memoryview(message)[_CRC_FROM : header.size_bytes]) == header.crc
 
 
 def iter_messages(buffer: Buffer, *, allow_partial_tail: bool = False) -> Iterator[tuple[int, BatchHeader]]:
     """(position, header) of each outer message of a message set.
 
-    Raises CorruptBatch at an impossible header, and at a message that the end cuts short, unless `allow_partial_tail`
-    says that the walk simply ends there (a Fetch response may be cut so).
+    Raises CorruptBatch at an impossible header, and at a message that is truncated by the end of the buffer. With
+    `allow_partial_tail` the iteration ends there instead (a Fetch response may be truncated so).
     """
     view = memoryview(buffer)
     position = 0
@@ -124,7 +124,7 @@ def iter_messages(buffer: Buffer, *, allow_partial_tail: bool = False) -> Iterat
 
 
 def is_cut_short(view: memoryview, position: int) -> bool:
-    """Whether what begins at `position` is less than a whole message or batch, by its size field or for want of one."""
+    """Whether the message or batch at `position` is incomplete, by its size field or because that is missing."""
     remain = len(view) - position - LENGTH_PREFIX_BYTES
     return remain < 0 or _INT32.unpack_from(view, position + 8)[0] > remain
 
@@ -137,15 +137,15 @@ def decode_message(
     check_crc: bool = True,
     is_from_producer: bool = False,
 ) -> list[Record]:
-    """The records of one outer message: itself, or those inside if it is compressed. The view may continue behind it.
+    """The records of one outer message: itself, or those inside if it is compressed. The view may continue after it.
 
-    `is_from_producer` looks closer, since what comes in is to be stored: every inner message has its checksum checked
-    and the outer one's magic, and none is cut short. What is on a disk was checked by the Kafka that took it.
+    `is_from_producer` checks more, since the message is going to be stored: every inner message must have a correct
+    checksum and the outer one's magic, and be complete. Messages on a disk were checked by the Kafka that stored them.
 
     Raises:
         WrongChecksum: of the outer message (unless `check_crc` is False) or of one inside.
-        DecompressedTooLarge: more than `max_decompressed_bytes`, or than `max_messages`, are inside.
-        CorruptBatch: anything else that is not sound; codecs that the formats do not have, nested compression.
+        DecompressedTooLarge: more than `max_decompressed_bytes`, or more than `max_messages`, are inside.
+        CorruptBatch: any other damage, a codec that the formats do not have, or nested compression.
     """
     view = memoryview(message)
     header = parse_message_header(view)
@@ -169,9 +169,9 @@ def decode_message(
 
 
 def look_inside(message: Buffer, header: BatchHeader, max_decompressed_bytes: int) -> BatchHeader:
-    """The header of a compressed message with the first offset, the count and the first timestamp of what is inside.
+    """The header of a compressed message, with the first offset, count and first timestamp of the messages inside.
 
-    Only the inner headers are read: for walks over whole segments. The view may continue behind the message.
+    Reads the inner headers only: for scans of whole segments. The view may continue after the message.
 
     Raises CorruptBatch.
     """
@@ -224,7 +224,9 @@ def _decode_inside(
 
 
 def _with_absolute_offsets(records: list[Record], outer_offset: int) -> list[Record]:
-    """Of a v1 message: the last one inside has the outer offset. An outer 0 says nothing: some librdkafka wrote so."""
+    """The records of a v1 message with absolute offsets: the last one has the outer offset. An outer 0 is ignored: some
+    versions of librdkafka wrote it.
+    """
     last = records[-1].offset
     if outer_offset and last > outer_offset:
         raise CorruptBatch(f"the last message inside has offset {last}, and the outer one {outer_offset}")
@@ -292,10 +294,10 @@ def encode_message_set(
     compression: Compression = Compression.NONE,
     log_append_time_ms: int | None = None,
 ) -> bytearray:
-    """The records, whose offsets ascend, as messages; one compressed message of all of them where a codec is given.
+    """The records, with ascending offsets, as messages; with a codec, as one compressed message.
 
-    Headers have no place in these formats and are left out. `log_append_time_ms` (v1) stamps the messages. Raises
-    ValueError for zstd, and for no records.
+    These formats have no headers: they are left out. `log_append_time_ms` (v1) becomes the timestamp of the messages.
+    Raises ValueError for zstd, and for no records.
     """
     if not records:
         raise ValueError("a message set holds at least one message")

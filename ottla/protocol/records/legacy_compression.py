@@ -1,9 +1,9 @@
-"""What is inside a compressed message of format v0 or v1: the codecs of those days, and the broken LZ4 of v0.
+"""The content of a compressed message of format v0 or v1: the codecs of those formats, and the broken LZ4 of v0.
 
-gzip, snappy (framed as xerial does, or one raw block) and lz4; zstd came with format v2. The bytes are those of
-`compression.py` but for one byte: the Java clients of Kafka before 0.10 computed the checksum in the header of an LZ4
-frame over the frame's magic number too, which it must not cover (KAFKA-3160). In format v0 that stayed so for ever:
-who writes it writes the wrong byte, who reads it looks at the byte not at all. Format v1 has the right one.
+The codecs are gzip, snappy (with xerial's framing, or one raw block) and lz4; zstd came with format v2. The bytes are
+those of `compression.py`, except for one: the Java clients of Kafka before 0.10 computed the checksum in the header of
+an LZ4 frame over the frame's magic number too, which it must not cover (KAFKA-3160). Format v0 has kept that: a writer
+must write the wrong byte, and a reader must ignore the byte. Format v1 has the right one.
 
 Worked example: the frame header `04 22 4d 18 60 40` has the checksum byte `82`, and `1a` in format v0.
 """
@@ -38,7 +38,7 @@ def compress_messages(codec: Compression, data: Buffer, magic: int) -> bytes:
 def decompress_messages(codec: Compression, data: Buffer, magic: int, max_bytes: int) -> bytes:
     """The messages in the value of a compressed one.
 
-    Raises CorruptBatch for broken data and for zstd, DecompressedTooLarge when more than `max_bytes` come out.
+    Raises CorruptBatch for broken data and for zstd, DecompressedTooLarge for more than `max_bytes` of output.
     """
     if codec is Compression.ZSTD:
         raise CorruptBatch("there is no zstd in message formats v0 and v1")
@@ -48,7 +48,7 @@ def decompress_messages(codec: Compression, data: Buffer, magic: int, max_bytes:
 
 
 def _with_header_checksum(frame: bytes, *, covers_magic_number: bool) -> bytes:
-    """The frame with the byte that ends its header as it should be, or as format v0 has it."""
+    """The frame with the correct last byte of its header, or with the one of format v0."""
     if len(frame) <= _LZ4_DESCRIPTOR_AT or not frame.startswith(_LZ4_MAGIC):
         raise CorruptBatch("lz4 data does not begin as a frame")
     flags = frame[_LZ4_DESCRIPTOR_AT]

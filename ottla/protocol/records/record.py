@@ -1,6 +1,7 @@
 """Single records inside a batch v2, after decompression.
 
-A record is, with every number a zigzag varint (as in Protocol Buffers; 5 bytes at most for int32, 10 for int64):
+The layout of a record. Every number is a zigzag varint (as in Protocol Buffers; 5 bytes at most for int32, 10 for
+int64):
 
     length · attributes int8 · timestamp delta · offset delta · key length · key · value length · value ·
     header count · per header: key length · key · value length · value
@@ -9,9 +10,8 @@ A record is, with every number a zigzag varint (as in Protocol Buffers; 5 bytes 
 Worked example, key `k`, value `hi`, first of its batch: `12 00 00 00 02 6b 04 68 69 00`: 9 bytes follow, attributes 0,
 both deltas 0, one byte of key, two of value, no headers.
 
-The loops below are the client's hot path: they read the common one- and two-byte varints in place and call a function
-only for longer ones. Nothing is checked twice: positions only grow, and a record must end exactly where its length
-says.
+The loops below are the client's hot path: they read the common one- and two-byte varints inline and call a function
+only for longer ones. Nothing is checked twice: positions only grow, and a record must end exactly at its length.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ SMALLEST_RECORD_BYTES = 7
 
 
 class Record(NamedTuple):
-    """One record: `timestamp` in milliseconds since 1970, -1 when the producer gave none.
+    """One record: `timestamp` in milliseconds since 1970, -1 when the producer set none.
 
-    Header keys are UTF-8; bytes that are not decode to lone surrogates (`surrogateescape`) and encode back unchanged.
+    Header keys are UTF-8; invalid bytes decode to lone surrogates (`surrogateescape`) and encode back unchanged.
     """
 
     offset: int
@@ -62,12 +62,12 @@ def _varints(count: int) -> list[bytes]:
 
 
 _TEN_BYTES = (1 << 70) - 1
-"""The largest number that a varint of ten bytes can hold, which is what 64 bits take."""
+"""The largest number that fits a varint of ten bytes, which 64 bits need."""
 _TABLED = 8192
 """Numbers below this take one or two bytes."""
 _ENCODED = _varints(64)
-"""The varints of the smallest numbers that are not negative: those of one byte, and all of two bytes once so many have
-been encoded that the whole table (1 ms, 0.4 MB) is worth it; a broker encodes few records.
+"""The varints of the smallest non-negative numbers: those of one byte at first, and all of two bytes once enough have
+been encoded to justify the whole table (1 ms, 0.4 MB). A broker encodes few records.
 """
 _PATIENCE = 1_000
 _not_in_table = itertools.count(1)
@@ -75,14 +75,14 @@ _not_in_table = itertools.count(1)
 _NEGATIVE = -(1 << 40)
 HALF = [number for half in range(64) for number in (half, ~half)]
 HALF += [number for half in range(64) for number in (half, _NEGATIVE)]
-"""By the first byte of a varint: what it means if it is the only one. Of two bytes it is added to the second one times
-64, which gives the number where that is not negative, and else one below half of `_NEGATIVE`."""
+"""For each first byte of a varint, the number if it is the only byte. For two bytes, the entry plus 64 times the second
+byte is the number if that is not negative, and otherwise a number below half of `_NEGATIVE`."""
 
 
 def decode_varint(data: bytes | memoryview, position: int, *, max_bits: int = 32) -> tuple[int, int]:
-    """Return (number, position behind it) of the zigzag varint at `position`.
+    """Return (number, position after it) of the zigzag varint at `position`.
 
-    Raises CorruptBatch when it is cut short, longer than `max_bits` (32 or 64) needs, or outside that range.
+    Raises CorruptBatch when it is truncated, longer than `max_bits` (32 or 64) needs, or outside that range.
     """
     raw = 0
     shift = 0
@@ -108,7 +108,7 @@ def decode_varint(data: bytes | memoryview, position: int, *, max_bits: int = 32
 def encode_record(
     timestamp_delta: int, offset_delta: int, key: bytes | None, value: bytes | None, headers: Headers = ()
 ) -> bytes:
-    """Return one record's bytes, with its length in front. The deltas are against the batch's base values."""
+    """Return the bytes of one record, preceded by its length. The deltas are relative to the batch's base values."""
     table = _ENCODED
     half = len(table)
     time = table[timestamp_delta] if 0 <= timestamp_delta < half else _encode_varint(timestamp_delta)
@@ -158,9 +158,9 @@ def decode_records(  # noqa: PLR0915  # one loop in one place: a call per field 
 ) -> list[tuple[Any, ...]]:
     """Return the `count` records that fill `data` exactly, each as a plain tuple of the fields of `Record`.
 
-    With `partition` its topic and number are the first two fields of each. `log_append_time_ms`, when not None, is the
-    timestamp of them all. Raises CorruptBatch for anything else than sound records whose offset deltas grow and end at
-    `last_offset_delta` at most.
+    With `partition`, its topic and number are the first two fields of each. `log_append_time_ms`, if not None, is the
+    timestamp of all. Raises CorruptBatch unless the records are valid, and their offset deltas increase and do not
+    exceed `last_offset_delta`.
     """
     if count * SMALLEST_RECORD_BYTES > len(data):
         raise CorruptBatch(f"{count} records cannot fit in {len(data)} bytes")
@@ -272,11 +272,11 @@ def decode_records(  # noqa: PLR0915  # one loop in one place: a call per field 
 
 
 _NULL = 1
-"""The varint of -1, the length of what is null."""
+"""The varint of -1, the length of a null."""
 
 
 def _check_null(length: int, data: bytes, position: int) -> None:
-    """Raise CorruptBatch for a length below 0 that is not -1. `position` is the one after it."""
+    """Raise CorruptBatch for a length below 0 other than -1. `position` is the one after it."""
     if length < _NEGATIVE // 2:
         length, _ = decode_varint(data, position - 2)
     if length != -1:

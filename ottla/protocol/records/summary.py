@@ -1,9 +1,9 @@
 """A summary of a batch's records, made without decoding them: their times, and whether all have keys.
 
-For a broker that has to check each record of a batch and needs none. `summarize_records` goes through the same fields
-as `decode_records` (`record.py`, which has the layout) and makes no object of them, which takes half the time. It
-returns what decoding would have found, or None: for unsound records, and for sound ones as no producer writes them
-(offset deltas other than 0, 1, 2, ...). The caller decodes these, and learns what is wrong.
+For a broker, which has to check each record of a batch but needs none of them. `summarize_records` reads the same
+fields as `decode_records` (`record.py` has the layout) but creates no objects, which takes half the time. It returns
+what decoding would have found. It returns None for invalid records, and for valid ones that no producer writes (offset
+deltas other than 0, 1, 2, ...): the caller then decodes them, and gets the error.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from ottla.protocol.records.errors import CorruptBatch
 from ottla.protocol.records.record import HALF, SMALLEST_RECORD_BYTES, decode_varint
 
 MOST_RECORDS: Final = 1 << 20
-"""From here on an offset delta takes four bytes. Such a batch is decoded."""
+"""The first offset delta of four bytes. A batch with such deltas is decoded."""
 _NULL: Final = 1
-"""The varint of -1, the length of what is null."""
+"""The varint of -1, the length of a null."""
 
 
 class RecordsSummary(NamedTuple):
-    """What a broker has to know of all records of a batch. The deltas are against the base timestamp."""
+    """The facts about a batch's records that a broker needs. The deltas are relative to the base timestamp."""
 
     oldest_delta_ms: int
     newest_delta_ms: int
@@ -28,7 +28,7 @@ class RecordsSummary(NamedTuple):
 
 
 def summarize_records(data: bytes, count: int) -> RecordsSummary | None:
-    """The summary of the `count` records that fill `data` exactly; None if they have to be decoded for it."""
+    """The summary of the `count` records that fill `data` exactly; None if the caller has to decode them."""
     if not 0 < count <= MOST_RECORDS or count * SMALLEST_RECORD_BYTES > len(data):
         return None
     try:
@@ -123,7 +123,7 @@ def _summarize(data: bytes, count: int) -> RecordsSummary | None:  # noqa: PLR09
 
 
 def _skip_headers(data: bytes, position: int) -> int:
-    """The position behind the headers whose count is at `position`."""
+    """The position after the headers whose count is at `position`."""
     half = HALF
     count, position = decode_varint(data, position)
     if count < 0:

@@ -1,7 +1,7 @@
 """The values of the control records of the metadata log: leader changes, snapshot bounds, the quorum's voters.
 
-Control records are in batches with the control bit; their key says which kind the value is (records/control.py). Each
-value begins with the version of its own schema, so that it is read by what it says of itself::
+Control records are in batches with the control bit; their key has the type of the value (records/control.py). Each
+value begins with its own version, by which it is decoded::
 
     00 00  00 00 00 01  02 00 00 00 01 00  02 00 00 00 01 00  00
     v0     leader 1     one voter: 1       one that voted: 1  no tagged fields
@@ -24,7 +24,7 @@ _VERSION = struct.Struct(">h")
 
 
 class ControlRecord(Message):
-    """A value that begins with its own version: field `version` says in which version it is written."""
+    """A value that begins with its own version, which is the field `version`."""
 
 
 class LeaderChangeMessage(ControlRecord, versions="0-1", flexible="0+"):
@@ -46,20 +46,20 @@ class LeaderChangeMessage(ControlRecord, versions="0-1", flexible="0+"):
 
 
 class SnapshotHeaderRecord(ControlRecord, versions="0", flexible="0+"):
-    """Opens a snapshot; `last_contained_log_timestamp` is that of the last record it stands for, in ms."""
+    """Opens a snapshot; `last_contained_log_timestamp` is that of the last record it covers, in ms."""
 
     version: Int16 = 0
     last_contained_log_timestamp: Int64
 
 
 class SnapshotFooterRecord(ControlRecord, versions="0", flexible="0+"):
-    """Ends a snapshot; without it the snapshot is not whole."""
+    """Ends a snapshot; without it the snapshot is incomplete."""
 
     version: Int16 = 0
 
 
 class KRaftVersionRecord(ControlRecord, versions="0", flexible="0+"):
-    """From here on the quorum speaks this version of KRaft; 1 allows the voters to change (KIP-853)."""
+    """The quorum uses this version of KRaft from here on; 1 allows the voters to change (KIP-853)."""
 
     version: Int16 = 0
     kraft_version: Int16
@@ -76,7 +76,7 @@ class VotersRecord(ControlRecord, versions="0", flexible="0+"):
         port: Uint16
 
     class KRaftVersionFeature(Struct):
-        """The versions of KRaft that the voter can speak."""
+        """The versions of KRaft that the voter supports."""
 
         min_supported_version: Int16
         max_supported_version: Int16
@@ -100,7 +100,7 @@ def encode_control_record(record: ControlRecord) -> bytes:
 
 
 def decode_control_record(cls: type[C], data: Buffer) -> C:
-    """The control record of this class in a value. Raises MalformedMessage, also for a version that is not known.
+    """Decode a control record of this class. Raises MalformedMessage, also for an unknown version.
 
     Bytes after it are ignored, as in Kafka.
     """

@@ -1,16 +1,15 @@
-"""The records of `__transaction_state`: what each transactional id is, and the transaction that it is in.
+"""The records of `__transaction_state`: the state of each transactional id and of its transaction.
 
-A key begins with its type, which is 0, a value with the version that it is written in; what follows is the message.
-Transactional id ``t`` with producer id 1000, epoch 0 and a timeout of 60 s, Ongoing since time 1 with partition 0 of
-topic ``x``::
+A key begins with its type, which is 0, a value with its version; the message follows. Transactional id ``t`` with
+producer id 1000, epoch 0 and a timeout of 60 s, Ongoing since time 1 with partition 0 of topic ``x``::
 
     00 00  00 01 74                                                              type 0: "t"
     00 00  00 00 00 00 00 00 03 e8  00 00  00 00 ea 60  01                       version 0: 1000, 0, 60000, Ongoing
            00 00 00 01  00 01 78  00 00 00 01  00 00 00 00                       one topic: "x", one partition: 0
            00 00 00 00 00 00 00 01  00 00 00 00 00 00 00 01                      updated at 1, started at 1
 
-Kafka writes version 0 while `transaction.version` is 0, and version 1 from 1 on; either reads both. A record without a
-value (a tombstone) forgets the transactional id. Bytes after a message are ignored, as in Kafka.
+Kafka writes version 0 while `transaction.version` is 0, otherwise version 1; both are always read. A record without a
+value (a tombstone) deletes the transactional id. Bytes after a message are ignored, as in Kafka.
 
 Source: Kafka's `TransactionLog` and the schemas of release 4.1.
 """
@@ -26,13 +25,13 @@ from ottla.protocol.stored.unknown import UnknownRecord
 from ottla.protocol.types import Buffer, Int8, Int16, Int32, Int64, String
 
 KEY_TYPE = 0
-"""What the keys begin with; the only one that there is."""
+"""The first field of a key; there is only this type."""
 
 _PREFIX = struct.Struct(">h")
 
 
 class TransactionStatus(IntEnum):
-    """The states of a transactional id, by the numbers that stand in its records (Kafka's `TransactionState`)."""
+    """The states of a transactional id, with the numbers in its records (Kafka's `TransactionState`)."""
 
     EMPTY = 0
     ONGOING = 1
@@ -53,10 +52,10 @@ class TransactionLogKey(Message, key=KEY_TYPE, versions="0"):
 class TransactionLogValue(Message, key=KEY_TYPE, versions="0-1", flexible="1+"):
     """Its producer and its transaction; times are in ms, `transaction_status` is a `TransactionStatus`.
 
-    `transaction_partitions` is null when Empty. With `client_transaction_version` 2 each transaction has an epoch of
-    its own: while one is prepared, `next_producer_id` is what its producer gets, and afterwards `previous_producer_id`
-    is what it had, where the epochs of that one were exhausted (KIP-890). Kafka 4.1 writes neither of the two, and
-    nobody writes `next_producer_epoch` yet (KIP-939).
+    `transaction_partitions` is null when Empty. With `client_transaction_version` 2 each transaction has its own epoch.
+    If the epochs of a producer id are exhausted (KIP-890), `next_producer_id` is the new id while the transaction is
+    prepared, and `previous_producer_id` the old one afterwards. Kafka 4.1 writes neither of the two, and no release
+    writes `next_producer_epoch` yet (KIP-939).
     """
 
     class PartitionsSchema(Struct):
@@ -81,7 +80,7 @@ class TransactionLogValue(Message, key=KEY_TYPE, versions="0-1", flexible="1+"):
 def encode_transaction_key(key: Struct) -> bytes:
     """The key of a record of `__transaction_state`.
 
-    Raises TypeError for a struct that is no such key, and UnencodableMessage.
+    Raises TypeError for a struct that is not such a key, and UnencodableMessage.
     """
     if not isinstance(key, TransactionLogKey):
         raise TypeError(f"{type(key).__name__} is not a key of __transaction_state")
@@ -89,10 +88,10 @@ def encode_transaction_key(key: Struct) -> bytes:
 
 
 def encode_transaction_value(value: Struct, version: int) -> bytes:
-    """The value of a record of `__transaction_state`: version 0 where `transaction.version` is 0, otherwise 1.
+    """The value of a record of `__transaction_state`: version 0 if `transaction.version` is 0, otherwise 1.
 
-    Raises TypeError for a struct that is no such value, UnencodableMessage (also for what version 0 cannot say), and
-    ValueError for a version that there is not.
+    Raises TypeError for a struct that is not such a value, UnencodableMessage (also for a field that version 0 lacks),
+    and ValueError for an unknown version.
     """
     if not isinstance(value, TransactionLogValue):
         raise TypeError(f"{type(value).__name__} is not a value of __transaction_state")
@@ -102,8 +101,8 @@ def encode_transaction_value(value: Struct, version: int) -> bytes:
 def decode_transaction_record(key: Buffer, value: Buffer | None) -> tuple[Struct, Struct | None]:
     """The key and the value of a record of `__transaction_state`; no value for a tombstone.
 
-    A record whose key is of a newer type comes as an `UnknownRecord` and no value.
-    Raises MalformedMessage for broken bytes, and for a version of a value or a status that is not known.
+    A record with a key of a newer type is returned as an `UnknownRecord` and no value.
+    Raises MalformedMessage for broken bytes, and for an unknown status or version of a value.
     """
     key_type = _prefix(key, "key")
     if key_type != KEY_TYPE:
@@ -122,7 +121,7 @@ def decode_transaction_record(key: Buffer, value: Buffer | None) -> tuple[Struct
 
 
 def _prefix(data: Buffer, what: str) -> int:
-    """The type in front of a key, the version in front of a value."""
+    """The type at the beginning of a key, or the version at the beginning of a value."""
     if len(data) < _PREFIX.size:
         raise MalformedMessage(f"a {what} of {len(data)} bytes in __transaction_state says neither type nor version")
     number: int = _PREFIX.unpack_from(data)[0]

@@ -1,4 +1,5 @@
-"""A record of an internal topic whose type is not known here: a newer Kafka has written it, and it stays in the log."""
+"""A record of an internal topic with a type that Ottla does not know: a newer Kafka wrote it, and it stays in the
+log."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from ottla.protocol.types import Bytes, Int16, NullableBytes
 
 
 class UnknownRecord(Struct):
-    """Such as those of share groups in `__consumer_offsets`; kept as its bytes."""
+    """A record of unknown type, for example of share groups in `__consumer_offsets`; its bytes are kept."""
 
     record_type: Int16
     key: Bytes

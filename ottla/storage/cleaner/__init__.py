@@ -1,1 +1,1 @@
-"""Compaction of one log: of each key the newest record stays."""
+"""Compaction of one log: the newest record of each key stays."""

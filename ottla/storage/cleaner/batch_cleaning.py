@@ -1,24 +1,23 @@
-"""What stays of one batch: the cleaner's decision, record by record (Kafka's Cleaner.cleanInto and
-MemoryRecords.filterTo).
+"""The cleaning of one batch: the decision for each record (Kafka's Cleaner.cleanInto and MemoryRecords.filterTo).
 
-A record goes when a newer one of its key is in the map, when it has no key (only possible where the topic was not
-compacted from the start), and when it is a tombstone whose time is over. That time is the batch's *delete horizon*
-(KIP-534): when a cleaning first meets a tombstone, the batch is rewritten with the horizon, now +
-`delete.retention.ms`, in the place of the base timestamp and attribute bit 6 set; a cleaning past the horizon drops it.
+A record is removed when the map has a newer one of its key, when it has no key (only possible if the topic was not
+always compacted), and when it is a tombstone after its *delete horizon* (KIP-534). The horizon belongs to the batch:
+when a cleaning first finds a tombstone, it rewrites the batch with the horizon, now + `delete.retention.ms`, in the
+place of the base timestamp and attribute bit 6 set; a cleaning after the horizon removes the tombstone.
 
-What a batch keeps whatever goes out of it: base offset, last offset, producer, base sequence, leader epoch, codec, kind
-of timestamp. Base timestamp and largest timestamp become those of the records that stay. A batch without records goes,
-except that its header alone stays where it is the last of a producer (its sequence would be forgotten) and where it is
-the last of its segment: what is missing is then always between two batches of a file, and never at its end, where a
-power cut leaves the same (`storage/recovery/missing_offsets.py`).
+A batch always keeps base offset, last offset, producer, base sequence, leader epoch, codec and timestamp type. Base
+timestamp and largest timestamp become those of the records that stay. A batch without records is removed, except for
+its header in two cases. It stays if the batch is the last one of a producer, whose sequence would be lost. And it stays
+if the batch is the last one of its segment. So missing offsets are always between two batches of a file, and never at
+its end, where a power cut has the same effect (`storage/recovery/missing_offsets.py`).
 
-Of an aborted transaction no record stays; markers that nothing needs any more get a horizon, and go behind it, as
-tombstones do (`decided_transactions.py`). The header alone of a marker stays where its producer has no batch in the
-log, for its epoch.
+All records of an aborted transaction are removed. Markers that are not needed any more get a horizon, and are removed
+after it, as tombstones are (`decided_transactions.py`). The header of a marker stays if its producer has no batch in
+the log, because of its epoch.
 
-Messages of Kafka before 0.11 (formats v0 and v1) have no such horizon: their tombstones go from segments that were
-written `delete.retention.ms` before the last clean one or earlier, and no empty batch can stand for them. What stays of
-a compressed message is a compressed message of the same format.
+Messages of Kafka before 0.11 (formats v0 and v1) have no such horizon: their tombstones are removed from segments that
+were written `delete.retention.ms` before the last clean one or earlier, and no empty batch can replace them. The rest
+of a compressed message is a compressed message of the same format.
 
 Pure: bytes in, bytes out, in any thread.
 """
@@ -58,7 +57,7 @@ LastOffsetOf = Callable[[int], int | None]
 
 
 def require_sound(batch: bytes, header: BatchHeader) -> None:
-    """Raise CorruptBatch unless the checksum is right: packing damage again would give it a right one."""
+    """Raise CorruptBatch unless the checksum is right: repacking would give damaged bytes a right one."""
     if not any_crc_matches(batch, header):
         raise CorruptBatch(f"the checksum of the batch at offset {header.base_offset} does not match")
 
@@ -79,9 +78,9 @@ def put_keys(
     pause: Pause,
     is_aborted: bool = False,
 ) -> bool:
-    """Put the keys of a batch's records from `start_offset` on into the map; False when it became full on the way.
+    """Put the keys of a batch's records from `start_offset` on into the map; False if it became full before the end.
 
-    `is_aborted`: it is of an aborted transaction. Raises CorruptBatch.
+    `is_aborted`: the batch is of an aborted transaction. Raises CorruptBatch.
     """
     require_sound(batch, header)
     if header.magic < MAGIC:
@@ -124,12 +123,13 @@ class BatchCleaning:
         epoch_of: Callable[[int], int | None] = lambda _: None,
     ) -> None:
         """Args:
-        now_ms: wall time, from which a horizon is set; `deletion_ms`: by which time horizons are over, if another.
-        end_offset: where the next segment begins; a batch that ends there is never dropped.
-        epoch_of: the epoch of a producer of which no batch is remembered, but a marker is; None for others.
+        now_ms: wall time from which a horizon is counted; `deletion_ms`: the time with which horizons are compared, if
+            another.
+        end_offset: the base offset of the next segment; a batch that ends there is never dropped.
+        epoch_of: returns the epoch of a producer that has a marker but no batch; None for all others.
         """
         self.keeps_old_tombstones = True
-        """Whether tombstones of formats v0 and v1 stay: to be set for each segment."""
+        """Whether tombstones of formats v0 and v1 stay: set by the caller for each segment."""
         self.records_read = 0
         self.records_kept = 0
         self._offsets = offsets
@@ -143,7 +143,7 @@ class BatchCleaning:
         self._epoch_of = epoch_of
 
     def apply(self, batch: bytes, header: BatchHeader) -> bytes | bytearray | None:
-        """What stays: the batch itself, another one in its place, or None. Raises CorruptBatch."""
+        """Clean a batch: returns the batch itself, another one in its place, or None. Raises CorruptBatch."""
         require_sound(batch, header)
         if header.magic < MAGIC:
             return self._apply_to_message(batch, header)
@@ -220,7 +220,7 @@ class BatchCleaning:
 
 
 def _repacked(data: bytes, kept: list[RawRecord], header: BatchHeader, horizon_ms: int | None) -> bytearray:
-    """The batch with the records that stay; `horizon_ms`: the delete horizon that it gets, None where it gets none."""
+    """The batch with the records that stay; `horizon_ms`: its new delete horizon, None for none."""
     stamp_ms = header.max_timestamp if header.is_log_append_time else None
     attributes = header.attributes
     if horizon_ms is not None:
@@ -257,7 +257,7 @@ def _repacked(data: bytes, kept: list[RawRecord], header: BatchHeader, horizon_m
 
 
 def _empty(batch: bytes, header: BatchHeader) -> bytes | bytearray:
-    """A batch's header alone; the very same object when there is nothing more to it already."""
+    """The header of a batch as an empty batch; the same object if the batch is empty already."""
     attributes = header.attributes & (LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT)
     is_empty = not header.record_count and not header.attributes & (COMPRESSION_MASK | DELETE_HORIZON_BIT)
     if is_empty and header.base_timestamp == _NO_TIMESTAMP and len(batch) == HEADER_BYTES:

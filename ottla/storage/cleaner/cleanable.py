@@ -1,15 +1,15 @@
-"""Which part of a compacted log may be cleaned now, how dirty it is, and in which groups segments are joined.
+"""The part of a compacted log that may be cleaned now, its dirty ratio, and the groups in which segments are joined.
 
     segments   |  clean  |    dirty, cleanable    |   not cleanable   | active |
                0         first_dirty_offset       first_uncleanable_offset
 
-*Clean* is what an earlier cleaning has gone through (`cleaner-offset-checkpoint`). Cleaning ends before the active
-segment, before what is not stable, seen and synced yet, and before the first segment with a record younger than
-`min.compaction.lag.ms`; always at the base of a segment. A log is cleaned when its dirty ratio (dirty bytes
+The *clean* part was processed by an earlier cleaning (`cleaner-offset-checkpoint`). Cleaning ends before the active
+segment, before records that are not stable, visible and synced yet, and before the first segment with a record younger
+than `min.compaction.lag.ms`; always at the base of a segment. A log is cleaned when its dirty ratio (dirty bytes
 of clean and dirty ones) exceeds `min.cleanable.dirty.ratio`, or when its oldest dirty record is older than
 `max.compaction.lag.ms`. Kafka's LogCleanerManager, LogToClean and Cleaner.groupSegmentsBySize.
 
-Looks into files for the timestamps of segments: for a worker thread.
+Reads files for the timestamps of segments: for a worker thread.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ NEVER_MS: Final = (1 << 63) - 1
 
 
 class LogToAssess(NamedTuple):
-    """What is known of a compacted log at one moment, taken on its owner's thread.
+    """The state of a compacted log at one moment, taken on its owner's thread.
 
     Attributes:
         segments: all of them, the last one is active.
-        stable_offset: nothing at or above it is cleaned: the least of last stable offset, high watermark and recovery
-            point (what is synced, and may be called so on disk).
+        stable_offset: nothing at or above it is cleaned: the minimum of last stable offset, high watermark and recovery
+            point (up to which the log is synced, and may be recorded as synced).
         clean_offset: its row in `cleaner-offset-checkpoint`, None without one.
     """
 
@@ -47,7 +47,7 @@ class LogToAssess(NamedTuple):
 
     @classmethod
     def of(cls, log: Log, stable_offset: int, clean_offset: int | None) -> Self:
-        """`stable_offset` is what the broker lets consumers see of committed records; the log has its own say."""
+        """`stable_offset` is the end of the committed records that the broker shows; the log may limit it further."""
         return cls(
             name=log.name,
             config=log.config,
@@ -60,15 +60,15 @@ class LogToAssess(NamedTuple):
 
     @property
     def active(self) -> Segment:
-        """The segment that takes records."""
+        """The segment that gets new records."""
         return self.segments[-1]
 
 
 class Assessment(NamedTuple):
-    """How dirty a log is; see the module.
+    """The dirtiness of a log; see the module.
 
     Attributes:
-        clean_bytes, cleanable_bytes: before and after the first dirty offset.
+        clean_bytes, cleanable_bytes: the bytes before and after the first dirty offset.
         overdue_ms: for how long a record has been dirty beyond `max.compaction.lag.ms`; 0 when none has.
         lagging: base offset of the first segment that `min.compaction.lag.ms` protects, None without one.
     """
@@ -82,12 +82,12 @@ class Assessment(NamedTuple):
 
     @property
     def dirty_ratio(self) -> float:
-        """Dirty bytes of all that an earlier or the next cleaning goes through; 0.0 where there are none."""
+        """The share of dirty bytes in all clean and cleanable ones; 0.0 if there are none."""
         total = self.clean_bytes + self.cleanable_bytes
         return self.cleanable_bytes / total if total else 0.0
 
     def is_due(self, min_dirty_ratio: float) -> bool:
-        """Whether the cleaner cleans such a log by itself."""
+        """Whether the cleaner is to clean the log."""
         return self.cleanable_bytes > 0 and (self.overdue_ms > 0 or self.dirty_ratio > min_dirty_ratio)
 
 
@@ -144,7 +144,7 @@ def _overdue_ms(dirty: Sequence[Segment], lag_ms: int, now_ms: int) -> int:
 def group_segments(
     segments: Sequence[Segment], *, max_bytes: int, max_index_bytes: int, end_offset: int
 ) -> list[list[Segment]]:
-    """Join neighbours, so that segments that shrink do not become ever more small ones.
+    """Join neighbours, so that shrinking segments do not become more and more small ones.
 
     Each group becomes one segment: it has at most `max_bytes`, each of its indexes at most `max_index_bytes`, and its
     last offset fits an index entry. `end_offset` follows the last of `segments`. Raises CorruptBatch, OSError.

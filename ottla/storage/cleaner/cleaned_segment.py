@@ -1,13 +1,13 @@
-"""A segment that the cleaner writes, to take the place of one or more others.
+"""A segment that the cleaner writes, to replace one or more old ones.
 
-Its files are named by the base offset of the first of those, and by what became of them so far:
+Its files are named by the base offset of the first of those, and by their state:
 
-    00000000000000000042.log.cleaned    being written, says nothing: a start unlinks it
-    00000000000000000042.log.swap       complete and on disk: a start puts it in the place of what it covers
+    00000000000000000042.log.cleaned    being written, not valid: a start unlinks it
+    00000000000000000042.log.swap       complete and on disk: a start lets it replace the segments that it covers
     00000000000000000042.log            in its place
 
-and likewise `.index`, `.timeindex` and, where one of the others had one, `.txnindex`. `segment_swap.py` has the order.
-Names change on the log owner's thread; writing and syncing is for a worker.
+and likewise `.index`, `.timeindex` and, if one of the old ones had one, `.txnindex`. `segment_swap.py` has the order.
+Names change on the log owner's thread; a worker writes and syncs.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from ottla.storage.segment.segment import UNKNOWN, Segment
 MAX_SEGMENT_BYTES: Final = (1 << 31) - 1
 """An index entry has 31 bits for a position."""
 WRITE_BYTES: Final = 1024 * 1024
-"""Written at a time."""
+"""The number of bytes that are written at a time."""
 
 
 class SegmentTooLarge(ValueError):
-    """What stays of the segments does not fit one file; tombstones that got their horizon may have made it longer."""
+    """The rest of the segments does not fit one file; tombstones that got their horizon may have made it longer."""
 
 
 class CleanedSegment:
     """See the module.
 
     Attributes:
-        segment: to be put into the log by `segment_swap.begin`.
-        changes: whether it differs from what it replaces; for who writes it to say.
+        segment: the segment that `segment_swap.begin` puts into the log.
+        changes: whether it differs from the segments that it replaces; set by the writer.
         aborted: the entries of its `.txnindex`, once it is complete.
     """
 
@@ -53,7 +53,7 @@ class CleanedSegment:
         max_index_bytes: int,
         cache: IndexCache | None,
     ) -> None:
-        """Make the empty `.cleaned` files. Raises OSError."""
+        """Create the empty `.cleaned` files. Raises OSError."""
         self._files = files
         self._replaces = replaces
         self.changes = False
@@ -75,7 +75,7 @@ class CleanedSegment:
         self._directory = directory
 
     def append(self, batch: bytes | bytearray) -> None:
-        """Add a batch after the others. Raises OSError, SegmentTooLarge."""
+        """Append a batch. Raises OSError, SegmentTooLarge."""
         segment = self.segment
         if segment.size_bytes + len(batch) > MAX_SEGMENT_BYTES:
             raise SegmentTooLarge(f"{segment.path.name}: more than {MAX_SEGMENT_BYTES} bytes stay")
@@ -91,11 +91,13 @@ class CleanedSegment:
         self._waiting, self._waiting_bytes = [], 0
 
     def complete(self, aborted: Sequence[AbortedTransaction]) -> None:
-        """Write what waits, the indexes too. `aborted`: whose markers are in it, and needed. Raises OSError."""
+        """Write the waiting bytes and the indexes. `aborted`: transactions with a needed marker in it. Raises
+        OSError.
+        """
         self._write()
         self.segment.seal()
         self.segment.first_timestamp_ms = UNKNOWN
-        # An empty one, too, takes the place of that which it replaces.
+        # An empty one is written, too: it replaces the old index.
         replaced = (layout.txn_index_file(self._directory, one.base_offset) for one in self._replaces)
         if aborted or any(self._files.exists(path) for path in replaced):
             path = layout.txn_index_file(self._directory, self.segment.base_offset, layout.CLEANED_SUFFIX)
@@ -103,19 +105,19 @@ class CleanedSegment:
             self._txn_index.truncate(0)
             write_all(self._txn_index, [encode_transaction_index(aborted)], 0)
         self.aborted = aborted
-        # Where records have no timestamps, retention counts from when the file was written.
+        # If records have no timestamps, retention counts from the time when the file was written.
         modified_ms = self._files.modified_ms(self._replaces[-1].file.path)
         self._files.set_modified_ms(self.segment.file.path, modified_ms)
 
     def sync(self) -> None:
-        """Bring every byte to the disk. Raises OSError: the directory is not to be written to any more."""
+        """Bring every byte to the disk. Raises OSError: the directory must not be written to any more."""
         self.segment.sync()
         if self._txn_index is not None:
             self._txn_index.fdatasync()
         self.segment.synced_bytes = self.segment.size_bytes
 
     def rename(self, suffix: str) -> None:
-        """Let all names end in `suffix` instead of what they end in now; nothing for the names they have in a log.
+        """Change the suffix of all names to `suffix`; empty for the names that they have in a log.
 
         Raises:
             OSError: some may have been renamed.
@@ -129,7 +131,7 @@ class CleanedSegment:
             self._txn_index = None
 
     def discard(self) -> None:
-        """Close and unlink the files, as far as that works: a start unlinks or finishes what is left."""
+        """Close and unlink the files, as far as that works: a start unlinks or finishes the rest."""
         paths = self._paths()
         self.segment.abandon()
         if self._txn_index is not None:

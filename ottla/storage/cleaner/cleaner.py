@@ -1,20 +1,20 @@
-"""One cleaning of one log: of each key only the newest record stays, as seen from where the cleaning ends.
+"""One cleaning of one log: only the newest record of each key stays, up to the offset where the cleaning ends.
 
-First the keys of the dirty part go into an offset map, as many as fit. Then every segment from the start of the log to
-where the map ends is copied, in groups that become one segment each, without the records that the map, or their own
-time, rules out (`batch_cleaning.py`), and the copies are put in the place of the segments (`segment_swap.py`). Offsets
-stay what they were; the active segment is never touched, nor anything that is not synced and stable
-(`cleanable.py`). A group of one segment of which everything stays is left as it is. Kafka's Cleaner.
+First, as many keys of the dirty part as fit are put into an offset map. Then every segment from the start of the log to
+the end of the map is copied, in groups that become one segment each. Records that the map supersedes, or whose time has
+passed, are left out (`batch_cleaning.py`). The copies then replace the segments (`segment_swap.py`). Offsets do not
+change. The active segment is never changed, nor any record that is not synced and stable (`cleanable.py`). A group of
+one segment that keeps everything stays as it is. Kafka's Cleaner.
 
-`LogCleaning.run` is a generator: between two `yield`s it runs on the log owner's thread and never waits for a disk;
-what it yields is a piece of work, a function for any one thread that handles about `PIECE_BYTES` and returns how many
-bytes it has read and written, and is to be run before the generator continues. An error of the piece is to be thrown
-into the generator. Closing it at any time is fine. Raised by the generator:
+`LogCleaning.run` is a generator. Between two `yield`s it runs on the log owner's thread and never waits for a disk. It
+yields pieces of work: functions that process about `PIECE_BYTES` and return how many bytes they have read and written.
+The caller runs each in any one thread before the generator continues, throws an error of it into the generator, and may
+close the generator at any time. The generator raises:
 
-    CleaningAborted   the log was closed, retention took a segment, or cleanup.policy says compact no more: nothing is
-                      wrong, another time
-    Uncleanable       this log cannot be cleaned, and trying again would end the same way; nothing was changed by it
-    OSError           the disk is full; another time. Any other failure to write has failed the log: CleaningAborted
+    CleaningAborted   the log was closed, retention deleted a segment, or cleanup.policy has no compact any more: no
+                      error, try again later
+    Uncleanable       this log cannot be cleaned, and another attempt would have the same result; nothing was changed
+    OSError           the disk is full; try again later. Any other failed write has failed the log: CleaningAborted
 """
 
 from __future__ import annotations
@@ -40,31 +40,33 @@ if TYPE_CHECKING:
     from ottla.storage.log.log import Log
 
 PIECE_BYTES: Final = 1024 * 1024
-"""Read from a log by one piece of work; what comes of it is written as well."""
+"""The bytes that one piece of work reads from a log; it also writes the result."""
 
 RETIRED_AT_A_TIME: Final = 8
-"""Old segments whose files are renamed in one step: some forty calls, a few milliseconds where a call is slow."""
+"""The number of old segments whose files are renamed in one step: some forty calls, a few milliseconds if they are
+slow.
+"""
 
 Work = Callable[[], int]
 
 
 class CleaningAborted(Exception):
-    """The log is not there any more as the cleaning found it."""
+    """The log has changed since the cleaning began."""
 
 
 class Uncleanable(Exception):
-    """The log cannot be cleaned; says why in a line."""
+    """The log cannot be cleaned; the message has the reason, in one line."""
 
 
 class LogCleaning:
-    """See the module. Figures for people and metrics:
+    """See the module. Figures for log lines and metrics:
 
     Attributes:
-        bytes_read, bytes_written: of `.log` files so far.
-        bytes_before, bytes_after: of the segments that were replaced, and of those in their place.
-        records_read, records_kept: so far, of the copying.
-        map_utilization: how full the offset map was, 0 to 1.
-        end_offset: up to where the log is clean, once `run` is over.
+        bytes_read, bytes_written: the bytes of `.log` files so far.
+        bytes_before, bytes_after: the size of the segments that were replaced, and of the new ones.
+        records_read, records_kept: the records copied so far.
+        map_utilization: the fill level of the offset map, 0 to 1.
+        end_offset: the offset up to which the log is clean, when `run` has ended.
     """
 
     def __init__(
@@ -83,14 +85,14 @@ class LogCleaning:
         pause: Pause = lambda: None,
     ) -> None:
         """Args:
-        state, found: the log and what there is to clean, of this moment.
-        now_ms: wall time; tombstones that are met now are kept until `delete.retention.ms` after it.
-        deletion_ms: by which time tombstones are old enough to go (clock_trust.py); `now_ms` without one.
-        monotonic_ms: from when on the files of old segments wait for `file.delete.delay.ms`; `now_ms` without one.
-        dedupe_buffer_bytes, load_factor: `log.cleaner.dedupe.buffer.size`, `log.cleaner.io.buffer.load.factor`.
-        cover: sees to it that the log's row of `recovery-point-offset-checkpoint` is on disk and says at least as much.
-        checkpoint: writes the log's row of `cleaner-offset-checkpoint`, durably; both are called by pieces of work.
-        pause: called by pieces of work every few hundred records.
+        state, found: the current state of the log, and the part to clean.
+        now_ms: wall time; tombstones that are found now are kept until `delete.retention.ms` after it.
+        deletion_ms: the time by which tombstones are old enough to be removed (clock_trust.py); by default `now_ms`.
+        monotonic_ms: the time from which the files of old segments wait for `file.delete.delay.ms`; by default
+        `now_ms`. dedupe_buffer_bytes, load_factor: `log.cleaner.dedupe.buffer.size`,
+        `log.cleaner.io.buffer.load.factor`. cover: writes at least this offset to the log's row of
+        `recovery-point-offset-checkpoint`, durably. checkpoint: writes the log's row of `cleaner-offset-checkpoint`,
+        durably; both are called by pieces of work. pause: called by pieces of work every few hundred records.
         """
         self._log = log
         self._state = state
@@ -111,7 +113,7 @@ class LogCleaning:
         self.end_offset = found.first_dirty_offset
         self._transactions = DecidedTransactions()
         self._old_horizon_ms = 0
-        """Tombstones of formats v0 and v1 go from segments that were last written then or before."""
+        """Tombstones of formats v0 and v1 are removed from segments that were last written at or before this time."""
 
     def run(self) -> Generator[Work, int, None]:
         """See the module."""
@@ -129,10 +131,10 @@ class LogCleaning:
         segments = [one for one in sealed if one.base_offset < end_offset]
         groups: list[list[Segment]] = []
         yield from self._in_pieces(self._group(segments, groups), segments)
-        # From the first swap on offsets may be missing. A start takes that for a loss beyond the recovery point.
+        # From the first swap on offsets may be missing. After the recovery point, a start takes that for a loss.
         yield from self._written(self._cover, found.first_uncleanable_offset)
         if self._state.clean_offset is None:
-            # The row says it when the log is opened or verified.
+            # The row shows that it was cleaned, when the log is opened or verified.
             yield from self._written(self._checkpoint, found.first_dirty_offset)
         for group in groups:
             yield from self._clean(group)
@@ -223,7 +225,7 @@ class LogCleaning:
         self.records_kept += decision.records_kept
 
     def _end_of(self, group: Sequence[Segment]) -> int:
-        """Where the segment after a group begins; the active one is never in a group."""
+        """The base offset of the segment after a group; the active one is never in a group."""
         segments = self._state.segments
         return segments[segments.index(group[-1]) + 1].base_offset
 
@@ -238,7 +240,7 @@ class LogCleaning:
     # -- the owner's thread
 
     def _in_pieces(self, work: Iterator[int], segments: Sequence[Segment]) -> Generator[Work, int, None]:
-        """Have `work` done piece by piece; it reads `segments`."""
+        """Yield `work` in pieces; it reads `segments`."""
         pieces = _Pieces(work)
         while not pieces.are_over:
             try:
@@ -252,7 +254,7 @@ class LogCleaning:
             self._require_wanted(segments)
 
     def _clean(self, group: Sequence[Segment]) -> Generator[Work, int, None]:
-        """Put a clean segment in the place of a group."""
+        """Replace a group by a clean segment."""
         log = self._log
         self._require_wanted(group)
         log.unsynced.note_renames()
@@ -269,7 +271,7 @@ class LogCleaning:
         except CleaningAborted:
             cleaned.discard()
             if self._log.takes_writes:
-                # What is on disk as `.swap` would be put in its place by a start.
+                # A start would finish the swap of files that are on disk as `.swap`.
                 yield from self._synced(self._sync_names, [])
             raise
         except BaseException:
@@ -307,8 +309,8 @@ class LogCleaning:
             raise
 
     def _synced(self, sync: Work, segments: Sequence[Segment]) -> Generator[Work, int, None]:
-        """Have a sync done. One that fails is never tried again: the log has failed. One that could
-        not begin for want of a descriptor is: the caller waits a while before.
+        """Yield a sync. One that fails is never tried again: the log has failed. One that could not begin, because no
+        descriptor was free, is tried again: the caller waits a while before.
         """
         is_synced = False
         while not is_synced:
@@ -323,11 +325,11 @@ class LogCleaning:
             self._require_unchanged(segments)
 
     def _written(self, write: Callable[[int], None], offset: int) -> Generator[Work, int, None]:
-        """Have a checkpoint written."""
+        """Yield the write of a checkpoint."""
         try:
             yield partial(_none, partial(write, offset))
         except OSError as error:
-            raise CleaningAborted(str(error)) from error  # the directory knows
+            raise CleaningAborted(str(error)) from error  # already reported to the directory
         self._require_unchanged([])
 
     def _sync_names(self) -> int:
@@ -346,7 +348,7 @@ class LogCleaning:
             self._change_names(partial(segment_swap.retire, self._log, segment, cleaned, self._waits_from_ms))
 
     def _finish_now(self, waiting: Sequence[Segment], cleaned: CleanedSegment) -> None:
-        """The broker stops in the middle of a swap: what is left takes two syncs, and a start would have to do it."""
+        """Finish a swap when the broker stops: the rest takes two syncs, and otherwise a start would have to do it."""
         if self._log.takes_writes:
             try:
                 for segment in waiting:
@@ -360,15 +362,17 @@ class LogCleaning:
                 self._log.fail(error)
 
     def _write_failed(self, error: OSError) -> None:
-        """Raises one of the two. The log itself was not touched yet."""
+        """Raise the OSError for a full disk or a lack of descriptors, otherwise fail the log and raise CleaningAborted.
+        The log itself has not changed yet.
+        """
         if is_full(error) or is_passing(error):
             raise error
         self._log.fail(error)
         raise CleaningAborted(str(error)) from error
 
     def _require_wanted(self, segments: Sequence[Segment]) -> None:
-        """To be asked before anything is replaced, not in the middle of it: who answered that the topic keeps every
-        record from now on (Kafka's LogManager.updateTopicConfig aborts the cleaning, too) promised that.
+        """Raise CleaningAborted if the topic is no longer compacted. Called before a swap, not during it: the response
+        to such a change promised to keep every record (Kafka's LogManager.updateTopicConfig aborts the cleaning, too).
         """
         self._require_unchanged(segments)
         if "compact" not in self._log.config.cleanup_policy:
@@ -382,7 +386,7 @@ class LogCleaning:
 
 
 class _Pieces:
-    """A long piece of work, cut: each call does about `PIECE_BYTES` of it."""
+    """A long piece of work in parts: each call does about `PIECE_BYTES` of it."""
 
     def __init__(self, work: Iterator[int]) -> None:
         self.are_over = False
@@ -399,11 +403,11 @@ class _Pieces:
 
 
 def _nothing() -> int:
-    """A piece of work that only lets others run."""
+    """A piece of work that does nothing, so that other work can run."""
     return 0
 
 
 def _none(work: Callable[[], None]) -> int:
-    """A piece of work that reads and writes nothing to speak of."""
+    """Run work that reads and writes almost nothing, as a piece of work."""
     work()
     return 0

@@ -1,7 +1,7 @@
-"""Reading the segments that a cleaning copies: what goes wrong there must not be considered a failure to write.
+"""Reading the segments that a cleaning copies: an error of a read must not count as a failed write.
 
-A sealed segment that does not read, or holds a broken batch, is a reason not to clean its log (`cleaner.py`); a failure
-to write fails the log. NotOpened is neither and comes out as it is: later there is a descriptor again.
+If a sealed segment cannot be read, or has a broken batch, its log is not cleaned (`cleaner.py`); a failed write fails
+the log. NotOpened is neither and is raised unchanged: a descriptor will be free later.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from ottla.storage.segment.segment import Segment
 
 
 class Unreadable(Exception):
-    """A segment could not be read; says which, and why, in a line."""
+    """A segment could not be read; the message names it and the reason, in one line."""
 
 
 class reading:  # noqa: N801  # reads as a statement: with reading(segment)
-    """What goes wrong inside is about reading a segment, not about writing one."""
+    """Turns errors inside into `Unreadable`: they are from reading a segment, not from writing one."""
 
     __slots__ = ("_segment",)
 

@@ -1,13 +1,13 @@
-"""Transactions among what is cleaned: which batches were aborted, and which markers are still needed.
+"""Transactions in the cleaned part: which batches were aborted, and which markers are still needed.
 
-Only what is decided is cleaned, so every batch of a transaction here is committed or aborted. Aborted batches are
-removed, and their keys supersede nothing. A marker is needed as long as a batch of its transaction is there, if only
-an empty one: without it a reader would take a later transaction of the producer for the aborted one. What ends nothing
-any more is removed as a tombstone is, `delete.retention.ms` after a cleaning has met it first. The entry of the
+Only decided transactions are cleaned, so every batch of one here is committed or aborted. Aborted batches are removed,
+and their keys supersede nothing. A marker is needed while a batch of its transaction exists, even an empty one: without
+the marker, a reader would take a later transaction of the producer for the aborted one. A marker that ends nothing any
+more is removed like a tombstone, `delete.retention.ms` after a cleaning has first found it. Its entry in the
 `.txnindex` is removed as soon as the marker is not needed (Kafka's CleanedTransactionMetadata).
 
-Which transactions were aborted is found in the markers themselves, and not in the `.txnindex`, which is derived: a
-wrong entry there must not delete records. Only markers beyond what is cleaned are taken from the list that readers get.
+The markers themselves show which transactions were aborted, not the `.txnindex`, which is derived: a wrong entry there
+must not delete records. Only for markers after the cleaned part, the list for readers is used.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 
 class DecidedTransactions:
-    """The transactions of one cleaning. First `look` at every batch that is cleaned, in order, and `decide`; then the
-    batches are copied in the same order, and each is noted.
+    """The transactions of one cleaning. First call `look` for every batch in order, then `decide`; then note each batch
+    when it is copied, in the same order.
     """
 
     def __init__(self) -> None:
@@ -46,16 +46,16 @@ class DecidedTransactions:
         self._aborted: dict[int, list[AbortedTransaction]] = {}
         self._stored: dict[tuple[int, int], AbortedTransaction] = {}
         self._with_batches: set[int] = set()
-        """Producers of which a batch was met since their last marker."""
+        """Producers with a batch since their last marker."""
         self._entries: list[AbortedTransaction] = []
 
     def look(self, header: BatchHeader, read: Callable[[], bytes]) -> None:
-        """A batch that will be cleaned; `read` gives its bytes. Raises CorruptBatch."""
+        """Process a batch that will be cleaned; `read` returns its bytes. Raises CorruptBatch."""
         self._replay.note(header, read)
 
     def decide(self, later: Iterable[AbortedTransaction], stored: Iterable[AbortedTransaction]) -> None:
-        """`later`: those whose marker is beyond what is cleaned; `stored`: the entries of the indexes, as they are
-        on disk.
+        """Decide with `later`, the transactions with a marker after the cleaned part, and `stored`, the entries of the
+        indexes on disk.
         """
         for one in self._replay.aborted:
             self._aborted.setdefault(one.producer_id, []).append(one)
@@ -75,17 +75,17 @@ class DecidedTransactions:
         return slot >= 0 and header.base_offset < aborted[slot].last_offset
 
     def note_batch(self, header: BatchHeader) -> None:
-        """A batch of records is copied."""
+        """Note that a batch of records is copied."""
         if header.is_transactional:
             self._with_batches.add(header.producer_id)
 
     def needs_marker(self, batch: bytes, header: BatchHeader) -> bool:
-        """A control batch is copied: whether there are batches that it is for. Raises CorruptBatch."""
+        """Note that a control batch is copied; returns whether its transaction has batches. Raises CorruptBatch."""
         if not header.record_count:
             return False
         end = decode_transaction_end(batch)
         if end is None:
-            return True  # of another kind
+            return True  # another type of control record
         if header.producer_id not in self._with_batches:
             return False
         self._with_batches.remove(header.producer_id)
@@ -94,7 +94,7 @@ class DecidedTransactions:
         return True
 
     def _entry(self, header: BatchHeader) -> list[AbortedTransaction]:
-        """That of an ABORT marker's transaction."""
+        """The index entry of an ABORT marker's transaction."""
         stored = self._stored.get((header.producer_id, header.last_offset))
         if stored is not None:
             return [stored]
@@ -108,7 +108,7 @@ class DecidedTransactions:
 
 
 def may_have_transactions(log: Log, sealed: Sequence[Segment]) -> bool:
-    """Whether there is any sign of transactions in a log, for which all of it would have to be read once more."""
+    """Whether a log shows any sign of transactions; then all of it has to be read once more."""
     if log.transactions.has_aborted:
         return True
     return any(entry.transaction is not NO_TRANSACTION for entry in log.producers) or any(
@@ -117,9 +117,9 @@ def may_have_transactions(log: Log, sealed: Sequence[Segment]) -> bool:
 
 
 def look_at_all(transactions: DecidedTransactions, log: Log, state: LogToAssess, end_offset: int) -> Iterator[int]:
-    """Find out what became of each transaction with batches below `end_offset`; how many bytes were read in each step.
+    """Find the end of each transaction with batches below `end_offset`; yields the bytes read in each step.
 
-    What readers know is taken now, on the log owner's thread; the steps are for a worker.
+    The list for readers is taken immediately, on the log owner's thread; the steps are for a worker.
     """
     known = log.transactions.aborted_from(0)
     return _look_at(transactions, log, state, end_offset, known)

@@ -1,12 +1,12 @@
-"""For each key of the dirty part of a log, the offset of its newest record: what the cleaner decides by.
+"""The offset of the newest record of each key in the dirty part of a log: the cleaner's basis for its decisions.
 
-Keys themselves are not kept, only 128 bits of each: two 64-bit SipHashes under the process's secret, as unlikely to
-collide as the MD5 that Kafka takes (SkimpyOffsetMap), and several times cheaper. Where Python hashes otherwise, BLAKE2b
-takes their place. An entry is Kafka's 24 bytes: 16 of hash, 8 of offset; `log.cleaner.dedupe.buffer.size` bounds all of
-them together, `log.cleaner.io.buffer.load.factor` says how full they may get.
+Keys themselves are not kept, only 128 bits of each: two 64-bit SipHashes with the process's secret, as unlikely to
+collide as the MD5 that Kafka uses (SkimpyOffsetMap), and several times cheaper. If Python uses another hash, BLAKE2b is
+used instead. An entry has 24 bytes, as in Kafka: 16 of hash, 8 of offset; `log.cleaner.dedupe.buffer.size` limits their
+total size, `log.cleaner.io.buffer.load.factor` the fill level.
 
-Open addressing, in shards that are made when they are first needed: a few keys take little memory, and no single step
-takes long. One thread uses a map.
+Open addressing, in shards that are created when they are first needed: a few keys take little memory, and no single
+step takes long. One thread uses a map.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _Hash = Callable[[bytes], tuple[int, int]]
 
 
 def sip_hash(key: bytes) -> tuple[int, int]:
-    """Two of Python's own hashes, where those are SipHash."""
+    """Two of Python's own hashes, if those are SipHash."""
     return hash(key), hash(b"\0" + key)
 
 
 def blake_hash(key: bytes) -> tuple[int, int]:
-    """128 bits of BLAKE2b, wherever Python hashes otherwise."""
-    from hashlib import blake2b  # brings OpenSSL's hashes, which nothing else here needs
+    """128 bits of BLAKE2b, if Python uses another hash."""
+    from hashlib import blake2b  # loads OpenSSL's hashes, which nothing else here needs
 
     first, second = _HALVES.unpack(blake2b(key, digest_size=16).digest())
     return first, second
@@ -59,12 +59,14 @@ class OffsetMap:
     """See the module.
 
     Attributes:
-        latest_offset: everything up to here was put into the map; -1 at first. Set by who fills it.
-        capacity: about as many keys fit.
+        latest_offset: everything up to here was put into the map; -1 at first. Set by the caller that fills it.
+        capacity: the approximate number of keys that fit.
     """
 
     def __init__(self, max_bytes: int, load_factor: float, expected_keys: int, hash_of: _Hash = HASH_OF) -> None:
-        """Args: `max_bytes` for all entries; `expected_keys`: at most so many will come, so no more room is taken."""
+        """Args: `max_bytes` for all entries; `expected_keys`: the most keys that will be put, so no more memory is
+        used.
+        """
         self._hash_of = hash_of
         most_slots = max(2, max_bytes // ENTRY_BYTES)
         wanted = min(most_slots, max(16, 2 * expected_keys))
@@ -80,11 +82,11 @@ class OffsetMap:
 
     @property
     def utilization(self) -> float:
-        """How full it is, of all slots that the configuration gives."""
+        """The fill level, relative to all slots that the configuration allows."""
         return self._count / (self._slots * len(self._shards))
 
     def put(self, key: bytes, offset: int) -> bool:
-        """Remember that the newest record of `key` is at `offset`; False when the map is full and the key is new."""
+        """Record that the newest record of `key` is at `offset`; False when the map is full and the key is new."""
         first, second = self._hash_of(key)
         number = first % len(self._shards)
         shard = self._shards[number]

@@ -1,6 +1,6 @@
-"""Records of a batch as stretches of its bytes, for the cleaner: it keeps or drops them and takes nothing apart.
+"""Records of a batch as ranges of its bytes, for the cleaner: it keeps or drops them without decoding them.
 
-What is kept is copied as it stands, unless the batch's base timestamp changes: then a record's timestamp delta is
+A kept record is copied unchanged, unless the batch's base timestamp changes: then the record's timestamp delta is
 rewritten. The layout of a record is in `ottla.protocol.records.record`.
 """
 
@@ -26,7 +26,7 @@ class RawRecord(NamedTuple):
 
 
 def raw_records(data: bytes, count: int) -> Iterator[RawRecord]:
-    """The `count` records that `data` must hold, one after the other. Raises CorruptBatch; then nothing holds."""
+    """The `count` records that `data` must contain, one after the other. After a CorruptBatch none of them is valid."""
     new = tuple.__new__
     position = 0
     try:
@@ -74,7 +74,7 @@ def raw_records(data: bytes, count: int) -> Iterator[RawRecord]:
 
 def with_timestamp_delta(data: bytes, record: RawRecord, delta: int) -> bytes:
     """The record's bytes with another timestamp delta."""
-    # The byte of attributes is between the length and the timestamp delta; both of those may change their width.
+    # The byte of attributes is between the length and the timestamp delta, which may both change their width.
     _, attributes_at = decode_varint(data, record.start)
     body = data[attributes_at : attributes_at + 1] + encode_varint(delta) + data[record.after_timestamp : record.end]
     return encode_varint(len(body)) + body

@@ -1,17 +1,17 @@
-"""Putting a cleaned segment in the place of others, so that a crash at any point leaves the one or the other.
+"""Replacing segments by a cleaned one, so that a crash at any point leaves either the old ones or the new one.
 
     1  the cleaned files are complete and synced                              *.cleaned
-    2  they are renamed, and the names are synced                             *.swap: from here on the swap holds
-    3  `begin`: the log reads the new segment; `retire`: the old files go     *.deleted
-    4  the names are synced                           else the next step could outlive this one, and segments overlap
+    2  they are renamed, and the names are synced                             *.swap: from here on the swap is final
+    3  `begin`: the log reads the new segment; `retire`: old files renamed    *.deleted
+    4  the names are synced                           otherwise step 5 could be on disk without step 3: overlaps
     5  `finish`: the new files get their own names
     6  the names are synced
 
-A start (`leftovers.py`) unlinks `.cleaned` files, and before step 5 is on disk finishes what `.swap` files began: it
-unlinks what they cover and renames them. Old files stay readable for `file.delete.delay.ms` for who reads them now.
-Kafka's LocalLog.replaceSegments, with the syncs of names that it leaves out.
+A start (`leftovers.py`) unlinks `.cleaned` files. Before step 5 is on disk, it finishes the swap of `.swap` files: it
+unlinks the files that they cover and renames them. Old files stay for `file.delete.delay.ms`, so that running reads can
+finish. Kafka's LocalLog.replaceSegments, with the syncs of names that it omits.
 
-The functions here run on the log owner's thread and never wait for a sync: those are for the caller, in a worker.
+The functions here run on the log owner's thread and never wait for a sync: the caller does the syncs in a worker.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def begin(log: Log, old: Sequence[Segment], cleaned: CleanedSegment) -> None:
-    """Let `log` continue with the cleaned segment, whose files end in `.swap`; the old ones are to be retired."""
+    """Let `log` continue with the cleaned segment, whose files end in `.swap`; call `retire` for the old ones next."""
     log.put_in_place(old, cleaned.segment, cleaned.aborted)
 
 
@@ -42,7 +42,7 @@ def retire(log: Log, segment: Segment, cleaned: CleanedSegment, waits_from_ms: i
     paths = [*segment.paths(), layout.txn_index_file(log.directory, segment.base_offset)]
     newest_offset = log.producer_snapshots.synced_offset
     if segment.base_offset != cleaned.segment.base_offset and segment.base_offset < newest_offset:
-        # One that stands for segments that are gone stays until there is a newer one on disk.
+        # A snapshot that covers deleted segments stays until a newer one is on disk.
         paths.append(layout.snapshot_file(log.directory, segment.base_offset))
     renamed = [retention.rename_away(log.files, path) for path in paths if log.files.exists(path)]
     log.retention.due_unlinks.append(

@@ -1,1 +1,1 @@
-"""The entries of `log.dirs`: whose they are, what lives there, how logs are opened in them and closed."""
+"""The entries of `log.dirs`: their owner, their content, and how logs are opened and closed in them."""

@@ -1,9 +1,9 @@
-"""Deleted partitions wait before they are unlinked, so that reads under way end in peace: `file.delete.delay.ms`.
+"""Deleted partitions wait before they are unlinked, so that reads under way can end: `file.delete.delay.ms`.
 
-A `-delete` directory is dead already: whatever is still there at the next start is removed at once. So the list here
-may be lost, and the removal may stop at any point.
+A `-delete` directory has no use any more: the next start removes those that are left immediately. So the list here may
+be lost, and the removal may stop at any point.
 
-The directory itself goes last. As long as it is there, it says that checkpoint rows of its partition may be of the
+The directory itself is removed last. While it exists, it shows that checkpoint rows of its partition may be of the
 deleted topic. So it stays until these rows are gone from the disk:
 
     files of the partition unlinked  ->  its rows dropped  ->  the `-delete` directory removed
@@ -28,7 +28,7 @@ ForgetRows = Callable[[Path, Collection[TopicPartition]], None]
 
 
 def empty_tree(files: Files, directory: Path) -> None:
-    """Unlink all that is in a directory. What is gone already is no error. Raises OSError."""
+    """Unlink everything in a directory. A file that is already gone is no error. Raises OSError."""
     try:
         names = files.list_directory(directory)
     except FileNotFoundError:
@@ -45,7 +45,7 @@ def empty_tree(files: Files, directory: Path) -> None:
 
 
 def remove_tree(files: Files, directory: Path) -> None:
-    """Unlink all that is in a directory, then the directory. What is gone already is no error. Raises OSError."""
+    """Unlink everything in a directory, then the directory. A file that is already gone is no error. Raises OSError."""
     empty_tree(files, directory)
     try:
         files.remove_directory(directory)
@@ -54,7 +54,7 @@ def remove_tree(files: Files, directory: Path) -> None:
 
 
 class _Removal(NamedTuple):
-    """A directory to be removed, and whose it was."""
+    """A directory to be removed, and the partition that it was of."""
 
     due_ms: int
     directory: Path
@@ -62,9 +62,9 @@ class _Removal(NamedTuple):
 
 
 class DelayedRemovals:
-    """Directories to be removed, each from a moment on. Times are monotonic milliseconds.
+    """Directories to be removed, each after its own due time. Times are monotonic milliseconds.
 
-    Any thread may call it: what is due is removed in a worker, and more is added meanwhile.
+    Any thread may call it: a worker removes the directories that are due while others are added.
     """
 
     def __init__(self, files: Files) -> None:
@@ -81,13 +81,13 @@ class DelayedRemovals:
             heapq.heappush(self._due, _Removal(due_ms, directory, partition))
 
     def next_due_ms(self) -> int | None:
-        """When `remove_due` has something to do again, None if nothing waits."""
+        """The time at which `remove_due` has work again, None if no directory waits."""
         with self._guard:
             return self._due[0].due_ms if self._due else None
 
     def remove_due(self, now_ms: int, forget_rows: ForgetRows, may_remove: Callable[[Path], bool]) -> int:
-        """Remove what is due; returns how many directories went. One that cannot be removed is logged and left to the
-        next start, as are those that must not be: `may_remove(directory)` says so, of a disk that has failed.
+        """Remove the directories that are due; returns how many were removed. One that cannot be removed is logged and
+        left to the next start. So is one that `may_remove(directory)` forbids because its disk has failed.
         """
         emptied: dict[Path, list[_Removal]] = {}
         while (one := self._pop_due(now_ms)) is not None:

@@ -8,14 +8,14 @@
     ottla-index-offset-checkpoint      up to where its last index files are on disk (`index_syncs.py`); broken or lost,
                                        it is as if it had no rows
 
-A row is a promise about a log's bytes, and is taken back before other bytes come in their place: `forget` before
-another life of the partition begins, `lower` before a log that was cut is appended to. What the rows are made of is
-said by `log_checkpoints.py`, the bytes of a file by `checkpoint.py`.
+A row is a promise about a log's bytes, and is withdrawn before other bytes replace them: by `forget` before the
+partition is created again, by `lower` before an append to a log that was truncated. `log_checkpoints.py` defines the
+content of the rows, `checkpoint.py` the bytes of a file.
 
-Any thread may call what is here. A guard of its own is held from the making of rows until they are on disk, so the
-broker's thread stays away from what writes: before a name is used again a worker has its rows forgotten, and `forget`
-finds nothing left to do. The guard of the directory's state is held for the rename only, so that nothing is put in its
-place any more once the directory was reported as offline.
+Any thread may call these methods. A guard is held from the making of rows until they are on disk, so the broker's
+thread must not call methods that write: a worker drops the rows of a name before the name is used again, and `forget`
+then has nothing left to do. The guard of the directory's state is held for the rename only, so that no checkpoint is
+replaced after the directory was reported as offline.
 """
 
 from __future__ import annotations
@@ -62,23 +62,23 @@ _ALL_FILES: Final = (*CHECKPOINT_FILES, INDEX_OFFSET_CHECKPOINT_FILE)
 
 
 class DirectoryCheckpoints:
-    """See the module. `status` is notified when the disk does not take a row, and says when nothing may be written."""
+    """See the module. `status` is notified when the disk refuses a row, and decides when nothing may be written."""
 
     def __init__(self, files: Files, path: Path, status: DirectoryStatus) -> None:
         self.rows: dict[str, Mapping[TopicPartition, int]] = {name: {} for name in _ALL_FILES}
         """Offset by partition, by file name: as read at the start and as last written. Never changed in place."""
         self.has_lost_cleaned = False
-        """Whether nobody knows which logs were cleaned, until `keep_cleaned`."""
+        """Whether it is unknown which logs were cleaned, until `keep_cleaned`."""
         self.has_lost_starts = False
-        """Whether nobody knows what was deleted and is still there."""
+        """Whether it is unknown which deleted records are still in the segments."""
         self.has_certain_starts = False
-        """Whether the log starts are those that were once written here, as their copy says."""
+        """Whether the log starts are those that were once written here, confirmed by their copy."""
         self.bent_start: BentRow | None = None
         """The row of `log-start-offset-checkpoint` in which a bit has flipped, until `believe_copy`."""
         self.of_deleted: Set[TopicPartition] = frozenset()
-        """Partitions of deleted topics whose rows a start could not drop, for want of room."""
+        """Partitions of deleted topics whose rows a start could not drop because the disk was full."""
         self.guard = threading.RLock()
-        """Held while rows are made and replaced, which waits for the disk."""
+        """Held while rows are made and replaced, including the wait for the disk."""
         self._never_written: set[str] = set()
         self._copy: LogStartCopy | None = None
         self._files = files
@@ -90,7 +90,7 @@ class DirectoryCheckpoints:
     def read(self, *, is_ours: bool) -> None:
         """Read every file without changing anything. `is_ours`: the directory has an `ottla.format`.
 
-        Raises BrokenFile where rows cannot be guessed, StorageError where they are gone and nothing can stand for
+        Raises BrokenFile where rows cannot be reconstructed, StorageError where they are gone and nothing can replace
         them, OSError.
         """
         if has_lost_starts(self._files, self._path, is_ours=is_ours):
@@ -118,8 +118,8 @@ class DirectoryCheckpoints:
             self.has_certain_starts = self._copy.rows == self.rows[LOG_START_OFFSET_CHECKPOINT_FILE]
 
     def believe_copy(self) -> None:
-        """Where a bit of the log starts has flipped, use them as they were, and write them so if there is room. Raises
-        OSError.
+        """Where a bit of the log starts has flipped, use the rows of the copy, and write them back if there is room.
+        Raises OSError.
         """
         if self.bent_start is None or self._copy is None:
             return
@@ -130,13 +130,14 @@ class DirectoryCheckpoints:
         except OSError as error:
             if not is_full(error):
                 raise
-            # A broker without room must start, or nobody could make some. Both files stay as they are until then.
+            # A broker with a full disk must start: clients could not delete records otherwise. Both files stay as they
+            # are.
             logger.warning("%s is rewritten later: %s", path, error.strerror)
             self.rows[LOG_START_OFFSET_CHECKPOINT_FILE] = dict(self._copy.rows)
         self.bent_start, self.has_certain_starts = None, True
 
     def _take_blank(self, name: str, blank: BlankFile, *, is_ours: bool) -> None:
-        """Go on without the rows of a checkpoint where that is safe (`blank_checkpoints.py`). Raises StorageError."""
+        """Continue without the rows of a checkpoint if that is safe (`blank_checkpoints.py`). Raises StorageError."""
         meaning = meaning_of(name, has_zeros=blank.has_zeros, is_ours=is_ours)
         if meaning is Blank.NEVER_WRITTEN:
             self._never_written.add(name)
@@ -147,28 +148,28 @@ class DirectoryCheckpoints:
         self.has_lost_cleaned = self.has_lost_cleaned or name == CLEANER_OFFSET_CHECKPOINT_FILE
 
     def write_missing(self) -> None:
-        """Write those that nobody has written yet, without rows; durable when this returns. Raises OSError."""
+        """Write the checkpoints that do not exist yet, without rows; durable when this returns. Raises OSError."""
         if not self.rows[LOG_START_OFFSET_CHECKPOINT_FILE]:
             self._never_written.add(LOG_START_OFFSET_CHECKPOINT_FILE)
         for name in sorted(self._never_written):
             if not self.rows[name]:
-                write_offsets(self._files, self._path / name, {})  # from now on an empty one is one that was lost
+                write_offsets(self._files, self._path / name, {})  # from now on an empty one has lost its rows
 
     # -- asking
 
     def offset_of(self, name: str, topic_partition: TopicPartition) -> int:
-        """A partition's offset in one of the files, 0 where it has none."""
+        """The offset of a partition in one of the files, 0 where it has no row."""
         return self.rows[name].get(topic_partition, 0)
 
     def knows(self, topic_partition: TopicPartition) -> bool:
-        """Whether a row of any file is about it."""
+        """Whether any of the files has a row of the partition."""
         return any(topic_partition in rows for rows in self.rows.values())
 
     def gaps_before(
         self, topic_partition: TopicPartition, *, is_compacted: bool, keeps_order: bool, shows_synced: bool = False
     ) -> int:
-        """Below which offset missing ones are no loss, by what the last owner has left (`missing_offsets.py`).
-        `shows_synced` says that the log's records are shown when they are on disk.
+        """The offset below which missing offsets are no loss, by the files of the last owner (`missing_offsets.py`).
+        `shows_synced`: the log's records become visible only when they are on disk.
         """
         clean_offset = self.rows[CLEANER_OFFSET_CHECKPOINT_FILE].get(topic_partition)
         if clean_offset is None and self.has_lost_cleaned:
@@ -184,10 +185,10 @@ class DirectoryCheckpoints:
     # -- writing
 
     def write(self, name: str, make_rows: Callable[[], Mapping[TopicPartition, int]]) -> bool:
-        """Replace the rows of one of the files; returns whether that was done, not so in an offline directory.
+        """Replace the rows of one of the files. Returns whether it was written: False in an offline directory.
 
-        `make_rows` is called under the guard, so that rows never come from before a `forget` that is already on disk.
-        No room makes the directory FULL and any other error OFFLINE, and either is raised.
+        `make_rows` is called under the guard, so that rows are never older than a `forget` that is already on disk.
+        A full disk makes the directory FULL, any other error OFFLINE. Both are raised.
         """
         with self.guard:
             if self._status.is_offline:
@@ -198,8 +199,8 @@ class DirectoryCheckpoints:
             return True
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
-        """Durably drop the rows of partitions, before another life of them begins: an old recovery point would vouch
-        for new bytes. Waits for nothing where there are none: after `settle` none comes back.
+        """Durably drop the rows of partitions before they are created again: an old recovery point would vouch for new
+        bytes. Returns without waiting where there are no rows: after `settle` none comes back.
 
         Raises OSError.
         """
@@ -208,22 +209,22 @@ class DirectoryCheckpoints:
                 self._drop(frozenset(partitions))
 
     def forget_unless(self, partitions: Collection[TopicPartition], lives: Callable[[TopicPartition], bool]) -> None:
-        """As `forget`, of those that do not live again. That is asked under the guard: before a partition lives, it has
-        no rows of its own, and gets none as long as the guard is held. Raises OSError.
+        """As `forget`, for the partitions that have not been created again. `lives` is asked under the guard: a
+        partition gets no rows of its own while the guard is held. Raises OSError.
         """
         with self.guard:
             self._drop(frozenset(one for one in partitions if not lives(one)))
 
     def forget_leftovers(self, deleted: Collection[TopicPartition], present: Collection[TopicPartition]) -> None:
-        """At a start: durably drop the rows of partitions of which a `-delete` directory is there (`deleted`, by the
-        names that these have) and no other one. Raises OSError, also of a full disk; `of_deleted` holds then, too.
+        """At a start: durably drop the rows of partitions that have a `-delete` directory (`deleted`, by their names)
+        and no other one. Raises OSError, also for a full disk; `of_deleted` is set in that case, too.
         """
         known = set().union(*self.rows.values())
         self.of_deleted = frozenset(one for one in known - set(present) if name_when_deleted(one) in deleted)
         self.forget(self.of_deleted)
 
     def settle(self) -> None:
-        """Wait for whatever is being written: it may have a row of a log that was deleted since its rows were made."""
+        """Wait for a write under way: it may include a row of a log that was deleted after the rows were made."""
         with self.guard:
             pass
 
@@ -234,8 +235,8 @@ class DirectoryCheckpoints:
                 self._replace(name, rows)
 
     def lower(self, topic_partition: TopicPartition, offset: int) -> None:
-        """Durably take back the claims that a log is on disk, indexed and clean, beyond `offset`: what is written there
-        next is not. Raises OSError.
+        """Durably withdraw the claims that a log is on disk, indexed and clean beyond `offset`: the records that are
+        written there next are not. Raises OSError.
         """
         with self.guard:
             for name in (
@@ -247,7 +248,7 @@ class DirectoryCheckpoints:
                     self._replace(name, {**self.rows[name], topic_partition: offset})
 
     def keep_cleaned(self, starts: Mapping[TopicPartition, int]) -> None:
-        """Every log in it (its first offset by partition) may have been cleaned, and is taken for it from now on.
+        """Treat every log in the directory (first offset by partition) as cleaned from now on, since it may have been.
 
         Durable when this returns. Raises OSError.
         """
@@ -256,8 +257,9 @@ class DirectoryCheckpoints:
             self.has_lost_cleaned = False
 
     def keep_freed(self, partitions: Iterable[TopicPartition]) -> None:
-        """At a start after a crash: write where logs start that retention was freeing segments of, while it can be seen
-        (`formats/lost_starts.py`). What the disk says to that is for the opening of the logs to find out.
+        """At a start after a crash: write the starts of logs whose segments retention was freeing, while the files
+        still show it (`formats/lost_starts.py`). An error of the disk is only logged: the opening of the logs meets it
+        again.
         """
         name = LOG_START_OFFSET_CHECKPOINT_FILE
         try:
@@ -268,8 +270,8 @@ class DirectoryCheckpoints:
             logger.warning("%s: the starts of its logs cannot be written: %s", self._path, error)
 
     def keep_copy(self) -> None:
-        """Once the logs have been opened, which bears their starts out: write the copy where it is missing or says
-        otherwise, by an older version or by an Apache Kafka that has had the directory. Without room a later one does.
+        """Write the copy where it is missing or differs, because an older version or an Apache Kafka had the directory.
+        Called when the logs have been opened, which confirms their starts. If the disk is full, a later call writes it.
         """
         with self.guard:
             rows = self.rows[LOG_START_OFFSET_CHECKPOINT_FILE]
@@ -284,8 +286,9 @@ class DirectoryCheckpoints:
                 self.has_certain_starts = True
 
     def _replace(self, name: str, rows: Mapping[TopicPartition, int], *, is_copied: bool = False) -> None:
-        """`is_copied` says that the copy of the log starts has these rows. It is not written again then: until the
-        checkpoint is, the times of both files are evidence, and the clock may be wrong just now.
+        """Replace the rows in memory and in the file. `is_copied`: the copy of the log starts has these rows already,
+        and is not written again. Until the checkpoint is, the times of both files are evidence, and the clock may be
+        wrong.
         """
         try:
             if name == LOG_START_OFFSET_CHECKPOINT_FILE and not is_copied:

@@ -1,6 +1,6 @@
-"""Taking all entries of `log.dirs` at a start: whose they are, whether they agree, and which can be used.
+"""Taking all entries of `log.dirs` at a start: their owners, whether they agree, and which can be used.
 
-Nothing is changed before all of them agree. A directory that the disk refuses is OFFLINE as long as another one works.
+Nothing is changed before all of them agree. A directory with a failing disk is OFFLINE as long as another one works.
 Called by `manager.py` only.
 """
 
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 
 
 Look: TypeAlias = Callable[[Sequence[LogDirectory]], None]
-"""Looks at directories that nothing was written to yet, and raises what a start must not continue from."""
+"""Checks directories to which nothing was written yet; raises an error that a start must not continue after."""
 
 
 class TakenDirectories(NamedTuple):
-    """What a start continues with. `directories` are in the order of `log.dirs`, OFFLINE ones among them."""
+    """The result of taking the directories. `directories` are in the order of `log.dirs`, OFFLINE ones included."""
 
     directories: list[LogDirectory]
     cluster_id: str
 
 
 def claim_directories(files: Files, config: BrokerConfig) -> list[LogDirectory]:
-    """The entries of `log.dirs`, locked where anybody has ever locked them. Makes and changes nothing. StorageError, in
-    one line, when somebody else has one; the locks of the others are given back then.
+    """Lock the entries of `log.dirs` that have a lock file. Creates and changes nothing. StorageError, in one line,
+    when another process has one locked; the locks already taken are released then.
     """
     directories = [
         LogDirectory(
@@ -60,7 +60,7 @@ def claim_directories(files: Files, config: BrokerConfig) -> list[LogDirectory]:
 
 
 def release_directories(directories: Sequence[LogDirectory]) -> None:
-    """Give the locks back."""
+    """Release the locks."""
     for directory in directories:
         directory.release()
 
@@ -72,11 +72,11 @@ def take_directories(
     cluster_id: str | None,
     look: Look | None = None,
 ) -> TakenDirectories:
-    """Lock and check every directory of `log.dirs` (`claim_directories`), then begin in each of them.
+    """Open and check the directories that `claim_directories` returned, then begin in each of them.
 
-    `cluster_id` is demanded of the directories if given; without it, theirs holds, or a new one is made. StorageError,
-    in one line, when the broker cannot start on them, or what `look` raises; their locks are given back then, and
-    nothing was written.
+    The directories must have `cluster_id` if it is given; without it, theirs is used, or a new one is made. Raises
+    StorageError, in one line, when the broker cannot start on them, and whatever `look` raises; then their locks are
+    released, and nothing was written.
     """
     found: dict[Path, MetaProperties | None] = {}
     try:
@@ -126,12 +126,12 @@ def _demand_one(directories: Sequence[LogDirectory]) -> None:
 
 
 def _reason(error: Exception | None) -> str:
-    """What the operating system says, without the name of the file in the directory that it was met at."""
+    """The operating system's message, without the name of the file in the directory that caused it."""
     return str((error.strerror if isinstance(error, OSError) else None) or error)
 
 
 def _check_identities(found: Mapping[Path, MetaProperties], node_id: int, wanted_cluster_id: str | None) -> str | None:
-    """The cluster id that all agree on; None when none has one. Raises StorageError naming who disagrees."""
+    """The cluster id that all agree on, None when none has one. Raises StorageError, naming the file that differs."""
     cluster_id, said_by = wanted_cluster_id, "the configuration"
     for path, properties in found.items():
         file = path / META_PROPERTIES_FILE

@@ -1,15 +1,15 @@
-"""Partitions without a metadata log: whose such directories are, by what is beside them, and what is said of them.
+"""Partitions without a metadata log: the owner of such a directory, by the files beside them, and the error message.
 
-    `*.kafka` in a partition's directory         Apache Kafka 0.7, whose format nobody reads any more
+    `*.kafka` in a partition's directory         Apache Kafka 0.7, a format that no supported version reads
     `meta.properties` of version 0, or none      an Apache Kafka whose topics are in ZooKeeper (until 3.9); before
       with a `broker.id`                         0.10.1 it had no `cluster.id`
-    traces of a metadata log                     it was here: somebody copied the directory without it
+    traces of a metadata log                     it was here: the directory was copied without it
     `meta.properties` of version 1, no trace     one of several `log.dirs`, or a copy: nothing here shows which
-    no `meta.properties`                         partitions that somebody has put into an empty directory
+    no `meta.properties`                         partitions that a person has put into an empty directory
 
-A start refuses all of them before it writes anything, the lock included: without their topics' records every partition
-would be renamed to `-stray`. `ottla log verify --repair` makes topics of what is there, except those of 0.7. Reads
-only.
+A start refuses all of them before it writes anything, even the lock: without the topics' records every partition would
+be renamed to `-stray`. `ottla log verify --repair` creates topics from the partitions, except for those of 0.7.
+Read-only.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ if TYPE_CHECKING:
 
 METADATA: Final = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
 BOOTSTRAP_FILE: Final = "bootstrap.checkpoint"
-"""Lies beside a metadata log (see `ottla.broker.metadata.snapshot`)."""
+"""A file beside a metadata log (see `ottla.broker.metadata.snapshot`)."""
 _VOTERS_SNAPSHOT: Final = "00000000000000000000-0000000000.checkpoint"
 SEGMENT_OF_0_7: Final = re.compile(r"[0-9]{1,20}\.kafka")
 
 
 class Shape(Enum):
-    """What a log directory with partitions and without a metadata log is."""
+    """The kinds of log directories that have partitions and no metadata log."""
 
     ZOOKEEPER = auto()
     COPIED = auto()
     NO_PROPERTIES = auto()
     ONE_OF_SEVERAL = auto()
-    """Or a copy without its metadata log and all that lay beside it."""
+    """Or a copy without its metadata log and the files beside it."""
 
 
 def segment_of_0_7(files: Files, path: Path) -> str | None:
@@ -60,11 +60,11 @@ def segment_of_0_7(files: Files, path: Path) -> str | None:
 
 
 def words_of_0_7(segment: Path) -> str:
-    """What a segment of Kafka 0.7 is, and what can be done, in one line."""
+    """The error message for a segment of Kafka 0.7: what it is, and what can be done, in one line."""
     return (
-        f"{segment} is of Apache Kafka 0.7, where a file is named by a position in bytes: that format is not read here,"
-        " nor by any Kafka since 0.8; start it with Kafka 0.7 and bring its records over with the KafkaMigrationTool of"
-        " Kafka 0.8, or by a mirror, into an empty directory"
+        f"{segment} is of Apache Kafka 0.7, where a file is named by a position in bytes: Ottla does not read that"
+        " format, nor does any Kafka since 0.8; start it with Kafka 0.7 and copy its records with the"
+        " KafkaMigrationTool of Kafka 0.8, or with a mirror, to an empty directory"
     )
 
 
@@ -102,7 +102,7 @@ def has_metadata_log(files: Files, directory: Path) -> bool:
 
 
 def shape_of(files: Files, directory: Path, others: Sequence[Path] = ()) -> Shape | None:
-    """What a log directory is; None where a metadata log is there or in one of `others`, or no partition here. Raises
+    """The kind of a log directory; None if it or one of `others` has a metadata log, or it has no partition. Raises
     OSError.
     """
     if any(has_metadata_log(files, one) for one in (directory, *others)):
@@ -130,10 +130,10 @@ def _has_traces(files: Files, directory: Path) -> bool:
 
 
 def refuse_partitions_without_metadata(files: Files, directories: Sequence[Path]) -> None:
-    """Raise StorageError, one line for people, where a start on `log.dirs` would set every partition aside.
+    """Raise StorageError, in one line, where a start on `log.dirs` would rename every partition to `-stray`.
 
-    Nothing is written, and nothing needs to be locked. A directory that cannot be listed may hold the metadata log:
-    then nothing is said here.
+    Nothing is written, and nothing needs to be locked. Returns if a directory cannot be listed: it may have the
+    metadata log.
     """
     try:
         there = [path for path in directories if files.is_directory(path)]
@@ -153,11 +153,11 @@ def _refusal(files: Files, path: Path, shape: Shape) -> str:
     repair = f"`ottla log verify --repair {path}` (and --also for each further one of log.dirs)"
     if shape is Shape.ZOOKEEPER:
         return (
-            f"{path} is of an Apache Kafka with ZooKeeper, where its topics stand; {repair} makes a metadata log of"
-            " what the partitions' directories tell, which is not the topics' configurations"
+            f"{path} is of an Apache Kafka with ZooKeeper, which has its topics; {repair} makes a metadata log from the"
+            " partitions' directories, but without the topics' configurations"
         )
     first = next(partitions_in(files, path), path)
     return (
-        f"{first} is there, and the metadata log {path / str(METADATA)} is missing or empty: name the directory that"
-        f" has it in log.dirs, or put it back; where there is none, {repair} makes topics of what is there"
+        f"{first} exists, but the metadata log {path / str(METADATA)} is missing or empty: name the directory that has"
+        f" it in log.dirs, or put it back; if there is none, {repair} makes topics of the partitions"
     )

@@ -1,15 +1,15 @@
-"""How one entry of `log.dirs` stands, what moves it from one state to another, and who may write to it meanwhile.
+"""The state of one entry of `log.dirs`, what changes it, and which writes it permits.
 
 States (docs/decisions/a-failed-sync-is-final.md):
 
     ONLINE   takes writes
-    FULL     a write found no room; nothing was lost, a chore probes, it comes back by itself. Or less is free than the
-             reserve (`reserve.py`): clients' records are refused before there is no room at all
-    OFFLINE  a write, sync or truncate failed otherwise; nothing is written here again until restart, reads go on
-    where they can
+    FULL     a write found no room; nothing was lost, a chore probes, and it becomes ONLINE by itself. Or less is free
+             than the reserve (`reserve.py`): clients' records are refused before the disk is really full
+    OFFLINE  a write, sync or truncate failed for another reason; nothing is written here again until a restart, and
+             reads continue where they can
 
-Whose the directory is and what is in it is nothing to this file: `log_directory.py` builds on it. Any thread may meet
-an error or look at the room; a guard keeps the changes apart.
+This file does not know the owner or the content of the directory: `log_directory.py` builds on it. Any thread may meet
+an error or query the free space; a guard serializes the changes.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from ottla.storage.formats.layout import TEMPORARY_SUFFIX
 logger = logging.getLogger(__name__)
 
 PROBE_BYTES: Final = 1 << 20
-"""A full directory counts as recovered when it takes this much: a write of one byte would bring it back for one byte.
+"""A full directory counts as recovered when it accepts this much. A probe of one byte would bring it back for one byte.
 """
 
 _PROBE_FILE: Final = "ottla-probe" + TEMPORARY_SUFFIX
 
 
 class DirectoryState(Enum):
-    """How a log directory stands; see the module."""
+    """The state of a log directory; see the module."""
 
     ONLINE = "online"
     FULL = "full"
@@ -47,8 +47,7 @@ class DirectoryState(Enum):
 class DirectoryStatus:
     """The state of the directory `path`.
 
-    `error` says why it is not ONLINE. `reserve_bytes()` and `reserve_inodes()` are what the configuration says of the
-    reserve now.
+    `error` is the reason why it is not ONLINE. `reserve_bytes()` and `reserve_inodes()` return the configured reserve.
     """
 
     def __init__(
@@ -57,37 +56,37 @@ class DirectoryStatus:
         self.path = path
         self.state = DirectoryState.ONLINE
         self.is_offline = False
-        """Whether nothing may be written here until restart. Each append asks for it."""
+        """Whether nothing may be written here until a restart. Each append reads it."""
         self.error: Exception | None = None
         self.room = UNKNOWN_ROOM
-        """What the last look at the volume found."""
+        """The result of the last query of the volume."""
         self.room_bytes = UNKNOWN_ROOM.budget_bytes
-        """Bytes that may be appended until the next look; 0 or less: `refusal` has to be asked."""
+        """Bytes that may be appended before the next query; at 0 or less, `refusal` has to be called."""
         self.redo_room_bytes = 0
-        """How much of what is appended is to be kept in memory for the redo log, which then need not read it."""
+        """How many appended bytes to keep in memory for the redo log, which then need not read them."""
         self.guard = threading.RLock()
-        """Held while the state changes, and while a checkpoint is put in its place: when `mark_offline` returns, none
-        will be any more. Never for as long as the disk takes to sync something: the broker's thread wants it, too.
+        """Held while the state changes, and while a checkpoint is renamed into place: none is after `mark_offline` has
+        returned. Never held during a sync: the broker's thread takes it, too.
         """
         self._files = files
         self._reserve_bytes = reserve_bytes
         self._reserve_inodes = reserve_inodes
         self._no_room_error: OSError | None = None
-        """The write that found no room at all, until a probe finds some."""
+        """The error of a write that found no room at all, until a probe finds some."""
 
     @property
     def is_online(self) -> bool:
-        """Whether it takes everybody's writes now."""
+        """Whether it accepts all writes now."""
         return self.state is DirectoryState.ONLINE
 
     @property
     def has_taken_all(self) -> bool:
-        """Whether no write has failed that is not made good: it may be FULL all the same, because of the reserve."""
+        """Whether no write has failed, or a probe has succeeded since. The reserve may still make it FULL."""
         return not self.is_offline and self._no_room_error is None
 
     @property
     def takes_coordinator_records(self) -> bool:
-        """Whether the records of coordinators (of groups) may be written: they go on below the reserve for a while."""
+        """Whether records of coordinators (of groups) may be written: they may use a part of the reserve."""
         return self.has_taken_all and self.room.level is not RoomLevel.SCARCE
 
     # -- errors
@@ -101,15 +100,15 @@ class DirectoryStatus:
         self._settle()
 
     def mark_offline(self, error: OSError, *, is_logged: bool = True) -> None:
-        """A write, sync or truncate failed: OFFLINE until restart. `is_logged` False: the caller says so."""
+        """A write, sync or truncate failed: OFFLINE until a restart. `is_logged` False: the caller logs it."""
         with self.guard:
             has_changed = self._change(DirectoryState.OFFLINE, error)
         if has_changed:
             self._log_change(DirectoryState.OFFLINE, is_logged=is_logged)
 
     def mark_failed(self, error: OSError) -> None:
-        """The one or the other, by what the error says, or neither: a process that lacks descriptors or memory has a
-        sound disk. Not for a failed sync, which is always OFFLINE.
+        """Mark it FULL or OFFLINE, depending on the error. Or neither: a lack of descriptors or memory is no fault of
+        the disk. Not for a failed sync, which always means OFFLINE.
         """
         if is_full(error):
             self.mark_full(error)
@@ -117,8 +116,8 @@ class DirectoryStatus:
             self.mark_offline(error)
 
     def probe(self) -> bool:
-        """See whether a FULL directory takes and syncs `PROBE_BYTES` again, and has its reserve; returns whether it is
-        ONLINE. Waits for the disk.
+        """Check whether a FULL directory accepts and syncs `PROBE_BYTES` again, and has its reserve; returns whether it
+        is ONLINE. Waits for the disk.
         """
         if self.state is not DirectoryState.FULL:
             return self.is_online
@@ -143,7 +142,7 @@ class DirectoryStatus:
     # -- the reserve
 
     def look_at_room(self) -> bool:
-        """Ask the volume how much is free, and draw the consequences; returns whether it is ONLINE then."""
+        """Query the free space of the volume, and change the state accordingly; returns whether it is ONLINE then."""
         volume, inodes = self._files.volume_bytes(self.path), self._files.volume_inodes(self.path)
         with self.guard:
             was, before = self.room, self.room.level
@@ -158,7 +157,7 @@ class DirectoryStatus:
         return self.is_online
 
     def refusal(self, *, of_clients: bool) -> OSError | None:
-        """Why records are not to be appended now, or None. Asks the volume where that is due."""
+        """The reason why records must not be appended now, or None. Queries the volume if that is due."""
         if self.room.level is RoomLevel.AMPLE:
             self.look_at_room()
         if self.room.level > (RoomLevel.AMPLE if of_clients else RoomLevel.SHORT):
@@ -179,18 +178,18 @@ class DirectoryStatus:
             if error is not None and self.state is DirectoryState.FULL:
                 self.error = error
                 return
-            # Decided and changed in one breath: what a write meets in between would be overruled.
+            # Decided and changed under one guard: an error that a write meets in between would be overruled.
             state = DirectoryState.ONLINE if error is None else DirectoryState.FULL
             has_changed = self._change(state, error)
         if has_changed:
             self._log_change(state)
 
     def log_offline(self) -> None:
-        """Say in the log that it is offline, and why."""
+        """Log that it is offline, and why."""
         logger.error("log directory %s is %s: %s", self.path, self.state.value, self.error)
 
     def _change(self, state: DirectoryState, error: OSError | None) -> bool:
-        """To be called under the guard; returns whether that is news for `_log_change`, which is called without it."""
+        """Change the state, under the guard. Returns whether `_log_change`, called without the guard, has to log it."""
         if self.state is state or self.is_offline:
             return False
         self.state = state
@@ -203,8 +202,8 @@ class DirectoryStatus:
             logger.warning("log directory %s has room again and takes writes", self.path)
         elif state is DirectoryState.FULL and self._no_room_error is None:
             logger.error(
-                "log directory %s is full: %s: records are refused until there is more; reads, commits, and all that"
-                " makes room continue",
+                "log directory %s is full: %s: records are refused until there is more; reads, commits, and operations"
+                " that free space continue",
                 self.path,
                 self.room,
             )

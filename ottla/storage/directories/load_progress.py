@@ -1,7 +1,7 @@
-"""How far the opening of many logs has come: for the lines that people read, for `/readyz`, and to end it early.
+"""The progress of the opening of many logs: for log lines, for `/readyz`, and to stop it early.
 
-Shared by the threads that load; may be read, and stopped, from any other. Bytes count twice in a recovery, once
-when they were checked and once when they were written again and synced, so that the time that is left is not a lie.
+Shared by the threads that load; any other thread may read or stop it. A recovery counts each byte twice, once when it
+was checked and once when it was written again and synced, so that the estimate of the time left is realistic.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ logger = logging.getLogger(__name__)
 
 LINE_EVERY_MS: Final = 5_000
 KEPT_EVERY_MS: Final = 5_000
-"""So often the recovery points of what was recovered are written while other logs still are."""
+"""How often the recovery points of recovered logs are written while other logs are still being recovered."""
 _GB: Final = 1_000_000_000
 _MB: Final = 1_000_000
 
 
 class LoadInterrupted(Exception):
-    """Somebody does not want the broker to start any more. The next start continues with what was not recovered yet."""
+    """The start was cancelled. The next one continues with the logs that were not recovered yet."""
 
 
 class LoadProgress:
-    """See the module. `logs` of them are opened, `logs_done` are; of `all_bytes` to be recovered `done_bytes` are."""
+    """See the module. `logs_done` of `logs` are open; `done_bytes` of `all_bytes` are recovered."""
 
     def __init__(self, clock: Clock) -> None:
         self.logs = 0
@@ -42,7 +42,7 @@ class LoadProgress:
         self._guard = threading.Lock()
 
     def begin(self, logs: int, unsure_bytes: dict[TopicPartition, int]) -> None:
-        """So many logs are opened now; of those that need recovery, how many bytes are checked."""
+        """Begin to open `logs` logs; `unsure_bytes` has the bytes to be checked of each that needs recovery."""
         with self._guard:
             self.logs += logs
             self._of_log |= {one: (0, size_bytes) for one, size_bytes in unsure_bytes.items()}
@@ -54,7 +54,7 @@ class LoadProgress:
             logger.info("recovery: up to %s in %d logs may not be on disk", size, len(unsure_bytes))
 
     def update(self, one: TopicPartition, done_bytes: int, all_bytes: int) -> None:
-        """One log's recovery has come so far. Raises LoadInterrupted after `stop`."""
+        """Note the progress of one log's recovery. Raises LoadInterrupted after `stop`."""
         self.check()
         line = ""
         with self._guard:
@@ -70,7 +70,7 @@ class LoadProgress:
             logger.info("recovery: %s", line)
 
     def is_to_be_kept(self) -> bool:
-        """Whether it is time to write down what was recovered; once for each `KEPT_EVERY_MS`."""
+        """Whether it is time to write the recovery points of what was recovered; True once per `KEPT_EVERY_MS`."""
         with self._guard:
             now_ms = self._clock.monotonic_ms()
             is_due = now_ms - self._kept_ms >= KEPT_EVERY_MS
@@ -79,21 +79,21 @@ class LoadProgress:
             return is_due
 
     def log_done(self) -> None:
-        """One more log is open."""
+        """Note that one more log is open."""
         with self._guard:
             self.logs_done += 1
 
     def check(self) -> None:
-        """Raises LoadInterrupted after `stop`."""
+        """Raise LoadInterrupted after `stop`."""
         if self.is_stopped:
             raise LoadInterrupted("stopped while logs were being opened")
 
     def stop(self) -> None:
-        """End the loading at its next step."""
+        """Stop the loading at its next step."""
         self.is_stopped = True
 
     def words(self) -> str:
-        """How far it is, for people: `37 %, 3.7 of 10.0 GB, 0.51 GB/s, about 12 s left, 3 of 8 logs are open`."""
+        """The progress as text: `37 %, 3.7 of 10.0 GB, 0.51 GB/s, about 12 s left, 3 of 8 logs are open`."""
         logs = f"{self.logs_done} of {self.logs} logs are open"
         all_bytes, done_bytes = self.all_bytes, self.done_bytes
         if not all_bytes:

@@ -1,17 +1,17 @@
-"""Which offsets of each open log are on disk in its directory's checkpoints: by whom they are written, and when.
+"""Writing the offsets of open logs to the checkpoints of their directories: which code writes them, and when.
 
     file                                written by
     recovery-point-offset-checkpoint    a chore; a start that recovered something, from time to time while it does;
-                                        before a cleaning swaps segments; when Kafka's directory becomes ours
+                                        before a cleaning swaps segments; when Ottla takes over Kafka's directory
     ottla-index-offset-checkpoint       the same chore, which first syncs the index files
     log-start-offset-checkpoint         a chore; before DeleteRecords is answered; before freed segments are unlinked
     replication-offset-checkpoint       a chore
     cleaner-offset-checkpoint           the end of a cleaning; a start that finds it lost
 
-A clean stop writes all but the last once more. The files themselves, and the rows that have to go before a partition's
-bytes change, are `directory_checkpoints.py`.
+A clean stop writes all but the last once more. `directory_checkpoints.py` has the files themselves, and drops the rows
+that must not survive a change of a partition's bytes.
 
-Everything that writes waits for the disk and may run in any thread.
+All methods that write wait for the disk and may run in any thread.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _OffsetOf = Callable[[TopicPartition, "Log"], int | None]
-"""What a log's row is to say; None for no row."""
+"""The offset for a log's row; None for no row."""
 
 
 class LogCheckpoints:
-    """See the module. `directories`, `logs` and `directory_by_log` are the manager's: they are read as they are at each
-    write.
+    """See the module. `directories`, `logs` and `directory_by_log` are the manager's own objects: each write reads
+    their current content.
     """
 
     def __init__(
@@ -68,17 +68,17 @@ class LogCheckpoints:
     # -- recovery points
 
     def write_recovery_points(self) -> None:
-        """Write how far each log is known to be on disk. Errors are logged and shown in the directory's state."""
+        """Write up to where each log is known to be on disk. Errors are logged and shown in the directory's state."""
         self._write_all(RECOVERY_POINT_CHECKPOINT_FILE, _recovery_point)
 
     def note_recovered(self, directory: LogDirectory, one: TopicPartition, recovery_point: int) -> None:
-        """A start has recovered a log, which is on disk up to its end now; `write_recovered` says so in the file."""
+        """Note that a start has recovered a log, which is now on disk up to its end; `write_recovered` writes it."""
         with self._recovered_guard:
             self._recovered.setdefault(directory, {})[one] = recovery_point
 
     def write_recovered(self) -> None:
-        """Write what was recovered while other logs still are: who is killed in between does not begin again. A Kafka's
-        directory is left alone, since nothing is known of its cleaner. Errors are logged. Any thread.
+        """Write what was recovered while other logs still are, so that a start after a kill does not check it again.
+        Directories of a Kafka are skipped, since nothing is known of its cleaner. Errors are logged. Any thread.
         """
         with self._recovered_guard:
             recovered = {directory: dict(rows) for directory, rows in self._recovered.items() if directory.is_ours}
@@ -91,20 +91,21 @@ class LogCheckpoints:
                 )
 
     def cover(self, topic: str, partition: int, offset: int) -> None:
-        """Have on disk that a log is on disk up to `offset`, at least; it is, and what is missing below it was cleaned.
+        """Write a recovery point of at least `offset`, up to where the log is on disk: the cleaner is going to remove
+        records below it.
 
         Durable when this returns. Raises OSError.
         """
         covered = TopicPartition(topic, partition)
         directory = self._directory_by_log.get(covered)
         if directory is None or directory.checkpoints.offset_of(RECOVERY_POINT_CHECKPOINT_FILE, covered) >= offset:
-            return  # its topic was deleted, or the chore has been here
+            return  # its topic was deleted, or the chore has written it
         self._demand(RECOVERY_POINT_CHECKPOINT_FILE, directory, _recovery_point)
 
     def take_over(self, directory: LogDirectory) -> None:
-        """Kafka's directory becomes ours: what it had cleaned beyond its recovery points is below ours."""
+        """Take over Kafka's directory: what it cleaned beyond its recovery points is below Ottla's."""
         try:
-            # From the moment when it is ours a log start that is not written down is one that was 0.
+            # Once the directory is Ottla's, a log without a row starts at offset 0.
             names = {RECOVERY_POINT_CHECKPOINT_FILE: _recovery_point, LOG_START_OFFSET_CHECKPOINT_FILE: _moved_start}
             if all(self._write(name, directory, offset_of) for name, offset_of in names.items()):
                 directory.take_over()
@@ -115,7 +116,7 @@ class LogCheckpoints:
     # -- index files
 
     def sync_indexes(self) -> None:
-        """Bring index files of active segments to the disk, those that have grown most, and write how far they are."""
+        """Sync the index files of the active segments that have grown most, and write up to where they are on disk."""
         for directory in self._not_offline():
             logs = [(one, log) for one, log in list(self._logs.items()) if self._directory_by_log.get(one) is directory]
             try:
@@ -141,13 +142,14 @@ class LogCheckpoints:
     # -- log start offsets
 
     def write_log_start_offsets(self) -> None:
-        """Write where logs start that do not start at offset 0."""
+        """Write the log starts other than offset 0."""
         self._write_all(LOG_START_OFFSET_CHECKPOINT_FILE, _moved_start)
 
     def write_log_start_offsets_of(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
         """The same for the directories of some logs, durable when this returns: before DeleteRecords is answered.
 
-        Those whose directory does not take it; the log says why. Partitions that are gone meanwhile are not among them.
+        Returns the partitions whose directory could not be written, which is logged. Partitions that have been deleted
+        since are not among them.
         """
         failed: set[TopicPartition] = set()
         directory_by_log = {one: self._directory_by_log.get(one) for one in partitions}
@@ -170,7 +172,7 @@ class LogCheckpoints:
     # -- clean offsets
 
     def clean_offset_of(self, topic: str, partition: int) -> int | None:
-        """Up to where a log was cleaned, None when the cleaner has never been there."""
+        """The offset up to which a log was cleaned, None if it never was."""
         one = TopicPartition(topic, partition)
         directory = self._directory_by_log.get(one)
         return None if directory is None else directory.checkpoints.rows[CLEANER_OFFSET_CHECKPOINT_FILE].get(one)
@@ -178,7 +180,7 @@ class LogCheckpoints:
     def write_clean_offset(self, log: Log, offset: int) -> None:
         """Write up to where a log is clean, durable when this returns. Raises OSError.
 
-        Nothing for a log that is gone: a topic of its name may have been made again, and was never cleaned.
+        Does nothing for a log that is gone: a topic of its name may have been created again, and was never cleaned.
         """
         cleaned = TopicPartition(log.topic, log.partition)
         directory = self._directory_by_log.get(cleaned)
@@ -186,13 +188,13 @@ class LogCheckpoints:
             return
 
         def known(one: TopicPartition, its: Log) -> int | None:
-            # Looked up under the guard: what a moment ago was known may be of another life of a partition.
+            # Looked up under the guard: the partition may have been deleted and created again since.
             return offset if its is log else directory.checkpoints.rows[CLEANER_OFFSET_CHECKPOINT_FILE].get(one)
 
         self._demand(CLEANER_OFFSET_CHECKPOINT_FILE, directory, known)
 
     def keep_cleaned(self, directory: LogDirectory, failed: Collection[TopicPartition]) -> None:
-        """Where the cleaner's checkpoint was lost: the next unclean start must not take missing offsets for damage, in
+        """If the cleaner's checkpoint was lost: keep the next unclean start from taking missing offsets for damage, in
         the logs that are open and in those that `failed` to open.
         """
         if directory.checkpoints.has_lost_cleaned:
@@ -208,20 +210,22 @@ class LogCheckpoints:
     # -- the life of logs
 
     def keep_rows_of(self, failed: Collection[TopicPartition]) -> None:
-        """Logs that could not be opened: what was said of them holds."""
+        """Keep the rows of logs that could not be opened."""
         self._failed = frozenset(failed)
 
     def log_closed(self, topic_partition: TopicPartition, log: Log) -> None:
-        """A log was closed in good order: its index files are on disk, too."""
+        """Note that a log was closed cleanly: its index files are on disk, too."""
         self._index_syncs.closed(topic_partition, log)
 
     def log_deleted(self, topic_partition: TopicPartition) -> None:
-        """A log is gone. Its rows go with the next writing, or before its name lives again, or its directory goes."""
+        """Note that a log was deleted. The next write drops its rows, and at the latest the next use of its name or the
+        removal of its directory.
+        """
         self._index_syncs.forget(topic_partition)
 
     def forget_deleted(self, root: Path, partitions: Collection[TopicPartition]) -> None:
-        """Durably drop the rows of deleted partitions of the log directory at `root`, except of those that live there
-        again: theirs are of their new life. Any thread. Raises OSError.
+        """Durably drop the rows of deleted partitions of the log directory at `root`. Partitions that have been created
+        again there keep theirs, which are new. Any thread. Raises OSError.
         """
 
         def lives(one: TopicPartition) -> bool:
@@ -259,14 +263,14 @@ class LogCheckpoints:
         """Returns whether it was written, as `DirectoryCheckpoints.write`. Raises OSError."""
 
         def make_rows() -> dict[TopicPartition, int]:
-            # A log that is not open (not yet, or it failed) keeps what was said of it.
+            # A log that is not open (not yet, or it failed) keeps its row.
             rows = {
                 one: offset
                 for one, offset in directory.checkpoints.rows[name].items()
                 if not directory.is_loaded or one in self._failed
             }
             for one, log in list(self._logs.items()):
-                # In this order: if the directory is that of a log opened later, so is the log.
+                # In this order: if the directory is the one of a log that was opened later, then so is the log.
                 if self._directory_by_log.get(one) is directory and self._logs.get(one) is log:
                     rows.pop(one, None)
                     offset = offset_of(one, log)
@@ -292,7 +296,7 @@ def _high_watermark(_: TopicPartition, log: Log) -> int:
 def _moved_start(_: TopicPartition, log: Log) -> int | None:
     """A log start that the files may not show.
 
-    Kafka writes no row for a log that starts with its first segment. Here the row stays: retention may be between the
+    Kafka writes no row for a log that starts with its first segment. Ottla keeps the row: retention may be between the
     rename of the segments before it and the sync of their names, and without the row they would come back.
     """
     return log.log_start_offset or None

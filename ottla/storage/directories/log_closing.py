@@ -1,14 +1,13 @@
-"""Closing many logs at a stop: in a bounded time, with a line from time to time that says how far it is.
+"""Closing many logs at a stop: in a bounded time, with a progress line in the log from time to time.
 
-Each log has files that are not on the disk yet, and one that gets its name when they are. Where the volume can be
-synced as a whole (docs/decisions/one-sync-for-many-logs.md) all logs write first, the volume is synced, all names are
-given, and it is synced again: two syncs for `LOGS_OF_A_ROUND` logs. Elsewhere each log is synced alone, two or three
-syncs of some milliseconds on a disk that is busy; several threads at once share what the file system does for all of
-them.
+Each log has files that are not on disk yet, and one that is renamed once they are. Where the volume can be synced as a
+whole (docs/decisions/one-sync-for-many-logs.md), all logs write first, the volume is synced, all files are renamed, and
+the volume is synced again: two syncs for `LOGS_OF_A_ROUND` logs. Elsewhere each log is synced alone, which takes two or
+three syncs of some milliseconds on a busy disk. Several threads then share the work that the file system does for all.
 
-A stop that takes longer than it may is given up: logs that are left are closed as they are, the directory is not marked
-clean, and the next start recovers them. Nothing is lost by that: what was acknowledged is where it was promised to be
-before its acknowledgement. Called by `manager.py` only.
+A stop that exceeds its time limit is abandoned: the logs that are left are closed as they are, the directory is not
+marked clean, and the next start recovers them. Nothing is lost: acknowledged records are where they were promised to be
+before the acknowledgement. Called by `manager.py` only.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ FOR_EVER_MS: Final = 1 << 62
 VOLUME_FROM: Final = 3
 """With fewer logs, a sync of the volume would take as long as theirs."""
 LOGS_OF_A_ROUND: Final = 1_000
-"""Closed by two syncs of the volume; in between the stop looks at the clock."""
+"""Logs that two syncs of the volume close together; the time limit is checked between two rounds."""
 
 Closed = tuple["TopicPartition", "Log", "OSError | None"]
 
 
 class CloseProgress:
-    """How far the closing of the logs has come. May be read, and stopped, from any thread."""
+    """The progress of the closing of the logs. Any thread may read or stop it."""
 
     def __init__(self, clock: Clock) -> None:
         self.logs = 0
@@ -54,13 +53,13 @@ class CloseProgress:
         self._guard = threading.Lock()
 
     def begin(self, logs: int, timeout_ms: int) -> None:
-        """So many logs are closed now, and that may take so long."""
+        """Begin to close `logs` logs, which may take `timeout_ms`."""
         self.logs = logs
         self._timeout_ms = timeout_ms
         self._began_ms = self._logged_ms = self._clock.monotonic_ms()
 
     def log_done(self) -> None:
-        """One more log is closed, and on disk."""
+        """Note that one more log is closed and on disk."""
         line = ""
         with self._guard:
             self.logs_done += 1
@@ -77,11 +76,11 @@ class CloseProgress:
 
     @property
     def is_over(self) -> bool:
-        """Whether what is left is closed as it is: by `stop`, or after the time that it may take."""
+        """Whether the logs that are left are closed as they are: after `stop`, or when the time has passed."""
         return self.is_stopped or self._clock.monotonic_ms() - self._began_ms >= self._timeout_ms
 
     def words(self) -> str:
-        """How far it is, for people: `1204 of 6500 logs are synced and closed, about 9 s left`."""
+        """The progress as text: `1204 of 6500 logs are synced and closed, about 9 s left`."""
         done = f"{self.logs_done} of {self.logs} logs are synced and closed"
         if not self.logs_done:
             return done
@@ -92,7 +91,7 @@ class CloseProgress:
 def close_logs(
     logs: Mapping[TopicPartition, Log], volume_of: Callable[[TopicPartition], Volume | None], progress: CloseProgress
 ) -> list[Closed]:
-    """`close_all`, with those together that are on one volume. `volume_of`: of the directory of a log."""
+    """`close_all`, with the logs on a volume together. `volume_of` returns the volume of a log's directory."""
     alone = dict(logs)
     together: dict[Volume, dict[TopicPartition, Log]] = {}
     for one, log in logs.items():
@@ -155,7 +154,7 @@ def _close_round(
 
 
 def _error_of(volume: Volume) -> OSError | None:
-    """Sync it; what that ended with."""
+    """Sync the volume; returns its error, or None."""
     try:
         volume.sync()
     except OSError as error:
@@ -164,8 +163,8 @@ def _error_of(volume: Volume) -> OSError | None:
 
 
 def close_all(logs: Mapping[TopicPartition, Log], progress: CloseProgress) -> list[Closed]:
-    """Close logs, each with what went wrong with it, until `progress` is over; those that are left are abandoned, and
-    not among what is returned.
+    """Close logs until `progress` is over. Returns each closed log with its error, if any; the others are abandoned and
+    not returned.
 
     Raises a bug (RuntimeError of `Log.close`) when all threads have ended.
     """
@@ -190,7 +189,7 @@ def close_all(logs: Mapping[TopicPartition, Log], progress: CloseProgress) -> li
                 else:
                     closed.append((one, log, None))
                 progress.log_done()
-        except BaseException as error:  # raised again where it is waited for
+        except BaseException as error:  # raised again by the thread that waits
             bugs.append(error)
 
     threads = [_start(work) for _ in range(min(MOST_THREADS, len(waiting) // LOGS_FOR_A_THREAD))]
@@ -204,7 +203,7 @@ def close_all(logs: Mapping[TopicPartition, Log], progress: CloseProgress) -> li
 
 
 def _start(work: Callable[[], None]) -> threading.Thread | None:
-    """Another thread that closes logs; None where the system gives none: the caller's closes them all."""
+    """Start another thread that closes logs. None if the system refuses it: the caller's thread closes them all."""
     thread = threading.Thread(target=work, name="close logs", daemon=True)
     try:
         thread.start()

@@ -1,9 +1,9 @@
-"""One entry of `log.dirs`: whose it is, its life from `open` to `end`, and the names of partitions in it.
+"""One entry of `log.dirs`: its owner, its life from `open` to `end`, and the names of partitions in it.
 
-How it stands is in `directory_status.py`, its offset checkpoints are in `directory_checkpoints.py`.
+Its state is in `directory_status.py`, its offset checkpoints are in `directory_checkpoints.py`.
 
-`was_clean` says that the last owner stopped cleanly, so that nothing in the logs needs to be checked. The mark is
-taken away by `begin` before anything is changed and put back, as the last write, by `end`.
+`was_clean` means that the last owner stopped cleanly, so that the logs need no checks. `begin` removes the mark before
+anything is changed, and `end` writes it again, as the last write.
 """
 
 from __future__ import annotations
@@ -55,8 +55,7 @@ logger = logging.getLogger(__name__)
 class LogDirectory(DirectoryStatus):
     """A log directory; `ottla.storage.files.health.DirectoryHealth` for the logs in it.
 
-    `id` is the `directory.id`, None until it is open. For the rest of the arguments and attributes see
-    `DirectoryStatus`.
+    `id` is the `directory.id`, None until it is open. `DirectoryStatus` documents the other arguments and attributes.
     """
 
     def __init__(
@@ -73,20 +72,22 @@ class LogDirectory(DirectoryStatus):
         self.id: UUID | None = None
         self.was_clean = False
         self.is_ours = False
-        """Whether it has an `ottla.format`: its logs were all opened by an Ottla once, and are kept in its order."""
+        """Whether it has an `ottla.format`: an Ottla has opened all of its logs once, and keeps their files in order.
+        """
         self.clean_broker_epoch = -1
         self.is_loaded = False
-        """Whether every log in it was opened, and so recovered where that was needed."""
+        """Whether every log in it was opened, and recovered where necessary."""
         self.known_time: KnownTime | None = None
         """The newest time that it knew of before this start wrote to it."""
         self.has_clock_file = False
-        """Whether a sound `ottla.clock` says so."""
+        """Whether `known_time` is from a valid `ottla.clock`."""
         self.redo_contents = RedoContents()
-        """What a crash has left in the redo log, until all logs were opened, each of which gets its part first."""
+        """The records that a crash has left in the redo log, until all logs are open. Each log is given its part first.
+        """
         self.redo_log: RedoLog | None = None
-        """What rounds of syncs of several logs write, where that is wanted."""
+        """The file that a round writes instead of syncing several logs, if that is configured."""
         self.volume: Volume | None = None
-        """Its file system, where that can be synced as a whole: for the stop."""
+        """Its file system, if that can be synced as a whole: for the stop."""
         self.checkpoints = DirectoryCheckpoints(files, path, self)
         self._lock: Lock | None = None
         self._names_guard = threading.Lock()
@@ -99,15 +100,16 @@ class LogDirectory(DirectoryStatus):
 
     @property
     def keeps_order(self) -> bool:
-        """Whether an Ottla had it last and was stopped by a crash: what it wrote is there in its order."""
+        """Whether its last owner was an Ottla that has crashed: its writes reached the disk in their order."""
         return self.is_ours and not self.was_clean
 
     # -- life
 
     def claim(self) -> None:
-        """Lock the directory if anybody has ever locked it, so that a broker that has it is named before all else.
+        """Lock the directory if it has a lock file, so that another broker that uses it is reported before other
+        errors.
 
-        Makes nothing. Raises StorageError when somebody else has it; `open` meets what the disk says.
+        Creates nothing. Raises StorageError when another process has it; errors of the disk are left to `open`.
         """
         try:
             is_known = self._files.exists(self.path / LOCK_FILE)
@@ -124,10 +126,10 @@ class LogDirectory(DirectoryStatus):
             raise StorageError(f"{self.path} is in use by another broker ({error.strerror})") from error
 
     def open(self) -> MetaProperties | None:
-        """Make the directory when missing, lock it, and read what it says of itself without changing anything.
+        """Create the directory if it is missing, lock it, and read its own files without changing anything.
 
-        Returns its `meta.properties`, None in a new directory. Raises StorageError when somebody else has it or a
-        newer Ottla wrote it or a file in it is broken, OSError when the disk does not let us.
+        Returns its `meta.properties`, None in a new directory. Raises StorageError when another process has it, a newer
+        Ottla wrote it or a file in it is broken, and OSError when the disk fails.
         """
         self._files.make_directory(self.path, parents=True)
         if self._lock is None:
@@ -164,15 +166,15 @@ class LogDirectory(DirectoryStatus):
         return properties
 
     def begin(self, cluster_id: str, node_id: int, found: MetaProperties | None) -> None:
-        """Take the directory: take the mark of the clean stop away, and write what `found` lacks. Raises OSError.
+        """Take the directory: remove the mark of the clean stop, and write what `found` lacks. Raises OSError.
 
-        The names in it are synced first, and its own if it may be new: a process that was killed may have made them,
-        and they are about to be relied on.
+        The names in it are synced first, and its own if it may be new: a process that was killed may have created them,
+        and the broker is about to rely on them.
         """
         self._redo()
         self._files.sync_directory(self.path)
         if found is None:
-            with contextlib.suppress(PermissionError):  # somebody else made it for us, where we may not look
+            with contextlib.suppress(PermissionError):  # created by another user, in a parent that Ottla must not open
                 self._files.sync_directory(self.path.parent)
         remove_clean_shutdown(self._files, self.path)
         for name in self._files.list_directory(self.path):
@@ -186,12 +188,12 @@ class LogDirectory(DirectoryStatus):
         if found is None:
             self.take_over()
         elif self.is_ours and self.checkpoints.has_lost_starts:
-            self.checkpoints.write_missing()  # it was notified, and is not notified again
+            self.checkpoints.write_missing()  # the loss was logged: the next start must not log it again
 
     def _redo(self) -> None:
-        """Read what the redo log holds, and make a redo log. Its name is synced by the caller.
+        """Read the redo log, and create one. The caller syncs its name.
 
-        After a clean stop what it holds counts for nothing: somebody else had the directory since. Raises OSError.
+        After a clean stop its content is ignored: another owner has had the directory since. Raises OSError.
         """
         path = self.path / REDO_LOG_FILE
         if self.was_clean:
@@ -211,10 +213,9 @@ class LogDirectory(DirectoryStatus):
                 self.redo_log = redo_log
 
     def begin_redo_log(self) -> None:
-        """Use the redo log, once every log in the directory was opened, and so is on disk with what it held.
+        """Use the redo log, once every log in the directory was opened, and so is on disk with its part of it.
 
-        Where one could not be opened, what the redo log holds of it stays for the next start, and none is used until
-        then.
+        If a log could not be opened, its part of the redo log is kept for the next start, and none is used until then.
         """
         if not self.is_loaded or self.is_offline:
             return
@@ -233,25 +234,25 @@ class LogDirectory(DirectoryStatus):
             self.mark_offline(error)
 
     def keep_appended(self, room_bytes: int) -> None:
-        """Have logs keep what is appended in memory for the redo log, so many bytes in all."""
+        """Let logs keep appended bytes in memory for the redo log, up to `room_bytes` in total."""
         self.redo_room_bytes = room_bytes
 
     def open_volume(self) -> None:
-        """Hold its file system from now on, where that can be synced as a whole."""
+        """Keep its file system open from now on, if that can be synced as a whole."""
         if not self.is_offline:
             with contextlib.suppress(OSError):
                 self.volume = self._files.open_volume(self.path / META_PROPERTIES_FILE)
 
     def take_over(self) -> None:
-        """Say that it is ours from now on, once what its logs hold is recovered and the recovery points say so; a new
-        one, which holds none, at once. Raises OSError.
+        """Mark the directory as Ottla's: when its logs are recovered and the recovery points are written, or
+        immediately if it is new and has no logs. Raises OSError.
         """
         self.checkpoints.write_missing()
         write_format(self._files, self.path)
         self.is_ours = True
 
     def end(self, *, clean: bool, broker_epoch: int = -1) -> None:
-        """Mark the stop as clean, if it is one, and give the lock back. Raises OSError when that cannot be written."""
+        """Mark the stop as clean, if it is one, and release the lock. Raises OSError when that cannot be written."""
         try:
             if clean and not self.is_offline and (self.is_loaded or self.was_clean):
                 if self.redo_log is not None:
@@ -261,7 +262,7 @@ class LogDirectory(DirectoryStatus):
             self.release()
 
     def release(self) -> None:
-        """Give the lock back."""
+        """Close the volume and the redo log, and release the lock."""
         if self.volume is not None:
             self.volume.close()
             self.volume = None
@@ -275,14 +276,14 @@ class LogDirectory(DirectoryStatus):
     # -- names in it
 
     def name_made(self) -> int:
-        """A directory was made or renamed in it; what `sync_names` is to be given."""
+        """Note that a directory was created or renamed in it; returns the argument for `sync_names`."""
         with self.guard:
             self._names_made += 1
             return self._names_made
 
     def sync_names(self, upto: int, *, is_covered: bool = False) -> None:
-        """Have that name on disk; one sync serves all that were made before it, and `is_covered` says that one of the
-        volume has done so. Raises OSError, and from then on: a second sync would not report what the first one lost.
+        """Bring that name to the disk. One sync serves all names made before it; `is_covered`: a sync of the volume has
+        done it. Raises OSError, and again in each later call: a second sync would not report what the first one lost.
         """
         with self._names_guard:
             if self._names_synced < upto:
@@ -301,14 +302,14 @@ class LogDirectory(DirectoryStatus):
                 self._names_synced = made
 
     def settle_names(self, upto: int) -> None:
-        """`sync_names` for who has no log that would fail with it: a failed sync takes the directory offline, and is
-        not tried again. Raises OSError, also when it was offline before.
+        """`sync_names` for callers without a log that would fail with it: a failed sync takes the directory offline,
+        and is not tried again. Raises OSError, also when it was offline before.
         """
         if self.is_offline:
             raise OSError(errno.EIO, f"{self.path} is offline: {self.error}")
         try:
             self.sync_names(upto)
         except OSError as error:
-            if not isinstance(error, NotOpened):  # else the next one of a name serves this one, too
+            if not isinstance(error, NotOpened):  # otherwise the next sync of a name includes this one
                 self.mark_offline(error)
             raise

@@ -1,9 +1,9 @@
-"""Opening many logs at once: in how many threads, and what becomes of those that cannot be opened.
+"""Opening many logs at the same time: the number of threads, and what happens to logs that cannot be opened.
 
-After a clean stop one thread per log directory is fastest: next to nothing waits for the disk, and Python runs one
-thread at a time. A recovery reads, computes checksums and syncs, which other threads need not wait for, so a directory
-that was not stopped cleanly gets `num.recovery.threads.per.data.dir` of them. The largest recoveries come first: one
-that began last would be waited for alone. Called by `manager.py` only.
+After a clean stop one thread per log directory is fastest: almost nothing waits for the disk, and Python runs one
+thread at a time. A recovery reads, computes checksums and syncs, during which other threads can run. So a directory
+that was not stopped cleanly gets `num.recovery.threads.per.data.dir` threads. The largest recoveries come first: if one
+began last, the start would wait for it alone. Called by `manager.py` only.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def open_all(
     threads: int,
     progress: LoadProgress,
 ) -> list[Opened]:
-    """Open every log; with each what came of it: the log, or why it could not be opened.
+    """Open every log; returns with each its result: the log, or the error that kept it from being opened.
 
-    Raises LoadInterrupted when `progress` was stopped, and whatever else is nobody's fault but ours.
+    Raises LoadInterrupted when `progress` was stopped, and any other exception as a bug.
     """
     unsure = _unsure_bytes(files, jobs)
     progress.begin(sum(map(len, jobs.values())), {one: size_bytes for one, size_bytes in unsure.items() if size_bytes})
@@ -53,7 +53,7 @@ def open_all(
                     one = waiting.popleft()
                 except IndexError:
                     return
-                if not directory.was_clean:  # a clean start is soon over, and its end lets the stop be clean, too
+                if not directory.was_clean:  # a clean start ends soon, and only after it can a stop be clean
                     progress.check()
                 try:
                     opened.append((directory, one, open_one(one, directory)))
@@ -88,7 +88,9 @@ def open_all(
 def _start(
     work: Callable[[LogDirectory, deque[WantedLog]], None], directory: LogDirectory, waiting: deque[WantedLog]
 ) -> threading.Thread | None:
-    """A thread that opens logs, None where the system gives no other: its caller takes what nobody else has begun."""
+    """Start a thread that opens logs. None if the system refuses it: the caller opens the logs that no thread has
+    begun.
+    """
     thread = threading.Thread(target=work, args=(directory, waiting), name=f"load {directory.path.name}")
     try:
         thread.start()
@@ -98,7 +100,7 @@ def _start(
 
 
 def _unsure_bytes(files: Files, jobs: Jobs) -> dict[TopicPartition, int]:
-    """What may have to be checked, of logs in directories that were not stopped cleanly."""
+    """The number of bytes that may have to be checked, of logs in directories that were not stopped cleanly."""
     unsure: dict[TopicPartition, int] = {}
     for directory, wanted in jobs.items():
         for one in () if directory.was_clean else wanted:
@@ -106,6 +108,6 @@ def _unsure_bytes(files: Files, jobs: Jobs) -> dict[TopicPartition, int]:
             path = directory.path / partition_directory_name(one.topic, one.partition)
             try:
                 unsure[one.topic_partition] = unsure_bytes(files, path, recovery_point)
-            except OSError:  # opening it will raise it again
+            except OSError:  # raised again when the log is opened
                 continue
     return unsure

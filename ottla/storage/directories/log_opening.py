@@ -1,7 +1,7 @@
-"""Opening one log in the directory where it lives, by what that directory's checkpoints say of it, or making it there.
+"""Opening one log in its directory, with the offsets in that directory's checkpoints, or creating it there.
 
-Where that is, and which logs there are, is the manager's (`manager.py`); what opening means for the files is
-`recovery.py`. An error of the disk is reported to the directory before it is raised.
+`manager.py` decides which logs there are, and in which directory; `recovery.py` opens the files. An error of the disk
+is reported to the directory before it is raised.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ logger = logging.getLogger(__name__)
 
 
 class LogOpening:
-    """See the module. What all logs of a broker are opened with; several threads may open logs at the same time."""
+    """See the module. It has what the logs of a broker share; several threads may open logs at the same time."""
 
     def __init__(self, config: BrokerConfig, files: Files, now_ms: Callable[[], int], progress: LoadProgress) -> None:
-        """`now_ms`: the wall time, from which on producers that are found are kept for a while."""
+        """`now_ms` returns the wall time: the expiration of producers that are found is counted from it."""
         self._config = config
         self._files = files
         self._now_ms = now_ms
@@ -54,10 +54,10 @@ class LogOpening:
         self._index_cache = IndexCache()
 
     def open(self, wanted: WantedLog, directory: LogDirectory, *, is_marked: bool, is_new: bool = False) -> Log:
-        """Open a log that is in `directory`, recovering what the checkpoints there do not vouch for.
+        """Open a log that is in `directory`, recovering the part that the checkpoints there do not vouch for.
 
-        `is_marked`: its `partition.metadata` says already whose it is. Raises StorageError, BrokenFile, OSError after
-        the directory was marked as failed, LoadInterrupted.
+        `is_marked`: its `partition.metadata` already has the topic id. Raises StorageError, BrokenFile,
+        LoadInterrupted, and OSError after the directory was marked as failed.
         """
         topic_partition = wanted.topic_partition
         path = directory.path / partition_directory_name(wanted.topic, wanted.partition)
@@ -67,9 +67,9 @@ class LogOpening:
             recovery_point = directory.checkpoints.offset_of(RECOVERY_POINT_CHECKPOINT_FILE, topic_partition)
             high_watermark = directory.checkpoints.offset_of(REPLICATION_OFFSET_CHECKPOINT_FILE, topic_partition)
             if path.name in directory.redo_contents.entries and not is_new:
-                # It was promised up to there: where its files are gone, these offsets are not given out again.
+                # Acknowledged up to there: even if its files are gone, these offsets must not be assigned again.
                 high_watermark = max(high_watermark, directory.redo_contents.end_of(path.name, wanted.topic_id.bytes))
-                # The cleaner has moved what is below its offset, whatever became of the recovery point.
+                # The cleaner has moved the records below its offset, even if the recovery point was lost.
                 cleaned = directory.checkpoints.offset_of(CLEANER_OFFSET_CHECKPOINT_FILE, topic_partition)
                 own_end = max(recovery_point, cleaned)
                 directory.redo_contents.restore(self._files, path, wanted.topic_id.bytes, own_end)
@@ -103,7 +103,7 @@ class LogOpening:
             if not directory.is_ours:
                 log.unsynced.was_on_disk = False  # Kafka's clean stop does not sync the last entries of indexes
             if directory.checkpoints.knows(topic_partition):
-                # Where damage cut the log below them they would vouch for what is appended next.
+                # If damage has truncated the log below them, they would vouch for the next appends.
                 directory.checkpoints.lower(topic_partition, log.recovery_point)
             return log
         except OSError as error:
@@ -111,8 +111,8 @@ class LogOpening:
             raise
 
     def _mark(self, path: Path, wanted: WantedLog) -> None:
-        """Say whose the directory is, where a crash left that blank. Without room for a file the log is opened all the
-        same: the metadata say it, too, and they are what a start goes by. Raises OSError.
+        """Write the topic id to the directory if a crash left that file blank. If the disk is full, the log is opened
+        nevertheless: the metadata log has the id, too, and a start relies on that one. Raises OSError.
         """
         try:
             write_partition_metadata(self._files, path, wanted.topic_id)
@@ -122,10 +122,10 @@ class LogOpening:
             logger.warning("%s is written by a later start: %s", path / PARTITION_METADATA_FILE, error.strerror)
 
     def make(self, wanted: WantedLog, directory: LogDirectory) -> Log:
-        """Make a partition's directory and open its empty log. What lies under its name goes out of the way first.
+        """Create a partition's directory and open its empty log. Anything else under its name is moved away first.
 
         Durable with the log's first sync, which brings the directory and the id in it to the disk, too. Raises OSError
-        after the directory was marked, and with nothing left under the name where that can be helped.
+        after the directory was marked as failed; it tries to leave nothing under the name.
         """
         path = directory.path / partition_directory_name(wanted.topic, wanted.partition)
         try:
@@ -139,7 +139,7 @@ class LogOpening:
         except OSError as error:
             directory.mark_failed(error)
             if not directory.is_offline and wanted.topic != CLUSTER_METADATA_TOPIC:
-                # The next attempt may be made elsewhere, and a start would have two to choose from.
+                # The next attempt may use another log directory, and a start would find two.
                 with contextlib.suppress(OSError):
                     remove_tree(self._files, path)
             raise
@@ -151,11 +151,11 @@ class LogOpening:
             directory.sync_names(name, is_covered=is_covered)
 
         log.unsynced.founding = sync_founding
-        log.unsynced.was_on_disk = True  # it has nothing that was not written by this process
+        log.unsynced.was_on_disk = True  # this process has written everything in it
         return log
 
     def _found(self, path: Path, wanted: WantedLog) -> list[Path]:
-        """Write the small files of a new partition; they are durable with the first sync of its log. Raises OSError."""
+        """Write the small files of a new partition, which the first sync of its log makes durable. Raises OSError."""
         found_partition(self._files, path, wanted.topic_id)
         if wanted.topic == CLUSTER_METADATA_TOPIC:  # its first epoch is that of the node
             return [path / PARTITION_METADATA_FILE]

@@ -1,8 +1,8 @@
-"""The log directory of each partition: what is found, which topic owns it, where a new log is created, and strays.
+"""The log directory of each partition: which are found, which topic owns them, where a new log is created, and strays.
 
-Names are read by `layout.py`; a directory whose name is not that of a partition (`lost+found`, people's backups) is
-ignored. The owner of a partition's directory is the topic id in its `partition.metadata`, not its name. Called
-by `manager.py`, `log_opening.py` and `directory_opening.py` only.
+`layout.py` parses names; a directory whose name is not that of a partition (`lost+found`, an administrator's backups)
+is ignored. The owner of a partition's directory is the topic id in its `partition.metadata`, not its name. Called by
+`manager.py`, `log_opening.py` and `directory_opening.py` only.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 
 class WantedLog(NamedTuple):
-    """A partition that the catalog knows. `directory_id` is its log directory by the catalog, None if that has none."""
+    """A partition in the catalog. `directory_id` is its log directory according to the catalog, None if unknown."""
 
     topic: str
     partition: int
@@ -53,7 +53,8 @@ class WantedLog(NamedTuple):
 
 
 def remove_leftovers(files: Files, directory: LogDirectory) -> None:
-    """Remove the `-delete` directories of an earlier run, and after a crash the checkpoint rows that may be theirs.
+    """Remove the `-delete` directories of an earlier run, and after a crash the checkpoint rows that may belong to
+    them.
 
     Raises OSError.
     """
@@ -62,14 +63,14 @@ def remove_leftovers(files: Files, directory: LogDirectory) -> None:
     deleted = {path: parsed.topic_partition for path, parsed in known if parsed.kind is DirectoryKind.DELETED}
     for path in deleted:
         empty_tree(files, path)
-    if not directory.was_clean:  # a clean stop has left rows of logs that are there only
+    if not directory.was_clean:  # a clean stop has left only rows of existing logs
         present = {parsed.topic_partition for _, parsed in known if parsed.kind is DirectoryKind.PARTITION}
         try:
             directory.checkpoints.forget_leftovers(set(deleted.values()), present)
         except OSError as error:
             if not is_full(error):
                 raise
-            # The directories stay, empty, so that the next start knows it, too.
+            # The directories stay, empty, so that the next start drops the rows.
             logger.warning("%s: rows of deleted topics are dropped later: %s", directory.path, error)
             return
     for path in deleted:
@@ -77,7 +78,7 @@ def remove_leftovers(files: Files, directory: LogDirectory) -> None:
 
 
 def scan(files: Files, directories: Iterable[LogDirectory]) -> dict[TopicPartition, list[LogDirectory]]:
-    """Which partitions are in which directories. One that cannot be listed goes OFFLINE."""
+    """The directories in which each partition was found. A directory that cannot be listed goes OFFLINE."""
     present: dict[TopicPartition, list[LogDirectory]] = {}
     for directory in directories:
         try:
@@ -97,16 +98,16 @@ def scan(files: Files, directories: Iterable[LogDirectory]) -> dict[TopicPartiti
 
 
 class ChosenDirectory(NamedTuple):
-    """Where a partition is. `is_marked`: its `partition.metadata` is there and says so."""
+    """The directory of a partition. `is_marked`: its `partition.metadata` exists and has the topic id."""
 
     directory: LogDirectory
     is_marked: bool
 
 
 def choose_directory(files: Files, wanted: WantedLog, directories: Sequence[LogDirectory]) -> ChosenDirectory | None:
-    """Where the partition is, of `directories` that have a directory of its name; None when it is nowhere.
+    """Choose the partition's directory among `directories` that have one of its name; None if none is the partition's.
 
-    A directory of another topic id is a stray. Of several, the one that holds records is chosen: a full disk may have
+    A directory with another topic id is a stray. Of several, the one with records is chosen: a full disk may have
     stopped the creation of another.
 
     Raises:
@@ -136,11 +137,10 @@ def holds_records(files: Files, path: Path) -> bool:
 
 
 def clear_name(files: Files, directory: LogDirectory, topic_partition: TopicPartition) -> None:
-    """Make the directory name of a partition free before it is created.
+    """Free the directory name of a partition before it is created.
 
-    What is left of an attempt that a full disk stopped is removed. Records of a topic that was deleted while they could
-    not be opened are renamed to `-stray`. The metadata log is left as it is: its directory holds the snapshots. Raises
-    OSError.
+    The files of an attempt that a full disk stopped are removed. Records that could not be opened when their topic was
+    deleted are renamed to `-stray`. The metadata log is left as it is: its directory has the snapshots. Raises OSError.
     """
     path = directory.path / partition_directory_name(*topic_partition)
     if topic_partition.topic == CLUSTER_METADATA_TOPIC or not files.is_directory(path):
@@ -158,8 +158,8 @@ def directory_for_missing(
 
     `directories_of_logs` has the directory of each open log.
 
-    There is none while the partition may be in a directory that is offline: an empty log in its place would answer
-    that its records do not exist. Raises StorageError then, OSError when no directory takes it.
+    Raises StorageError while the partition may be in a directory that is offline: an empty log in its place would hide
+    its records from clients. Raises OSError when no directory accepts it.
     """
     offline = [directory for directory in directories if directory.is_offline]
     is_here = any(directory.id == wanted.directory_id for directory in directories if not directory.is_offline)
@@ -169,7 +169,7 @@ def directory_for_missing(
         )
     if wanted.topic == CLUSTER_METADATA_TOPIC:
         return directories[0]
-    # The partition was acknowledged before: it may use the reserve.
+    # The partition's creation was acknowledged before: it may use the reserve.
     usable = [one for one in directories if one.is_online] or [one for one in directories if one.has_taken_all]
     return _emptiest(usable, directories, directories_of_logs)
 
@@ -179,7 +179,7 @@ def directory_for_new(
 ) -> LogDirectory:
     """The directory for a new partition: the one of this id if it accepts writes, else the one with the fewest logs.
 
-    Raises OSError when no directory takes writes.
+    Raises OSError when no directory accepts writes.
     """
     online = [one for one in directories if one.is_online]
     named = [one for one in online if one.id == directory_id]

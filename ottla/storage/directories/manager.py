@@ -1,22 +1,21 @@
-"""All logs of a broker and the directories they live in: opening, creating, deleting, closing.
+"""All logs of a broker and their directories: opening, creating, deleting, closing.
 
-Order of life: `open_directories`, `open_log` for the metadata log, `open_logs` for all that the catalog knows, then
-`create_log`, `delete_log` and the chores (`unlink_due`, `probe_full`, what `checkpoints` writes), at last `close`.
+Order of calls: `open_directories`, `open_log` for the metadata log, `open_logs` for all logs in the catalog, then
+`create_log`, `delete_log` and the chores (`unlink_due`, `probe_full`, the writes of `checkpoints`), finally `close`.
 
-What holds on disk (docs/decisions/metadata-is-kafkas-log.md):
+Invariants on disk (docs/decisions/metadata-is-kafkas-log.md):
 
-- The catalog's record is synced before `create_log` and before `delete_log`. So a directory that is missing at the
-  start is made, `-delete` directories are removed, and of those that the catalog does not know the ones of deleted
-  topics become `-delete` (`unfinished_deletions.py`), the others `-stray`, which are never deleted.
-- A partition's directory, and the topic id in it, are durable with the first sync of its records, which brings them to
-  the disk too. A crash before that leaves something, or nothing, that `open_logs` completes: creating waits for no
-  disk.
-- Checkpoint rows of a log that could not be opened are kept; those of a deleted one are gone before its name lives
-  again, and before its `-delete` directory goes, by which a start knows whose they are.
+- The catalog's record is synced before `create_log` and before `delete_log`. So a start creates directories that are
+  missing and removes `-delete` directories. Of directories that the catalog does not know, those of deleted topics are
+  renamed to `-delete` (`unfinished_deletions.py`), all others to `-stray`, which is never deleted.
+- The first sync of a partition's records also brings its directory, and the topic id in it, to the disk. A crash before
+  that leaves a part of it, or nothing, and `open_logs` completes it: creating a log does not wait for the disk.
+- Checkpoint rows of a log that could not be opened are kept. Those of a deleted log are gone before its name is used
+  again, and before its `-delete` directory is removed, which shows a start that the rows are of a deleted log.
 - The mark of a clean stop is written last, and only where every log was opened and closed without an error.
 
 One thread owns the manager. `checkpoints`, `probe_full`, `look_at_room` and `unlink_due` wait for the disk and may be
-called from another.
+called from another thread.
 """
 
 from __future__ import annotations
@@ -72,8 +71,8 @@ logger = logging.getLogger(__name__)
 
 
 class LoadedLogs(Plain):
-    """What `open_logs` did: open logs, partitions that are unavailable and why, partitions that were created, strays,
-    and partitions of deleted topics that are being removed.
+    """The result of `open_logs`: open logs, unavailable partitions with their errors, partitions that were created,
+    strays, and partitions of deleted topics that are being removed.
     """
 
     logs: dict[TopicPartition, Log] = field(factory=dict)
@@ -89,8 +88,8 @@ class LogManager:
     def __init__(
         self, config: BrokerConfig, files: Files, clock: Clock, estimate_ms: Callable[[], int] | None = None
     ) -> None:
-        """`estimate_ms`: the wall time, where it is known better than the wall clock knows it (`clock_trust.py`); in
-        any thread.
+        """`estimate_ms` returns the wall time, better than the wall clock where that is not trusted (`clock_trust.py`).
+        Any thread may call it.
         """
         self.directories: list[LogDirectory] = []
         self.logs: dict[TopicPartition, Log] = {}
@@ -100,57 +99,57 @@ class LogManager:
         self._clock = clock
         self._directory_by_log: dict[TopicPartition, LogDirectory] = {}
         self.checkpoints = LogCheckpoints(self.directories, self.logs, self._directory_by_log)
-        """Writes which offsets of the logs are on disk; any thread may ask it to."""
+        """Writes the offsets up to which the logs are on disk; any thread may call it."""
         self._claimed: list[LogDirectory] = []
         self._removals = DelayedRemovals(files)
         self.deletions = UnfinishedDeletions(config, files, clock, self._removals)
-        """What is left of deleted topics, and whether anything is."""
+        """The directories that are left of deleted topics, and whether there are any."""
         self.loading = LoadProgress(clock)
-        """How far opening the logs has come; may be read, and stopped, from any thread."""
+        """The progress of opening the logs; any thread may read or stop it."""
         self.closing = CloseProgress(clock)
-        """How far closing the logs has come; may be read, and stopped, from any thread."""
+        """The progress of closing the logs; any thread may read or stop it."""
         self._opening = LogOpening(config, files, estimate_ms or clock.wall_ms, self.loading)
 
     # -- directories
 
     def claim_directories(self) -> None:
-        """Lock the directories of `log.dirs` that anybody has ever locked; `open_directories` or `release` comes next.
+        """Lock the directories of `log.dirs` that have a lock file; `open_directories` or `release` must follow.
 
-        Makes and changes nothing. StorageError, in one line, when somebody else has one, or a start on what is in them
-        would set every partition aside.
+        Creates and changes nothing. StorageError, in one line, when another process has one locked, or a start on them
+        would rename every partition to `-stray`.
         """
         refuse_partitions_without_metadata(self._files, [Path(path).absolute() for path in self._config.log_dirs])
         self._claimed = claim_directories(self._files, self._config)
 
     def release(self) -> None:
-        """Give back what `claim_directories` locked, before `open_directories`."""
+        """Release the locks of `claim_directories`, before `open_directories`."""
         release_directories(self._claimed)
         self._claimed = []
 
     def open_directories(self, cluster_id: str | None = None, look: Look | None = None) -> None:
         """Lock and check every directory of `log.dirs`, then take them (`directory_opening.py`).
 
-        Nothing is changed before all of them agree. `cluster_id` is demanded of the directories if given; without it,
-        theirs holds, or a new one is made. `look` is given the directories when they are locked and agree, and may
-        refuse them by what it raises. A directory that the disk refuses is OFFLINE as long as another one works.
+        Nothing is changed before all of them agree. The directories must have `cluster_id` if it is given; without it,
+        theirs is used, or a new one is made. `look` is called with the directories when they are locked and agree, and
+        may refuse them by an exception. A directory with a failing disk is OFFLINE as long as another one works.
         StorageError, in one line, when the broker cannot start on them.
         """
         claimed, self._claimed = self._claimed or claim_directories(self._files, self._config), []
         taken = take_directories(self._files, self._config, claimed, cluster_id, look)
         self.directories[:] = taken.directories
         if self._config.ottla_syncfs_enable:
-            # Before the first log is written: whatever fails from now on is reported to the descriptors that they hold.
+            # Before the first write to a log: a later failure is reported to the descriptors that the volumes hold.
             for directory in self.directories:
                 directory.open_volume()
         self.cluster_id = taken.cluster_id
 
     @property
     def was_clean(self) -> bool:
-        """Whether the last stop was clean in every directory that is here; a new directory does not count as clean."""
+        """Whether the last stop was clean in every directory; a new directory does not count as clean."""
         return all(directory.was_clean for directory in self.directories)
 
     def directory_of(self, topic: str, partition: int) -> LogDirectory | None:
-        """Where an open log lives."""
+        """The directory of an open log."""
         return self._directory_by_log.get(TopicPartition(topic, partition))
 
     def get(self, topic: str, partition: int) -> Log | None:
@@ -158,12 +157,12 @@ class LogManager:
         return self.logs.get(TopicPartition(topic, partition))
 
     def probe_full(self) -> list[LogDirectory]:
-        """See whether FULL directories have room again; returns those that came back. Waits for the disk."""
+        """Check whether FULL directories have room again; returns those that do. Waits for the disk."""
         full = [directory for directory in self.directories if directory.state is DirectoryState.FULL]
         return [directory for directory in full if directory.probe()]
 
     def look_at_room(self) -> bool:
-        """See how much is free on the volumes; whether a directory takes records again. May run in any thread."""
+        """Query the free space of the volumes; returns whether a directory accepts records again. Any thread."""
         before = [directory for directory in self._not_offline() if not directory.is_online]
         for directory in self._not_offline():
             directory.look_at_room()
@@ -180,8 +179,8 @@ class LogManager:
         return max((one.known_time for one in self.directories if one.known_time is not None), default=None)
 
     def write_known_time(self, known: KnownTime, *, only_missing: bool = False) -> None:
-        """Have `known` on disk for the next start, in every directory that takes writes (and has no such file of an
-        earlier life). May run in any thread. Where that fails, a line says so: the next start then knows an older time.
+        """Write `known` for the next start to every directory that accepts writes (with `only_missing`: and has no such
+        file yet). May run in any thread. A failure is logged: the next start then knows an older time.
         """
         for directory in self.directories:
             if not directory.is_online or (only_missing and directory.has_clock_file):
@@ -194,10 +193,10 @@ class LogManager:
     # -- opening
 
     def open_log(self, topic: str, partition: int, topic_id: UUID, config: TopicConfig) -> Log:
-        """Open one log, making it when no directory has it; `__cluster_metadata` is made in the first of `log.dirs`.
+        """Open one log, and create it if no directory has it: `__cluster_metadata` in the first of `log.dirs`.
 
         Raises StorageError when it may be in a directory that is offline, or is in two, or its `partition.metadata`
-        does not read, OSError when the disk fails.
+        cannot be read, and OSError when the disk fails.
         """
         wanted = WantedLog(topic, partition, topic_id, config)
         name = partition_directory_name(topic, partition)
@@ -213,11 +212,11 @@ class LogManager:
         return log
 
     def open_logs(self, wanted: Iterable[WantedLog], removed: RemovedTopics = dict) -> LoadedLogs:
-        """Open every log that the catalog knows and that is not open yet, finish the deletions that a stop cut short,
-        and rename to `-stray` what the catalog does not know.
+        """Open every log in the catalog that is not open yet, finish interrupted deletions, and rename directories that
+        the catalog does not know to `-stray`.
 
-        `removed` is asked once, where there is anything that is not wanted. A log that cannot be opened is among
-        `failed` and does not stop the others; a disk that fails takes its directory offline. To be called once. Raises
+        `removed` is called once, if there is a directory that is not wanted. A log that cannot be opened is in `failed`
+        and does not stop the others; a disk that fails takes its directory offline. To be called once. Raises
         LoadInterrupted when `loading` was stopped.
         """
         loaded = LoadedLogs()
@@ -268,14 +267,14 @@ class LogManager:
                     self.checkpoints.take_over(directory)
             directory.begin_redo_log()
         if any(log.recovery.scanned_bytes for log in self.logs.values()):
-            # All of it was synced. A broker that is killed again before its chores come would look at it once more.
+            # All of it was synced. Without this, a broker that is killed before its first chores would check it again.
             self.checkpoints.write_recovery_points()
         for topic_partition, reason in loaded.failed.items():
             logger.error("%s is unavailable: %s%s", topic_partition, reason, self._advice(reason))
         return loaded
 
     def _open_all(self, by_directory: Jobs, marked: Set[TopicPartition]) -> list[Opened]:
-        """Open what is in these directories. Raises LoadInterrupted; what was recovered before is remembered."""
+        """Open the logs in these directories. Raises LoadInterrupted; logs that were recovered before are recorded."""
 
         def open_one(wanted: WantedLog, directory: LogDirectory) -> Log:
             log = self._opening.open(wanted, directory, is_marked=wanted.topic_partition in marked)
@@ -308,7 +307,7 @@ class LogManager:
         removed: RemovedTopics,
         loaded: LoadedLogs,
     ) -> None:
-        """Rename what lies under partitions' names and is not theirs: to `-delete` or to `-stray`."""
+        """Rename directories with the name of a partition that are not the partition's: to `-delete` or `-stray`."""
         unwanted = [
             Unwanted(topic_partition, log_directory, topic_partition in self._directory_by_log)
             for topic_partition, directories in present.items()
@@ -324,7 +323,7 @@ class LogManager:
         loaded.deleted, loaded.strays = self.deletions.clear(unwanted, wanted, gone)
 
     def _advice(self, reason: Exception) -> str:
-        """What to do about a small file that does not read; what else keeps a log away says so itself."""
+        """The advice for a small file that cannot be read; other errors include their own."""
         if not isinstance(reason, BrokenFile):
             return ""
         directory = next((one.path for one in self.directories if one.path in reason.path.parents), reason.path.parent)
@@ -333,7 +332,7 @@ class LogManager:
         )
 
     def _log_missing(self, one: TopicPartition) -> None:
-        """A partition that is made again may have held records."""
+        """Log an error if a partition that is created again had records."""
         for directory in self._not_offline():
             names = (RECOVERY_POINT_CHECKPOINT_FILE, REPLICATION_OFFSET_CHECKPOINT_FILE)
             reached = max(directory.checkpoints.offset_of(name, one) for name in names)
@@ -344,25 +343,25 @@ class LogManager:
     # -- creating and deleting
 
     def remembers(self, topic_partition: TopicPartition) -> bool:
-        """Whether a checkpoint speaks of a partition."""
+        """Whether a checkpoint has a row of a partition."""
         return any(directory.checkpoints.knows(topic_partition) for directory in self._not_offline())
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
-        """Have no checkpoint speak of partitions that were deleted, before others of their names are made, which
-        waits for the disk where one does. May run in any thread.
+        """Drop the rows of deleted partitions from the checkpoints, before others of their names are created. Waits for
+        the disk if there are any. May run in any thread.
         """
         for directory in self._not_offline():
-            with contextlib.suppress(OSError):  # the directory knows, and `create_log` tries it again
+            with contextlib.suppress(OSError):  # the directory's state shows it, and `create_log` tries it again
                 directory.checkpoints.forget(partitions)
 
     def create_log(
         self, topic: str, partition: int, topic_id: UUID, config: TopicConfig, *, directory_id: UUID | None = None
     ) -> Log:
-        """Make a partition's directory and log, durable with its first sync: in the directory of this id while it takes
-        writes, else where the fewest partitions are.
+        """Create a partition's directory and log, durable with its first sync: in the directory of this id if it
+        accepts writes, else in the one with the fewest partitions.
 
-        The catalog's record of it is synced already. Raises OSError: no directory takes writes (then ENOSPC or EIO),
-        or the disk failed.
+        The catalog's record of it is synced already. Raises OSError: no directory accepts writes (ENOSPC or EIO), or
+        the disk failed.
         """
         topic_partition = TopicPartition(topic, partition)
         if topic_partition in self.logs:
@@ -373,11 +372,11 @@ class LogManager:
     def delete_log(self, topic: str, partition: int) -> Callable[[], None]:
         """Close a log and rename its directory to `-delete`; `unlink_due` removes it after `file.delete.delay.ms`.
 
-        Returns what brings the new name to the disk: it blocks, may run in any thread, and one sync serves all that
-        were deleted before it. Both raise OSError.
+        Returns a function that brings the new name to the disk: it blocks, may run in any thread, and one sync serves
+        all logs that were deleted before it. Both raise OSError.
 
-        The catalog's record of it is synced already. Does nothing for a log that is not open; in an offline directory
-        the files stay, and the next start that can removes them.
+        The catalog's record of it is synced already. Does nothing for a log that is not open. In an offline directory
+        the files stay, until a start on a working disk removes them.
         """
         topic_partition = TopicPartition(topic, partition)
         log = self.logs.pop(topic_partition, None)
@@ -401,7 +400,7 @@ class LogManager:
         return partial(_settle_deletion, directory, directory.name_made())
 
     def delete_unopened(self, topic: str, topic_id: UUID, partitions: Collection[int]) -> None:
-        """As `delete_log`, of partitions that are not open; durable at once, or left to the next start. Blocks."""
+        """As `delete_log`, for partitions that are not open; durable on return, or left to the next start. Blocks."""
         for partition in partitions:
             self.checkpoints.log_deleted(TopicPartition(topic, partition))
         self.deletions.delete(topic, topic_id, partitions, self._not_offline())
@@ -409,14 +408,14 @@ class LogManager:
             self.deletions.are_settled = False
 
     def unlink_due(self, now_ms: int) -> int:
-        """Remove deleted partitions whose delay is over; returns how many. `now_ms` is monotonic."""
+        """Remove deleted partitions whose delay has passed; returns how many. `now_ms` is monotonic."""
         offline = {directory.path for directory in self.directories if directory.is_offline}
         return self._removals.remove_due(
             now_ms, self.checkpoints.forget_deleted, lambda directory: directory.parent not in offline
         )
 
     def next_unlink_ms(self) -> int | None:
-        """When `unlink_due` has something to do (monotonic), None if nothing waits."""
+        """The time (monotonic) at which `unlink_due` has work, None if no partition waits."""
         return self._removals.next_due_ms()
 
     # -- closing
@@ -429,12 +428,12 @@ class LogManager:
         timeout_ms: int = FOR_EVER_MS,
         leaves_deletion: bool = False,
     ) -> None:
-        """Close every log and give the directories back. The manager is done afterwards. Blocks.
+        """Close every log and release the directories. The manager cannot be used afterwards. Blocks.
 
-        With `clean` everything is flushed, synced and checkpointed, and the mark of the clean stop is written last,
-        where nothing failed (Kafka's `.kafka_cleanshutdown`, with `broker_epoch`). Without, files are closed as they
-        are; so are logs that are left after `timeout_ms`, or when `closing` was stopped. With `leaves_deletion` nothing
-        is marked: after a clean stop the next start would take what is left of a deleted topic for something unknown.
+        With `clean` everything is flushed, synced and checkpointed, and if nothing failed, the mark of the clean stop
+        is written last (Kafka's `.kafka_cleanshutdown`, with `broker_epoch`). Without it, files are closed as they are.
+        So are logs that are left after `timeout_ms`, or when `closing` was stopped. With `leaves_deletion` no mark is
+        written: after a clean stop the next start would take the rest of a deleted topic for an unknown directory.
         """
         wanted = {}
         for topic_partition, log in self.logs.items():
@@ -456,7 +455,7 @@ class LogManager:
                 " next start recovers as after a kill",
                 len(left),
                 len(wanted),
-                "somebody would wait" if self.closing.is_stopped else f"ottla.shutdown.close.timeout.ms={timeout_ms}",
+                "an operator waits" if self.closing.is_stopped else f"ottla.shutdown.close.timeout.ms={timeout_ms}",
             )
         if clean:
             self.checkpoints.write_last()
@@ -477,4 +476,4 @@ def _settle_deletion(directory: LogDirectory, name: int) -> None:
 
 
 def _nothing_to_settle() -> None:
-    """Of a log that was not open, or whose directory nobody may write to."""
+    """Do nothing: the log was not open, or its directory must not be written to."""

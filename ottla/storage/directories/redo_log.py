@@ -1,23 +1,22 @@
-"""The redo log of one log directory: `ottla-redo.log`, which a round of syncs writes and syncs in place of many logs.
+"""The redo log of one log directory: `ottla-redo.log`, which a round writes and syncs instead of syncing many logs.
 
-A round of small appends to several logs is written to this one file, too, and the file is synced; the logs' own files
-are synced later, all at once (docs/decisions/a-redo-log-for-small-rounds.md). A start that follows a crash
-writes what the file holds into the logs before it opens them (`ottla.storage.recovery.redo`).
+A round of small appends to several logs is also written to this one file, and the file is synced; the logs' own files
+are synced later, all together (docs/decisions/a-redo-log-for-small-rounds.md). A start after a crash writes the content
+of the file into the logs before it opens them (`ottla.storage.recovery.redo`).
 
-What holds:
+Invariants:
 
-- A log that is in `logs` has bytes that only this file is sure to keep. Its recovery point is before them.
-- A *checkpoint* syncs the files of all these logs, then makes the redo log void: its next record is the first one
-  of a new generation, at the beginning of the file. It is due when the file is full, when too many logs are in it,
-  and some seconds after the first of them came.
-- The file grows by `GROWTH_BYTES` at a time and is used again and again from its beginning on, so a sync of it rarely
-  brings a new length to the disk. For one that does, ext4 commits its journal, and that waits for what was appended to
-  all other files.
-- Not in it: `__cluster_metadata`, which a start reads before anything else; a log with something else to sync (a new
-  segment's name, say), until that is done; bytes that are not in memory any more; and large rounds, for which writing
-  everything twice costs more than the syncs.
+- A log in `logs` has bytes that are certain to be on disk in this file only. Its recovery point is before them.
+- A *checkpoint* syncs the files of all these logs, then voids the redo log: its next record is the first one of a new
+  generation, at the beginning of the file. It is due when the file is full, when too many logs are in it, and some
+  seconds after the first of them was added.
+- The file grows by `GROWTH_BYTES` at a time and is reused from its beginning, so a sync of it rarely has to write a new
+  length. If it does, ext4 commits its journal, and that waits for the appends to all other files.
+- Not in it: `__cluster_metadata`, which a start reads before anything else; a log with something else to sync (for
+  example the name of a new segment), until that is done; bytes that are not in memory any more; and large rounds, for
+  which writing everything twice costs more than the syncs.
 
-`write` is called on the broker's thread, `void` in any thread while no round runs beside it.
+`write` is called on the broker's thread, `void` in any thread while no round runs.
 """
 
 from __future__ import annotations
@@ -42,26 +41,26 @@ logger = logging.getLogger(__name__)
 
 MOST_ROUND_BYTES: Final = 512 << 10
 MOST_ALONE_BYTES: Final = 16 << 10
-"""The largest rounds that are written here: of several logs, and of one. A sync of the redo log takes a third less than
-one of a log, whose file grows; to write more than that twice takes longer."""
+"""The largest rounds that are written here: of several logs, and of one. A sync of the redo log takes a third less time
+than one of a log, whose file grows; for larger rounds, writing everything twice takes longer."""
 MOST_BYTES: Final = 16 << 20
-"""The file's size, about: a checkpoint is due when a round might not find room below it."""
+"""The approximate size of the file: a checkpoint is due when the next round might not fit."""
 GUESSED_BITS: Final = 67
-"""Bits of a uuid that a generation leaves out: it is an int64 to which later ones are added."""
+"""Bits of a uuid that a first generation leaves out: it is an int64, and later generations count up from it."""
 GROWTH_BYTES: Final = 512 << 10
 MOST_GENERATION: Final = 1 << 62
-"""From which on, as below 1, no Ottla has written what a file holds, and counting begins again."""
+"""No Ottla writes a generation from here on, or below 1: for such a file, counting begins again."""
 MOST_LOGS: Final = 1_000
 MOST_LOGS_ALONE: Final = 100
-"""Logs from which on a checkpoint is due, which holds up the round that meets it: where one sync of the volume serves
-all of them, and where each file is synced alone. Each of them keeps a descriptor, too."""
+"""The number of logs at which a checkpoint is due, which delays the round that starts it: where one sync of the volume
+serves all of them, and where each file is synced alone. Each log keeps a descriptor open, too."""
 DUE_AFTER_MS: Final = 10_000
-"""How long after the first log came a checkpoint is due."""
+"""The time after the first log was added at which a checkpoint is due."""
 
 
 def _first_generation() -> int:
-    """One that no client can guess. What stands behind the last record is of clients: records of their making, in the
-    values of theirs, would be read after a crash if their generation were that of the others.
+    """A generation that no client can guess. The bytes after the last record are clients' data: a client could put redo
+    records into its values, and with the right generation they would be read after a crash.
     """
     return random_uuid().int >> GUESSED_BITS
 
@@ -70,10 +69,10 @@ class RedoLog:
     """See the module.
 
     Attributes:
-        file: what is synced after `write`; None where the redo log is not in use.
-        logs: those with bytes that only this file is sure to keep, since the last checkpoint.
-        is_due: whether the next round is to be a checkpoint.
-        most_logs: from how many logs on it is.
+        file: the file to sync after `write`; None while the redo log is not in use.
+        logs: logs with bytes that are certain to be on disk in this file only, since the last checkpoint.
+        is_due: whether the next round must be a checkpoint.
+        most_logs: the number of logs at which a checkpoint is due.
     """
 
     __slots__ = (
@@ -98,25 +97,25 @@ class RedoLog:
         self._position = 0
         self._size_bytes = 0
         self._names: dict[Log, tuple[bytes, bytes, int]] = {}
-        """Of the logs in it: the topic's id, and the name of the partition's directory with its length."""
+        """For each log in it: the topic's id, and the name of the partition's directory with its length."""
         self.file: File | None = None
         self.logs: dict[Log, None] = {}
         self.is_due = False
         self.most_logs = MOST_LOGS_ALONE
 
     def make(self, generation: int) -> None:
-        """Make the file, if it is not there; its name is durable with the next sync of the directory. `generation`: of
-        what it holds, which counts until `begin`. Raises OSError.
+        """Create the file if it is missing; the next sync of the directory makes its name durable. `generation`: the
+        one of its content, which is valid until `begin`. Raises OSError.
         """
         self._files.open(self._path, create=True).close()
         self._generation = generation if 0 < generation < MOST_GENERATION else 0
 
     def begin(self) -> None:
-        """Use it from now on; all that it held is in the logs, and on disk there. Raises OSError."""
+        """Use the file from now on; its content is in the logs, and on disk there. Raises OSError."""
         file = self._files.open(self._path, writable=True)
         self._size_bytes = file.size()
         if self._size_bytes:
-            if not self._generation:  # what it holds cannot be read, and so could look like something newer later
+            if not self._generation:  # the content cannot be read, and could later look newer than it is
                 file.truncate(0)
                 self._size_bytes = 0
                 self._generation = _first_generation()
@@ -132,14 +131,15 @@ class RedoLog:
             self._files.unlink(self._path)
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
         if self.file is not None:
             self.file.close()
             self.file = None
 
     def write(self, logs: Collection[Log]) -> list[RedoPart] | None:
-        """Write what these logs have to sync, for `file` to be synced; for each log what `Log.end_redo` is given then.
-        None: that is not for the redo log. The logs' files are to be synced, and nothing has changed.
+        """Write the bytes that these logs have to sync; the caller then syncs `file`. Returns the argument of
+        `Log.end_redo` for each log. None: the round does not fit the redo log, the logs' files have to be synced, and
+        nothing has changed.
         """
         if self.file is None or self.is_due or not logs:
             return None
@@ -183,7 +183,7 @@ class RedoLog:
                 write_all(self.file, (head, body, bytes(size_bytes - end)), self._position)
                 self._size_bytes = size_bytes
         except OSError as error:
-            # A full disk, mostly. What the logs' own files meet is said by their syncs.
+            # Mostly a full disk. The syncs of the logs' own files report their own errors.
             logger.debug("%s is not written: %s", self._path, error)
             return None
         self._sequence += 1
@@ -194,11 +194,11 @@ class RedoLog:
         return parts
 
     def void(self) -> None:
-        """Make all records void, durably: what they hold is on disk in the logs' own files.
+        """Void all records, durably: their content is on disk in the logs' own files.
 
-        After an error what follows the first record cannot be found any more, so nothing is written before another
+        After an error the records after the first one cannot be found any more, so nothing is written before another
         call has succeeded. Raises NotOpened and PartialWrite, after which it may be tried again, and OSError of the
-        sync, after which nothing may.
+        sync, after which it must not.
         """
         assert self.file is not None
         self.is_due = True
@@ -218,6 +218,6 @@ class RedoLog:
         self.is_due = False
 
     def forget(self, log: Log) -> None:
-        """The log is to be closed for good (topic deleted)."""
+        """Drop a log that is about to be closed permanently (its topic was deleted)."""
         self.logs.pop(log, None)
         self._names.pop(log, None)

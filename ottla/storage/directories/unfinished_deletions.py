@@ -1,17 +1,17 @@
 """Directories of deleted topics that a stop left under their names: distinguished from unknown ones, and renamed.
 
-A deletion is a record in the metadata log first, and then a rename to `-delete` per directory. So a directory whose
-topic id is among the removed ones, in a log directory that was not stopped cleanly, is what a crash left in between:
-the start continues with the deletion. The rest is unknown: it becomes `-stray`, and nobody removes it but a person.
+A deletion first writes a record to the metadata log, and then renames each directory to `-delete`. So if the topic id
+of a directory is among the removed ones, and its log directory was not stopped cleanly, then a crash came in between,
+and the start continues the deletion. All other directories are unknown: they become `-stray`, and Ottla never removes
+them.
 
     its topic id was removed, no clean stop       the deletion is finished
-    its topic id was removed, a clean stop        stray: a clean stop leaves none, so somebody has put it here since
+    its topic id was removed, a clean stop        stray: a clean stop leaves none, so a person has put it here since
     its `partition.metadata` is blank             as a crash leaves it before the first sync: its name decides
     it has none, and no record                    the same, nothing can be lost
     anything else                                 stray
 
-Which ids were removed is known as long as a directory may be there: see `Journal.removed_topics`. Called by
-`manager.py` only.
+The removed ids are known as long as a directory may exist: see `Journal.removed_topics`. Called by `manager.py` only.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RemovedTopics: TypeAlias = Callable[[], Mapping[UUID, str]]
-"""Asks for the ids of topics that were deleted, with their names as far as they are known, else empty."""
+"""Returns the ids of deleted topics, each with its name, which is empty if unknown."""
 
 MAX_NAMES_IN_A_LINE = 10
-"""Of topics, in one line of the log."""
-PUT_BACK = "its topic was deleted, and somebody has put it here since"
+"""The most names of topics in one line of the log."""
+PUT_BACK = "its topic was deleted, and it was put here afterwards"
 UNKNOWN = "no such partition is known"
 OTHER_TOPIC = "it belongs to another topic id"
 
@@ -55,10 +55,10 @@ class Unwanted(NamedTuple):
 
 
 class UnfinishedDeletions:
-    """Renames what is left of deleted topics, and renames to `-stray` what is not known.
+    """Renames directories of deleted topics to `-delete`, and unknown ones to `-stray`.
 
-    `are_settled` says whether no directory of a deleted topic was left under its name, nor may be in a directory that
-    is offline: as long as not, its removal must be known to the next start.
+    `are_settled`: no directory of a deleted topic is left under its name, and none can be in an offline log directory.
+    While it is False, the removed ids must be kept for the next start.
     """
 
     def __init__(self, config: BrokerConfig, files: Files, clock: Clock, removals: DelayedRemovals) -> None:
@@ -74,9 +74,9 @@ class UnfinishedDeletions:
         known: Collection[TopicPartition],
         removed: Mapping[UUID, str],
     ) -> tuple[list[TopicPartition], list[Path]]:
-        """Rename each to `-delete` or to `-stray`: the partitions of deleted topics, and the strays.
+        """Rename each to `-delete` or to `-stray`; returns the partitions of deleted topics, and the strays.
 
-        `known`: the partitions that there are. Blocks. A disk that fails takes its directory offline.
+        `known`: the existing partitions. Blocks. A disk that fails takes its directory offline.
         """
         strays: list[Path] = []
         deleted: dict[LogDirectory, list[Unwanted]] = {}
@@ -101,9 +101,9 @@ class UnfinishedDeletions:
     def delete(
         self, topic: str, topic_id: UUID, partitions: Iterable[int], directories: Sequence[LogDirectory]
     ) -> None:
-        """Rename the directories of partitions that are not open and that are this topic's to `-delete`.
+        """Rename the directories of partitions that are not open to `-delete`, if they are this topic's.
 
-        Blocks: there are few of them. What cannot be renamed, or does not say whose it is, is left to the next start.
+        Blocks: there are few of them. One that cannot be renamed, or has no topic id, is left to the next start.
         """
         for partition in partitions:
             one = TopicPartition(topic, partition)
@@ -122,7 +122,7 @@ class UnfinishedDeletions:
         self._removals.add(doomed, self._clock.monotonic_ms() + self._config.log_segment_delete_delay_ms, one)
 
     def _settle(self, directory: LogDirectory, renamed: list[Unwanted]) -> list[TopicPartition]:
-        """Bring the new names to the disk, and say so; which."""
+        """Bring the new names to the disk, and log it; returns their partitions."""
         try:
             directory.settle_names(directory.name_made())
             directory.checkpoints.forget([one.partition for one in renamed if not one.is_taken])
@@ -145,8 +145,8 @@ class UnfinishedDeletions:
 
 
 def is_deleted(files: Files, path: Path, topic: str, removed: Mapping[UUID, str]) -> bool:
-    """Whether the directory at `path`, of a partition of `topic` that nobody wants, is of a deleted topic. Raises
-    OSError.
+    """Whether the directory at `path`, of a partition of `topic` that is not in the catalog, is of a deleted topic.
+    Raises OSError.
     """
     try:
         topic_id = read_partition_metadata(files, path)

@@ -1,8 +1,8 @@
-"""Log starts that lie beyond all that a log has held: such a row is refused before anything is changed.
+"""Log start offsets after the end of their log: such a row is refused before anything is changed.
 
-A start that followed one would hide every record of the log, and retention would remove them. After a clean stop the
-recovery point is where the log ended, and no log start lies beyond it; so only a row that does is worth a look at the
-log itself, whose end decides. After a crash the end is found by the recovery, which decides then (`recovery.py`).
+A broker that accepted one would hide every record of the log, and retention would remove them. After a clean stop the
+recovery point is the end of the log, and no log start is after it. So the log itself is read only for a row that is,
+and its end decides. After a crash the recovery finds the end, and decides then (`recovery.py`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def refuse_wrong_log_starts(files: Files, directory: Path, rows: Mapping[str, Ma
     """Raise StorageError for the first log start beyond its log's end, in a directory that was stopped cleanly.
 
     Args:
-        rows: of the directory's checkpoints, by file name.
+        rows: the rows of the directory's checkpoints, by file name.
 
     Raises OSError, too.
     """
@@ -42,7 +42,7 @@ def refuse_wrong_log_starts(files: Files, directory: Path, rows: Mapping[str, Ma
 
 
 def _end_offset(files: Files, path: Path) -> int:
-    """Where the log ends, by the headers of its last segment."""
+    """The end offset of the log, by the headers of its last segment."""
     parsed = (layout.parse_offset_file(name) for name in files.list_directory(path))
     bases = [found.offset for found in parsed if found is not None and found.suffix == layout.LOG_SUFFIX]
     if not bases:
@@ -53,7 +53,7 @@ def _end_offset(files: Files, path: Path) -> int:
         for _, header in walk(file.pread, 0, file.size(), SEQUENTIAL_CHUNK_BYTES):
             end_offset = header.next_offset
     except CorruptBatch:
-        pass  # the log's opening says so
+        pass  # the opening of the log raises it again
     finally:
         file.close()
     return end_offset

@@ -1,1 +1,1 @@
-"""The door to the operating system: files, locks, clocks, and what their errors mean."""
+"""The interface to the operating system: files, locks, clocks, and the meaning of their errors."""

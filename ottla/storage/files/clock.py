@@ -1,9 +1,9 @@
-"""Time, passed in: the only three clocks that the storage and the broker may look at.
+"""Time, passed in: the only three clocks that the storage and the broker may read.
 
-`wall_ms` is the calendar and may jump: it serves record timestamps and rolling, and what is deleted by its age only
-through `clock_trust.py`. `monotonic_ms` never goes back and serves every wait, timeout and delay. `boot_ms` never jumps
-either, and counts while the machine is suspended, too: the calendar is held against it. Tests pass
-`kit.clock.ManualClock`, so that nothing sleeps.
+`wall_ms` is the calendar and may jump. It is for record timestamps and rolling; deletion by age uses it only through
+`clock_trust.py`. `monotonic_ms` never goes back and is for every wait, timeout and delay. `boot_ms` never jumps either,
+and also counts while the machine is suspended: the calendar is compared with it. Tests pass `kit.clock.ManualClock`, so
+that nothing sleeps.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _MOST_ID_CHARACTERS = 64
 
 
 class Clock(Protocol):
-    """What the code that needs time is given."""
+    """The clocks that are passed to code that needs the time."""
 
     def wall_ns(self) -> int:
-        """As `wall_ms`, in nanoseconds: for the hot path, which spares a call by it."""
+        """As `wall_ms`, in nanoseconds: it saves the hot path a call."""
         ...
 
     def wall_ms(self) -> int:
@@ -38,12 +38,12 @@ class Clock(Protocol):
         ...
 
     def boot_ms(self) -> int:
-        """Milliseconds since the machine's start, those of suspends among them; never jumps."""
+        """Milliseconds since the machine's start, including suspends; never jumps."""
         ...
 
     def boot_id(self) -> str:
-        """Which start of the machine `boot_ms` counts from; empty where the machine does not say. Then `boot_ms` may
-        count from any moment.
+        """The id of the boot from which `boot_ms` counts; empty if the machine has none. Then `boot_ms` may count from
+        any moment.
         """
         ...
 
@@ -66,7 +66,7 @@ class SystemClock:
         return time.monotonic_ns() // 1_000_000
 
     def boot_ms(self) -> int:
-        """CLOCK_BOOTTIME of Linux; elsewhere what comes closest (`boot_clock`)."""
+        """CLOCK_BOOTTIME of Linux; elsewhere the closest clock (`boot_clock`)."""
         return _boot_ns() // 1_000_000
 
     def boot_id(self) -> str:
@@ -82,9 +82,9 @@ class SystemClock:
 def boot_clock(platform: str, clocks: object) -> str:
     """The name of the clock in the module `clocks` (`time`) that counts suspends and never jumps.
 
-    Linux has CLOCK_BOOTTIME. macOS has not; its CLOCK_MONOTONIC_RAW continues while the machine sleeps, says Apple's
-    clock_gettime(3) (on Linux the clock of that name does not, so it is taken on macOS only). Where there is neither,
-    CLOCK_MONOTONIC serves, which may stand still in a suspend: the calendar then seems to jump by its length.
+    Linux has CLOCK_BOOTTIME. macOS does not, but its CLOCK_MONOTONIC_RAW continues while the machine sleeps, according
+    to Apple's clock_gettime(3) (on Linux the clock of that name does not, so it is used on macOS only). Without either,
+    CLOCK_MONOTONIC is used, which may stop during a suspend: the calendar then seems to jump by its length.
     """
     if hasattr(clocks, "CLOCK_BOOTTIME"):
         return "CLOCK_BOOTTIME"

@@ -1,24 +1,25 @@
-"""Whether the wall clock may be believed, and by which time records may be deleted where it may not.
+"""Decides whether the wall clock can be trusted, and by which time records may be deleted if it cannot.
 
 Retention, the cleaner's tombstones, and the expiry of committed offsets and producers delete what is old by the wall
-clock. A wall clock that is wrong for seconds would make everything old. So its progress is held against the boot clock,
-which never jumps: `offset` is what the wall clock is ahead of the boot clock when it can be believed. Within
-`ottla.clock.jump.max.ms` of that the wall clock is *plausible*. Beyond it, it is
+clock. A wall clock that is wrong for seconds could make everything old. So it is compared with the boot clock, which
+never jumps: the trusted `offset` is the difference between the two clocks while the wall clock is right. Within
+`ottla.clock.jump.max.ms` of that difference the wall clock is *plausible*. Beyond it, it is
 
-    ahead     deletion goes by the boot clock plus the believed offset, as if the wall clock had not jumped
-    behind    deletion goes by the wall clock: nothing is old by it, but what was old before that. What is stamped
-              meanwhile is considered as old as it is, also when the clock is right again (`stamped_ms`)
+    ahead     deletion uses the boot clock plus the trusted offset, as if the wall clock had not jumped
+    behind    deletion uses the wall clock, by which records are old only if they were old before. Records that are
+              stamped meanwhile get their real age, also when the clock is right again (`stamped_ms`)
 
-until it comes back, somebody says that it is right (`trust`), or it has gone on without another jump for
-`ottla.clock.trust.after.ms`, of which only time counts in which the broker runs. Deletion so never goes by a time later
-than the wall clock's or the believed one.
+until it returns to plausible, an operator confirms it (`trust`), or it has continued without another jump for
+`ottla.clock.trust.after.ms`, of which only time counts while the broker runs. So deletion never uses a time later than
+the wall clock's or the trusted one.
 
-The believed offset follows the wall clock: back at once, forward by `MOST_GAIN` of the time that has passed, so that
-many small jumps are not believed either. What is believed survives a restart (`clock_checkpoint.py`): after another
-boot of the machine the time is what was known then plus what the boot clock has counted since, and what it was off.
+The trusted offset follows the wall clock: back immediately, forward by `MOST_GAIN` of the time that has passed, so that
+many small jumps are not trusted either. The trusted time survives a restart (`clock_checkpoint.py`). After another boot
+of the machine, it is the last known time plus the uptime of that boot. The time that the machine was switched off is
+unknown: a wall clock that includes it is plausible only within the same limit.
 
-Pure but for its log lines. All calls but `estimate_ms` on one thread; whatever else expires by the wall clock asks
-`deletion_ms`, too.
+Pure except for its log lines. All calls except `estimate_ms` are on one thread; all other code that expires things by
+the wall clock uses `deletion_ms`, too.
 """
 
 from __future__ import annotations
@@ -35,22 +36,22 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MOST_GAIN: Final = 24
-"""The believed offset grows by one part in so many of the time that passes: an hour a day."""
+"""The trusted offset grows by one part in this many of the time that passes: an hour a day."""
 MOST_COUNTED_MS: Final = 60_000
-"""Of the time between two looks so much counts for the wait: a broker that was suspended has not waited."""
+"""The part of the time between two looks that counts for the wait: a broker that was suspended has not waited."""
 STAMPED_EARLIER_MS: Final = 60_000
 STAMPED_LATER_MS: Final = 600_000
-"""How far beyond the time that was seen to be behind stamps may be of it: a client buffers records, and what is known
-of the time is written every five minutes.
+"""How far outside the stretch of a clock that was behind a timestamp may still be from it: a client buffers records,
+and the known time is written every five minutes.
 """
 USUAL_OFF_MS: Final = 7 * 86_400_000
-"""A machine is often off for so long; its start is a WARNING, which a laptop logs after a weekend, and no ERROR."""
+"""A machine is often off for up to this time: its start logs a WARNING (a laptop after a weekend) and no ERROR."""
 LAST_MS: Final = 253_402_300_799_999
-"""The end of the year 9999: the last moment that is shown as a date."""
+"""The end of the year 9999: the last moment that is formatted as a date."""
 
 
 class Standing(Enum):
-    """How the wall clock stands to what the boot clock says."""
+    """The state of the wall clock relative to the boot clock."""
 
     PLAUSIBLE = "plausible"
     AHEAD = "ahead"
@@ -58,7 +59,7 @@ class Standing(Enum):
 
 
 class ClockLimits(NamedTuple):
-    """What the configuration says: `ottla.clock.jump.max.ms` (negative: every time is believed) and
+    """The configured limits: `ottla.clock.jump.max.ms` (negative: every time is trusted) and
     `ottla.clock.trust.after.ms`.
     """
 
@@ -67,15 +68,15 @@ class ClockLimits(NamedTuple):
 
 
 class BehindTime(NamedTuple):
-    """The last stretch of wall time that was shown by a clock that was behind by `lag_ms` (at most)."""
+    """The last stretch of wall time shown by a clock that was behind, by at most `lag_ms`."""
 
     from_ms: int = 0
     to_ms: int = 0
     lag_ms: int = 0
 
     def with_look(self, wall_ms: int, lag_ms: int) -> BehindTime:
-        """The stretch with one look more; a new one where the clock is elsewhere. A board begins again with each boot,
-        always at the same time.
+        """The stretch extended by one more look, or a new stretch if the clock is elsewhere: a board without a battery
+        begins each boot at the same time.
         """
         if self.from_ms - STAMPED_EARLIER_MS <= wall_ms <= self.to_ms + STAMPED_LATER_MS:
             return BehindTime(min(self.from_ms, wall_ms), max(self.to_ms, wall_ms), max(self.lag_ms, lag_ms))
@@ -83,8 +84,8 @@ class BehindTime(NamedTuple):
 
 
 class KnownTime(NamedTuple):
-    """What an earlier life has left: the wall time that was believed at `boot_ms` of the boot `boot_id` (empty where
-    that is not known), how long a clock that was not believed had gone on, and when one was behind.
+    """The clock's state from an earlier run: the wall time that was trusted at `boot_ms` of the boot `boot_id` (empty
+    if unknown), how long a clock that is not trusted had run, and when a clock was behind.
     """
 
     wall_ms: int
@@ -95,7 +96,7 @@ class KnownTime(NamedTuple):
 
 
 class ClockTrust:
-    """See the module. `begin` before anything else."""
+    """See the module. Call `begin` first."""
 
     def __init__(self, clock: Clock, limits: Callable[[], ClockLimits]) -> None:
         self._clock = clock
@@ -110,13 +111,13 @@ class ClockTrust:
     # -- questions
 
     def deletion_ms(self) -> int:
-        """The wall time by which may be deleted, or forgotten, what is old. Never later than the wall clock's."""
+        """The time by which old data may be deleted or forgotten. Never later than the wall clock's."""
         wall_ms, believed_ms = self.look()
         return min(wall_ms, believed_ms) if self.standing is Standing.AHEAD else wall_ms
 
     def estimate_ms(self) -> int:
-        """The wall time as well as it is known: for stamps of the broker's own, by which something is kept later.
-        Changes nothing, so any thread may ask.
+        """The best estimate of the wall time: for the broker's own timestamps, by which things are later kept. Changes
+        nothing, so any thread may call it.
         """
         clock = self._clock
         wall_ms, believed_ms = clock.wall_ms(), clock.boot_ms() + self._offset_ms
@@ -126,7 +127,7 @@ class ClockTrust:
         return believed_ms if 0 <= most_ms < abs(wall_ms - believed_ms) else wall_ms
 
     def stamped_ms(self, stamp_ms: int) -> int:
-        """When a record was made that is stamped so: later, where a clock that was behind has made the stamp."""
+        """The time at which a record with this timestamp was made: later, if a clock that was behind has made it."""
         from_ms, to_ms, lag_ms = self._behind
         if lag_ms and from_ms - STAMPED_EARLIER_MS <= stamp_ms <= to_ms + STAMPED_LATER_MS:
             return stamp_ms + lag_ms
@@ -134,21 +135,21 @@ class ClockTrust:
 
     @property
     def is_suspect(self) -> bool:
-        """Whether the wall clock is ahead or behind, as of the last look."""
+        """Whether the wall clock was ahead or behind at the last look."""
         return self.standing is not Standing.PLAUSIBLE
 
     @property
     def jump_ms(self) -> int:
-        """By how much it is ahead (behind: negative), as of the last look; 0 where it is plausible."""
+        """By how much it was ahead (behind: negative) at the last look; 0 if it was plausible."""
         return self._gap_ms if self.is_suspect else 0
 
     @property
     def left_ms(self) -> int:
-        """How long until it is believed as it is; 0 where it is plausible."""
+        """The time until it is trusted as it is; 0 if it is plausible."""
         return max(0, self._limits().trust_after_ms - self._waited_ms) if self.is_suspect else 0
 
     def known(self) -> KnownTime:
-        """What the next life should know."""
+        """The state to store for the next run."""
         boot_ms = self._clock.boot_ms()
         known_ms = boot_ms + self._offset_ms
         return KnownTime(known_ms, boot_ms, self._clock.boot_id(), self._waited_ms, self._behind)
@@ -156,8 +157,8 @@ class ClockTrust:
     # -- what happens
 
     def begin(self, known: KnownTime | None) -> None:
-        """A broker starts; `known` is None in new directories. Logs an ERROR where the wall clock is ahead, a WARNING
-        where the machine may have been off for so long.
+        """Begin at a start of the broker; `known` is None in new directories. Logs an ERROR if the wall clock is ahead,
+        a WARNING if the machine may have been off for that long.
         """
         wall_ms, boot_ms, limits = self._clock.wall_ms(), self._clock.boot_ms(), self._limits()
         self._looked_ms = boot_ms
@@ -170,8 +171,8 @@ class ClockTrust:
         if is_same_boot:
             believed_ms = known.wall_ms + boot_ms - known.boot_ms
         else:
-            # This machine has started since, and been up so long; another one, which got the directory, may have been
-            # up before: the time is any from what was known on, up to that.
+            # This machine has booted since, and its uptime has passed. If the directory was moved to another machine,
+            # that may have been up before: then any part of its uptime may have passed since the known time.
             believed_ms = known.wall_ms + (boot_ms if known.boot_id else 0)
             if known.wall_ms <= wall_ms < believed_ms:
                 believed_ms = wall_ms
@@ -194,7 +195,7 @@ class ClockTrust:
             self._say_behind(wall_ms, believed_ms)
 
     def look(self) -> tuple[int, int]:
-        """Compare the clocks now; the wall time, and the believed one."""
+        """Compare the clocks now; returns the wall time and the trusted one."""
         wall_ms, boot_ms, limits = self._clock.wall_ms(), self._clock.boot_ms(), self._limits()
         gap_ms = wall_ms - boot_ms - self._offset_ms
         passed_ms = max(0, boot_ms - self._looked_ms)
@@ -215,7 +216,7 @@ class ClockTrust:
         return wall_ms, boot_ms + self._offset_ms
 
     def trust(self) -> int:
-        """Somebody says that the wall clock is right as it is; by how much it was ahead (behind: negative)."""
+        """Trust the wall clock as it is, for an operator; returns by how much it was ahead (behind: negative)."""
         wall_ms, _ = self.look()
         jump_ms = self.jump_ms
         if self.is_suspect:
@@ -229,8 +230,8 @@ class ClockTrust:
     # -- below
 
     def _is_same_boot(self, known: KnownTime, offset_ms: int, boot_ms: int, jump_max_ms: int) -> bool:
-        """Whether the boot clock still counts from where it did when `known` was written. Where boots have no id, it
-        does if the wall clock fits that: both would have to be wrong by the same.
+        """Whether the boot clock still counts from the same moment as when `known` was written. If boots have no id, it
+        does if the wall clock agrees: both would have to be wrong by the same amount.
         """
         boot_id = self._clock.boot_id()
         if boot_id != known.boot_id or not 0 < known.boot_ms <= boot_ms:
@@ -238,7 +239,7 @@ class ClockTrust:
         return bool(boot_id) or abs(offset_ms - (known.wall_ms - known.boot_ms)) <= jump_max_ms
 
     def _doubt(self, wall_ms: int, boot_ms: int, gap_ms: int, passed_ms: int) -> None:
-        """The wall clock is not plausible."""
+        """Handle a wall clock that is not plausible."""
         limits, believed_ms = self._limits(), boot_ms + self._offset_ms
         standing = Standing.AHEAD if gap_ms > 0 else Standing.BEHIND
         if standing is not self.standing or abs(gap_ms - self._gap_ms) > limits.jump_max_ms:
@@ -271,8 +272,8 @@ class ClockTrust:
         logger.log(
             level,
             "the wall clock, %s, is %s ahead of the time that this broker knows, %s. %s. Time-based deletion"
-            " (retention.ms, delete.retention.ms, expiry of offsets and of producer ids) waits: it goes by the known"
-            " time until the clock comes back, `ottla log trust-clock` says that the clock is right, or in %s"
+            " (retention.ms, delete.retention.ms, expiry of offsets and of producer ids) waits: it uses the known"
+            " time until the clock comes back, until `ottla log trust-clock` confirms the clock, or for %s"
             " (ottla.clock.trust.after.ms); docs/clock.md",
             shown(wall_ms),
             duration(self._gap_ms),
@@ -292,13 +293,13 @@ class ClockTrust:
 
 
 def shown(wall_ms: int) -> str:
-    """A wall time for people: `2026-11-22T16:25:03Z`."""
+    """A wall time as text: `2026-11-22T16:25:03Z`."""
     moment = datetime.fromtimestamp(min(max(0, wall_ms), LAST_MS) // 1000, UTC)
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def duration(ms: int) -> str:
-    """A stretch of time for people, in its largest unit: `30.0 days`, `1.5 hours`, `3.0 s`."""
+    """A duration as text, in its largest unit: `30.0 days`, `1.5 hours`, `3.0 s`."""
     for unit, unit_ms in (("days", 86_400_000), ("hours", 3_600_000), ("minutes", 60_000)):
         if ms >= unit_ms:
             return f"{ms / unit_ms:.1f} {unit}"

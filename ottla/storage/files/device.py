@@ -1,7 +1,7 @@
-"""What is remembered of each mounted file system: whether it reads without waiting, and whether it lives in memory.
+"""The properties of each mounted file system: whether it can read without waiting, and whether it is in memory.
 
-Some file systems refuse `RWF_NOWAIT` (EOPNOTSUPP). That is remembered per device and never an error: what lives in
-memory anyway (tmpfs, ramfs) is read directly, everything else through a thread.
+Some file systems refuse `RWF_NOWAIT` (EOPNOTSUPP). That is remembered per device and is no error: files in memory
+(tmpfs, ramfs) are then read directly, all others by a thread.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Final
 
 NOWAIT: Final[int] = getattr(os, "RWF_NOWAIT", 0)
-"""The flag of `preadv` that asks for no waiting; 0 where the system has none, and everything is read by a thread."""
+"""The flag with which `preadv` does not wait; 0 if the system has none, and then a thread reads everything."""
 _MEMORY_FILE_SYSTEMS: Final = frozenset({"tmpfs", "ramfs"})
 _MOUNTS: Final = "/proc/self/mountinfo"
 
 
 class Device:
-    """What is remembered of one mounted file system."""
+    """The properties of one mounted file system."""
 
     def __init__(self, device: int) -> None:
         self.number = device
@@ -32,8 +32,8 @@ def lives_in_memory(device: int) -> bool:
 
 
 def file_system_type(device: int) -> str:
-    """Name of the mounted file system with this `st_dev` (`ext4`, `tmpfs`), from the kernel's list; empty when it does
-    not say.
+    """The type of the mounted file system with this `st_dev` (`ext4`, `tmpfs`), from the kernel's list; empty if it is
+    not listed.
     """
     wanted = f"{os.major(device)}:{os.minor(device)}"
     try:

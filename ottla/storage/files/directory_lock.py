@@ -1,8 +1,8 @@
 """One owner per log directory: a POSIX record lock on `.lock`. A JVM's `FileChannel.lock` respects it, and the reverse.
 
-A POSIX lock belongs to the process, so it does not keep out a second broker in the *same* process, and closing any
-descriptor of the file gives it up. Therefore a registry of real paths is in front of it, and nothing else may
-ever open the file. The lock ends with the process, however that ends; the file stays.
+A POSIX lock belongs to the process. So it does not keep out a second broker in the *same* process, and closing any
+descriptor of the file releases it. Therefore a registry of real paths is checked first, and no other code may open the
+file. The lock always ends with the process; the file stays.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class DirectoryLock:
         self._fd: int | None = fd
 
     def release(self) -> None:
-        """Give the lock back; a second call does nothing."""
+        """Release the lock; a second call does nothing."""
         with _guard:
             if self._fd is None:
                 return
@@ -44,7 +44,7 @@ class DirectoryLock:
 
 
 def lock_file(path: Path) -> DirectoryLock:
-    """Lock `path`, making it when missing.
+    """Lock `path`, creating it if it is missing.
 
     Raises BlockingIOError when this or another process holds it, OSError when it cannot be opened or the system has
     no such locks.
@@ -69,10 +69,9 @@ def lock_file(path: Path) -> DirectoryLock:
 
 
 def is_locked_elsewhere(path: Path) -> bool:
-    """Whether another process holds the lock of `path`. Takes none, so that no start of a broker meets it.
+    """Whether another process holds the lock of `path`. Takes no lock, so that it cannot disturb the start of a broker.
 
-    False also where that cannot be known: for want of the file or of the right to read it, of POSIX locks, or on a
-    32-bit system.
+    False also if that is unknown: without the file or the right to read it, without POSIX locks, or on a 32-bit system.
     """
     if fcntl is None or sys.maxsize < 2**32:
         return False

@@ -1,4 +1,4 @@
-"""Which errors of a write say "full for now", which say nothing about the disk, and which end writing."""
+"""Classifies the errors of a write: the disk is full, the disk is not the cause, or writing must end."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ _PASSING: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAG
 
 
 def is_full(error: OSError) -> bool:
-    """No room: the disk, a quota or a file size limit. It may pass when somebody makes room."""
+    """Whether there is no room: on the disk, in a quota or a file size limit. Passes when space is freed."""
     return error.errno in _FULL
 
 
 def is_passing(error: OSError) -> bool:
-    """The process lacks descriptors or memory: the disk is not at fault. Not for syncs, where only `NotOpened` shows
-    that there was none.
+    """Whether the process lacks descriptors or memory: the disk is not the cause. Not for syncs, where only `NotOpened`
+    shows that no sync was tried.
     """
     return error.errno in _PASSING
 
 
 def level_of(error: BaseException, usual: int = logging.ERROR) -> int:
-    """At which level to log what an error did: of a want of descriptors every append and read of every log would have a
-    line; `descriptor_shortage.py` has one for all.
+    """The level at which to log the effect of an error. A lack of descriptors would cause a line for every append and
+    read of every log; `descriptor_shortage.py` logs one for all.
     """
     return logging.DEBUG if isinstance(error, NotOpened) else usual

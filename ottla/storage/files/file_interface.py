@@ -1,23 +1,23 @@
-"""What storage may ask of files: the interface of the only door to the operating system, `files.py`.
+"""The file operations that storage may use: the interface of `files.py`, the only access to the operating system's
+files.
 
-`Files` and `File` are what all storage code is written against. `files.OsFiles` is the real one;
-`tests/kit/simulated_files.py` is one that forgets what was not synced, tears writes and fails on demand. Nothing else
-in `ottla.storage` but what is after that door may call `os`, `open` or `mmap`. Import the names from
-`ottla.storage.files.files`.
+All storage code uses `Files` and `File`. `files.OsFiles` is the real implementation; `tests/kit/simulated_files.py` has
+one that loses what was not synced, tears writes and fails on demand. Only the implementation may call `os`, `open` or
+`mmap`. Import the names from `ottla.storage.files.files`.
 
 Rules that callers rely on:
 
-- `pwritev` may write less than asked, `write_all` loops and says how much was written when it fails.
-- `pread_nowait` and `resident_view` never wait for a disk: None means "not in the page cache, ask a thread to `pread`".
-- Memory from `map` is for the kernel (`send`), never for our code: a page that the disk lost is SIGBUS for a process
-  that reads it, but only EFAULT for one that sends it (docs/decisions/maps-are-for-the-kernel.md). Maps are dropped,
-  never closed: the last memoryview of one unmaps it.
-- A `File` outlives its descriptor: descriptors and maps beyond a bound are closed, the least used first, and opened
-  again by path when needed. A file with unsynced writes keeps its descriptor, because only an open descriptor is sure
-  to hear of a failed write-back at its next sync; `derived` files (indexes, which can be rebuilt) are exempt. A sync of
-  the `Volume` counts for that once `note_synced` is called.
-- All methods may be called from any thread. Errors are OSErrors with the path in them; NotOpened says that the call did
-  nothing at all, so that even a sync may be tried again.
+- `pwritev` may write less than requested; `write_all` loops, and its error has the number of bytes written.
+- `pread_nowait` and `resident_view` never wait for a disk: None means "not in the page cache, let a thread `pread`".
+- Memory from `map` is for the kernel (`send`), never for Python code: reading a page that the disk has lost ends the
+  process with SIGBUS, but sending it is only EFAULT (docs/decisions/maps-are-for-the-kernel.md). Maps are dropped,
+  never closed: the last memoryview of a map unmaps it.
+- A `File` outlives its descriptor: descriptors and maps beyond a limit are closed, the least used first, and opened
+  again by path when needed. A file with unsynced writes keeps its descriptor, because only an open descriptor is
+  certain to report a failed write-back at its next sync; `derived` files (indexes, which can be rebuilt) are exempt. A
+  sync of the `Volume` also counts, once `note_synced` is called.
+- Any thread may call any method. Errors are OSErrors with the path in them. NotOpened means that the call did nothing
+  at all, so that even a sync may be tried again.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from typing import Final, Protocol
 
 Buffer = bytes | bytearray | memoryview
 TEMPORARY_SUFFIX: Final = ".tmp"
-"""Ends the name of a file that is being written and takes another's place when it is whole (`write_atomically`)."""
+"""The suffix of a file that is being written, and replaces another one when it is complete (`write_atomically`)."""
 
 IOV_MAX: Final = 1024
-"""Most buffers that one `pwritev` takes (Linux, UIO_MAXIOV)."""
+"""The maximum number of buffers in one `pwritev` (Linux, UIO_MAXIOV)."""
 
 
 class PartialWrite(OSError):
@@ -45,18 +45,18 @@ class PartialWrite(OSError):
 
 
 class NotOpened(OSError):
-    """The process has no descriptor left, or the kernel none or no memory for one (EMFILE, ENFILE, ENOMEM of an open):
-    the file or directory could not be opened, so nothing was done to it. The disk is not at fault.
+    """The file or directory could not be opened, so nothing was done to it: the process or the kernel has no descriptor
+    left, or the kernel no memory for one (EMFILE, ENFILE, ENOMEM of an open). The disk is not the cause.
 
-    The same errno from a write or a sync itself is no NotOpened: a sync that failed is never tried again.
+    The same errno from a write or a sync itself is not NotOpened: a failed sync is never tried again.
     """
 
 
 class Lock(Protocol):
-    """A held lock; `release` gives it back."""
+    """A held lock, until `release`."""
 
     def release(self) -> None:
-        """Give the lock back; a second call does nothing."""
+        """Release the lock; a second call does nothing."""
 
 
 class File(ABC):
@@ -66,8 +66,8 @@ class File(ABC):
 
     @abstractmethod
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
-        """Write at most `IOV_MAX` buffers at byte `position`; returns how many bytes were written, maybe fewer than
-        given.
+        """Write at most `IOV_MAX` buffers at byte `position`; returns the number of bytes written, which may be
+        fewer.
         """
 
     @abstractmethod
@@ -76,7 +76,7 @@ class File(ABC):
 
     @abstractmethod
     def pread_nowait(self, length: int, position: int) -> bytes | bytearray | None:
-        """Read exactly `length` bytes if they are in memory; None when they are not all, or end beyond the file."""
+        """Read exactly `length` bytes if all are in memory; None if not, or if the file ends before them."""
 
     @abstractmethod
     def map(self, length: int) -> memoryview:
@@ -84,8 +84,8 @@ class File(ABC):
 
     @abstractmethod
     def resident_view(self, position: int, length: int) -> memoryview | None:
-        """A slice of the map if its pages are in memory now, else None, also where the file is shorter than that. For
-        the kernel to send; not for our code to read.
+        """A slice of the map if its pages are in memory now; otherwise None, also if the file is shorter. For the
+        kernel to send; Python code must not read it.
         """
 
     @abstractmethod
@@ -94,21 +94,21 @@ class File(ABC):
 
     @abstractmethod
     def truncate(self, size: int) -> None:
-        """Cut (or grow with zeros) to `size` bytes. Never below what a map in use may show."""
+        """Truncate (or extend with zeros) to `size` bytes. Never below the part that a map in use shows."""
 
     @abstractmethod
     def fdatasync(self) -> None:
-        """Bring content and length to the disk. After an error nothing can be said about what was written before."""
+        """Bring content and length to the disk. After an error the state of all earlier writes is unknown."""
 
     @property
     def is_open(self) -> bool:
-        """Whether the next use needs no descriptor first: False while it has none, where descriptors are bounded."""
+        """Whether the next use needs to open no descriptor: False while it has none, if descriptors are limited."""
         return True
 
     @property
     @abstractmethod
     def device(self) -> int:
-        """The number of the file system that it is on (`st_dev`)."""
+        """The number of its file system (`st_dev`)."""
 
     @property
     @abstractmethod
@@ -117,13 +117,13 @@ class File(ABC):
 
     @abstractmethod
     def note_synced(self, writes: int) -> None:
-        """Note that a sync of the volume has succeeded which began after `writes` was this: what was written before is
-        on the disk.
+        """Note that a sync of the volume has succeeded, which began when `writes` had this value: all writes up to then
+        are on the disk.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Let descriptor and map go; memoryviews handed out stay valid. Any later call raises OSError (EBADF)."""
+        """Release descriptor and map; returned memoryviews stay valid. Any later call raises OSError (EBADF)."""
 
 
 class Volume(ABC):
@@ -132,23 +132,22 @@ class Volume(ABC):
     @property
     @abstractmethod
     def device(self) -> int:
-        """Its number (`st_dev`). A file of another number is not synced by it: a partition's directory may be a link
-        to another disk, or a mount point.
+        """Its number (`st_dev`). It does not sync files with another number: a partition's directory may be a link to
+        another disk, or a mount point.
         """
 
     @abstractmethod
     def sync(self) -> None:
-        """Bring content and length of all files on it to the disk, and all names, those of other programs, too; waits
-        for the disk. May run in any thread.
+        """Bring content, length and names of all files on it to the disk, also those of other programs; waits for the
+        disk. May run in any thread.
 
-        Raises OSError if anything that was to be written since the volume was opened did not reach the disk: by this
-        call or before it, and whosever it was. Such an error is reported once, so nothing can be said about what was
-        written before.
+        Raises OSError if any write since the volume was opened did not reach the disk, in this call or before it, even
+        of another program. Such an error is reported once, so the state of all earlier writes is unknown then.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Let the descriptor go. A sync that runs in another thread is not disturbed; any later one raises OSError."""
+        """Close the descriptor. A sync that runs in another thread is not disturbed; any later one raises OSError."""
 
 
 class Files(ABC):
@@ -156,7 +155,7 @@ class Files(ABC):
 
     @abstractmethod
     def open(self, path: Path, *, create: bool = False, writable: bool = False, derived: bool = False) -> File:
-        """Open a file; `create` makes it when missing and implies `writable`. The new name is durable after
+        """Open a file; `create` creates it if it is missing, and implies `writable`. The new name is durable after
         `sync_directory`.
         """
 
@@ -166,12 +165,10 @@ class Files(ABC):
 
     @abstractmethod
     def write_atomically(self, path: Path, data: bytes) -> None:
-        """Replace a small file so that after a crash it is either the old or the new one, and after the return the new
-        one.
-        """
+        """Replace a small file: after a crash it is either the old or the new one, and after the return the new one."""
 
     def write_new(self, path: Path, data: bytes) -> None:
-        """Write a small file that is not read yet; what it held is gone. A crash may leave it blank."""
+        """Write a small file that is not read yet, replacing its content. A crash may leave it blank."""
         file = self.open(path, create=True)
         try:
             file.truncate(0)
@@ -189,8 +186,8 @@ class Files(ABC):
 
     @abstractmethod
     def make_directory(self, path: Path, *, parents: bool = False) -> None:
-        """Make a directory. With `parents` missing parents too, each synced into its own parent, and an existing one is
-        fine.
+        """Create a directory. With `parents`, also create missing parents, sync the name of each in its own parent, and
+        accept an existing directory.
         """
 
     @abstractmethod
@@ -199,10 +196,10 @@ class Files(ABC):
 
     @abstractmethod
     def list_directory(self, path: Path) -> list[str]:
-        """Names in a directory, sorted."""
+        """The names in a directory, sorted."""
 
     def list_subdirectories(self, path: Path) -> list[str]:
-        """Names of the directories in a directory (followed through links), sorted."""
+        """The names of the directories in a directory (links are followed), sorted."""
         return [name for name in self.list_directory(path) if self.is_directory(path / name)]
 
     @abstractmethod
@@ -211,58 +208,58 @@ class Files(ABC):
 
     @abstractmethod
     def is_directory(self, path: Path) -> bool:
-        """Whether there is a directory (followed through links)."""
+        """Whether there is a directory (links are followed)."""
 
     @abstractmethod
     def size(self, path: Path) -> int:
-        """Length of a file in bytes."""
+        """The length of a file in bytes."""
 
     def volume_bytes(self, path: Path) -> tuple[int, int] | None:
-        """(all, still free for us) bytes of the volume that holds a directory; None where that cannot be known."""
+        """(all, free for this process) bytes of the volume of a directory; None if unknown."""
         return None
 
     def volume_inodes(self, path: Path) -> tuple[int, int] | None:
-        """(all, still free for us) inodes of that volume; None where that cannot be known, or it has no number."""
+        """(all, free for this process) inodes of that volume; None if unknown, or if it has no fixed number."""
         return None
 
     @abstractmethod
     def modified_ms(self, path: Path) -> int:
-        """When a file was last written, milliseconds since 1970."""
+        """The time when a file was last written, in milliseconds since 1970."""
 
     @abstractmethod
     def set_modified_ms(self, path: Path, modified_ms: int) -> None:
-        """Let a file count as last written then: for one that takes the place of an older one."""
+        """Set the time when a file was last written: for one that replaces an older one."""
 
     @abstractmethod
     def sync_directory(self, path: Path) -> None:
         """Make the names in a directory durable."""
 
     def open_volume(self, path: Path) -> Volume | None:
-        """The volume that holds the file `path`. None where a sync of it may keep an error to itself, or costs no less
-        than `fdatasync`. Raises OSError.
+        """The volume of the file `path`. None if its sync may hide an error, or is not cheaper than `fdatasync`. Raises
+        OSError.
         """
         return None
 
     @abstractmethod
     def lives_in_memory(self, path: Path) -> bool:
-        """Whether the file system of `path` has no disk (tmpfs): a sync costs nothing there. Raises OSError."""
+        """Whether the file system of `path` is in memory (tmpfs): a sync costs nothing there. Raises OSError."""
 
     @abstractmethod
     def is_locked_elsewhere(self, path: Path) -> bool:
-        """Whether another process holds such a lock on a file, as far as the system says it; takes none."""
+        """Whether another process holds such a lock on a file, as far as the system reports it; takes none."""
 
     @abstractmethod
     def lock(self, path: Path) -> Lock:
-        """Take an exclusive lock on a file (made when missing). BlockingIOError when somebody holds it, in this process
-        or another.
+        """Take an exclusive lock on a file (created if missing). BlockingIOError when it is held, by this process or
+        another.
         """
 
 
 def write_all(file: File, buffers: Sequence[Buffer], position: int) -> int:
-    """Write every byte of `buffers` at `position`; returns their number. PartialWrite when the file takes no more,
+    """Write every byte of `buffers` at `position`; returns their number. Raises PartialWrite when a write fails, and
     NotOpened.
 
-    Goes on after short writes and takes `IOV_MAX` buffers a time; buffers need not be contiguous and are not copied.
+    Continues after short writes, with `IOV_MAX` buffers at a time; buffers need not be contiguous and are not copied.
     """
     written = 0
     pending: list[Buffer] = [buffer for buffer in buffers if len(buffer)]
@@ -272,7 +269,7 @@ def write_all(file: File, buffers: Sequence[Buffer], position: int) -> int:
             count = file.pwritev(pending[first : first + IOV_MAX], position + written)
             if count <= 0:
                 raise OSError(errno.ENOSPC, "the file took no bytes")
-        except NotOpened:  # its descriptor would be there had anything been written and not synced
+        except NotOpened:  # nothing was written: after an unsynced write the descriptor would still be open
             raise
         except OSError as error:
             raise PartialWrite(error, file.path, written) from error

@@ -1,12 +1,12 @@
-"""The only door to the operating system's files: `OsFiles`. Linux first, any POSIX system with fewer conveniences.
+"""The only access to the operating system's files: `OsFiles`. For Linux, and with fewer features for any POSIX system.
 
-The interface, and what callers may rely on, is in `file_interface.py`; its names are exported here.
+The interface, and its guarantees, are in `file_interface.py`; its names are exported here.
 
-What Linux has and others lack is asked for once, at import: `RWF_NOWAIT` (`device.py`), `fdatasync` (without it
-`fsync`). macOS acknowledges `fsync` before the disk has the bytes, F_FULLFSYNC does not (`os_file.py`).
+Features of Linux that other systems lack are detected once, at import: `RWF_NOWAIT` (`device.py`), `fdatasync` (without
+it `fsync`). macOS acknowledges `fsync` before the disk has the bytes, F_FULLFSYNC does not (`os_file.py`).
 """
 
-# ruff: noqa: D102  (the interface says what each method means; it is not said twice)
+# ruff: noqa: D102  (the interface documents each method)
 from __future__ import annotations
 
 import mmap
@@ -57,8 +57,8 @@ T = TypeVar("T")
 class OsFiles(Files):
     """The operating system's files.
 
-    `max_descriptors` and `max_maps` bound what is open at a time; a map costs a descriptor of its own, since Python
-    keeps one with it.
+    `max_descriptors` and `max_maps` limit what is open at a time. A map also costs a descriptor, which Python keeps
+    open with it.
     """
 
     def __init__(self, *, max_descriptors: int = DEFAULT_MAX_DESCRIPTORS, max_maps: int = DEFAULT_MAX_MAPS) -> None:
@@ -68,7 +68,7 @@ class OsFiles(Files):
         self._shortage = DescriptorShortage()
         self._devices: dict[int, Device] = {}
         self._open_files: dict[str, dict[str, list[weakref.ref[OsFile]]]] = {}
-        """By directory and name, since a rename concerns few and there may be many thousands."""
+        """The open files by directory and name: a rename affects few of what may be many thousands."""
         self._guard = threading.Lock()
 
     def open(self, path: Path, *, create: bool = False, writable: bool = False, derived: bool = False) -> OsFile:
@@ -164,7 +164,7 @@ class OsFiles(Files):
         return sorted(os.listdir(path))
 
     def list_subdirectories(self, path: Path) -> list[str]:
-        with os.scandir(path) as entries:  # knows most kinds without asking for each
+        with os.scandir(path) as entries:  # knows the type of most entries without a `stat` of each
             return sorted(entry.name for entry in entries if entry.is_dir())
 
     def exists(self, path: Path) -> bool:
@@ -223,11 +223,13 @@ class OsFiles(Files):
         return self._with_descriptor(path, lambda: os.open(path, flags, 0o644))
 
     def map_descriptor(self, path: Path, fd: int, size: int) -> mmap.mmap:
-        """Map the first `size` bytes, which takes a descriptor, too. NotOpened when the process has none left."""
+        """Map the first `size` bytes, which needs a descriptor, too. NotOpened when the process has none left."""
         return self._with_descriptor(path, lambda: mmap.mmap(fd, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ))
 
     def _with_descriptor(self, path: Path, make: Callable[[], T]) -> T:
-        """Where no descriptor is left, half of those that can go are closed first; NotOpened when that was no help."""
+        """Call `make`. If no descriptor is left, close half of those that are not pinned and try again; NotOpened if
+        that does not help.
+        """
         try:
             return make()
         except OSError as error:
@@ -244,7 +246,7 @@ class OsFiles(Files):
             raise NotOpened(error.errno, error.strerror, str(path)) from None
 
     def open_by_path(self, file: OsFile, flags: int) -> int:
-        """Open what `file` is, also while another thread renames it: its name may be gone, or be another file's."""
+        """Open the file of `file`, even while another thread renames it: its name may be gone, or be another file's."""
         while True:
             path = file.path
             fd, missing = -1, None
@@ -252,7 +254,7 @@ class OsFiles(Files):
                 fd = self.open_descriptor(path, flags)
             except FileNotFoundError as error:
                 missing = error
-            with self._guard:  # a rename that was under way is over
+            with self._guard:  # waits for a rename under way
                 if file.path is path:
                     if missing is not None:
                         raise missing
@@ -261,7 +263,7 @@ class OsFiles(Files):
                 os.close(fd)
 
     def device_of(self, fd: int) -> Device:
-        """What is remembered of the file system that holds `fd`."""
+        """The properties of the file system of `fd`."""
         number = os.fstat(fd).st_dev
         device = self._devices.get(number)
         if device is None:
@@ -269,6 +271,6 @@ class OsFiles(Files):
         return device
 
     def closed(self, file: OsFile) -> None:
-        """Forget a closed `OsFile`, which needs no renames."""
+        """Forget a closed `OsFile`, for which renames do not matter any more."""
         with self._guard:
             self._forget(file)

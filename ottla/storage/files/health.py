@@ -1,4 +1,4 @@
-"""How a log reports to its directory that the disk failed. The directory object is the manager's."""
+"""The interface through which a log reports to its directory that the disk failed. The manager has the directory."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ class DirectoryHealth(Protocol):
     """State of one of `log.dirs`, shared by the logs that live in it."""
 
     room_bytes: int
-    """Bytes that clients may append before `refusal` has to be asked; each append takes off what it wrote."""
+    """Bytes that clients may append before `refusal` must be called; each append subtracts what it wrote."""
     redo_room_bytes: int
-    """Bytes that appends are to keep in memory for the redo log; each takes off what it keeps."""
+    """Bytes that appends may keep in memory for the redo log; each subtracts what it keeps."""
 
     @property
     def is_offline(self) -> bool:
-        """No writes until restart; reads continue where they can."""
+        """Whether nothing may be written until a restart; reads continue where they can."""
         ...
 
     def refusal(self, *, of_clients: bool) -> OSError | None:
-        """Why records are not to be appended now (too little room is left), or None. `of_clients` False: records of
-        groups, which may continue for longer.
+        """The reason why records must not be appended now (too little room is left), or None. `of_clients` False:
+        records of groups, which may use a part of the reserve.
         """
         ...
 
     def mark_full(self, error: OSError) -> None:
-        """ENOSPC, EDQUOT or a short write: nothing was published; a chore probes the directory, it recovers by
+        """Note ENOSPC, EDQUOT or a short write: nothing was published. A chore probes the directory, which recovers by
         itself.
         """
         ...
 
     def mark_offline(self, error: OSError) -> None:
-        """EIO, a failed sync, a failed truncate: nothing is written here again until restart."""
+        """Note EIO, a failed sync or a failed truncate: nothing is written here again until a restart."""
         ...
 
 
 class IndependentDirectory:
-    """Health of a directory that has no manager: for tools and tests."""
+    """The health of a directory without a manager: for tools and tests."""
 
     def __init__(self) -> None:
         self.room_bytes = UNLIMITED_BYTES
@@ -48,16 +48,16 @@ class IndependentDirectory:
 
     @property
     def is_offline(self) -> bool:
-        """Whether a write or a sync has failed for good."""
+        """Whether a write or a sync has failed permanently."""
         return self.offline_error is not None
 
     def refusal(self, *, of_clients: bool) -> OSError | None:
-        """Nothing is kept free."""
+        """Return None: no room is reserved."""
         del of_clients
         return None
 
     def mark_full(self, error: OSError) -> None:
-        """Remember the first error that said the disk is full."""
+        """Remember the first error of a full disk."""
         self.full_error = self.full_error or error
 
     def mark_offline(self, error: OSError) -> None:

@@ -1,12 +1,12 @@
-"""A bound on what is open: descriptors and maps beyond it are dropped, those not used lately first.
+"""A limit on open handles: descriptors and maps beyond it are dropped, the least recently used first.
 
-A handle is an open descriptor or a map. Its owner (a `File`) keeps the only lasting reference; code that works with it
-holds another for the time of the call, so that dropping the owner's reference never closes a descriptor under a
-running `pread` or a map under a view: Python's reference count is the pin. Choosing what to drop is "second chance"
-(a clock): a use only sets a flag, which costs the hot path one attribute, and the sweep drops the first handle whose
-flag was not set again since it last came by.
+A handle is an open descriptor or a map. Its owner (a `File`) keeps the only lasting reference. Code that uses the
+handle has another reference during the call, so dropping the owner's never closes a descriptor during a `pread` or a
+map under a view: Python's reference count is the pin. The choice follows the "second chance" (clock) algorithm: a use
+only sets a flag, which costs the hot path one attribute, and the sweep drops the first handle whose flag was not set
+again since the last pass.
 
-The bound is soft: pinned handles (unsynced writes) stay, and so does everything used since the last sweep but one. A
+The limit is soft: pinned handles (unsynced writes) stay, and so do all that were used since the last sweep but one. A
 sweep continues where the last one ended, and is short when a file is opened.
 """
 
@@ -22,12 +22,12 @@ from typing import Final
 DEFAULT_MAX_DESCRIPTORS: Final = 4096
 DEFAULT_MAX_MAPS: Final = 1024
 LOOKS_PER_ADMISSION: Final = 32
-"""Handles that are passed for each one that comes. With thousands of unsynced segments nothing can be dropped, and
-passing all of them twice took 2.5 ms for each file that was opened."""
+"""The number of handles that are checked for each new one. With thousands of unsynced segments none can be dropped, and
+checking all of them twice took 2.5 ms for each file that was opened."""
 
 
 class Handle:
-    """Something open. `used` is set by every use; a `pinned` one is not dropped."""
+    """An open descriptor or map. Every use sets `used`; a `pinned` handle is not dropped."""
 
     __slots__ = ("__weakref__", "drop", "pinned", "used")
 
@@ -38,7 +38,7 @@ class Handle:
 
 
 class Descriptor(Handle):
-    """An open file descriptor that is closed when nobody refers to it any more."""
+    """An open file descriptor that is closed when the last reference to it is gone."""
 
     __slots__ = ("_close", "fd")
 
@@ -66,14 +66,14 @@ class OpenFiles:
 
     def admit(self, handle: Handle) -> None:
         """Count a handle that was just opened, and drop others if there are too many."""
-        # First the others: a handle must not go before it was used once.
+        # Sweep before adding: a handle must not be dropped before its first use.
         if len(self._handles) >= self.limit:
             self.sweep(self.limit - 1, most=LOOKS_PER_ADMISSION)
-        # The callback runs wherever the last reference goes, maybe inside a sweep: a single pop, no lock.
+        # The callback runs wherever the last reference is dropped, maybe inside a sweep: a single pop, no lock.
         self._handles[weakref.ref(handle, self._forget)] = None
 
     def sweep(self, keep: int, *, most: int | None = None) -> None:
-        """Drop handles until `keep` are left, `most` were passed, or every handle has been passed twice."""
+        """Drop handles until `keep` are left, `most` were checked, or every handle was checked twice."""
         looks = 2 * len(self._handles)
         with self._sweeping:
             for _ in range(looks if most is None else min(looks, most)):

@@ -1,11 +1,11 @@
 """One file of the operating system: `OsFile`, made by `OsFiles.open` (files.py).
 
-It holds a descriptor and a map while the bounds on open files let it, and opens them again when it needs them. A
-descriptor with writes that no sync has covered is pinned: closing it could lose the error that the sync has to report.
-The hot path goes through `pwritev`, `resident_view` and `pread_nowait`.
+It keeps a descriptor and a map while the limits on open files permit, and opens them again when needed. A descriptor
+with unsynced writes is pinned: closing it could lose an error that the sync has to report. The hot path uses `pwritev`,
+`resident_view` and `pread_nowait`.
 """
 
-# ruff: noqa: D102  (the interface says what each method means; it is not said twice)
+# ruff: noqa: D102  (the interface documents each method)
 from __future__ import annotations
 
 import errno
@@ -25,8 +25,8 @@ from ottla.storage.files.residency import ResidencyProbe, address_of
 
 RESIDENT_AHEAD_BYTES: Final = 4 << 20
 RESIDENT_FOR_NS: Final = 500_000_000
-"""How far ahead residency is asked for, and how long the answer is believed. A page that leaves memory in between makes
-one send wait for the disk, which harms nobody's data."""
+"""How far ahead residency is queried, and how long the answer is trusted. If a page leaves memory in between, one send
+waits for the disk, which harms no data."""
 
 
 if sys.platform == "darwin":
@@ -41,7 +41,7 @@ else:
 
 
 class _Map(Handle):
-    """The first `len(view)` bytes of a file, mapped. Unmapped when neither its file nor a view refers to it."""
+    """A map of the first `len(view)` bytes of a file. Unmapped when neither its file nor a view refers to it."""
 
     __slots__ = ("address", "length", "view")
 
@@ -53,7 +53,7 @@ class _Map(Handle):
 
 
 class DropHandle:
-    """Lets a handle make its file forget it, without keeping the file alive."""
+    """Lets a handle drop itself from its file, without keeping the file alive."""
 
     __slots__ = ("_file",)
 
@@ -67,29 +67,29 @@ class DropHandle:
 
 
 class Owner(Protocol):
-    """What a file asks of the `OsFiles` that made it."""
+    """The part of `OsFiles` that a file of it uses."""
 
     descriptors: OpenFiles
     maps: OpenFiles
     residency: ResidencyProbe
 
     def open_by_path(self, file: OsFile, flags: int) -> int:
-        """Open what `file` is, under the name that it has now."""
+        """Open the file of `file`, under its current name."""
 
     def map_descriptor(self, path: Path, fd: int, size: int) -> mmap.mmap:
         """Map the first `size` bytes."""
 
     def device_of(self, fd: int) -> Device:
-        """What is remembered of the file system that holds `fd`."""
+        """The properties of the file system of `fd`."""
 
     def closed(self, file: OsFile) -> None:
-        """`file` was closed; renames no longer concern it."""
+        """Forget a closed file, for which renames do not matter any more."""
 
 
 class OsFile(File):
     """A file of `OsFiles`; made by `OsFiles.open`."""
 
-    # Plain attributes in place of the interface's properties: a round of syncs asks each of its files.
+    # Plain attributes instead of the interface's properties: a round of syncs reads them for each of its files.
     device = -1
     writes = 0
 
@@ -111,7 +111,7 @@ class OsFile(File):
 
     @property
     def open_descriptor(self) -> Descriptor | None:
-        """The descriptor, while it is open; None since it was dropped, until the next use opens the file again."""
+        """The descriptor while it is open; None after it was dropped, until the next use opens the file again."""
         return self._descriptor
 
     @property
@@ -122,7 +122,7 @@ class OsFile(File):
         descriptor = self._descriptor
         if descriptor is None or self._derived:
             descriptor = self._to_write()
-        else:  # `_to_write` once more, without the call, which is time on the hot path
+        else:  # `_to_write` inlined, to save a call on the hot path
             self.writes += 1
             descriptor.pinned = descriptor.used = True
             if self._descriptor is not descriptor:
@@ -133,7 +133,7 @@ class OsFile(File):
             error.filename = str(self.path)
             raise
         if not descriptor.pinned and not self._derived:
-            # A sync in another thread ran between the count and the write, and counted what it did not cover.
+            # A sync in another thread ran between the count and the write, and counted a write that it did not cover.
             self.writes += 1
             descriptor.pinned = True
         return written
@@ -145,7 +145,7 @@ class OsFile(File):
             data = os.pread(descriptor.fd, length, position)
             if len(data) == length:
                 return data
-            # A read is short at the end of the file, and also for more than 2 GiB or on a network file system.
+            # A read may be short at the end of the file, but also for more than 2 GiB or on a network file system.
             parts = [data]
             while parts[-1]:
                 have = sum(map(len, parts))
@@ -188,7 +188,7 @@ class OsFile(File):
             try:
                 mapped = self._mapped(end)
             except (NotOpened, ValueError):
-                return None  # `pread` needs no descriptor for a map, and says how long a file is that became shorter
+                return None  # `pread` needs no descriptor for a map, and detects a file that became shorter
         mapped.used = True
         first, last, until_ns = self._resident
         if (first <= position and end <= last and monotonic_ns() < until_ns) or self._is_resident(
@@ -200,13 +200,13 @@ class OsFile(File):
     def _is_resident(self, mapped: _Map, position: int, end: int) -> bool:
         descriptor = self._descriptor or self._open(self._flags)
         if self._device.lives_in_memory:
-            # All there is, is in memory; of a file that somebody made shorter the rest of the map is nothing.
+            # The whole file is in memory; if another program has truncated it, the rest of the map does not exist.
             size = os.fstat(descriptor.fd).st_size
             if size >= mapped.length:
                 self._resident = (position, mapped.length, monotonic_ns() + RESIDENT_FOR_NS)
             return size >= end
         residency = self._files.residency
-        # Readers continue from here: where it costs no more, one look answers for what lies ahead too.
+        # Readers continue from here: if it costs no more, one query covers the following bytes, too.
         ahead = end
         if residency.method == "cachestat":
             ahead = min(max(end, position + RESIDENT_AHEAD_BYTES), len(mapped.view))
@@ -241,7 +241,7 @@ class OsFile(File):
             error.filename = str(self.path)
             raise
         self._synced_writes = writes
-        # Another thread may write between the next two lines: the second puts the pin back, whichever comes first.
+        # Another thread may write between the next two lines: in either order, the second restores the pin.
         descriptor.pinned = False
         if self.writes != writes:
             descriptor.pinned = True
@@ -250,7 +250,7 @@ class OsFile(File):
         descriptor = self._descriptor
         if descriptor is not None:
             self._synced_writes = writes
-            descriptor.pinned = False  # as in `fdatasync`, without a call: each file of a round comes by
+            descriptor.pinned = False  # as in `fdatasync`, inlined: called for each file of a round
             if self.writes != writes:
                 descriptor.pinned = True
 
@@ -261,7 +261,7 @@ class OsFile(File):
         self._files.closed(self)
 
     def forget(self, handle: Handle) -> None:
-        """Let go of a handle that the bound on open files has chosen."""
+        """Drop a handle that the limit on open files has chosen."""
         if handle is self._descriptor:
             self._descriptor = None
         elif handle is self._map:
@@ -271,12 +271,12 @@ class OsFile(File):
         if self._derived:
             descriptor = self._descriptor or self._open(self._flags)
         else:
-            # Counted first, so that a descriptor opened here is pinned before a sweep can see it.
+            # Counted first, so that a descriptor that is opened here is pinned before a sweep can see it.
             self.writes += 1
             descriptor = self._descriptor or self._open(self._flags)
             descriptor.pinned = True
             if self._descriptor is not descriptor:
-                # A sweep in another thread took it just before the pin.
+                # A sweep in another thread dropped it just before the pin.
                 self._descriptor = descriptor
                 self._files.descriptors.admit(descriptor)
         descriptor.used = True
@@ -297,7 +297,7 @@ class OsFile(File):
             current.used = True
             return current
         descriptor = self._descriptor or self._open(self._flags)
-        # The whole file, not only what was asked for: a growing file is then mapped once per growth that a fetch
+        # The whole file, not only the requested part: a growing file is then mapped once per growth that a fetch
         # notices.
         size = os.fstat(descriptor.fd).st_size
         if size < length:
@@ -310,5 +310,5 @@ class OsFile(File):
 
 
 def _nothing_mapped() -> mmap.mmap:
-    """An empty file cannot be mapped; a page of nobody's stands in, of which callers see no byte."""
+    """A substitute for an empty file, which cannot be mapped: an anonymous page, of which callers see no byte."""
     return mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ)

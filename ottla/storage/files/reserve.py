@@ -1,24 +1,24 @@
-"""The room that is kept free on a volume, and who may still write when less than that is left.
+"""The reserve of free space on a volume, and the writes that are still accepted when less than that is left.
 
-A disk that is full to the last byte takes no DeleteTopics, no checkpoint and no cleaned segment: nothing that would
-make room. So what grows is refused before:
+A disk that is completely full accepts no DeleteTopics, no checkpoint and no cleaned segment: nothing that would free
+space. So writes that need more space are refused before:
 
-    free on the volume         level    who may write
-    the reserve or more        AMPLE    everybody
-    less than the reserve      SHORT    not clients' records; groups (commits, members), and all that frees room
-    less than half of it       SCARCE   what frees room: metadata, checkpoints, retention, the cleaner
+    free on the volume         level    accepted writes
+    the reserve or more        AMPLE    all
+    less than the reserve      SHORT    no clients' records; groups (commits, members), and all that frees space
+    less than half of it       SCARCE   those that free space: metadata, checkpoints, retention, the cleaner
 
-The way back to the better level begins an eighth of the reserve higher, so that a broker at the edge does not change
-its mind with every segment.
+The return to the better level needs an eighth of the reserve more, so that a broker at the limit does not switch with
+every segment.
 
-`judge` is pure; `directory_status.py` asks the volume, every second and when `budget_bytes` of records were appended
-since it last did. The budget is half of what is left above the reserve, and at least `LEAST_BUDGET_BYTES` (a sixteenth
-of a smaller reserve), so records go below the reserve by no more than that and what one call of `Log.append` brings;
-other writers on the volume may take what they like within a second.
+`judge` is pure. `directory_status.py` queries the volume every second, and when `budget_bytes` of records were appended
+since the last query. The budget is half of the space above the reserve, and at least `LEAST_BUDGET_BYTES` (a sixteenth
+of a smaller reserve). So records use at most that much of the reserve, plus the size of one call of `Log.append`; other
+programs on the volume may use any amount within a second.
 
-The inodes of a volume are kept free in the same way, by a key of their own: with the last one taken no file can be
-made, neither for a topic nor for what makes room. The worse of both levels counts. File systems without a fixed number
-of inodes (btrfs, XFS nearly) name none, or many.
+Free inodes are reserved in the same way, with a separate key: without an inode no file can be created, neither for a
+topic nor to free space. The worse of both levels counts. File systems without a fixed number of inodes (btrfs, nearly
+XFS) report none, or many.
 
     a volume of 100 GiB, -1 configured:   reserve 1 GiB, SHORT below 1 GiB, SCARCE below 512 MiB, AMPLE from 1.125 GiB
     a volume of 6 MiB, -1 configured:     reserve 307 KiB
@@ -32,20 +32,20 @@ from typing import Final, NamedTuple
 from ottla.shown import shown_bytes
 
 AUTOMATIC: Final = -1
-"""A reserve that follows the volume: one part in `AUTOMATIC_PART`, `AUTOMATIC_MOST_BYTES` at most."""
+"""The automatic reserve: one part in `AUTOMATIC_PART` of the volume, at most `AUTOMATIC_MOST_BYTES`."""
 AUTOMATIC_PART: Final = 20
 AUTOMATIC_MOST_BYTES: Final = 1 << 30
-"""A segment of the default size, which a cleaning writes before it can remove the ones that it replaces."""
+"""The default size of a segment: a cleaning writes one before it can remove those that it replaces."""
 AUTOMATIC_MOST_INODES: Final = 1_000
 INODES_OF_A_PARTITION: Final = 6
-"""Its directory, a segment with its indexes, and two small files."""
+"""The directory of a partition, a segment with its indexes, and two small files."""
 LEAST_BUDGET_BYTES: Final = 1 << 20
 UNLIMITED_BYTES: Final = 1 << 62
-"""The budget where there is no reserve, or nobody knows how large the volume is."""
+"""The budget without a reserve, or if the size of the volume is unknown."""
 
 
 class RoomLevel(IntEnum):
-    """How much room there is; see the module."""
+    """The levels of free space; see the module."""
 
     AMPLE = 0
     SHORT = 1
@@ -53,13 +53,13 @@ class RoomLevel(IntEnum):
 
 
 class Room(NamedTuple):
-    """What a look at the volume found. `free_bytes` and `free_inodes` are None where the volume does not say."""
+    """The result of a query of the volume. `free_bytes` and `free_inodes` are None if it does not report them."""
 
     level: RoomLevel
     free_bytes: int | None
     reserve_bytes: int
     budget_bytes: int
-    """Bytes that may be appended before the next look; 0 unless AMPLE."""
+    """Bytes that may be appended before the next query; 0 unless AMPLE."""
     byte_level: RoomLevel = RoomLevel.AMPLE
     inode_level: RoomLevel = RoomLevel.AMPLE
     free_inodes: int | None = None
@@ -67,7 +67,7 @@ class Room(NamedTuple):
 
     @property
     def room_for_partitions(self) -> int | None:
-        """How many partitions may be made before the reserve of inodes is touched; None: any number."""
+        """The number of partitions that may be created before the reserve of inodes is used; None: any number."""
         if self.free_inodes is None or not self.reserve_inodes:
             return None
         return max(0, self.free_inodes - self.reserve_inodes) // INODES_OF_A_PARTITION
@@ -86,12 +86,12 @@ UNKNOWN_ROOM: Final = Room(RoomLevel.AMPLE, None, 0, UNLIMITED_BYTES)
 
 
 def reserve_of(configured: int, total: int, most: int = AUTOMATIC_MOST_BYTES) -> int:
-    """The reserve of a volume of `total` bytes, or inodes; `most` bounds one that follows the volume."""
+    """The reserve of a volume of `total` bytes, or inodes; `most` limits an automatic one."""
     return min(most, total // AUTOMATIC_PART) if configured == AUTOMATIC else configured
 
 
 def judge(configured_bytes: int, volume: tuple[int, int] | None, before: RoomLevel) -> Room:
-    """What the (total, free) bytes of a volume mean, given the level `before`."""
+    """The room of a volume with these (total, free) bytes, given the level `before`."""
     if volume is None or volume[0] <= 0:
         return UNKNOWN_ROOM
     total_bytes, free_bytes = volume
@@ -106,7 +106,7 @@ def judge(configured_bytes: int, volume: tuple[int, int] | None, before: RoomLev
 
 
 def with_inodes(room: Room, configured: int, inodes: tuple[int, int] | None, before: RoomLevel) -> Room:
-    """What the (total, free) inodes of the volume add, given their level `before`."""
+    """The room with the (total, free) inodes of the volume added, given their level `before`."""
     if inodes is None or inodes[0] <= 0:
         return room
     total, free = inodes

@@ -1,16 +1,16 @@
-"""Is this range of a file in the page cache? Asked before the event loop sends from a map: a cold page would stop it.
+"""Finds out whether a range of a file is in the page cache, before the event loop sends it: a cold page would block it.
 
-Three ways to know, the best that the kernel has is chosen once per process:
+There are three methods; the best one that the kernel supports is chosen once per process:
 
-- `cachestat(2)` (Linux 6.5): counts pages of a descriptor's range, 2 us whatever the length. It counts pages whose
-  read-ahead is still under way too, so one byte of the last page is tried with `preadv(RWF_NOWAIT)` as well (1 us),
-  which refuses those.
-- `mincore(2)`: looks at every page of the map, 29 us for 1 MiB (both measured on ext4, kernel 6.18, through ctypes).
+- `cachestat(2)` (Linux 6.5): counts pages of a descriptor's range, 2 us for any length. It also counts pages with a
+  read-ahead under way, so one byte of the last page is tried with `preadv(RWF_NOWAIT)` as well (1 us), which refuses
+  those.
+- `mincore(2)`: checks every page of the map, 29 us for 1 MiB (both measured on ext4, kernel 6.18, through ctypes).
 - neither (no ctypes, another system): one byte of every 128 KiB, the usual read-ahead window, is tried with
   `RWF_NOWAIT`.
 
-The answer may be out of date when it arrives: a page may go between the question and the send, which then waits for
-the disk once. Nothing is wrong then, only slow.
+The answer may be out of date: a page may leave memory before the send, which then waits for the disk once. That is
+slow, but not wrong.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ PAGE_BYTES: Final = mmap.PAGESIZE
 SAMPLE_BYTES: Final = 128 * 1024
 
 _CACHESTAT_SYSCALL: Final = 451
-"""The same on every architecture that Linux gained after 2018 (and x86-64, arm64, riscv64, s390x, ppc64le)."""
+"""The number of the system call: the same on x86-64, arm64, riscv64, s390x, ppc64le, and all architectures since
+2018."""
 
 
 class _PerThread(threading.local):
-    """Room for one call's arguments and results; calls may come from several threads."""
+    """Memory for the arguments and results of one call; several threads may call."""
 
     def __init__(self) -> None:
         self.byte = bytearray(1)
@@ -48,17 +49,17 @@ class _PerThread(threading.local):
 
 
 def c_library() -> Any:
-    """The system calls of this process; None where Python cannot call them.
+    """The system calls of this process; None if Python cannot call them.
 
-    PyDLL keeps the interpreter lock: no call waits for a disk, and giving the lock away can cost milliseconds.
+    PyDLL keeps the interpreter lock: no call waits for a disk, and releasing the lock can cost milliseconds.
     """
     return None if ctypes is None or sys.platform == "win32" else ctypes.PyDLL(None, use_errno=True)
 
 
 class ResidencyProbe:
-    """Answers `is_resident`. One serves a whole process; `method` names the way it has chosen.
+    """Answers `is_resident`. A process needs one; `method` is the method that it has chosen.
 
-    `library` has the system calls, `mincore` and `syscall`; by default the C library of this process.
+    `library` has the system calls `mincore` and `syscall`; by default the C library of this process.
     """
 
     def __init__(self, method: str | None = None, library: Any = None) -> None:
@@ -74,7 +75,7 @@ class ResidencyProbe:
     def is_resident(self, fd: int, map_address: int, position: int, length: int) -> bool:
         """Whether bytes `position` to `position + length` of the file `fd` are in memory.
 
-        `map_address` is where byte 0 of the file is mapped, 0 if unknown.
+        `map_address` is the address at which byte 0 of the file is mapped, 0 if unknown.
         """
         if length <= 0:
             return True
@@ -131,7 +132,7 @@ class ResidencyProbe:
 
 
 def address_of(mapped: mmap.mmap) -> int:
-    """Where a map begins in this process's memory; 0 when Python does not know. Valid as long as the map is open."""
+    """The address of a map in this process's memory; 0 if Python does not know it. Valid while the map is open."""
     if ctypes is None or not len(mapped):
         return 0
     view = _PyBuffer()
@@ -144,7 +145,7 @@ def address_of(mapped: mmap.mmap) -> int:
 if ctypes is not None:
 
     class _PyBuffer(ctypes.Structure):
-        """CPython's Py_buffer: a read-only map gives its address only through the C interface."""
+        """CPython's Py_buffer: the address of a read-only map is available through the C interface only."""
 
         _fields_ = (
             ("buf", ctypes.c_void_p),

@@ -1,23 +1,23 @@
-"""One sync for all files of a mounted file system: `syncfs`, and where its answer may be trusted.
+"""One sync for all files of a mounted file system: `syncfs`, and the systems on which its result can be trusted.
 
-`open_volume` gives an `OsVolume` only where a failed write-back of any file is sure to be reported to the next `sync`
-of the same volume, and where a success means what `fdatasync` of each file means:
+`open_volume` returns an `OsVolume` only if a failed write-back of any file is certain to be reported to the next `sync`
+of the same volume, and if a success means the same as an `fdatasync` of each file:
 
 - Linux 5.17 and later. Before 5.8 `syncfs` reports no error of a write-back, before 5.17 none of the file system itself
   (its journal).
-- ext4 and xfs. tmpfs has nothing to sync, so `fdatasync` costs nothing there. Not btrfs: it has set no error for some
-  failed writes until Linux 6.5, and one `syncfs` is a commit of the whole tree. Not overlay, ext3, FUSE or network file
-  systems: what is below them is not known.
+- ext4 and xfs. tmpfs has nothing to sync, so `fdatasync` costs nothing there. Not btrfs: until Linux 6.5 it set no
+  error for some failed writes, and one `syncfs` is a commit of the whole tree. Not overlay, ext3, FUSE or network file
+  systems: the file system below them is unknown.
 
-The kernel remembers for each open descriptor which errors of the file system it has reported. So a volume holds one
-from the time at which its directory was opened: an error that happens between two syncs is reported by the second one,
-once, also if another descriptor has reported it before. It may be another program's error; the two look alike.
+The kernel remembers for each open descriptor which errors of the file system it has reported. So a volume keeps one
+open since its directory was opened: the second of two syncs reports an error between them, once, even if another
+descriptor has reported it before. It may be another program's error; the two cannot be distinguished.
 
-`sync` ends with an `fdatasync` of the descriptor that it holds, although nothing was written to it, and a look at the
-mount, because a `syncfs` that succeeded is not enough:
+`sync` ends with an `fdatasync` of that descriptor, although nothing was written to it, and a check of the mount,
+because a successful `syncfs` is not enough:
 
-- ext4 without a journal and xfs with an idle log write everything and leave it in the disk's cache; this `fdatasync`
-  empties the cache.
+- ext4 without a journal and xfs with an idle log write everything but leave it in the disk's cache; the `fdatasync`
+  flushes the cache.
 - `syncfs` does nothing and succeeds where an error has made the file system read-only, and ext4 up to Linux 6.12 does
   so, too, after the device was lost.
 """
@@ -41,13 +41,13 @@ except ImportError:  # a Python built without libffi
     ctypes = None  # type: ignore[assignment]  # the module or nothing
 
 SURE_FROM: Final = (5, 17)
-"""The first Linux whose `syncfs` reports all errors."""
+"""The first version of Linux in which `syncfs` reports all errors."""
 SURE_FILE_SYSTEMS: Final = frozenset({"ext4", "xfs"})
 
 
 def is_sure(system: str, release: str, file_system: str) -> bool:
-    """Whether `syncfs` reports every error there. `system` and `release` are of `os.uname()` ("Linux", "6.1.0-13"),
-    `file_system` is a name as in /proc/self/mountinfo.
+    """Whether `syncfs` reports every error. `system` and `release` are from `os.uname()` ("Linux", "6.1.0-13"),
+    `file_system` is a type as in /proc/self/mountinfo.
     """
     version = re.match(r"(\d+)\.(\d+)", release)
     return (
@@ -59,12 +59,12 @@ def is_sure(system: str, release: str, file_system: str) -> bool:
 
 
 def _library() -> Any:
-    """The C library; its calls let other threads run (CDLL, not PyDLL). None where Python cannot call it."""
+    """The C library; other threads can run during its calls (CDLL, not PyDLL). None if Python cannot call it."""
     return None if ctypes is None or sys.platform != "linux" else ctypes.CDLL(None, use_errno=True)
 
 
 def open_volume(path: Path, library: Any = None) -> OsVolume | None:
-    """The volume that holds the file `path`; None where its sync cannot be trusted, or there is none. Raises OSError.
+    """The volume of the file `path`; None if its sync cannot be trusted, or there is none. Raises OSError.
 
     `library` has `syncfs`; by default the C library of this process.
     """
@@ -94,7 +94,7 @@ class OsVolume(Volume):
 
     def sync(self) -> None:
         """See `Volume.sync`."""
-        descriptor = self._descriptor  # kept open by this name, whatever `close` does meanwhile
+        descriptor = self._descriptor  # this reference keeps it open, even if `close` is called meanwhile
         if descriptor is None:
             raise OSError(errno.EBADF, "the volume is closed", str(self._path))
         fd = descriptor.fd
@@ -115,4 +115,4 @@ class OsVolume(Volume):
 
 
 def _stays(handle: Handle) -> None:
-    """No sweep may drop it: it is not among the handles that are counted."""
+    """Do nothing: the handle is not counted, so no sweep drops it."""

@@ -1,1 +1,1 @@
-"""The small files of a log directory, byte for byte Kafka's, and the names of all files."""
+"""The small files of a log directory, in Kafka's exact formats, and the names of all files."""

@@ -5,13 +5,13 @@
     orders 0 4711           topic, partition, offset
     first-2 1 15
 
-Which files there are, and what their offsets say, is in `directory_checkpoints.py`. Files are replaced whole
+`directory_checkpoints.py` has the list of the files and the meaning of their offsets. Files are replaced whole
 (`Files.write_atomically`), so a crash leaves the old or the new one.
 
-A file that does not read so is `BrokenFile`, which names file, line and what was expected: guessing an offset could
-lose records. One that holds nothing at all is `BlankFile`: Kafka makes its checkpoints empty and writes them a minute
-later, and some file systems keep a length without the content; what it means is for each reader to say. `read_rows`
-and `write_rows` are the frame that `leader_epoch_checkpoint.py` shares.
+An invalid file raises `BrokenFile`, which names the file, the line and what was expected: guessing an offset could lose
+records. A file without content raises `BlankFile`: Kafka creates its checkpoints empty and writes them a minute later,
+and some file systems keep a length without the content. Each reader decides what that means.
+`leader_epoch_checkpoint.py` also uses `read_rows` and `write_rows`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from ottla.storage.formats.layout import MAX_OFFSET, MAX_PARTITION, TopicPartiti
 
 VERSION: Final = 0
 MAX_CHECKPOINT_BYTES: Final = 256 * 1024 * 1024
-"""Longest checkpoint that is read; a million partitions fit. Larger is not a checkpoint."""
+"""The largest checkpoint that is read: a million partitions fit. A larger file is not a checkpoint."""
 
 
 class BrokenFile(ValueError):
-    """A small file does not hold what it must; says which file, which line (from 1) and what was expected."""
+    """The content of a small file is invalid; names the file, the line (from 1) and what was expected."""
 
     def __init__(self, path: Path, line: int, problem: str) -> None:
         super().__init__(f"{path}: line {line}: {problem}")
@@ -39,7 +39,7 @@ class BrokenFile(ValueError):
 
 
 class BlankFile(BrokenFile):
-    """The file is there and empty, or holds only zeros (`has_zeros`)."""
+    """The file exists and is empty, or has only zeros (`has_zeros`)."""
 
     def __init__(self, path: Path, size_bytes: int) -> None:
         super().__init__(path, 1, f"nothing but {size_bytes} zeros" if size_bytes else "the file is empty")
@@ -47,8 +47,8 @@ class BlankFile(BrokenFile):
 
 
 def read_text(files: Files, path: Path) -> str:
-    """A small text file. FileNotFoundError when it is not there, BrokenFile when it is too large or not UTF-8, and
-    BlankFile when there is nothing in it.
+    """The content of a small text file. FileNotFoundError when it is missing, BrokenFile when it is too large or not
+    UTF-8, and BlankFile when it is blank.
     """
     size = files.size(path)
     if size > MAX_CHECKPOINT_BYTES:
@@ -94,7 +94,7 @@ def encode_rows(rows: Sequence[str]) -> bytes:
 
 
 def parse_int(path: Path, line: int, what: str, text: str, least: int, most: int) -> int:
-    """A decimal number within bounds, else BrokenFile."""
+    """A decimal number within bounds, otherwise BrokenFile."""
     try:
         value = int(text) if text.strip().isascii() and "_" not in text else None
     except ValueError:

@@ -1,16 +1,16 @@
-"""`ottla.clock`, a file of our own in each log directory: the newest wall time that was believed (`clock_trust.py`).
+"""`ottla.clock`, a file of Ottla's in each log directory: the newest wall time that was trusted (`clock_trust.py`).
 
     version=1
-    wall_ms=1795364703123         the wall time that was believed then
-    boot_ms=86400000              what the boot clock said then
-    boot_id=0f6e2b1c-...          of which boot of the machine; empty where the machine does not say
-    waited_ms=0                   for how long a clock that is not believed has gone on
-    behind=0 0 0                  a stretch of wall time that a clock showed which was behind, in ms, and by how much
+    wall_ms=1795364703123         the wall time that was trusted
+    boot_ms=86400000              the boot clock at that time
+    boot_id=0f6e2b1c-...          the boot of the machine; empty if the machine has no such id
+    waited_ms=0                   for how long a clock that is not trusted has run
+    behind=0 0 0                  a stretch of wall time shown by a clock that was behind, in ms, and by how much
     crc=5d3b1c0a                  CRC-32C of all lines before, in hexadecimal digits
 
-One file says little less than the others, so the newest of all directories counts. One that is not there or does not
-read costs nothing that is on disk: the newest time that one of the directory's own files was written then stands for
-it, as in a directory that Apache Kafka has left. Kafka does not look at the file.
+All directories have nearly the same content, and the newest of them counts. If a file is missing or invalid, nothing on
+the disk is lost: the newest time at which one of the directory's own files was written is used instead, as in a
+directory that Apache Kafka has left. Kafka does not read the file.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def encode_known_time(known: KnownTime) -> bytes:
 
 
 def read_known_time(files: Files, directory: Path) -> KnownTime | None:
-    """What a directory's `ottla.clock` says; None when it has none. Raises BrokenFile."""
+    """The content of a directory's `ottla.clock`; None when it has none. Raises BrokenFile."""
     path = directory / CLOCK_FILE
     try:
         text = read_text(files, path)
@@ -65,8 +65,8 @@ def read_known_time(files: Files, directory: Path) -> KnownTime | None:
 
 
 def known_time_of(files: Files, directory: Path) -> tuple[KnownTime | None, bool]:
-    """The newest time that a log directory knows of (None where nothing was ever written in it), and whether its
-    `ottla.clock` says so. To be asked before a start writes there. Raises OSError.
+    """The newest known time of a log directory (None if nothing was ever written in it), and whether it is from
+    `ottla.clock`. To be called before a start writes there. Raises OSError.
     """
     try:
         known = read_known_time(files, directory)
@@ -82,13 +82,13 @@ def write_known_time(files: Files, directory: Path, known: KnownTime) -> None:
 
 
 def _last_written(files: Files, directory: Path) -> KnownTime | None:
-    """When the newest of a log directory's own files was written, among them checkpoints that every Kafka replaces each
+    """The time when the newest of a log directory's own files was written; every Kafka replaces the checkpoints each
     minute.
     """
     newest_ms = 0
     for name in files.list_directory(directory):
         path = directory / name
-        # Every start touches the lock, and what is broken was written by nobody knows whom.
+        # Every start touches the lock, and the writer of a broken file is unknown.
         if name not in (LOCK_FILE, CLOCK_FILE) and not files.is_directory(path):
             newest_ms = max(newest_ms, files.modified_ms(path))
     return KnownTime(min(newest_ms, _MOST)) if newest_ms else None

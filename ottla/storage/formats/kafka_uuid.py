@@ -2,8 +2,8 @@
 
     9e107d9d-372b-b682-6bd8-1d3542a419d6  <->  nhB9nTcrtoJr2B01QqQZ1g
 
-Follows Kafka's `Uuid`: one made by chance never begins with `-` (a command line would take it for an option) and is
-never one of the hundred smallest, which Kafka keeps for special meanings such as "the directory is unassigned".
+Follows Kafka's `Uuid`: a random one never begins with `-` (a command line would take it for an option) and is never one
+of the hundred smallest, which Kafka reserves for special meanings such as "the directory is unassigned".
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _ALPHABET: Final = re.compile(r"[A-Za-z0-9_-]*")
 
 
 def uuid_to_text(value: uuid.UUID) -> str:
-    """The 22 characters for `value`."""
+    """The 22 characters of `value`."""
     return base64.urlsafe_b64encode(value.bytes).decode("ascii").rstrip("=")
 
 
 def uuid_from_text(text: str) -> uuid.UUID:
-    """The uuid that `text` stands for. ValueError for anything but base64url of 16 bytes."""
+    """The uuid in `text`. ValueError for anything except base64url of 16 bytes."""
     bare = text.rstrip("=")
     if _ALPHABET.fullmatch(bare) is None or len(bare) % 4 == 1:
         raise ValueError(f"{text[:80]!r} is not a uuid in base64url")
@@ -35,7 +35,7 @@ def uuid_from_text(text: str) -> uuid.UUID:
 
 
 def random_uuid() -> uuid.UUID:
-    """A fresh uuid that Kafka would make too."""
+    """A random uuid that Kafka could make, too."""
     while True:
         value = uuid.uuid4()
         if value.int >= _RESERVED and not uuid_to_text(value).startswith("-"):

@@ -1,6 +1,6 @@
 """Names of files and directories, exactly Apache Kafka's (4.1), and the rules for topic names.
 
-A log directory (one entry of `log.dirs`) holds
+A log directory (one entry of `log.dirs`) has
 
     .lock  meta.properties  ottla.format  .kafka_cleanshutdown          the directory's own files
     recovery-point-offset-checkpoint  log-start-offset-checkpoint
@@ -13,10 +13,10 @@ A log directory (one entry of `log.dirs`) holds
     orders-1.9e107d9d372bb6826bd81d3542a419d6-delete/                   a deleted partition, waiting to be unlinked
     orders-2-stray/                                                     a partition that no catalog knows; never deleted
 
-A base offset has 20 digits, enough for 2^63-1. A file on its way out ends in `.deleted`, one being written by the
-compactor in `.cleaned`, one about to replace others in `.swap`. A directory's partition number is after its
-**last** `-`, since topics may contain `-` themselves: `first-2-0` is partition 0 of `first-2`. Follows UnifiedLog,
-LogFileUtils and Topic of Kafka. Pure: no file is touched.
+A base offset has 20 digits, enough for 2^63-1. The name of a file that will be unlinked ends in `.deleted`, of one that
+the cleaner is writing in `.cleaned`, of one about to replace others in `.swap`. A directory's partition number is after
+its **last** `-`, since a topic's name may contain `-`: `first-2-0` is partition 0 of `first-2`. Follows UnifiedLog,
+LogFileUtils and Topic of Kafka. Pure: no file is accessed.
 """
 
 from __future__ import annotations
@@ -50,24 +50,24 @@ META_PROPERTIES_FILE = "meta.properties"
 FORMAT_FILE = "ottla.format"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 CLOCK_FILE = "ottla.clock"
-"""Ours: clock_checkpoint.py."""
+"""Ottla's: clock_checkpoint.py."""
 RECOVERY_POINT_CHECKPOINT_FILE = "recovery-point-offset-checkpoint"
 LOG_START_OFFSET_CHECKPOINT_FILE = "log-start-offset-checkpoint"
 REPLICATION_OFFSET_CHECKPOINT_FILE = "replication-offset-checkpoint"
 CLEANER_OFFSET_CHECKPOINT_FILE = "cleaner-offset-checkpoint"
 INDEX_OFFSET_CHECKPOINT_FILE = "ottla-index-offset-checkpoint"
 LOG_START_COPY_FILE = "ottla-log-start-offset-copy"
-"""Ours: index_syncs.py."""
+"""Ottla's: index_syncs.py."""
 REDO_LOG_FILE = "ottla-redo.log"
-"""Ours: redo_format.py."""
+"""Ottla's: redo_format.py."""
 LEADER_EPOCH_CHECKPOINT_FILE = "leader-epoch-checkpoint"
 PARTITION_METADATA_FILE = "partition.metadata"
 
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 OFFSETS_TOPIC = "__consumer_offsets"
-"""Where groups and committed offsets are kept (Kafka's `Topic.GROUP_METADATA_TOPIC_NAME`)."""
+"""The topic of groups and committed offsets (Kafka's `Topic.GROUP_METADATA_TOPIC_NAME`)."""
 TRANSACTIONS_TOPIC = "__transaction_state"
-"""Where transactional ids are kept (Kafka's `Topic.TRANSACTION_STATE_TOPIC_NAME`)."""
+"""The topic of transactional ids (Kafka's `Topic.TRANSACTION_STATE_TOPIC_NAME`)."""
 SHARE_GROUP_STATE_TOPIC = "__share_group_state"
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, SHARE_GROUP_STATE_TOPIC})
 """Topics that coordinators write and clients do not."""
@@ -93,7 +93,7 @@ class TopicPartition(NamedTuple):
 
 
 class DirectoryKind(Enum):
-    """What a directory inside a log directory is for, said by the end of its name."""
+    """The purpose of a directory inside a log directory, by the end of its name."""
 
     PARTITION = ""
     DELETED = DELETE_DIRECTORY_SUFFIX
@@ -102,14 +102,14 @@ class DirectoryKind(Enum):
 
 
 class PartitionDirectory(NamedTuple):
-    """A parsed directory name. A deleted directory whose topic's name had to be cut has the cut name as its topic."""
+    """A parsed directory name. The topic of a deleted directory is shortened if the name was too long."""
 
     topic_partition: TopicPartition
     kind: DirectoryKind
 
 
 class OffsetFile(NamedTuple):
-    """A parsed file name: its 20-digit offset and all that follows, e.g. `.log`, `.log.deleted`, `.index.swap`."""
+    """A parsed file name: its 20-digit offset and the rest, e.g. `.log`, `.log.deleted`, `.index.swap`."""
 
     offset: int
     suffix: str
@@ -148,7 +148,7 @@ def snapshot_file(directory: Path, offset: int, suffix: str = "") -> Path:
 
 
 def parse_offset_file(name: str) -> OffsetFile | None:
-    """Take the name of a segment's or snapshot's file apart; None for any other name, or an offset over 2^63-1."""
+    """Parse the name of a segment's or snapshot's file; None for any other name, or an offset over 2^63-1."""
     match = _OFFSET_FILE.fullmatch(name)
     if match is None or int(match["offset"]) > MAX_OFFSET:
         return None
@@ -161,22 +161,22 @@ def partition_directory_name(topic: str, partition: int) -> str:
 
 
 def delete_directory_name(topic: str, partition: int, unique_id: uuid.UUID | None = None) -> str:
-    """`orders-0.<32 hex digits>-delete`: where a deleted partition waits.
+    """`orders-0.<32 hex digits>-delete`: the name of a deleted partition until it is removed.
 
-    The topic's name is cut so that the whole keeps within the 255 bytes that a file name may have, as Kafka does; the
-    unique id distinguishes two partitions cut to the same name, and two lives of one topic.
+    The topic's name is shortened to fit the 255 bytes of a file name, as in Kafka; the unique id distinguishes two
+    partitions with the same shortened name, and two topics that had the same name one after the other.
     """
     return _marked_name(topic, partition, DELETE_DIRECTORY_SUFFIX, unique_id)
 
 
 def name_when_deleted(one: TopicPartition) -> TopicPartition:
-    """What `parse_partition_directory` makes of the name of its `-delete` directory."""
+    """The topic and partition that `parse_partition_directory` finds in the name of its `-delete` directory."""
     length = MAX_FILE_NAME_BYTES - len(delete_directory_name("", one.partition))
     return TopicPartition(one.topic[:length], one.partition)
 
 
 def stray_directory_name(topic: str, partition: int, unique_id: uuid.UUID | None = None) -> str:
-    """`orders-0.<32 hex digits>-stray`: where a partition goes that the catalog does not know."""
+    """`orders-0.<32 hex digits>-stray`: the name of a partition that the catalog does not know."""
     return _marked_name(topic, partition, STRAY_DIRECTORY_SUFFIX, unique_id)
 
 
@@ -186,12 +186,12 @@ def _marked_name(topic: str, partition: int, directory_suffix: str, unique_id: u
 
 
 def parse_partition_directory(name: str) -> PartitionDirectory | None:
-    """Take a directory's name apart by its last `-`; None for a name that no partition can have."""
+    """Parse a directory's name at its last `-`; None for a name that no partition can have."""
     for kind in (DirectoryKind.DELETED, DirectoryKind.STRAY, DirectoryKind.FUTURE):
         if name.endswith(kind.value):
             stem = name.removesuffix(kind.value)
             marked = _MARKED_DIRECTORY.fullmatch(stem)
-            # Kafka before 2.x and people by hand leave the unique id out: `orders-0-stray`.
+            # Kafka before 2.x, and administrators, omit the unique id: `orders-0-stray`.
             topic_partition = _parse_topic_partition(marked["stem"] if marked else stem)
             return PartitionDirectory(topic_partition, kind) if topic_partition else None
     topic_partition = _parse_topic_partition(name)
@@ -206,7 +206,7 @@ def _parse_topic_partition(name: str) -> TopicPartition | None:
 
 
 def topic_name_problem(name: str) -> str | None:
-    """Why `name` cannot be a topic, in a line for people; None when it can be one. Kafka's `Topic.validate`."""
+    """The reason why `name` cannot be a topic, in one line; None when it can be one. Kafka's `Topic.validate`."""
     if not name:
         return "Topic name is invalid: the empty string is not allowed"
     if name in {".", ".."}:
@@ -219,7 +219,7 @@ def topic_name_problem(name: str) -> str | None:
 
 
 def may_collide(topic: str) -> bool:
-    """Whether the `collision_key` of another name may be that of this one."""
+    """Whether another name may have the same `collision_key`."""
     return "." in topic or "_" in topic
 
 

@@ -1,11 +1,11 @@
-"""`leader-epoch-checkpoint`: at which offset each leader epoch begins. Kafka's LeaderEpochCheckpointFile.
+"""`leader-epoch-checkpoint`: the start offset of each leader epoch. Kafka's LeaderEpochCheckpointFile.
 
     0           version
     2           number of rows
     0 0         epoch 0 begins at offset 0
     3 4711      epoch 3 begins at offset 4711 (epochs 1 and 2 wrote nothing)
 
-Epochs and start offsets both grow from row to row. One file per partition directory, replaced whole.
+Epochs and start offsets both increase from row to row. One file per partition directory, replaced whole.
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
-"""`ottla-log-start-offset-copy`: the rows of `log-start-offset-checkpoint` once more, with a checksum. A file of ours.
+"""`ottla-log-start-offset-copy`: a copy of the rows of `log-start-offset-checkpoint`, with a checksum. A file of
+Ottla's.
 
     0                       as in the checkpoint, byte for byte
     1
     orders 0 1000
-    crc32c 2774523562       of all that stands before this line
+    crc32c 2774523562       of everything before this line
 
-Where a log starts is the one thing in a directory that stands nowhere else: a flipped bit hides records, and retention
-removes them for good. Kafka's file has no room for a checksum, and Kafka, which may have the directory in between,
-knows nothing of ours. So this is no judge of the checkpoint but a witness: it is written before the checkpoint is, and
-only where the two differ by a single bit, and the checkpoint was not rewritten long after, is the copy believed.
-Anything else (a Kafka's rows, a person's, a crash between the two writes) leaves the checkpoint as it is.
+The start of a log is the only information in a directory that exists only once: a flipped bit hides records, and
+retention removes them permanently. Kafka's file has no field for a checksum, and a Kafka that uses the directory in
+between does not know this file. So the copy does not decide, it is only evidence. It is written before the checkpoint,
+and is trusted only if the two differ by a single bit and the checkpoint was not rewritten long after. In any other case
+(the rows of a Kafka or of a person, a crash between the two writes) the checkpoint stays as it is.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from ottla.storage.formats.checkpoint import BrokenFile, encode_offsets, parse_o
 from ottla.storage.formats.layout import LOG_START_COPY_FILE, LOG_START_OFFSET_CHECKPOINT_FILE, TopicPartition
 
 WRITTEN_TOGETHER_MS: Final = 60_000
-"""The two are written one after the other. Was the checkpoint written later than this, then by somebody else."""
+"""The two are written one after the other. If the checkpoint is newer by more than this, another program wrote it."""
 _SUM: Final = b"crc32c "
 
 
 class BentRow(NamedTuple):
-    """What the checkpoint says and what it said when it was written: one bit is another."""
+    """A line of the checkpoint as it is, and as it was written: they differ in one bit."""
 
     found: str
     written: str
@@ -39,7 +40,7 @@ class BentRow(NamedTuple):
 
 
 class LogStartCopy(NamedTuple):
-    """The copy as it was read: its rows, and the checkpoint's bytes when they were written."""
+    """The copy as it was read: its rows, and the bytes of the checkpoint with these rows."""
 
     rows: dict[TopicPartition, int]
     content: bytes
@@ -52,7 +53,7 @@ def encode_copy(rows: Mapping[TopicPartition, int]) -> bytes:
 
 
 def read_copy(files: Files, directory: Path) -> LogStartCopy | None:
-    """The copy; None where there is none. Raises BrokenFile where its checksum is wrong, OSError."""
+    """The copy; None if there is none. Raises BrokenFile if its checksum is wrong, and OSError."""
     path = directory / LOG_START_COPY_FILE
     try:
         data = files.read_bytes(path)
@@ -65,7 +66,7 @@ def read_copy(files: Files, directory: Path) -> LogStartCopy | None:
 
 
 def bent_row(files: Files, directory: Path, copy: LogStartCopy) -> BentRow | None:
-    """The line of the checkpoint in which a bit has flipped since it was written; None where that is not what happened.
+    """The line of the checkpoint in which a bit has flipped since it was written; None if no bit has.
 
     Raises OSError.
     """
@@ -87,7 +88,7 @@ def bent_row(files: Files, directory: Path, copy: LogStartCopy) -> BentRow | Non
 
 
 def copied_rows(files: Files, directory: Path) -> dict[TopicPartition, int] | None:
-    """What the checkpoint said before a bit of it flipped; None where that is not what happened. Raises OSError."""
+    """The rows of the checkpoint before a bit in it flipped; None if no bit has. Raises OSError."""
     try:
         copy = read_copy(files, directory)
     except BrokenFile:

@@ -1,8 +1,8 @@
-"""Traces of log starts that were lost, or never written down: what the names of files and the small files give away.
+"""Signs of log starts that were lost, or never written: in the names of files and in the small files.
 
 A log that begins after its log start has lost its first segments, unless `.deleted` files show that retention was
 freeing them when the broker died. A directory without `log-start-offset-checkpoint` that must have had one has lost it.
-Pure facts: what follows from them is decided where a start or a tool asks.
+The functions only report facts: the callers, a start or a tool, decide what to do.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 def begins_late(files: Files, path: Path, first_base_offset: int, log_start_offset: int) -> bool:
     """Whether a log that was stopped cleanly lacks its first segments: it begins after its log start, and its leader
-    epochs, which deletion takes along, begin before its first segment.
+    epochs, which are deleted with the segments, begin before its first segment.
 
-    Apache Kafka writes no log start for a log that begins with its first segment; ours is always written.
+    Apache Kafka writes no log start for a log that begins with its first segment; Ottla always writes it.
     """
     if first_base_offset <= log_start_offset:
         return False
@@ -37,8 +37,8 @@ def begins_late(files: Files, path: Path, first_base_offset: int, log_start_offs
 
 
 def has_freed(files: Files, path: Path, first_base_offset: int) -> bool:
-    """Whether segments before the first one are on their way out: retention freed them, and a crash came before their
-    log's start was written down, which it is before the first of them is unlinked. Raises OSError.
+    """Whether segments before the first one wait to be unlinked: retention freed them, and a crash came before the log
+    start was written, which happens before the first of them is unlinked. Raises OSError.
     """
     parsed = (
         layout.parse_offset_file(name)
@@ -51,13 +51,13 @@ def has_freed(files: Files, path: Path, first_base_offset: int) -> bool:
 def freed_starts(
     files: Files, root: Path, partitions: Iterable[TopicPartition], starts: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Where logs begin whose first segments retention was freeing when the broker died, as far as `starts`, which was
-    written down, says less. To be written before a start tidies the traces of it away. Raises OSError.
+    """The starts of logs whose first segments retention was freeing when the broker died, if they are after the written
+    `starts`. They must be written before a start removes the `.deleted` files. Raises OSError.
     """
     freed = {}
     for one in partitions:
         path = root / layout.partition_directory_name(*one)
-        # One that the cleaner was putting in its place begins where those began that it has freed.
+        # A segment that the cleaner was swapping in begins where the first of those began that it replaces.
         names = (name.removesuffix(layout.SWAP_SUFFIX) for name in files.list_directory(path))
         parsed = map(layout.parse_offset_file, names)
         bases = [found.offset for found in parsed if found is not None and found.suffix == layout.LOG_SUFFIX]
@@ -68,8 +68,8 @@ def freed_starts(
 
 
 def has_lost_starts(files: Files, directory: Path, *, is_ours: bool) -> bool:
-    """Whether `log-start-offset-checkpoint` was there once. Ours is written before `ottla.format` is; Kafka of KRaft
-    makes it before it opens a log.
+    """Whether `log-start-offset-checkpoint` existed once. Ottla writes it before `ottla.format`; Kafka with KRaft
+    creates it before it opens a log.
     """
     if files.exists(directory / layout.LOG_START_OFFSET_CHECKPOINT_FILE):
         return False

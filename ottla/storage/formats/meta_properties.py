@@ -1,17 +1,16 @@
-"""`meta.properties`: whose a log directory is: cluster, node, and the directory's own id. Kafka's MetaProperties.
+"""`meta.properties`: the owner of a log directory: cluster, node, and the directory's own id. Kafka's MetaProperties.
 
-Version 1 (KRaft; written by us) and 0 (ZooKeeper's time; read), in the syntax of Java's property files:
+Version 1 (KRaft; Ottla writes it) and 0 (Kafka with ZooKeeper; Ottla reads it), in the syntax of Java's property files:
 
     version=1                                   version=0
     cluster.id=nhB9nTcrtoJr2B01QqQZ1g           cluster.id=nhB9nTcrtoJr2B01QqQZ1g
     node.id=1                                   broker.id=1
     directory.id=4kCDYg5FQ4Cl4NjE0pOq6w
 
-Kafka before 0.10.1 had no `cluster.id`: it is empty here. Keys that are not known are kept when the file is written
-again.
+Kafka before 0.10.1 had no `cluster.id`: it is empty here. Unknown keys are kept when the file is written again.
 
-What Kafka and we write is plain lines, which are read and written here; only a file with more of Java's syntax in it
-(escapes, other separators, continued lines) is left to `javaproperties`, which brings xml, http and more along.
+Kafka and Ottla write plain lines, which are read and written here. Only a file with more of Java's syntax (escapes,
+other separators, continued lines) is parsed by `javaproperties`, which imports xml, http and more.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _KNOWN: Final = frozenset({"version", "cluster.id", "node.id", "broker.id", "dir
 
 
 class MetaProperties(NamedTuple):
-    """What the file says. A directory written before Kafka 3.7 has no `directory_id`, before 0.10.1 an empty
+    """The content of the file. A directory written before Kafka 3.7 has no `directory_id`, before 0.10.1 an empty
     `cluster_id`.
     """
 
@@ -122,6 +121,6 @@ def _number(path: Path, text: str, values: Mapping[str, str], key: str, most: in
 
 
 def _line_of(text: str, key: str) -> int:
-    """Where a key stands, for a message; the last line when it is missing."""
+    """The line of a key, for an error message; the last line when it is missing."""
     lines = text.splitlines()
     return next((number for number, line in enumerate(lines, 1) if line.lstrip().startswith(key)), max(1, len(lines)))

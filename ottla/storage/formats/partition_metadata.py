@@ -1,9 +1,9 @@
-"""`partition.metadata`: which topic id a partition's directory belongs to. Kafka's PartitionMetadataFile.
+"""`partition.metadata`: the topic id to which a partition's directory belongs. Kafka's PartitionMetadataFile.
 
     version: 0
     topic_id: nhB9nTcrtoJr2B01QqQZ1g
 
-Names can be used again after a topic was deleted, ids cannot: a directory with another id than the catalog's is a
+A name can be used again after its topic was deleted, an id cannot: a directory with an id other than the catalog's is a
 stray.
 """
 
@@ -22,7 +22,7 @@ from ottla.storage.formats.layout import PARTITION_METADATA_FILE
 logger = logging.getLogger(__name__)
 
 BITS_OF_A_CHARACTER: Final = 6
-"""Of base64: so many bits of an id may differ when a bit of its text has flipped."""
+"""The bits in a character of base64: so many bits of an id may differ when a bit of its text has flipped."""
 
 
 def read_partition_metadata(files: Files, directory: Path) -> UUID | None:
@@ -47,10 +47,10 @@ def read_partition_metadata(files: Files, directory: Path) -> UUID | None:
 
 
 def known_topic_id(files: Files, directory: Path, wanted: UUID) -> UUID | None:
-    """As `read_partition_metadata`, and None also for a file that is to be rewritten, as `wanted`.
+    """As `read_partition_metadata`, but also None for a file that must be rewritten with `wanted`.
 
-    That is one without a byte in it, as if the crash that left it so had come before the file was there (Kafka calls
-    it broken), and one whose id is the wanted one but for a flipped bit. Raises BrokenFile.
+    That is a blank file, which is treated as if the crash that left it so had come before the file was created (Kafka
+    calls it broken), and one with an id that is the wanted one except for a flipped bit. Raises BrokenFile.
     """
     try:
         topic_id = read_partition_metadata(files, directory)
@@ -65,12 +65,12 @@ def known_topic_id(files: Files, directory: Path, wanted: UUID) -> UUID | None:
 
 
 def is_flipped(topic_id: UUID, wanted: UUID) -> bool:
-    """Whether one id is the other with one of its characters damaged; those of two topics differ in about 60 bits."""
+    """Whether one id is the other with one damaged character; the ids of two topics differ in about 60 bits."""
     return 0 < (topic_id.int ^ wanted.int).bit_count() <= BITS_OF_A_CHARACTER
 
 
 def write_partition_metadata(files: Files, directory: Path, topic_id: UUID) -> None:
-    """Say whose the directory is; durable when this returns. Raises OSError."""
+    """Write the topic id to the directory; durable when this returns. Raises OSError."""
     files.write_atomically(directory / PARTITION_METADATA_FILE, _encode(topic_id))
 
 

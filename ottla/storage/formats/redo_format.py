@@ -1,6 +1,6 @@
-"""The bytes of `ottla-redo.log`: what rounds of syncs have promised of several logs, in one file.
+"""The bytes of `ottla-redo.log`: the records of rounds of syncs of several logs, in one file.
 
-The file is a row of records, each one round. A record is a head and a body; integers are big-endian:
+The file is a sequence of records, one for each round. A record is a head and a body; integers are big-endian:
 
     head    magic "OTRD" · generation (int64) · sequence (int32) · length of the body (int32) · CRC-32C (uint32) of
             generation, sequence, length and body
@@ -8,11 +8,11 @@ The file is a row of records, each one round. A record is a head and a body; int
             offset (int64) · length of the bytes (int32) · length of the name (uint16) · name of the partition's
             directory · bytes
 
-An entry says that the bytes from `position` on in that `.log` file are these, and end before `end offset`.
+An entry means that the `.log` file has these bytes from `position` on, and that they end before `end offset`.
 
 All records of a generation follow each other from the beginning of the file, with sequences from 0 on. A generation
-that takes the place of another begins with a record without entries. What stands behind the last record is of an
-earlier generation, or was torn by a crash, and counts for nothing.
+that replaces another one begins with a record without entries. The bytes after the last record are of an earlier
+generation, or were torn by a crash, and are ignored.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class RedoEntry(NamedTuple):
     """Bytes of one segment.
 
     Attributes:
-        topic_id: of the partition's topic, 16 bytes.
-        name: of the partition's directory in the log directory.
-        base_offset: of the segment.
-        position: of the first byte in the segment's `.log` file.
-        end_offset: behind the last record of the bytes.
+        topic_id: the id of the partition's topic, 16 bytes.
+        name: the name of the partition's directory in the log directory.
+        base_offset: the base offset of the segment.
+        position: the position of the first byte in the segment's `.log` file.
+        end_offset: the offset after the last record of the bytes.
         data: the bytes: one batch or more.
     """
 
@@ -56,7 +56,7 @@ class RedoEntry(NamedTuple):
 
 
 class RedoRecord(NamedTuple):
-    """What one round has promised."""
+    """The entries of one round."""
 
     generation: int
     sequence: int
@@ -70,13 +70,13 @@ def head_of(generation: int, sequence: int, body: Buffer) -> bytes:
 
 
 def size_of(record: RedoRecord) -> int:
-    """How many bytes of the file it takes."""
+    """The size of a record in the file, in bytes."""
     entries = sum(ENTRY_HEAD_BYTES + len(entry.name) + len(entry.data) for entry in record.entries)
     return HEAD_BYTES + entries
 
 
 def records_of(data: Buffer) -> Iterator[RedoRecord]:
-    """The records of the newest generation, from the first on until one is missing, torn or of another generation."""
+    """The records of the newest generation, from the first up to one that is missing, torn or of another generation."""
     view = memoryview(data)
     position, generation, expected = 0, None, 0
     while position + HEAD_BYTES <= len(view):
@@ -99,7 +99,7 @@ def records_of(data: Buffer) -> Iterator[RedoRecord]:
 
 
 def _entries_of(body: memoryview) -> list[RedoEntry] | None:
-    """The entries of a body whose checksum matches; None where no Ottla can have written it."""
+    """The entries of a body with a correct checksum; None if no Ottla can have written it."""
     entries = []
     position = 0
     while position < len(body):

@@ -1,6 +1,6 @@
-"""The memory that the indexes of sealed segments may hold: those looked at longest ago forget their entries.
+"""The limit on the memory of sealed segments' indexes: the least recently used ones unload their entries.
 
-One cache for all logs of a broker. Look-ups come from any thread.
+One cache for all logs of a broker. Any thread may look up.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ DEFAULT_CACHE_BYTES: Final = 64 * 1024 * 1024
 
 
 class Unloadable(Protocol):
-    """An index as the cache knows it."""
+    """The part of an index that the cache uses."""
 
     def unload(self) -> None:
-        """Forget the entries; they are read again when they are checked."""
+        """Drop the entries; they are read again when they are needed."""
 
 
 class IndexCache:
-    """See the module. `bytes` is what they hold now, at most `max_bytes` but for one that is larger by itself."""
+    """See the module. `bytes` is the current size of all, at most `max_bytes` unless a single index is larger."""
 
     def __init__(self, max_bytes: int = DEFAULT_CACHE_BYTES) -> None:
         self.max_bytes = max_bytes
@@ -32,7 +32,7 @@ class IndexCache:
         return len(self._loaded)
 
     def used(self, index: Unloadable, size_bytes: int) -> None:
-        """`index` was checked and holds `size_bytes`; others may have to go."""
+        """Note that `index` was used and has `size_bytes`; others may be unloaded."""
         with self._guard:
             self.bytes += size_bytes - self._loaded.pop(index, 0)
             self._loaded[index] = size_bytes
@@ -42,6 +42,6 @@ class IndexCache:
                 oldest.unload()
 
     def forget(self, index: Unloadable) -> None:
-        """`index` was closed, or is written again."""
+        """Drop an index that was closed, or is written again."""
         with self._guard:
             self.bytes -= self._loaded.pop(index, 0)

@@ -1,7 +1,7 @@
-"""Index files as they are on disk, read without a lock and without repairing anything: for explaining and dumping.
+"""Index files as they are on disk, read without a lock and without repairs: for the tools that explain and dump them.
 
-What the broker itself looks into is `sparse_index.py`. Here the answer keeps the entry's bytes and every comparison
-of the binary search.
+The broker itself uses `sparse_index.py`. Here the result keeps the entry's bytes and every comparison of the binary
+search.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from ottla.storage.files.files import Files
 
 MAX_INDEX_BYTES: Final = 256 * 1024 * 1024
-"""Largest index file that is read."""
+"""The largest index file that is read."""
 
 OFFSET_ENTRY: Final = struct.Struct(">ii")
 """Relative offset, byte position: see offset_index.py."""
@@ -23,7 +23,7 @@ TIME_ENTRY: Final = struct.Struct(">qi")
 
 
 class Probe(NamedTuple):
-    """One comparison of a binary search: entry `slot` holds `key`."""
+    """One comparison of a binary search: entry `slot` has `key`."""
 
     slot: int
     key: int
@@ -31,12 +31,12 @@ class Probe(NamedTuple):
 
 
 class IndexStep(NamedTuple):
-    """The greatest entry of an index at or below what is looked for.
+    """The greatest entry of an index at or below the wanted key.
 
-    `slot` is None when there is none, and `problem` says why an index was not believed. In an offset index `key` is
-    the entry's offset, relative to the base offset, and `value` a byte position in the `.log`; in a time index `key`
-    is a timestamp and `value` a relative offset. `file_position` is where the entry's bytes, `raw`, are in the
-    index file.
+    `slot` is None when there is none; `problem` is the reason why an index was not trusted. In an offset index `key` is
+    the entry's offset, relative to the base offset, and `value` a byte position in the `.log`; in a time index `key` is
+    a timestamp and `value` a relative offset. `file_position` is the position of the entry's bytes, `raw`, in the index
+    file.
     """
 
     path: Path
@@ -54,7 +54,7 @@ class IndexStep(NamedTuple):
 
 
 class StoredIndex(NamedTuple):
-    """The entries of an index file, and what is wrong with them, if anything is, in a line for people."""
+    """The entries of an index file, and their problem, if there is one, in one line."""
 
     rows: Sequence[tuple[int, int]]
     raw: bytes
@@ -62,7 +62,7 @@ class StoredIndex(NamedTuple):
 
 
 def read_index(files: Files, path: Path, entry: struct.Struct) -> StoredIndex:
-    """The entries up to the zero tail that Kafka preallocates. Raises OSError, but not for a missing file."""
+    """The entries before the zero tail that Kafka preallocates. Raises OSError, but not for a missing file."""
     if not files.exists(path):
         return StoredIndex((), b"", "the file is not there")
     size = files.size(path)
@@ -81,7 +81,7 @@ def read_index(files: Files, path: Path, entry: struct.Struct) -> StoredIndex:
 
 
 def floor_entry(files: Files, path: Path, base_offset: int, entry: struct.Struct, target: int) -> IndexStep:
-    """The entry with the greatest key at or below `target`, by the binary search that the step keeps.
+    """The entry with the greatest key at or below `target`, found by a binary search that the step records.
 
     Raises OSError.
     """

@@ -1,8 +1,8 @@
-"""`.index`: from an offset to the byte position in the segment where a look for it may begin. Kafka's OffsetIndex.
+"""`.index`: from an offset to the byte position in the segment where a search for it may begin. Kafka's OffsetIndex.
 
-An entry is written after about `index.interval.bytes` of batches and says: the batch that starts at `position` ends
-with `offset`. The first batch of a segment is never indexed, because a look-up that finds nothing begins at position
-0 anyway.
+An entry is written after about `index.interval.bytes` of batches. It means that the batch that starts at `position`
+ends with `offset`. The first batch of a segment is never indexed, because a look-up that finds nothing begins at
+position 0 anyway.
 
     bytes 0-3   offset of the batch's last record, relative to the segment's base offset, int32
     bytes 4-7   position of the batch's first byte in the `.log`, int32
@@ -12,7 +12,7 @@ entry is
 
     00 00 00 07  00 00 05 7f        368769 + 7 = 368776, 0x57f = 1407
 
-and `lookup(368780)`, if no later entry follows, answers (368776, 1407): scan from there.
+and `lookup(368780)`, if no later entry follows, returns (368776, 1407): scan from there.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class OffsetIndex(SparseIndex):
         return OffsetPosition(self.base_offset + entries.keys[slot], entries.values[slot])
 
     def append(self, offset: int, position: int) -> None:
-        """Add an entry in memory. ValueError unless both grow and the offset lies within 2^31-1 of the base."""
+        """Add an entry in memory. ValueError unless both increase and the offset is within 2^31-1 of the base."""
         relative = self._relative(offset)
         entries = self.entries() if self._entries is None else self._entries
         keys = entries.keys
@@ -56,14 +56,14 @@ class OffsetIndex(SparseIndex):
         self._append(relative, position)
 
     def append_run(self, offsets: list[int], positions: list[int], firsts: list[int]) -> int:
-        """As `append` for each batch of one write, whose offsets and positions grow as a write does.
+        """As `append` for each batch of one write, which has increasing offsets and positions.
 
         Columns of equal length: relative last offsets, positions, relative first offsets. ValueError, and nothing
-        added, unless they come after what is there and fit. Returns how many entries the file does not have yet.
+        added, unless they follow the existing entries and fit. Returns how many entries the file does not have yet.
         """
         entries = self._entries
         if entries is None or self._sealed or len(entries.keys) + len(offsets) > self.max_entries:
-            entries = self._open_to_append(len(offsets))  # says what is wrong
+            entries = self._open_to_append(len(offsets))  # raises the exact error
         keys = entries.keys
         if keys and (offsets[0] <= keys[-1] or positions[0] <= entries.values[-1]):
             first = OffsetPosition(self.base_offset + offsets[0], positions[0])
@@ -71,7 +71,7 @@ class OffsetIndex(SparseIndex):
         if offsets[0] < 0:
             raise ValueError(f"{self.path}: offset {self.base_offset + offsets[0]} cannot be in this segment")
         if entries.firsts_from + len(entries.firsts) != len(keys):
-            # Some entries were loaded, or added without their first offsets: what is known begins here.
+            # Some entries were loaded, or added without their first offsets: the known ones begin here.
             entries.firsts, entries.firsts_from = array("i"), len(keys)
         keys.fromlist(offsets)
         entries.values.fromlist(positions)

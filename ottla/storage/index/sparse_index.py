@@ -1,13 +1,13 @@
-"""What the offset index and the time index have in common: sorted entries of fixed width, a floor look-up, a file.
+"""The base of the offset index and the time index: sorted entries of fixed width, a floor look-up, a file.
 
-Entries are pairs (key, value) with growing keys. The **active** segment's index lives in memory and each `flush`
-appends what is new to the file; a **sealed** one is loaded when first looked at, and an `IndexCache` may drop it
-again. Nothing is preallocated, so the file's length is its number of entries times their width; the zero tail of a
-preallocated file, which Kafka leaves when it is killed, is cut when the index is loaded. Stored numbers are
-big-endian, offsets relative to the segment's base offset.
+Entries are pairs (key, value) with increasing keys. The **active** segment's index is in memory, and each `flush`
+appends the new entries to the file. A **sealed** one is loaded when it is first used, and an `IndexCache` may drop it
+again. Nothing is preallocated, so the file's length is the number of entries times their width. The zero tail of a
+preallocated file, which Kafka leaves when it is killed, is truncated when the index is loaded. Stored numbers are
+big-endian, offsets are relative to the segment's base offset.
 
-An index is derived from its `.log`: one that makes no sense is `CorruptIndex`, and the caller that opened it rebuilds
-it. One thread writes an index; look-ups may come from any.
+An index is derived from its `.log`: an invalid one raises `CorruptIndex`, and the caller that opened it rebuilds it.
+One thread writes an index; any thread may look up.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ DEFAULT_MAX_INDEX_BYTES: Final = 10 * 1024 * 1024
 
 
 class CorruptIndex(ValueError):
-    """An index file whose entries cannot be right; names the file and the entry."""
+    """An index file with impossible entries; the message names the file and the entry."""
 
 
 class Entries:
     """The loaded entries of an index: two columns of equal length.
 
-    `firsts` is a third one, in memory only, of what the writer knew besides: the relative first offset of the batch
-    that each entry points at, for the entries from number `firsts_from` on (offset index only; empty where the entries
-    came from a file).
+    `firsts` is a third one, in memory only, that the writer provides: the relative first offset of the batch to which
+    each entry points, for the entries from number `firsts_from` on (offset index only; empty if the entries are from a
+    file).
     """
 
     __slots__ = ("firsts", "firsts_from", "keys", "values")
@@ -52,7 +52,7 @@ class Entries:
 
     @property
     def memory_bytes(self) -> int:
-        """What the columns hold."""
+        """The size of the columns in memory."""
         return sum(len(column) * column.itemsize for column in (self.keys, self.values, self.firsts))
 
     def __len__(self) -> int:
@@ -60,9 +60,9 @@ class Entries:
 
 
 class SparseIndex(ABC):
-    """One index file of one segment. Make one by `create` (empty, for a new or rebuilt segment) or `open`.
+    """One index file of one segment. Made by `create` (empty, for a new or rebuilt segment) or `open`.
 
-    `base_offset` is the segment's; `max_bytes` is `segment.index.bytes`, which bounds the number of entries
+    `base_offset` is the segment's; `max_bytes` is `segment.index.bytes`, which limits the number of entries
     (`is_full`).
     """
 
@@ -93,7 +93,7 @@ class SparseIndex(ABC):
         max_bytes: int = DEFAULT_MAX_INDEX_BYTES,
         cache: IndexCache | None = None,
     ) -> Self:
-        """An empty index; a file that is there already is emptied."""
+        """Create an empty index; an existing file is emptied."""
         index = cls(files, path, base_offset, max_bytes, cache)
         index._file = files.open(path, create=True, derived=True)
         if index._file.size():
@@ -114,13 +114,12 @@ class SparseIndex(ABC):
         max_bytes: int = DEFAULT_MAX_INDEX_BYTES,
         cache: IndexCache | None = None,
     ) -> Self:
-        """The index in an existing file.
+        """Open the index in an existing file.
 
-        A `sealed` one is only looked at by its size here and loaded when first used, so any method may raise
-        CorruptIndex; one that will be appended to is loaded and checked now; one that `is_unsure` is not looked at, and
-        `keep_before` or `reset` comes next. A `read_only` one is never written, and a
-        zero tail stays in its file: for tools on a directory that is not theirs. Raises FileNotFoundError,
-        CorruptIndex.
+        A `sealed` one is only checked by its size here, and loaded when it is first used, so any method may raise
+        CorruptIndex. One for further appends is loaded and checked now. One that `is_unsure` is not read, and the
+        caller must call `keep_before` or `reset` next. A `read_only` one is never written, and a zero tail stays in its
+        file: for tools on a directory that another process owns. Raises FileNotFoundError, CorruptIndex.
         """
         index = cls(files, path, base_offset, max_bytes, cache)
         size = files.size(path)
@@ -141,12 +140,12 @@ class SparseIndex(ABC):
 
     @property
     def path(self) -> Path:
-        """Where the file is, after renames too."""
+        """The current path of the file, also after renames."""
         return self._file.path if self._file is not None else self._path
 
     @property
     def is_sealed(self) -> bool:
-        """Whether the segment takes no more records."""
+        """Whether the segment gets no more records."""
         return self._sealed
 
     @property
@@ -161,7 +160,7 @@ class SparseIndex(ABC):
 
     @property
     def size_bytes(self) -> int:
-        """Length of the file once flushed."""
+        """The length of the file after a flush."""
         return len(self.entries()) * self.ENTRY_BYTES
 
     def __len__(self) -> int:
@@ -175,29 +174,27 @@ class SparseIndex(ABC):
         cache = self._cache
         if self._sealed and cache is not None:
             cache.used(self, entries.memory_bytes)
-            if self._cache is None:  # abandoned meanwhile, by another thread
+            if self._cache is None:  # abandoned by another thread meanwhile
                 cache.forget(self)
         return entries
 
     def entries_if_loaded(self) -> Entries | None:
-        """The columns, where a look-up needs no reading of the file now; None elsewhere."""
+        """The columns if a look-up needs no reading of the file now, otherwise None."""
         return self._entries if self._entries is None or not self._sealed else self.entries()
 
     def check(self) -> None:
-        """Load the file and see that it makes sense. Raises CorruptIndex."""
+        """Load and check the file. Raises CorruptIndex."""
         self.entries()
 
     # -- changing
 
     @property
     def unwritten(self) -> int:
-        """Entries that the file does not have yet."""
+        """The number of entries that the file does not have yet."""
         return 0 if self._entries is None else len(self._entries.keys) - self._flushed
 
     def flush(self) -> None:
-        """Append the entries to the file that it does not have yet. Raises OSError; a later flush writes the same bytes
-        again.
-        """
+        """Append the missing entries to the file. Raises OSError; a later flush writes the same bytes again."""
         entries = self._entries
         if entries is None or self._flushed == len(entries):
             return
@@ -205,16 +202,16 @@ class SparseIndex(ABC):
         try:
             write_all(self._open_file(), [data], self._flushed * self.ENTRY_BYTES)
         finally:
-            self._changes += 1  # after the write: a sync in another thread that has counted it has covered it
+            self._changes += 1  # after the write: a sync in another thread that sees this count has covered it
         self._flushed = len(entries)
 
     def sync(self) -> None:
-        """Flush, and bring the file to the disk."""
+        """Flush and sync the file."""
         self.flush()
         self.sync_written()
 
     def sync_changes(self) -> None:
-        """As `sync`, without one where nothing was changed since the last, or since the index was opened: only for an
+        """As `sync`, but only if there were changes since the last one, or since the index was opened: only for an
         index that was on the disk then.
         """
         self.flush()
@@ -222,29 +219,27 @@ class SparseIndex(ABC):
             self.sync_written()
 
     def sync_written(self) -> None:
-        """Bring to the disk what the file holds, beside appends and in any thread; entries in memory only are not
-        flushed.
-        """
+        """Sync the file, during appends and in any thread; entries that are only in memory are not flushed."""
         changes = self._changes
         self._open_file().fdatasync()
         self._synced_changes = changes
 
     @property
     def written_end(self) -> int:
-        """The offset after the last entry that the file holds; the base offset when it holds none."""
+        """The offset after the last entry in the file; the base offset when it has none."""
         entries, count = self._entries, self._flushed
         if entries is None or not count:
             return self.base_offset
         return self.base_offset + self._offsets(entries)[count - 1] + 1
 
     def truncate_to(self, offset: int) -> None:
-        """Drop every entry for `offset` and beyond, in the file too."""
+        """Drop every entry for `offset` and later ones, in the file too."""
         entries = self.entries()
         self._truncate_entries(bisect_left(self._offsets(entries), offset - self.base_offset))
 
     def keep_before(self, offset: int) -> None:
-        """Load the entries for batches that end before `offset`, as far as they make sense, and cut the file after
-        them: entries beyond were never synced, and a crash may have left anything in their place.
+        """Load the entries for batches that end before `offset`, as far as they are valid, and truncate the file after
+        them: later entries were never synced, and a crash may have left any bytes in their place.
         """
         file = self._open_file()
         size = file.size()
@@ -263,32 +258,34 @@ class SparseIndex(ABC):
             self._cut_file(count)
 
     def reset(self) -> None:
-        """Drop all entries, whatever the file holds; the way to rebuild a corrupt index."""
+        """Drop all entries, for any content of the file; the first step to rebuild a corrupt index."""
         self._entries = self._no_entries()
         self._flushed = 0
         self._cut_file(0)
 
     def seal(self) -> None:
-        """The segment takes no more records: flush, and let the cache drop the entries when they are not looked at."""
+        """Seal the index of a segment that gets no more records: flush, and let the cache drop the entries when
+        unused.
+        """
         self.flush()
         self._sealed = True
         self.entries()
 
     def unseal(self) -> None:
-        """The segment takes records again (the log was truncated into it)."""
+        """Unseal the index of a segment that gets records again (the log was truncated within it)."""
         self.entries()
         self._sealed = False
         if self._cache is not None:
             self._cache.forget(self)
 
     def unload(self) -> None:
-        """Forget the entries of a sealed index; they are loaded again at the next look."""
+        """Drop the entries of a sealed index; the next use loads them again."""
         if self._sealed and self._flushed == len(self._entries or ()):
             self._entries = None
             self._flushed = 0
 
     def close(self) -> None:
-        """Flush and close; nothing may be called afterwards."""
+        """Flush and close; no method may be called afterwards."""
         if self._file is None:
             return
         try:
@@ -298,7 +295,7 @@ class SparseIndex(ABC):
 
     def abandon(self) -> None:
         """Close without writing: the file is about to be deleted, or its directory failed."""
-        cache, self._cache = self._cache, None  # who still looks at it must not bring it back, to stay there for good
+        cache, self._cache = self._cache, None  # a look-up that still runs must not put it back, where it would stay
         if cache is not None:
             cache.forget(self)
         if self._file is not None:
@@ -307,7 +304,7 @@ class SparseIndex(ABC):
             self._file = None
 
     def _open_to_append(self, count: int) -> Entries:
-        """The columns, where `count` more entries may be added. Raises ValueError."""
+        """The columns, to which `count` more entries can be added. Raises ValueError."""
         entries = self._entries
         if self._sealed or entries is None:
             raise ValueError(f"{self.path}: the index of a sealed segment takes no entries")
@@ -332,7 +329,7 @@ class SparseIndex(ABC):
             self._cut_file(keep)
 
     def _cut_file(self, entries: int) -> None:
-        """Shorten the file to so many entries. The new length is not on the disk before a sync."""
+        """Truncate the file to `entries` entries. The new length is not on the disk before a sync."""
         try:
             self._open_file().truncate(entries * self.ENTRY_BYTES)
         finally:
@@ -361,7 +358,7 @@ class SparseIndex(ABC):
         data = file.pread(size, 0)
         kept = size
         if size > self.ENTRY_BYTES:
-            # No real entry is all zeros, except a time index's first: a single record at the base offset, stamped 1970.
+            # No real entry is all zeros, except a time index's first: a single record at the base offset, of time 0.
             kept = -(-len(data.rstrip(b"\0")) // self.ENTRY_BYTES) * self.ENTRY_BYTES
         entries = self._decode(data[:kept])
         self._check_entries(entries)
@@ -375,8 +372,7 @@ class SparseIndex(ABC):
         entries = self._no_entries()
         for column, begin in ((entries.keys, 0), (entries.values, self.KEY_BYTES)):
             width = column.itemsize
-            # Columns are taken apart byte by byte of the entry: a handful of strided copies instead of a loop over
-            # entries.
+            # Columns are extracted by strided copies, one for each byte of an entry, instead of a loop over entries.
             raw = bytearray(count * width)
             for byte in range(width):
                 raw[byte::width] = data[begin + byte :: self.ENTRY_BYTES]
@@ -398,8 +394,8 @@ class SparseIndex(ABC):
 
     @staticmethod
     def _grow(column: array[int], least: int, *, strictly: bool) -> bool:
-        """Whether a column begins at `least` or above and grows; without a loop of ours, since a full index is a
-        million steps.
+        """Whether a column begins at `least` or above and increases; without a Python loop, which would take a million
+        steps for a full index.
         """
         if not len(column):
             return True
@@ -410,12 +406,12 @@ class SparseIndex(ABC):
 
     @abstractmethod
     def _no_entries(self) -> Entries:
-        """Two empty columns of the kind's widths."""
+        """Two empty columns with the widths of this index."""
 
     @abstractmethod
     def _offsets(self, entries: Entries) -> array[int]:
-        """The column that holds relative offsets."""
+        """The column of relative offsets."""
 
     @abstractmethod
     def _check_entries(self, entries: Entries) -> None:
-        """Raise CorruptIndex for entries that cannot be right."""
+        """Raise CorruptIndex for impossible entries."""

@@ -1,14 +1,14 @@
 """`.timeindex`: from a timestamp to an offset before which every record is older. Kafka's TimeIndex.
 
-An entry is written with each entry of the offset index, and once more when the segment is rolled. It says:
-`timestamp` is the largest in the segment so far, and `offset` ends the batch that holds it. An entry whose timestamp
-is not larger than the last one's says nothing new and is left out, so timestamps and offsets both grow.
+An entry is written with each entry of the offset index, and once more when the segment is rolled. It means that
+`timestamp` is the largest in the segment so far, and that `offset` is the last one of the batch that contains it. An
+entry with a timestamp that is not larger than the last one's is omitted, so timestamps and offsets both increase.
 
     bytes 0-7   largest timestamp so far, milliseconds since 1970, int64
-    bytes 8-11  offset of the last record of the batch that holds it, relative to the segment's base offset, int32
+    bytes 8-11  offset of the last record of the batch that contains it, relative to the segment's base offset, int32
 
-Worked example, segment 00000000000000368769: the largest timestamp up to now, 1700000000000, is in the batch that
-ends with 368776:
+Worked example, segment 00000000000000368769: the largest timestamp so far, 1700000000000, is in the batch that ends
+with 368776:
 
     00 00 01 8b cf e5 68 00  00 00 00 07
 """
@@ -41,7 +41,7 @@ class TimeIndex(SparseIndex):
 
     @property
     def is_full(self) -> bool:
-        """Whether the next entry would take the place that is kept for the one written at a roll."""
+        """Whether the next entry would take the place that is reserved for the one at a roll."""
         return len(self.entries()) >= self.max_entries - 1
 
     def lookup(self, timestamp: int) -> TimestampOffset:
@@ -53,11 +53,11 @@ class TimeIndex(SparseIndex):
         return TimestampOffset(entries.keys[slot], self.base_offset + entries.values[slot])
 
     def maybe_append(self, timestamp: int, offset: int, *, at_roll: bool = False) -> bool:
-        """Add an entry in memory if it says something new; returns whether it does.
+        """Add an entry in memory if its timestamp is larger; returns whether it was added.
 
-        `at_roll` may take the place that is kept for it in a full index. ValueError when the offset does not fit the
-        segment; CorruptIndex, a ValueError, when it goes back while the timestamp grows: what was there is not of this
-        log.
+        `at_roll` may take the place that is reserved for it in a full index. ValueError when the offset does not fit
+        the segment; CorruptIndex, a ValueError, when it decreases while the timestamp increases: the existing entries
+        are not of this log.
         """
         entries = self.entries() if self._entries is None else self._entries
         keys = entries.keys

@@ -1,9 +1,9 @@
-"""What goes into `Log.append` and what comes out of it: entries, results, rules, and what is wrong with a batch.
+"""The input and output of `Log.append`: entries, results, rules, and the errors of a batch.
 
-A batch stays opaque: its header and checksum are checked, its records are not (a deviation from Kafka, which
-always looks inside), except where the topic asks for it: compaction (keys), recompression, `ottla.validate.records`
-(see `rewrite.py`). Refusals carry the codes that Kafka's LogValidator, UnifiedLog and ProduceRequest give. Nothing
-here touches a file. Called by the log only; the broker makes entries and reads results.
+A batch stays opaque: its header and checksum are checked, but its records are not (a difference to Kafka, which always
+reads them), unless the topic requires it: for compaction (keys), recompression, or `ottla.validate.records` (see
+`rewrite.py`). Refusals have the codes of Kafka's LogValidator, UnifiedLog and ProduceRequest. Nothing here accesses a
+file. Called by the log only; the broker makes entries and reads results.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ NO_TIMESTAMP: Final = -1
 FIRST_PRODUCE_VERSION_WITH_ZSTD: Final = 7
 TAKES_ZSTD: Final = 1
 TAKES_TRANSACTIONS: Final = 2
-"""What the requests of a call may bring: by their version, and because they are part of a transaction."""
+"""Flags for what the requests of a call may contain: by their version, and because they are part of a transaction."""
 _MAGIC_POSITION: Final = 16
 _MIN_INT64: Final = -(1 << 63)
 _MAX_INT64: Final = (1 << 63) - 1
 LAST_PLAIN_CODEC: Final = int(Compression.LZ4)
-"""Behind it comes zstd, which old requests may not bring, and nothing else."""
+"""Only zstd follows, which old requests must not contain."""
 BOUNDS_HOLD_MS: Final = 1_000
-"""How long `set_bounds` is good for: they are so much narrower than what is allowed, and what is outside is checked
-again by itself."""
+"""The time for which the bounds of `set_bounds` are valid: they are narrower than the allowed range by this much, and a
+timestamp outside them is checked exactly."""
 _LOG_APPEND_TIME_BIT: Final = 0x08
 
 
@@ -45,7 +45,7 @@ class AppendEntry(NamedTuple):
     Attributes:
         records: exactly the bytes that the client sent for the partition; writable, because base offset and leader
             epoch are patched in place, and valid until `Log.append` returns.
-        api_version: of the Produce request: zstd is refused below 7.
+        api_version: the version of the Produce request: zstd is refused below 7.
         is_transactional: the batch may be of a transaction, which is open in its coordinator and has the partition.
     """
 
@@ -68,15 +68,15 @@ class RecordError(NamedTuple):
 
 
 class AppendResult(NamedTuple):
-    """What became of one entry.
+    """The result for one entry.
 
     Attributes:
-        error_code: NONE, or why nothing of the entry was stored.
-        base_offset, last_offset: of the stored batch; of the original for a duplicate; -1 when refused.
-        log_append_time_ms: the broker's stamp under `message.timestamp.type=LogAppendTime`, else -1.
-        log_start_offset: of the partition at the time of the call.
-        is_duplicate: the batch was stored before; answer when `last_offset` is covered by the promise.
-        error_message: one line for people, or None.
+        error_code: NONE, or the reason why nothing of the entry was stored.
+        base_offset, last_offset: those of the stored batch, for a duplicate of the original; -1 when refused.
+        log_append_time_ms: the broker's timestamp under `message.timestamp.type=LogAppendTime`, otherwise -1.
+        log_start_offset: the partition's at the time of the call.
+        is_duplicate: the batch was stored before; respond when the promise covers `last_offset`.
+        error_message: one line of text, or None.
         record_errors: the records that caused the refusal, where Kafka names them.
     """
 
@@ -91,17 +91,17 @@ class AppendResult(NamedTuple):
 
 
 class Appended(Sequence[AppendResult]):
-    """What one call made of its batches: one result for each, in their order.
+    """The results of one call: one for each batch, in their order.
 
-    Nearly always all are stored: then a result is made only for the caller that looks at one, and the hot path reads
-    the attributes. A log has one of these, which is good until its next call: to make an object of a class for each
-    call adds a twentieth to the lines that the processor has to fetch for a small request.
+    Nearly always all batches are stored. Then a result is created only when a caller reads one, and the hot path reads
+    the attributes. A log has one such object, which is valid until its next call: creating an object in each call would
+    add a twentieth to the cache lines that a small request needs.
 
     Attributes:
-        base_offsets, last_offsets: of the batches that were stored, in order.
-        log_append_time_ms: the stamp that they got, -1 for none.
-        log_start_offset: of the partition at the time of the call.
-        refused: the results of all, where some were not stored as they came; None where all were.
+        base_offsets, last_offsets: those of the batches that were stored, in order.
+        log_append_time_ms: the timestamp that they got, -1 for none.
+        log_start_offset: the partition's at the time of the call.
+        refused: the results of all batches if one of them was refused or a duplicate; None if all were stored.
     """
 
     __slots__ = ("base_offsets", "last_offsets", "log_append_time_ms", "log_start_offset", "refused")
@@ -122,7 +122,7 @@ class Appended(Sequence[AppendResult]):
 
     @classmethod
     def not_stored(cls, results: list[AppendResult]) -> Appended:
-        """The outcome of a call that stored nothing."""
+        """The results of a call that stored nothing."""
         return cls([], [], NO_TIMESTAMP, -1, results)
 
     def offsets_of_all(self) -> list[int]:
@@ -168,7 +168,7 @@ class Refused(Exception):
 
 
 class BatchRules:
-    """What a topic's configuration asks of a batch, as plain attributes for the hot path."""
+    """The rules of a topic's configuration for a batch, as plain attributes for the hot path."""
 
     __slots__ = (
         "after_max_ms",
@@ -191,8 +191,8 @@ class BatchRules:
     )
 
     def __init__(self, config: TopicConfig, *, is_of_clients: bool = True) -> None:
-        """`is_of_clients`: clients write to the topic. In an internal one the broker's own records all have keys, and
-        no time is spent on decoding them again; who writes them looks at `max.message.bytes`, too.
+        """`is_of_clients`: clients write to the topic. The broker's own records in an internal topic all have keys, so
+        no time is spent on decoding them again; the code that writes them also checks `max.message.bytes`.
         """
         self.max_message_bytes = config.max_message_bytes
         self.segment_bytes = config.segment_bytes
@@ -209,13 +209,13 @@ class BatchRules:
         )
         needs_more = self.is_log_append_time or self.is_compacted or self.validates_records
         self.as_they_are = -1 if needs_more or self.target is None else int(self.target)
-        """The attributes of batches that are stored as they are where the rules are not plain; -1 for none."""
+        """If the rules are not plain, the attributes with which batches are stored unchanged; -1 for none."""
         self.set_bounds(0)
 
     def set_bounds(self, now_ms: int) -> None:
-        """Work out between which timestamps a producer's surely lie for a while from `now_ms` on."""
+        """Compute a range of timestamps that is certainly allowed for a while from `now_ms` on."""
         self.bounds_from_ms, self.bounds_until_ms = now_ms, now_ms + BOUNDS_HOLD_MS
-        if self.is_log_append_time:  # they are replaced
+        if self.is_log_append_time:  # producers' timestamps are replaced
             self.earliest_ms, self.latest_ms = _MIN_INT64, _MAX_INT64
         else:
             self.earliest_ms = max(self.bounds_until_ms - self.before_max_ms, _MIN_INT64)
@@ -240,9 +240,11 @@ def _target_compression(config: TopicConfig) -> tuple[Compression | None, int | 
 
 
 def check_timestamps(base_ms: int, max_ms: int, rules: BatchRules, now_ms: int) -> None:
-    """Refuse a stamp out of range; none at all is in every range. (`validate_and_assign` sees most at one look.)"""
+    """Refuse a timestamp out of range; a missing one is always allowed. (`validate_and_assign` has a fast check
+    first.)
+    """
     if rules.is_log_append_time:
-        return  # they are replaced
+        return  # the timestamps are replaced
     earliest_ms, latest_ms = now_ms - rules.before_max_ms, now_ms + rules.after_max_ms
     if (
         max_ms > latest_ms
@@ -254,7 +256,7 @@ def check_timestamps(base_ms: int, max_ms: int, rules: BatchRules, now_ms: int) 
 
 
 def wrong_shape(records: memoryview, rules: BatchRules) -> Refused:
-    """The refusal of a batch whose header cannot be, or says what the request or the topic does not allow."""
+    """The refusal of a batch with an invalid header, or one that the request or the topic does not allow."""
     try:
         fields = header_fields(records)
     except CorruptBatch as error:
@@ -283,7 +285,7 @@ def too_large(size: int, max_message_bytes: int) -> Refused:
 
 
 def timestamp_out_of_range(base_ms: int, max_ms: int, rules: BatchRules, now_ms: int) -> Refused:
-    """The refusal of a batch with a stamp too far from the broker's clock."""
+    """The refusal of a batch with a timestamp too far from the broker's clock."""
     return Refused(
         ErrorCode.INVALID_TIMESTAMP,
         f"the batch's timestamps {base_ms} to {max_ms} are out of range: they should be within"
@@ -292,7 +294,9 @@ def timestamp_out_of_range(base_ms: int, max_ms: int, rules: BatchRules, now_ms:
 
 
 def check_attributes(attributes: int, takes: int, producer_id: int) -> None:
-    """Refuse a codec that does not exist, or not in that version of Produce, and what clients may not say."""
+    """Refuse a codec that does not exist, or not in that version of Produce, and attributes that clients must not
+    set.
+    """
     codec = attributes & 0x07
     if codec > Compression.ZSTD:
         raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"there is no compression {codec}")
@@ -319,7 +323,7 @@ def _unreadable(records: memoryview, error: CorruptBatch) -> Refused:
         return Refused(
             ErrorCode.INVALID_RECORD, f"Produce 3 and later takes magic 2 only, not {records[_MAGIC_POSITION]}"
         )
-    # With magic and length in order it is the count that cannot be: Kafka calls the record invalid, not corrupt.
+    # With a valid magic and length it is the count that is impossible: Kafka calls the record invalid, not corrupt.
     sound_length = (
         len(records) >= HEADER_BYTES and int.from_bytes(records[8:12], "big", signed=True) >= HEADER_BYTES - 12
     )
@@ -334,4 +338,4 @@ def _wrong_length(size: int, given: int) -> Refused:
             ErrorCode.INVALID_RECORD,
             f"exactly one batch is allowed per partition: {given - size} bytes follow the first",
         )
-    return Refused(ErrorCode.CORRUPT_MESSAGE, f"the batch says that it has {size} bytes, {given} came")
+    return Refused(ErrorCode.CORRUPT_MESSAGE, f"the batch has a length of {size} bytes, but {given} were sent")

@@ -1,7 +1,7 @@
 """The plan of one append call: a run of batches per segment, computed in memory before anything is written.
 
-A plan starts from the active segment and rolls by Kafka's rule (LogSegment.shouldRoll). Until the log has written all
-of it, nothing of it is visible anywhere; after a failed write the plan is dropped. Called by `log.py` only.
+A plan starts from the active segment and rolls by Kafka's rule (LogSegment.shouldRoll). Nothing of it is visible until
+the log has written all of it; after a failed write the plan is dropped. Called by `log.py` only.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ NO_TIMESTAMP: Final = -1
 
 
 PlannedBatch = tuple[memoryview | bytearray | bytes, int, int, int, int]
-"""A batch to be stored: its bytes, how many, first and last offset, largest timestamp in ms."""
+"""A batch to be stored: its bytes, their number, first and last offset, largest timestamp in ms."""
 
 
 class RollLimits:
-    """When a segment is full, as plain attributes for the hot path."""
+    """The limits of a segment, as plain attributes for the hot path."""
 
     __slots__ = ("index_interval_bytes", "jitter_ms", "max_index_bytes", "segment_bytes", "segment_ms")
 
@@ -32,7 +32,7 @@ class RollLimits:
         self.segment_bytes = config.segment_bytes
         self.segment_ms = config.segment_ms
         self.jitter_ms = min(config.segment_jitter_ms, config.segment_ms)
-        # At least one entry of either kind fits; Kafka computes none for 4 bytes and would roll with every batch.
+        # At least one entry of each index fits; Kafka computes none for 4 bytes and would roll with every batch.
         self.max_index_bytes = max(config.segment_index_bytes, 12)
         self.index_interval_bytes = config.index_interval_bytes
 
@@ -113,11 +113,11 @@ class SegmentRun:
         self.roll_at_ms = (first_ms if first_ms >= 0 else self.since_ms) + self.roll_after_ms
 
     def add_all(self, batches: Sequence[PlannedBatch], added_bytes: int, newest_ms: int, now_ms: int) -> bool:
-        """Append all batches to the run, `added_bytes` in all; False, and nothing done, where `add` has to decide.
+        """Append all batches to the run, `added_bytes` in total; False, and nothing done, if `add` has to decide.
 
-        That is at the beginning of a segment and near its end. The checks of `add` are made once for all batches:
-        offsets, positions and the number of index entries only grow, and `newest_ms` is the largest of their
-        timestamps. (Batches of 16 KB five at a time: a tenth of the append, measured against `add` for each.)
+        That is the case at the beginning of a segment and near its end. The checks of `add` are made once for all
+        batches: offsets, positions and the number of index entries only increase, and `newest_ms` is the largest
+        timestamp. (For five batches of 16 KB this saves a tenth of the append, measured against `add` for each.)
         """
         position = self.size_bytes
         limits = self.limits
@@ -154,7 +154,7 @@ class SegmentRun:
         return True
 
     def add(self, batch: PlannedBatch, now_ms: int) -> bool:
-        """Append a batch to the run; False, and nothing done, when it belongs into a new segment.
+        """Append a batch to the run; False, and nothing done, when it belongs in a new segment.
 
         The first batch of a segment always fits.
         """
@@ -189,13 +189,13 @@ class SegmentRun:
         return True
 
     def publish(self, segment: Segment) -> None:
-        """Publish in the segment what was written. Raises OSError when an index file cannot be written; the batches are
-        published nevertheless.
+        """Publish the written batches in the segment. Raises OSError when an index file cannot be written; the batches
+        are published nevertheless.
         """
         self.start = segment.size_bytes = self.size_bytes
         self.buffers.clear()
         segment.first_timestamp_ms = self.first_timestamp_ms
-        # Attributes, not a call: each file that is entered is lines of code on the hot path.
+        # Attributes, not a call: each additional file means more code to fetch on the hot path.
         segment.largest_timestamp_ms = self.largest_timestamp_ms
         segment.offset_of_largest_timestamp = self.offset_of_largest_timestamp
         if self.index_offsets:
@@ -231,7 +231,7 @@ def plan_runs(run: SegmentRun, batches: Sequence[PlannedBatch], now_ms: int) -> 
 
 
 def plan_producers(runs: Sequence[SegmentRun], known: ProducerStates, now_ms: int) -> None:
-    """The producers' state after each of some runs: a snapshot between two runs has that of the first."""
+    """Compute the producers' state after each run: a snapshot between two runs has the state after the first."""
     changed: dict[int, ProducerEntry] = {}
     for run in runs:
         of_run: list[ProducerEntry] = []

@@ -1,9 +1,9 @@
 """The leader epochs of a log's offsets: the checkpoint's entries in memory, and look-ups in them.
 
-Invariant: epochs and start offsets both grow from entry to entry. Changes by truncation are on disk when the
+Invariant: epochs and start offsets both increase from entry to entry. Changes by truncation are on disk when the
 method returns (the file is replaced and synced). A new epoch (`note`) stays in memory until the first group sync of its
 records, which writes it (sync.py): none of its records is acknowledged before that, and below the recovery point it is
-on disk. So a start that gives 2,000 partitions a new epoch writes none of their files. Kafka's
+on disk. So a start that begins a new epoch in 2,000 partitions writes none of their files. Kafka's
 LeaderEpochFileCache, KIP-101 and KIP-320.
 """
 
@@ -30,7 +30,7 @@ class LeaderEpochs:
         self._files = files
         self._directory = directory
         self.in_memory = self.on_disk = entries
-        """All entries, and those of the file: one list where the file lacks none, as each sync sees without a call."""
+        """All entries, and those in the file: the same list if the file lacks none, which a sync can check cheaply."""
         self._guard = threading.Lock()
         self.latest = _latest(entries)
         """The newest epoch, -1 when there is none. Used by each append."""
@@ -45,7 +45,7 @@ class LeaderEpochs:
         """The start offset of the first epoch that the file lacks; None when it lacks none."""
         if self.in_memory is self.on_disk:
             return None
-        # Compared by epoch: if the log start has moved meanwhile, the first one begins elsewhere and is still the same.
+        # Compared by epoch: if the log start has moved meanwhile, the first entry has another start offset.
         known = {entry.epoch for entry in self.on_disk}
         return next((entry.start_offset for entry in self.in_memory if entry.epoch not in known), None)
 

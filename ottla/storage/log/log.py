@@ -1,4 +1,4 @@
-"""One partition's log: segments in order of their base offsets, appended to at the end and read anywhere.
+"""One partition's log: segments in the order of their base offsets, with appends at the end and reads anywhere.
 
 Invariants:
 
@@ -6,10 +6,10 @@ Invariants:
   back.
 - Nothing is staged: an append is planned in memory (append_plan.py), written, and only then published. A failed write
   leaves segment list, lengths, indexes and producers as they were.
-- A failed sync, EIO, or a failed restore ends writing for good; reading continues.
+- A failed sync, EIO, or a failed restore ends writing permanently; reading continues.
 
-One owner (a thread) calls everything; only `SyncTicket.run` and `LogSlice.read_blocking` may run elsewhere. Time is
-passed in. Created by `recovery.open_log`. Follows Kafka's UnifiedLog and LocalLog.
+One thread, the owner, calls everything; only `SyncTicket.run` and `LogSlice.read_blocking` may run in other threads.
+Time is passed in. Created by `recovery.open_log`. Follows Kafka's UnifiedLog and LocalLog.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class Log(LogAppend):
     # -- appending (the broker's own batches; clients' are `log_append.py`'s)
 
     def append_internal(self, batch: bytes | bytearray, now_ms: int) -> AppendResult:
-        """Store one batch of the broker itself unchanged: control batches allowed, leader epoch and offsets already in
-        it.
+        """Store one batch of the broker itself unchanged: it may be a control batch, and has its leader epoch and
+        offsets.
 
         Raises:
-            ValueError: the bytes are not one sound batch, or it does not begin at the log end. CorruptBatch is one.
+            ValueError: the bytes are not one valid batch, or it does not begin at the log end. CorruptBatch is one.
         """
         header = parse_header(batch)
         if header.size_bytes != len(batch) or crc32c(memoryview(batch)[21:]) != header.crc:
@@ -70,10 +70,10 @@ class Log(LogAppend):
     def append_marker(
         self, producer_id: int, producer_epoch: int, *, is_commit: bool, coordinator_epoch: int, now_ms: int
     ) -> AppendResult:
-        """Store the control batch that ends a producer's transaction, also where none is open, as Kafka does.
+        """Store the control batch that ends a producer's transaction, even if none is open, as in Kafka.
 
-        Refusals are INVALID_PRODUCER_EPOCH and TRANSACTION_COORDINATOR_FENCED. After them, and after a failed write
-        (KAFKA_STORAGE_ERROR), all is as before.
+        Refusals are INVALID_PRODUCER_EPOCH and TRANSACTION_COORDINATOR_FENCED. A refusal, or a failed write
+        (KAFKA_STORAGE_ERROR), changes nothing.
         """
         known = self.producers.get(producer_id)
         refusal = check_marker(known, producer_id, producer_epoch, coordinator_epoch)
@@ -102,7 +102,7 @@ class Log(LogAppend):
         return result
 
     def _store(self, batch: PlannedBatch, producers: Sequence[ProducerEntry], now_ms: int) -> AppendResult:
-        """Write one batch of the broker itself, which makes `producers` of those that were."""
+        """Write one batch of the broker itself; `producers` has the changed states of producers after it."""
         problem = self._begin_write()
         if problem is not None:
             return self._storage_refusal(problem)
@@ -120,7 +120,7 @@ class Log(LogAppend):
         return AppendResult(ErrorCode.NONE, base_offset, last_offset, -1, self.log_start_offset)
 
     def _note_aborted(self, aborted: AbortedTransaction) -> None:
-        """Have the index of aborted transactions written some time (transaction_index.py)."""
+        """Add an entry to the index of aborted transactions, which is written later (transaction_index.py)."""
         base_offset = self.segment_list.active.base_offset
         if self.unsynced.transaction_indexes.add(base_offset, aborted):
             self._write_transaction_indexes(base_offset)
@@ -157,10 +157,10 @@ class Log(LogAppend):
         """Whole batches from the one that contains `offset`, at most `max_bytes`, of one segment, below `end_offset`.
 
         Args:
-            at_least_one: the first batch comes even if it is larger than `max_bytes` (KIP-74).
+            at_least_one: the first batch is returned even if it is larger than `max_bytes` (KIP-74).
             allow_map: False if Ottla's own code will read the bytes (TLS, decoding).
             is_checked: False if the caller checks each batch itself, and continues after a damaged one.
-            most_copied_bytes: a longer read that is not mapped is left to a thread even if it is hot.
+            most_copied_bytes: a longer read without a map is left to a thread, even if the bytes are in memory.
 
         Raises:
             KafkaError: OFFSET_OUT_OF_RANGE outside log start and log end; CORRUPT_MESSAGE for damage.
@@ -191,7 +191,7 @@ class Log(LogAppend):
         return visible if end_offset == visible.offset else end_offset
 
     def offset_for_timestamp(self, timestamp_ms: int, *, end_offset: int) -> tuple[int, int, int] | None:
-        """(offset, timestamp, leader epoch) of the first record stamped `timestamp_ms` or later, below `end_offset`.
+        """(offset, timestamp, leader epoch) of the first record with `timestamp_ms` or later, below `end_offset`.
 
         Raises:
             KafkaError: CORRUPT_MESSAGE.
@@ -233,7 +233,7 @@ class Log(LogAppend):
         removes the bytes.
 
         Raises:
-            KafkaError: OFFSET_OUT_OF_RANGE beyond the high watermark; KAFKA_STORAGE_ERROR.
+            KafkaError: OFFSET_OUT_OF_RANGE after the high watermark; KAFKA_STORAGE_ERROR.
         """
         target = self.high_watermark if before_offset == -1 else before_offset
         if target < 0 or target > self.high_watermark:
@@ -253,11 +253,11 @@ class Log(LogAppend):
     # -- the end
 
     def close(self) -> None:
-        """Sync everything, write the producer snapshot, close the files. Then a start needs no recovery.
+        """Sync everything, write the producer snapshot, close the files. The next start then needs no recovery.
 
         Raises:
             RuntimeError: a sync is running, or a producer snapshot is being written.
-            OSError: something is not on disk: no clean-shutdown marker may be written. The files are closed.
+            OSError: something is not on disk: no clean-shutdown marker must be written. The files are closed.
         """
         with self._closing() as active:
             ticket = self.begin_sync()
@@ -280,8 +280,9 @@ class Log(LogAppend):
                 self._end_last_snapshot(snapshot)
 
     def close_by_volume(self) -> Generator[None, None, None]:
-        """`close` of a log among many: at each of two `yield`s the caller syncs the volume, for all at once, and
-        throws an OSError of that into each. If it is closed before its end, files stay as they are. Raises as `close`.
+        """`close` of one log among many: at each of two `yield`s the caller syncs the volume, once for all logs, and
+        throws an OSError of that into each. If the generator is closed early, files stay as they are. Raises as
+        `close`.
         """
         with self._closing() as active:
             ticket = self.begin_sync()
@@ -303,7 +304,7 @@ class Log(LogAppend):
 
     @contextmanager
     def _closing(self) -> Iterator[Segment]:
-        """What both ways of closing begin and end with; the active segment."""
+        """The begin and the end of both ways of closing; provides the active segment."""
         if self.unsynced.ticket is not None:
             raise RuntimeError(f"{self.name}: a sync is running")
         if self.producer_snapshots.writing is not None and not self.producer_snapshots.writing.is_over:
@@ -326,19 +327,19 @@ class Log(LogAppend):
             raise OSError(f"{self.name}: indexes could not be completed")
 
     def call_when_quiet(self, callback: Callable[[], None]) -> None:
-        """Call back when no thread works for this log, except for syncs; at once if none does. Until then files may be
-        created under the path of a log that was closed.
+        """Call back when no thread works for this log, except for syncs; immediately if none does. Until then files may
+        be created under the path of a closed log.
         """
         self.retention.call_after(partial(self.producer_snapshots.call_after, callback))
 
     def abandon(self) -> None:
-        """Close the files and write nothing more; for an offline directory, and for deletion."""
+        """Close the files without further writes: for an offline directory, and for deletion."""
         for _ in self.abandon_in_steps():
             pass
 
     def abandon_in_steps(self) -> Iterator[None]:
-        """As `abandon`: nothing is written from now on, and the steps close the files of `SEGMENTS_PER_STEP` segments
-        each. A further call gives the steps that are left.
+        """As `abandon`, in steps: nothing is written from now on, and each step closes the files of `SEGMENTS_PER_STEP`
+        segments. A further call returns the steps that are left.
         """
         return self._steps_of_abandonment
 

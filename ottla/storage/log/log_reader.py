@@ -1,8 +1,8 @@
 """Reading a log: floor in the segment list, floor in the sparse index, a scan by headers, and then a view of the bytes.
 
-A consumer that reads on finds its place by a hint (the offset after the last slice, its position, and up to where the
-segment is known to be sound) without any of that. What may be cold is never waited for here, nor is what nobody has
-looked at since the start (`soundness.py`): the slice then does its reading in a thread
+A consumer that continues needs none of these steps: it finds its place by a hint (the offset after the last slice, its
+position, and the end of the verified range of the segment). The reader never waits for bytes that may not be in memory,
+or that were not verified since the start (`soundness.py`): the slice then reads in a thread
 (docs/decisions/maps-are-for-the-kernel.md).
 """
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from ottla.protocol.types import Buffer
 
 MAX_HINTS: Final = 128
-"""Consumers of one partition that may read at different places at once and still skip the index. This many hints are
-kept, and as many older ones: dropping all old ones at times is cheaper than dropping the oldest at each read."""
+"""The number of consumers of one partition that can read at different places and still skip the index. This many hints
+are kept, and as many older ones: dropping all old ones at times is cheaper than dropping the oldest at each read."""
 MOST_KEPT_BYTES: Final = 1024
-"""An append of at most so much stays in memory for those that wait for it: many thousand partitions may have such."""
+"""The largest append that is kept in memory for readers that wait for it: many thousand partitions may have one."""
 SMALLEST_MAP_BYTES: Final = 64 * 1024
 """The size from which sending from the map is cheaper than a copy."""
 ANY_BYTES: Final = sys.maxsize
@@ -58,10 +58,10 @@ class LogReader:
     """Reads one log; owns nothing but its hints, and the newest bytes.
 
     Attributes:
-        is_awaited: whether somebody waits for what is appended next, and probably reads it at once.
-        newest: what was appended last, if it is small and was awaited: the segment, the position in it, the bytes,
-            the offset of the first record and the one after the last. The bytes are as they were written, and save
-            their reader a system call.
+        is_awaited: whether a reader waits for the next append, and will probably read it immediately.
+        newest: the last append, if it is small and was awaited: the segment, the position in it, the bytes, the offset
+            of the first record and the one after the last. The bytes are as they were written, and save their reader a
+            system call.
 
     The log updates `newest`, and `high_watermark`: the end of what is visible, as the fields of an `End`. (A plain
     tuple, since each append creates one, and few are used.)
@@ -85,7 +85,7 @@ class LogReader:
         self.high_watermark: tuple[int, int, int] = high_watermark
         self._hints: dict[int, tuple[Segment, int, int]] = {}
         self._older_hints: dict[int, tuple[Segment, int, int]] = {}
-        # The newest hint by itself: a single reader uses it next, and a dict costs more to look up and to change.
+        # The newest hint is separate: a single reader uses it next, and a dict costs more to look up and to change.
         self._next_offset = -1
         self._next_segment: Segment | None = None
         self._next_position = 0
@@ -110,20 +110,20 @@ class LogReader:
         is_checked: bool,
         most_copied_bytes: int = ANY_BYTES,
     ) -> LogSlice:
-        """Whole batches from the one that contains `offset`, which is below `end` (as an offset where its position
-        is unknown). `is_checked`: up to the first that is not sound, where they come from the disk or nobody has
-        looked at them yet; else the caller sees to that. What is longer than `most_copied_bytes`, and not mapped, is
-        found and not read: a thread does.
+        """Whole batches from the one that contains `offset`, which is below `end` (an offset if its position is
+        unknown). `is_checked`: batches that are read from the disk or were not verified yet are checked, and returned
+        up to the first damaged one; otherwise the caller must check them. A range that is longer than
+        `most_copied_bytes`, and not mapped, is only located: a thread reads it.
 
         Raises:
-            KafkaError: CORRUPT_MESSAGE, what is at a batch's place is none.
+            KafkaError: CORRUPT_MESSAGE, no batch is where one should be.
             OSError: the disk failed.
         """
         slot, position = self._place(offset)
         try:
             stretch = _find(self._segments, slot, position, offset, max_bytes, end, at_least_one, blocking=False)
         except NotResident:
-            # Sealed segments never change and the active one only grows, so a thread may look for itself.
+            # Sealed segments never change and the active one only grows, so a thread may do the whole look-up.
             segments = self._segments.to_list()
 
             def load() -> bytes:
@@ -207,14 +207,14 @@ class LogReader:
     def read_newest(
         self, offset: int, max_bytes: int, end_offset: int, allow_map: bool, at_least_one: bool = True
     ) -> Buffer | None:
-        """`read_on` for a reader that has waited for what was appended last: where that is all it would give, and was
-        kept, in a third of the steps.
+        """`read_on` for a reader that has waited for the last append: if `read_on` would return just that, and it was
+        kept in memory, this takes a third of the steps.
         """
         newest = self.newest
         if newest is not None:
             segment, position, records, base_offset, next_offset = newest
             length = len(records)
-            # Its place in the segment needs no check: a hint's position is where its offset is.
+            # The position needs no check: it belongs to the hint's offset.
             if (
                 offset == base_offset
                 and offset == self._next_offset
@@ -227,12 +227,12 @@ class LogReader:
         return self.read_on(offset, max_bytes, end_offset, allow_map, at_least_one)
 
     def has_reached(self, end_offset: int) -> bool:
-        """Whether the newest read that gave anything ended there."""
+        """Whether the newest read that returned anything ended at this offset."""
         return self._next_offset >= end_offset
 
     def visible_bytes(self, offset: int, end: End | int) -> int:
-        """How many bytes there are from the batch that contains `offset` to `end`, within its segment; ANY_BYTES where
-        more follow in the next one, or where that is not known without waiting for the disk.
+        """The number of bytes from the batch that contains `offset` to `end`, within its segment; ANY_BYTES if more
+        follow in the next segment, or if that is unknown without waiting for the disk.
         """
         segments = self._segments
         slot, position = self._place(offset)
@@ -260,7 +260,7 @@ class LogReader:
         return self._hints.get(offset) or self._older_hints.get(offset) or (None, 0, 0)
 
     def _keep_next(self) -> None:
-        """Move the newest hint to the others, because another reader asks."""
+        """Move the newest hint to the other ones, because another reader reads."""
         if self._next_segment is not None:
             if len(self._hints) >= MAX_HINTS:
                 self._older_hints, self._hints = self._hints, {}
@@ -290,7 +290,7 @@ def _find(
     *,
     blocking: bool,
 ) -> _Stretch | None:
-    """The place of the bytes, in the next segment at the end of one; None when there are none before `end`."""
+    """The place of the bytes, which is in the next segment if this one ends; None if there are none before `end`."""
     try:
         while slot < len(segments):
             segment = segments[slot]
@@ -364,7 +364,7 @@ def _slice(stretch: _Stretch, allow_map: bool, is_checked: bool, most_copied_byt
 
 
 def _load(stretch: _Stretch, is_checked: bool) -> bytes:
-    """Read the bytes, in a worker; if they are to be checked, up to the first damaged batch."""
+    """Read the bytes, in a worker; with `is_checked`, up to the first damaged batch."""
     segment, position, end, _, next_base = stretch
     if is_checked:
         return read_sound(segment, position, end, next_base, segment.size_bytes)

@@ -1,8 +1,8 @@
 """Retention of one log: segments are renamed one by one, and unlinked later.
 
-`retention.py` decides which segments may be deleted. This file has the order of the steps, after any of which a crash
-is harmless: the state of the producers in their batches is on disk elsewhere; the name of the segment that stays is
-synced; readers see the new start; then one segment after the other is renamed, each rename synced before the next.
+`retention.py` decides which segments may be deleted. This file has the order of the steps. A crash after any of them is
+harmless: the producers' state from their batches is on disk elsewhere; the name of the segment that stays is synced;
+readers see the new start; then one segment after the other is renamed, each rename synced before the next.
 Appends and reads continue between the steps. Created by its log, whose owner's thread calls everything except what
 `steps` yields.
 """
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SEGMENTS_PER_LOOK: Final = 100
-"""Segments that are found in one step. The age of each is read from a batch of it: 25 us, and more where that is not in
-memory."""
+"""The number of segments that are found in one step. The age of each is read from one of its batches: 25 us, and more
+if that is not in memory."""
 
 
 class LogRetention:
     """See the module.
 
     Attributes:
-        due_unlinks: files of deleted segments, and when they may be unlinked; the cleaner adds its own.
+        due_unlinks: files of deleted segments, and the time from which they may be unlinked; the cleaner adds its own.
         is_running: whether steps are running.
     """
 
@@ -108,10 +108,12 @@ class LogRetention:
     def _delete_some(
         self, first_to_stay: Callable[[], int], waits_from_ms: int, pause: Pause, gone: list[Segment]
     ) -> Generator[Callable[[], None], None, bool]:
-        """Delete what one look at the log finds, and add it to `gone`; whether another look may find more."""
+        """Delete the segments that one check of the log finds, and add them to `gone`; returns whether another check
+        may find more.
+        """
         log = self._log
         if not log.takes_writes:
-            return False  # it was closed since the last look, or its directory failed: its indexes are closed, too
+            return False  # it was closed since the last check, or its directory failed: its indexes are closed, too
         config, before = log.config, first_to_stay()
         if before > log.segment_list[0].base_offset:
             before = yield from keep_producers(log, before, pause)
@@ -128,12 +130,12 @@ class LogRetention:
                 return False  # cleaned, or closed, since the step before, or its directory failed
             self._drop(segment, waits_from_ms)
             gone.append(segment)
-            # One by one: a crash may keep any of several renames, and a gap would cut off everything after it.
+            # One by one: a crash may keep any of several renames, and a start drops everything after a gap.
             yield from self._names_synced()
         return len(found) >= SEGMENTS_PER_LOOK
 
     def _first_to_stay(self, now_ms: int, deletion_ms: int, stamped_ms: Callable[[int], int]) -> int:
-        """Base offset of the first segment that this look leaves; the log is rolled for it if all are to be deleted."""
+        """The base offset of the first segment that stays; rolls the log if all segments are to be deleted."""
         log = self._log
         segments = log.segment_list.to_list()
         try:
@@ -170,8 +172,8 @@ class LogRetention:
 
     def take_due_files(self, now_ms: int, most: int = sys.maxsize) -> list[Path]:
         """Files of deleted segments whose `file.delete.delay.ms` has passed, by the clock that the deletion used (in a
-        broker the monotonic one); the caller unlinks them, in any thread. As many as `most` are the last ones, with
-        the others of their segment: they are closed here.
+        broker the monotonic one); the caller unlinks them, in any thread. Stops after `most` files, but returns all
+        files of a segment together, since they are closed here.
 
         Files that a sync is using wait for the next call. The next start finds files that were not unlinked.
         """
@@ -182,7 +184,7 @@ class LogRetention:
         in_hand = () if ticket is None else ticket.segments()
         latest_ms = now_ms + log.config.file_delete_delay_ms
         if any(item.due_ms > latest_ms for item in self.due_unlinks):
-            # The delay was shortened, or the time went back: no file waits for a year.
+            # If the delay was shortened, or the clock went back, no file must wait for a year.
             self.due_unlinks = [item._replace(due_ms=min(item.due_ms, latest_ms)) for item in self.due_unlinks]
         paths: list[Path] = []
         left: list[DueUnlink] = []
@@ -204,7 +206,7 @@ class LogRetention:
         try:
             yield self._sync_names
         except OSError as error:
-            if not isinstance(error, NotOpened):  # else the next attempt begins with it
+            if not isinstance(error, NotOpened):  # otherwise the next attempt begins with this sync
                 self._log.fail(error)
             raise
 
@@ -212,7 +214,7 @@ class LogRetention:
         self._log.unsynced.sync_names()
 
     def _drop(self, segment: Segment, waits_from_ms: int) -> None:
-        """Rename a segment's files, its snapshot among them, and take it out of the log.
+        """Rename a segment's files, including its snapshot, and remove it from the log.
 
         Raises:
             OSError: it could not be renamed and stays, for the next attempt.
@@ -227,8 +229,8 @@ class LogRetention:
         self.due_unlinks.append(DueUnlink(waits_from_ms + log.config.file_delete_delay_ms, paths, segment))
 
     def call_after(self, callback: Callable[[], None]) -> None:
-        """Call back when no steps are running, at once if none are. After the log is closed they end with the step that
-        a thread is running, which may still write under the log's former path.
+        """Call back when no steps are running, immediately if none are. After the log is closed they end with the step
+        that a thread is running, which may still write under the log's former path.
         """
         if self.is_running:
             self._after.append(callback)

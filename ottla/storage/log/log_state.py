@@ -1,7 +1,7 @@
 """The state of a log between calls: offsets, segments, epochs, producers, and their changes by syncs and failures.
 
-`Log` adds what is done with it. Kept apart because everything that ends writing, and everything that a sync may
-advance, is decided here and nowhere else.
+`Log` adds the operations. The state is separate because all decisions to end writing, and to advance offsets after a
+sync, are made here and nowhere else.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from ottla.storage.segment.segment_list import SegmentList
 logger = logging.getLogger(__name__)
 
 RedoPart = tuple[Segment, int, int, int, int, list[bytes]]
-"""For the redo log: the active segment, from which position on in its file up to which one, how often it was cut
-before, the log end, and the bytes, or a part of them (a plain tuple, since each log of a round has one)."""
+"""For the redo log: the active segment, the start and the end position in its file, how often it was truncated before,
+the log end, and the bytes, or a part of them (a plain tuple, since each log of a round has one)."""
 
 
 class LogState:
@@ -43,19 +43,19 @@ class LogState:
     Attributes:
         directory: `<log.dirs entry>/<topic>-<partition>`.
         config: the topic's configuration; replaced by `configure`.
-        log_start_offset: first offset that may be read.
-        log_end_offset: offset that the next record gets.
+        log_start_offset: the first offset that may be read.
+        log_end_offset: the offset of the next record.
         synced_offset: everything below it is on disk.
         recovery_point: the offset from which a start without the clean marker has to check.
-        high_watermark: the end of what consumers see: the synced offset with `ottla.acks.all=sync`, else the log end
-            (docs/decisions/acknowledged-means-synced.md).
+        high_watermark: the end of the records that consumers see: the synced offset with `ottla.acks.all=sync`,
+            otherwise the log end (docs/decisions/acknowledged-means-synced.md).
         leader_epoch: written into each batch; set by `start_leader_epoch`.
-        size_bytes: of all `.log` files.
-        recovery: what opening found.
-        producer_snapshots: those that are being written.
-        transactions: those that are open or were aborted, as far as that is visible.
-        on_roll: called in the middle of an append that begins a new segment; its owner may sync the old one.
-        error: why the log no longer writes, or None.
+        size_bytes: the size of all `.log` files.
+        recovery: the findings of the opening.
+        producer_snapshots: those that wait or are being written.
+        transactions: the open and aborted ones, as far as that is visible.
+        on_roll: called in the middle of an append that begins a new segment; the listener may sync the old one.
+        error: the reason why the log no longer writes, or None.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class LogState:
 
     @property
     def takes_writes(self) -> bool:
-        """Whether its disk may be written: neither this nor another log of the directory has failed."""
+        """Whether it may be written: neither this nor another log of the directory has failed."""
         return self.error is None and not self._health.is_offline
 
     @property
@@ -154,8 +154,8 @@ class LogState:
     # -- writing
 
     def flush_indexes(self) -> None:
-        """Write the pending entries of the active segment's indexes, which are written behind. For a
-        background task.
+        """Write the pending entries of the active segment's indexes, which are written with delay. For a background
+        task.
         """
         if self.takes_writes:
             try:
@@ -164,7 +164,7 @@ class LogState:
                 self._derived_file_failed(error)
 
     def _begin_write(self) -> BaseException | None:
-        """Why nothing can be written, or None."""
+        """The reason why nothing can be written, or None."""
         if self.error is not None:
             return self.error
         if self._health.is_offline:
@@ -182,7 +182,7 @@ class LogState:
         return self._begin_write()
 
     def create_segment(self, base_offset: int, now_ms: int) -> Segment:
-        """Make an empty segment that is not part of the log yet. Raises OSError."""
+        """Create an empty segment that is not part of the log yet. Raises OSError."""
         self.unsynced.sync_first_name()
         return Segment.create(
             self.files,
@@ -205,7 +205,7 @@ class LogState:
             self._write_transaction_indexes(segment.base_offset)
 
     def _write_transaction_indexes(self, base_offset: int | None = None) -> bool:
-        """Write what waits for the `.txnindex` of a segment, or of all; False after a failure, which the log notes."""
+        """Write the waiting entries of one `.txnindex`, or of all; False after a failure, which is logged."""
         try:
             self.unsynced.transaction_indexes.write(base_offset)
         except OSError as error:
@@ -214,7 +214,7 @@ class LogState:
         return True
 
     def begin_snapshot(self, pause: Pause = no_pause) -> SnapshotWrite | None:
-        """A producer snapshot that is to be written, None when there is none; `end_snapshot` when it ran."""
+        """A producer snapshot to be written, None when there is none; call `end_snapshot` after it ran."""
         if not self.takes_writes or not self.producer_snapshots.is_due(self.synced_offset):
             return None
         if not self._write_transaction_indexes():
@@ -228,18 +228,18 @@ class LogState:
             self._derived_file_failed(write.error)
 
     def _begin_last_snapshot(self) -> SnapshotWrite | None:
-        """The producer snapshot of the log end, which is named when the whole log is on disk; None when it is there.
+        """The producer snapshot of the log end, which gets its name when the whole log is on disk; None if it exists.
 
         Raises OSError when the one before it has failed.
         """
         snapshots = self.producer_snapshots
         if snapshots.writing is not None:
-            self._end_last_snapshot(snapshots.writing)  # the broker stops: its end was not reported any more
+            self._end_last_snapshot(snapshots.writing)  # its end was not reported, because the broker stops
         snapshots.take(self.log_end_offset, self.producers)
         return snapshots.begin(self.log_end_offset) if self.takes_writes else None
 
     def _end_last_snapshot(self, write: SnapshotWrite) -> None:
-        """Record that it was written, or was not for want of room. Raises OSError for any other reason."""
+        """Record that it was written, or was not because the disk is full. Raises OSError for any other reason."""
         self.end_snapshot(write)
         if self.error is not None:
             raise OSError(f"{self.name} has failed: {self.error}")
@@ -264,7 +264,7 @@ class LogState:
     # -- syncing
 
     def begin_sync(self) -> SyncTicket | None:
-        """A ticket for what a sync has to cover now; None when everything is on disk, or the log has failed.
+        """A ticket for everything that a sync has to cover now; None if everything is on disk, or the log has failed.
 
         Raises:
             RuntimeError: the last ticket was neither ended, postponed nor failed.
@@ -280,10 +280,10 @@ class LogState:
         unsynced = self.unsynced
         if ticket is not unsynced.ticket:
             return  # the log failed in the meantime: nothing more counts as synced
-        # It never goes back to the base of a segment that was rolled meanwhile: a start looks at that one's indexes
-        # from anywhere inside it, and offsets that the cleaner found below the recovery point stay below it.
+        # It never goes back to the base of a segment that was rolled meanwhile: a start checks that segment's indexes
+        # from any offset inside it, and offsets that the cleaner found below the recovery point stay below it.
         recovery_point = unsynced.end(ticket)
-        if recovery_point > self.recovery_point:  # noqa: PLR1730  (a call for each log of a round is time)
+        if recovery_point > self.recovery_point:  # noqa: PLR1730  (a call for each log of a round costs time)
             self.recovery_point = recovery_point
         end_offset = self.synced_offset = ticket.end_offset
         if self._is_synced_before_shown and end_offset > self.high_watermark:
@@ -291,8 +291,8 @@ class LogState:
             self.reader.high_watermark = ticket.end
 
     def begin_redo(self) -> RedoPart | None:
-        """What the redo log has to get for all of the log to be on disk; None where that is not enough, because more
-        than the end of the active segment has to be synced.
+        """The part that must be written to the redo log so that the whole log is on disk; None if that is not enough,
+        because more than the end of the active segment has to be synced.
         """
         unsynced = self.unsynced
         segments = self.segment_list.in_order
@@ -300,19 +300,19 @@ class LogState:
         position, redo_bytes = segment.synced_bytes, segment.redo_bytes
         if (
             self.error is not None
-            or position < 0  # the file was cut, and may be longer on disk
+            or position < 0  # the file was truncated, and may be longer on disk
             or not unsynced.is_plain()
             or (len(segments) > 1 and segments[-2].synced_bytes != segments[-2].size_bytes)
         ):
             return None
-        if redo_bytes > position:  # noqa: PLR1730  (a call for each log of a round is time)
+        if redo_bytes > position:  # noqa: PLR1730  (a call for each log of a round costs time)
             position = redo_bytes
         appended, unsynced.appended = unsynced.appended, []
         return segment, position, segment.size_bytes, segment.cuts, self.log_end_offset, appended
 
     def end_redo(self, part: RedoPart) -> None:
-        """Publish what the redo log got, when it is on disk: synced offset and, in `sync`, the high watermark. The
-        recovery point stays.
+        """Publish a part that is on disk in the redo log: synced offset and, in `sync`, the high watermark. The
+        recovery point does not change.
         """
         if self.error is not None:
             return  # as in `end_sync`
@@ -330,7 +330,7 @@ class LogState:
             self.unsynced.postpone(ticket)
 
     def fail(self, error: BaseException) -> None:
-        """A sync or a write failed for good: nothing is written or synced from now on, and the directory
+        """Note that a sync or a write failed permanently: nothing is written or synced from now on, and the directory
         goes offline.
         """
         if self.error is not None:
@@ -348,16 +348,16 @@ class LogState:
     # -- leader epochs
 
     def start_leader_epoch(self, epoch: int) -> None:
-        """Begin `epoch` at the log end; `leader-epoch-checkpoint` gets it with the first sync of a record."""
+        """Begin `epoch` at the log end; the first sync of a record writes it to `leader-epoch-checkpoint`."""
         self.leader_epoch = max(self.leader_epoch, epoch)
         self.epochs.note(self.leader_epoch, self.log_end_offset)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """(epoch, end offset) as OffsetForLeaderEpoch answers; (-1, -1) when unknown."""
+        """(epoch, end offset) for OffsetForLeaderEpoch; (-1, -1) when unknown."""
         return self.epochs.end_offset_for(epoch, self.log_end_offset)
 
     def epoch_for_offset(self, offset: int) -> int:
-        """Leader epoch under which `offset` was written, -1 when unknown."""
+        """The leader epoch in which `offset` was written, -1 when unknown."""
         return self.epochs.epoch_for(offset)
 
     # -- segments change
@@ -376,7 +376,7 @@ class LogState:
         self.size_bytes += new.size_bytes
         place = End(*self.reader.high_watermark)
         if any(place.base_offset == segment.base_offset for segment in old):
-            # It was the end of the last of them, and bytes of it moved.
+            # The high watermark was the end of the last of them, and its bytes have moved.
             self.reader.high_watermark = End(place.offset, new.base_offset, new.size_bytes)
 
     def move_start(self, offset: int) -> None:

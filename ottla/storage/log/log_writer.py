@@ -1,4 +1,4 @@
-"""Writing a planned run into its file, and undoing a failed append. Called by `log.py` only."""
+"""Writing a planned run to its file, and undoing a failed append. Called by `log.py` only."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def write_run(file: File, run: SegmentRun) -> None:
     """Write a run's buffers to their place: one `pwritev` per IOV_MAX buffers.
 
     Raises:
-        OSError: also for a short write, as ENOSPC, which the next attempt would raise.
+        OSError: also for a short write, as the ENOSPC that the next attempt would raise.
     """
     buffers = run.buffers
     length = run.size_bytes - run.start

@@ -16,14 +16,14 @@ class RecoveryReport(Plain):
 
     Attributes:
         was_clean: the clean-shutdown marker was there, so nothing was scanned.
-        was_on_disk: it was as the clean stop had left it, which leaves nothing in memory only.
-        scanned_bytes, scanned_segments: what was checked after an unclean stop.
+        was_on_disk: the files are as the clean stop left them, so everything is on disk.
+        scanned_bytes, scanned_segments: the amount that was checked after an unclean stop.
         rebuilt_indexes: segments whose indexes were missing or damaged and were rebuilt.
-        truncated_bytes: of torn tails.
+        truncated_bytes: the bytes of torn tails.
         quarantined: names of `.corrupt-<ms>` files.
         has_unsynced_names: names of files may not be durable yet; the log's first sync covers them.
         lost_below_high_watermark: acknowledged records are lost.
-        unwritten_indexes: entries of `.txnindex` files for which there was no room, by base offset.
+        unwritten_indexes: entries of `.txnindex` files that did not fit on the disk, by base offset.
         gap: the offset where the log ended early, and the one where it continues, in a new leader epoch.
     """
 

@@ -1,10 +1,10 @@
-"""What retention may delete: whole segments at the start of a log, by time, by size, and below the log start offset.
+"""The segments that retention may delete: whole ones at the log's start, by time, size, and the log start offset.
 
 Kafka's rules (UnifiedLog.deleteOldSegments): segments are deleted in order, oldest first, up to the first that must
 stay; none with records at or above the high watermark; the active one too, after a roll, when it is too old or the log
 too large. A segment's age is that of its newest record, or of the file if there are no timestamps. Deleted segments are
-renamed to `.deleted` at once and unlinked `file.delete.delay.ms` later, so that running reads can finish. Called
-by the log.
+renamed to `.deleted` immediately and unlinked `file.delete.delay.ms` later, so that running reads can finish. Called by
+the log.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class DueUnlink(NamedTuple):
 
 
 def rename_deleted(files: Files, directory: Path, segment: Segment) -> list[Path]:
-    """Rename a segment's files, and the producer snapshot at its base, to `.deleted`; returns what to unlink later.
+    """Rename a segment's files, and the producer snapshot at its base, to `.deleted`; returns the paths to unlink
+    later.
 
     Raises:
         OSError: the `.log` could not be renamed, and nothing was.
@@ -62,7 +63,7 @@ def rename_away(files: Files, path: Path) -> Path:
     target = path.with_name(path.name + layout.DELETED_SUFFIX)
     number = 1
     while files.exists(target):
-        # One of the same name still waits: cleaned, cleaned again or deleted, all within `file.delete.delay.ms`.
+        # A file of the same name still waits: cleaned, cleaned again or deleted, all within `file.delete.delay.ms`.
         target = path.with_name(f"{path.name}.x{number}{layout.DELETED_SUFFIX}")
         number += 1
     files.rename(path, target)
@@ -97,10 +98,9 @@ def deletable(
     stamped_ms: Callable[[int], int] = int,
     most: int = sys.maxsize,
 ) -> int:
-    """The number of segments, from the oldest on, that may be deleted now; all of them means that the log must roll
-    first.
+    """The number of segments, from the oldest on, that may be deleted now; if all of them, the log must roll first.
 
-    `stamped_ms`: the time of a record by its timestamp (clock_trust.py). No more than `most` are looked for.
+    `stamped_ms`: the time of a record by its timestamp (clock_trust.py). At most `most` are counted.
     """
     candidates = min(_below_high_watermark(segments, high_watermark, log_end_offset), most)
     count = _below_log_start(segments, log_start_offset)
@@ -148,7 +148,8 @@ def _too_old(segments: Sequence[Segment], retention_ms: int, now_ms: int, stampe
 
 
 def _proven_timestamp_ms(segment: Segment) -> int:
-    """`retention_timestamp_ms` by a batch: a flipped bit in the time index must not make a segment old. Raises OSError.
+    """`retention_timestamp_ms`, confirmed by a batch: a flipped bit in the time index must not make a segment old.
+    Raises OSError.
 
     If the batch that the index names has another timestamp, both indexes are rebuilt.
     """

@@ -1,9 +1,9 @@
 """Batches that cannot be stored unchanged, because the topic's configuration needs more than the header.
 
-`message.timestamp.type=LogAppendTime` patches two header fields and the checksum in place. A compacted topic needs
-the keys, `ottla.validate.records` all records: these decompress, and decode only what seems to be wrong. Another
-`compression.type` compresses the records again, and decodes all. `ottla.batch.max.decompressed.bytes` bounds it. Pure;
-called by the log's append for topics whose rules are not plain.
+`message.timestamp.type=LogAppendTime` patches two header fields and the checksum in place. A compacted topic needs the
+keys, `ottla.validate.records` all records: both decompress, but decode only batches that seem to be wrong. Another
+`compression.type` decodes all records and compresses them again. `ottla.batch.max.decompressed.bytes` is the limit.
+Pure; called by the log's append for topics whose rules are not plain.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ MAX_RECORD_ERRORS: Final = 1000
 
 
 def rewrite(records: memoryview, header: BatchHeader, rules: BatchRules, now_ms: int) -> tuple[memoryview, BatchHeader]:
-    """The bytes to store and their header. `records` is patched in place where that is enough.
+    """The bytes to store and their header. `records` is patched in place if that is enough.
 
     Raises:
-        Refused: records that do not decode, lack a key, or have a timestamp out of range; nothing was changed then.
+        Refused: records cannot be decoded, lack a key, or have a timestamp out of range; nothing was changed then.
     """
     repacks = rules.target is not None and rules.target != header.codec
     if rules.is_compacted or rules.validates_records or repacks:
@@ -70,8 +70,8 @@ def _decompress(records: memoryview, header: BatchHeader, rules: BatchRules) -> 
 
 
 def _newest_of_sound(data: bytes, header: BatchHeader, rules: BatchRules, now_ms: int) -> int | None:
-    """The largest timestamp of records that may all be stored, without decoding them; None for all others, which
-    `_check_records` refuses or not.
+    """The largest timestamp of records that may certainly be stored, without decoding them; None if `_check_records`
+    has to decide.
     """
     summary = summarize_records(data, header.record_count)
     if summary is None or (rules.is_compacted and not summary.has_all_keys):
@@ -97,9 +97,9 @@ def _decode(data: bytes, header: BatchHeader) -> list[Record]:
 
 
 def _check_records(decoded: Sequence[Record], rules: BatchRules, now_ms: int) -> int:
-    """The largest timestamp of the records. Raises Refused for those that may not be stored.
+    """The largest timestamp of the records. Raises Refused for those that must not be stored.
 
-    Column by column: where nothing is wrong, nothing is asked of each record by itself.
+    Checks column by column: records are checked one by one only if something is wrong.
     """
     offsets = [record.offset for record in decoded]
     if offsets != list(range(len(offsets))):
@@ -116,7 +116,7 @@ def _check_records(decoded: Sequence[Record], rules: BatchRules, now_ms: int) ->
 
 
 def _can_be_expressed(oldest_ms: int, newest_ms: int) -> bool:
-    """Whether a batch can hold both times: 64-bit deltas reach further than the batch that is made for the records."""
+    """Whether a new batch can represent both times: the 64-bit deltas of the old batch reach further."""
     return (
         oldest_ms >= -MAX_TIMESTAMP_MS - 1
         and newest_ms <= MAX_TIMESTAMP_MS
@@ -125,7 +125,7 @@ def _can_be_expressed(oldest_ms: int, newest_ms: int) -> bool:
 
 
 def _are_in_range(oldest_ms: int, newest_ms: int, rules: BatchRules, now_ms: int) -> bool:
-    """Whether the topic surely allows these times and all in between: no time at all is allowed, too."""
+    """Whether the topic certainly allows these times and all in between: a missing time is allowed, too."""
     return rules.is_log_append_time or (
         now_ms - oldest_ms <= rules.before_max_ms and newest_ms - now_ms <= rules.after_max_ms
     )

@@ -21,7 +21,7 @@ def offsets_before(log: Log, timestamp_ms: int, most: int, *, end_offset: int, n
 
     Args:
         timestamp_ms: or LATEST for all of them, EARLIEST for the first one.
-        end_offset: what readers may see; offsets beyond it become this one.
+        end_offset: the end of what readers may see; offsets after it become this one.
 
     Raises:
         OSError: the disk failed.

@@ -5,8 +5,8 @@
 bytes (several after a roll), what a roll finished (both indexes), a new leader epoch, the directory if names were added
 or removed, and the other files of a new partition (`founding`). The active segment's indexes are not covered: recovery
 rebuilds them. A failed sync is never tried again: the kernel may have marked the lost pages clean
-(docs/decisions/a-failed-sync-is-final.md). A sync that could not begin, for want of a descriptor, does not count as
-failed: `Log.postpone_sync` withdraws the ticket, and the next one covers it.
+(docs/decisions/a-failed-sync-is-final.md). A sync that could not begin, because no descriptor was free, does not count
+as failed: `Log.postpone_sync` withdraws the ticket, and the next one covers it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Place = tuple[int, int, int]
 """The fields of an `End`; a plain tuple, since each sync of each log makes one."""
 
 Step = Callable[[bool], None]
-"""A part of a sync beside the `.log` files; it is given whether a sync of the volume has covered it."""
+"""A part of a sync besides the `.log` files; its argument is whether a sync of the volume has covered it."""
 
 
 class SyncTicket:
@@ -36,9 +36,9 @@ class SyncTicket:
 
     Attributes:
         end: everything up to this place is on disk after `Log.end_sync`.
-        files: what is synced first, each by `sync_file`, in any order and any threads; or all of them by one sync of
+        files: the files to sync first, each by `sync_file`, in any order and any threads; or all of them by one sync of
             their volume. `finish` does the rest.
-        steps: what `finish` does; rarely anything.
+        steps: the steps of `finish`; rarely any.
     """
 
     __slots__ = (
@@ -73,7 +73,7 @@ class SyncTicket:
         return {*(segment for segment, _, _ in self.dirty), *self.finished}
 
     def run(self) -> None:
-        """Block until everything that the ticket covers is on disk. May run in any thread, beside appends.
+        """Block until everything that the ticket covers is on disk. May run in any thread, during appends.
 
         Raises:
             NotOpened: a file could not be opened and was not synced; the caller passes the ticket to
@@ -90,9 +90,9 @@ class SyncTicket:
         self._do(file.fdatasync)
 
     def finish(self, *, is_covered: bool = False) -> None:
-        """Do what follows when all `files` are on disk: names, indexes, leader epochs. Raises as `run`.
+        """Do the remaining steps when all `files` are on disk: names, indexes, leader epochs. Raises as `run`.
 
-        `is_covered`: a sync of their volume that began after the ticket has brought names and other files along.
+        `is_covered`: a sync of their volume that began after the ticket has covered names and other files, too.
         """
         for step in self.steps:
             self._do(partial(step, is_covered))
@@ -108,7 +108,7 @@ class SyncTicket:
 
 
 class UnsyncedState:
-    """What is not on disk yet of one log, besides the bytes that its segments count themselves. Owned by the log."""
+    """The parts of a log that are not on disk yet, except the bytes that its segments count. Owned by the log."""
 
     __slots__ = (
         "_directory",
@@ -139,14 +139,14 @@ class UnsyncedState:
         self._names_error: OSError | None = None
         self._has_renames = False
         self.was_on_disk = was_on_disk
-        """Whether all files were on disk when the log was opened: a clean stop of ours said so, or it is new."""
+        """Whether all files were on disk when the log was opened: after a clean stop of Ottla, or if it is new."""
         self._unfinished: list[Segment] = []
         self.transaction_indexes = TransactionIndexes(files, directory, self.name_changed)
         self.founding: Step | None = None
         """Syncs the existence of the partition itself; part of the first ticket."""
         self.ticket: SyncTicket | None = None
         self.appended: list[bytes] = []
-        """What was appended since the last sync began, or a part of that; for the redo log."""
+        """The bytes appended since the last sync began, or a part of them; for the redo log."""
 
     def name_changed(self) -> None:
         """Note that a file was created in the log's directory, or unlinked by a failed append."""
@@ -208,7 +208,7 @@ class UnsyncedState:
         self.appended = []
         dirty: tuple[tuple[Segment, int, int], ...] = ()
         files: tuple[File, ...] = ()
-        # Those with unsynced bytes are all at the end of the list, where the active one may still be empty.
+        # Segments with unsynced bytes are all at the end of the list, where the active one may still be empty.
         for segment in reversed(segments):
             size_bytes = segment.size_bytes
             if segment.synced_bytes < size_bytes:
@@ -231,13 +231,13 @@ class UnsyncedState:
             return None
         if self.founding is not None:
             steps = [*steps, self.founding]
-        # By position: names cost a quarter more, and each log of a round has one.
+        # Positional arguments: keywords cost a quarter more, and each log of a round has a ticket.
         ticket = self.ticket = SyncTicket(end, dirty, finished, self._directory_changes, files, steps, indexes)
         return ticket
 
     def is_plain(self) -> bool:
-        """Whether a ticket would sync the active segment's `.log` file alone. No property: CPython 3.11 calls those
-        slowly, and each log of a round comes by.
+        """Whether a ticket would sync the active segment's `.log` file alone. No property, because CPython 3.11 calls
+        them slowly, and this is called for each log of a round.
         """
         epochs = self._epochs
         return (
@@ -248,7 +248,7 @@ class UnsyncedState:
         )
 
     def _other_steps(self, seal: Callable[[Segment], None]) -> tuple[list[Segment], IndexSync | None, list[Step]]:
-        """Segments that a roll has finished, and what is to be done besides the `.log` files; rarely anything."""
+        """Segments that a roll has finished, and the steps besides the `.log` files; rarely any."""
         steps: list[Step] = []
         finished: list[Segment] = []
         for segment in self._unfinished:
@@ -268,7 +268,7 @@ class UnsyncedState:
     def end(self, ticket: SyncTicket) -> int:
         """Record a ticket that ran; returns the new recovery point."""
         self.ticket = None
-        self.founding = None  # it was in this ticket if not in one before
+        self.founding = None  # part of this ticket or of an earlier one
         for segment, size_bytes, cuts in ticket.dirty:
             if segment.cuts == cuts:
                 segment.synced_bytes = size_bytes
@@ -307,7 +307,7 @@ class UnsyncedState:
 
 
 def _sync_indexes(segment: Segment, is_covered: bool) -> None:
-    """Of a sealed segment: all entries are in the files."""
+    """Sync the indexes of a sealed segment: all entries are in the files."""
     if not is_covered:
         segment.offset_index.sync()
         segment.time_index.sync()

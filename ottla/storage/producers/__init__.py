@@ -1,1 +1,1 @@
-"""Idempotence and transactions of one partition: what producers wrote, and what is open or aborted."""
+"""Idempotence and transactions of one partition: the state of producers, and open and aborted transactions."""

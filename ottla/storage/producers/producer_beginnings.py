@@ -1,13 +1,13 @@
-"""With which batch a producer that is not known has to begin: the earliest one that found no room.
+"""The batch with which an unknown producer has to begin: the earliest one that was refused because the disk was full.
 
-An unknown producer may begin anywhere, because what was known of it may have expired. So when the first of several
-batches on their way met a full disk, and there was room again before the second came, the second would be considered
-the beginning, and the first be out of order however often it came again. A broker that refuses batches that are worth
-sending again notes them here; the later ones are then out of order until the first is stored.
+An unknown producer may begin with any sequence, because its state may have expired. Suppose that several batches are in
+flight, the first one meets a full disk, and there is room again before the second one arrives. Then the second would
+count as the beginning, and the first would be out of order in every retry. So a broker that refuses batches which the
+producer will retry notes them here, and later batches are out of order until the first is stored.
 
-Apache Kafka does the same while it verifies a transaction (VerificationStateEntry, KIP-890) and names the loop that is
-left without; a full disk cannot lead there, because it takes the log directory offline until a restart. A restart ends
-all connections, and with them what is on its way after the first batch: so nothing of this is stored.
+Apache Kafka does the same while it verifies a transaction (VerificationStateEntry, KIP-890), and describes the endless
+loop without it. A full disk cannot cause that loop in Kafka, because it takes the log directory offline until a
+restart. A restart ends all connections, and with them all batches in flight, so this state is not stored.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from ottla.protocol.records.batch import MAX_SEQUENCE, BatchHeader
 
 MAX_BEGINNINGS: Final = 10_000
-"""Of one log; beyond it the one that was not sent for longest is forgotten (about 2 MB)."""
+"""The limit for one log; beyond it the one that was not sent for longest is forgotten (about 2 MB)."""
 
 
 class _Beginning(NamedTuple):
@@ -27,7 +27,7 @@ class _Beginning(NamedTuple):
 
 
 class ProducerBeginnings:
-    """The beginnings of one log's unknown producers, the one that was not sent for longest first."""
+    """The beginnings of one log's unknown producers, in the order in which they were last sent."""
 
     __slots__ = ("_noted",)
 
@@ -35,7 +35,7 @@ class ProducerBeginnings:
         self._noted: dict[int, _Beginning] = {}
 
     def note(self, header: BatchHeader, now_ms: int) -> None:
-        """A batch was refused and is worth sending again: its producer may not begin after it."""
+        """Note a refused batch that the producer will retry: its producer must not begin after it."""
         noted = self._noted.pop(header.producer_id, None)
         beginning = _Beginning(header.producer_epoch, header.base_sequence, now_ms)
         if noted is not None and (
@@ -48,7 +48,7 @@ class ProducerBeginnings:
             del self._noted[next(iter(self._noted))]
 
     def earlier(self, header: BatchHeader) -> int | None:
-        """First sequence of the refused batch that has to be stored before this one, or None when it may be stored."""
+        """The first sequence of the refused batch that must be stored before this one; None if this one may be."""
         noted = self._noted.get(header.producer_id)
         if (
             noted is None
@@ -59,15 +59,15 @@ class ProducerBeginnings:
         return noted.sequence
 
     def forget(self, producer_id: int) -> None:
-        """The producer has begun."""
+        """Drop the beginning of a producer that has begun."""
         self._noted.pop(producer_id, None)
 
     def expire(self, before_ms: int) -> None:
-        """Forget what was not sent since `before_ms`."""
+        """Forget the beginnings that were not sent since `before_ms`."""
         for producer_id in [one for one, noted in self._noted.items() if noted.noted_ms <= before_ms]:
             del self._noted[producer_id]
 
 
 def _is_behind(sequence: int, other: int) -> bool:
-    """Whether `sequence` comes after `other`, at most half the circle away: sequences wrap."""
+    """Whether `sequence` is after `other`, by at most half of the range: sequences wrap."""
     return 0 < (sequence - other) & MAX_SEQUENCE <= MAX_SEQUENCE // 2

@@ -1,4 +1,4 @@
-"""What is remembered of one idempotent producer: its epoch and its last five batches."""
+"""The state of one idempotent producer: its epoch and its last five batches."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ REMEMBERED_BATCHES: Final = 5
 MAX_SEQUENCE: Final = 2**31 - 1
 MAX_EPOCH: Final = 2**15 - 1
 IN_TRANSACTION: Final = 1 << 16
-"""Added to an epoch while batches are appended: they are of a transaction. So a batch of another kind is one of another
-epoch to the loop that looks at each, and costs it no comparison."""
+"""Added to the epoch of transactional batches while they are appended. So the loop over the batches treats one of
+another kind like one of another epoch, without an extra comparison."""
 
 
 class RememberedBatch(NamedTuple):
@@ -38,17 +38,17 @@ class RememberedBatch(NamedTuple):
 BatchFields = tuple[int, int, int, int]
 """The fields of a `RememberedBatch`, in order."""
 NO_BATCH: Final[BatchFields] = (-1, -1, 0, -1)
-"""What stands for the newest batch where none is known; in a snapshot, too."""
+"""Represents the newest batch where none is known, also in a snapshot."""
 NO_TRANSACTION: Final = (-1, -1)
-"""What nearly all producers have; the same object for all."""
+"""The value of nearly all producers; the same object for all."""
 
 
 class ProducerEntry(NamedTuple):
     """One producer as of its last batch. Immutable: an append makes a new one, so that a failed write has nothing to
     undo.
 
-    The fields of the newest batch are its own, not in an object of theirs: a partition may remember 200,000 producers,
-    most of them by one batch. Where only a transaction marker was seen in this epoch they are NO_BATCH.
+    It has the fields of the newest batch itself, not in a separate object: a partition may have 200,000 producers, most
+    of them with one batch. If only a transaction marker was seen in this epoch, the fields are NO_BATCH.
     """
 
     producer_id: int
@@ -56,9 +56,9 @@ class ProducerEntry(NamedTuple):
     last_seen_ms: int
     """Wall time of the last append, for expiry; never stored."""
     transaction: tuple[int, int]
-    """The coordinator's epoch, and where the open transaction begins (-1: none is open)."""
+    """The coordinator's epoch, and the first offset of the open transaction (-1: none is open)."""
     earlier: tuple[BatchFields, ...]
-    """The batches before the newest, oldest first, as plain tuples: each append leaves some, and few are checked."""
+    """The batches before the newest, oldest first, as plain tuples: each append creates some, and few are checked."""
     last_sequence: int
     last_offset: int
     offset_delta: int
@@ -74,7 +74,7 @@ class ProducerEntry(NamedTuple):
         coordinator_epoch: int = -1,
         current_txn_first_offset: int = -1,
     ) -> Self:
-        """With these batches, at most `REMEMBERED_BATCHES`, oldest first."""
+        """Make an entry with these batches, at most `REMEMBERED_BATCHES`, oldest first."""
         transaction = (coordinator_epoch, current_txn_first_offset)
         transaction = NO_TRANSACTION if transaction == NO_TRANSACTION else transaction
         newest = batches[-1] if batches else NO_BATCH
@@ -82,7 +82,7 @@ class ProducerEntry(NamedTuple):
 
     @property
     def batches(self) -> tuple[RememberedBatch, ...]:
-        """Oldest first, at most `REMEMBERED_BATCHES`; empty when only a transaction marker was seen in this epoch."""
+        """The batches, oldest first, at most `REMEMBERED_BATCHES`; none if only a marker was seen in this epoch."""
         if self.last_offset < 0:
             return ()
         newest = RememberedBatch(self.last_sequence, self.last_offset, self.offset_delta, self.timestamp_ms)
@@ -90,10 +90,10 @@ class ProducerEntry(NamedTuple):
 
     @property
     def coordinator_epoch(self) -> int:
-        """Of the last transaction marker, -1 without one."""
+        """The epoch of the last transaction marker, -1 without one."""
         return self.transaction[0]
 
     @property
     def current_txn_first_offset(self) -> int:
-        """Where its open transaction begins, -1 without one."""
+        """The first offset of its open transaction, -1 without one."""
         return self.transaction[1]

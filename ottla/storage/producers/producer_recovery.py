@@ -1,7 +1,7 @@
-"""Producer state at start: the newest sound snapshot, and the headers of the batches after it.
+"""Producer state at a start: the newest valid snapshot, and the headers of the batches after it.
 
-Snapshots speak about everything below the offset in their name; one beyond the log end is of a past that was lost
-and is removed before anything else is written. Kafka's ProducerStateManager.truncateAndReload.
+A snapshot covers everything below the offset in its name. One after the log end is from records that were lost; it is
+removed before anything else is written. Kafka's ProducerStateManager.truncateAndReload.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ def load_producers(
     now_ms: int,
     snapshots: list[int] | None = None,
 ) -> tuple[ProducerStates, int, TransactionReplay]:
-    """The producers of the log as of its end, the offset of the snapshot that had a part of them, -1 for none, and
-    the transactions that were open at the snapshot or came after it.
+    """The producers at the end of the log, the offset of the snapshot that was used (-1 for none), and the transactions
+    that were open at the snapshot or began after it.
 
-    Unsound snapshots, and those beyond the end, are removed. Without one, the batches of the first segment that lie
-    below the log start count, too, which Kafka leaves out: DeleteRecords may have taken a batch whose answer its
-    producer never got, and that is a duplicate when it comes again, whatever crash was between.
+    Invalid snapshots, and those after the end, are removed. Without a snapshot, the batches of the first segment below
+    the log start count, too, which Kafka ignores. DeleteRecords may have deleted a batch whose response its producer
+    never got; a retry of it is a duplicate, even after a crash.
 
     Args:
-        snapshots: offsets of the `.snapshot` files where somebody has looked already; those removed are taken out.
+        snapshots: offsets of the `.snapshot` files if they are known already; removed ones are deleted from the list.
 
-    What is damaged is passed over with a line: its readers get CORRUPT_MESSAGE, and the other partitions are served.
+    Damaged batches are skipped with a log line: their readers get CORRUPT_MESSAGE, and other partitions are served.
 
     Raises:
         OSError: the disk failed.
@@ -77,7 +77,7 @@ def load_producers(
 
 
 def scan_transactions(segments: Sequence[Segment]) -> TransactionReplay:
-    """The transactions of a log by all of its batches. Raises OSError."""
+    """The transactions of a log, found by reading all of its batches. Raises OSError."""
     transactions = TransactionReplay()
     for segment in segments:
         for position, header in _batches(segment, 0):
@@ -120,7 +120,7 @@ def _replay(
 
 
 def _batches(segment: Segment, position: int) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of each batch from `position` on, continuing after what is none with the next sound one."""
+    """Position and header of each batch from `position` on, skipping damage up to the next valid one."""
     next_offset = segment.base_offset
     while True:
         try:
@@ -141,7 +141,7 @@ def _batches(segment: Segment, position: int) -> Iterator[tuple[int, BatchHeader
 
 
 def _coordinator_epoch(segment: Segment, position: int, header: BatchHeader) -> int:
-    """What a control batch's record says, -1 for one that says nothing."""
+    """The coordinator epoch in the record of a control batch, -1 if it has none."""
     try:
         end = decode_transaction_end(segment.file.pread(header.size_bytes, position))
     except CorruptBatch:

@@ -1,20 +1,20 @@
-"""Snapshots of a log's producers on their way to the disk: taken at a roll, written behind by a worker.
+"""Snapshots of a log's producers: taken at a roll, written later by a worker.
 
-The owner of the log takes the producers' entries at the roll. Those never change (an append makes new ones), so that
-what is appended later does not show in them, and taking 50,000 of them is a list of 50,000 pointers: 0.3 ms. To encode
-them takes 20 to 90 ms and to sync them a disk's time, so all of that is a worker's, piece by piece (`SnapshotWrite`).
+The owner of the log takes the producers' entries at the roll. Entries never change (an append makes new ones), so later
+appends do not affect them, and taking 50,000 is a list of 50,000 pointers: 0.3 ms. Encoding them takes 20 to 90 ms, and
+syncing them waits for the disk, so a worker does both, in pieces (`SnapshotWrite`).
 
-- What a snapshot speaks of is on disk before it, and what the `.txnindex` files say of that: only then is it written.
-  After a power cut none is there that speaks of records which are not, and retention may rely on the one it has seen.
-- A file has its name when it is whole and synced (`.tmp`, then renamed, then the name synced): whatever a stop in
-  between leaves is no `.snapshot`, and a start removes it.
-- No promise rests on when it is written: a start reads the batches after the newest one. Only retention waits
+- A snapshot is written only when the records that it covers, and their entries in the `.txnindex` files, are on disk.
+  So after a power cut no snapshot covers missing records, and retention can rely on a snapshot that exists.
+- A file gets its name when it is complete and synced (`.tmp`, then renamed, then the name synced). A stop before that
+  leaves no `.snapshot`, and a start removes the temporary file.
+- Nothing depends on when it is written: a start reads the batches after the newest one. Only retention waits
   (producer_keeping.py).
-- Two wait at most, beside the one that is being written: the first one, so that some get to the disk where rolls
-  follow each other faster than syncs, and the newest. What is left out between them costs a start some reading.
-- One is written at a time, and a write that failed is not tried again: the next roll takes the producers again.
+- At most two snapshots wait, in addition to the one that is being written: the first one, so that some are written even
+  if rolls are faster than syncs, and the newest. For those skipped in between, a start reads more batches.
+- One is written at a time, and a failed write is not tried again: the next roll takes the producers again.
 
-The owner's thread calls everything but `SnapshotWrite.run`.
+The owner's thread calls everything except `SnapshotWrite.run`.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MOST_WAITING: Final = 2
-"""Each holds the entries as they were then: 0.3 to 0.9 KB for each producer that has written since (measured)."""
+"""Each keeps the entries of its time in memory: 0.3 to 0.9 KB for each producer that has written since (measured)."""
 
 Pause = Callable[[], object]
 """Called between two pieces of work, in the thread that does it."""
 
 
 def no_pause() -> None:
-    """For who holds up nobody."""
+    """Do nothing: for callers that do not block other work."""
 
 
 class SnapshotWrite:
     """One snapshot to be written, once.
 
     Attributes:
-        offset: up to which it speaks.
-        error: why it is not on disk; known when `is_over`.
-        is_abandoned: the log is gone: nobody needs it, nor asks whether it worked.
+        offset: the offset up to which it covers the log.
+        error: the reason why it is not on disk; known when `is_over`.
+        is_abandoned: the log is gone: the snapshot is not needed, and its result does not matter.
     """
 
     __slots__ = (
@@ -79,7 +79,7 @@ class SnapshotWrite:
         pause: Pause,
         indexes: IndexSync | None = None,
     ) -> None:
-        """`indexes`: what has to be on disk before the snapshot has its name."""
+        """`indexes`: the index files that must be on disk before the snapshot gets its name."""
         self.offset = offset
         self.error: OSError | None = None
         self.is_abandoned = False
@@ -92,7 +92,7 @@ class SnapshotWrite:
         self._indexes = indexes
 
     def run(self) -> None:
-        """Block until the snapshot is on disk, or `error` says why it is not. In any thread."""
+        """Block until the snapshot is on disk, or `error` is set. Runs in any thread."""
         try:
             if self._indexes is not None:
                 self._noting_errors(partial(self._sync_indexes, self._indexes))
@@ -102,12 +102,12 @@ class SnapshotWrite:
             self.is_over = True
 
     def fill(self, *, is_synced: bool) -> None:
-        """Write the temporary file; one that is not synced has to be on disk before `give_name`."""
+        """Write the temporary file; if it is not synced here, it must be on disk before `give_name`."""
         if self.error is None:
             self._noting_errors(partial(self._fill, is_synced=is_synced))
 
     def give_name(self, sync_names: Callable[[], None] | None = None) -> None:
-        """Rename the temporary file. Without `sync_names` it is the caller who makes the name durable."""
+        """Rename the temporary file. Without `sync_names` the caller makes the name durable."""
         if self.error is None and not self.is_abandoned:
             self._noting_errors(partial(self._rename, sync_names))
         self.is_over = True
@@ -121,9 +121,9 @@ class SnapshotWrite:
             step()
         except OSError as error:
             self.error = error
-            with suppress(OSError):  # else a start removes it
+            with suppress(OSError):  # otherwise a start removes it
                 self._files.unlink(self._temporary)
-        except Exception as error:  # a bug, but who waits for the end of it must hear of it
+        except Exception as error:  # a bug, but the thread that waits for the end must see it
             logger.exception("bug: a producer snapshot failed")
             self.error = OSError(f"a bug: {error}")
 
@@ -157,8 +157,8 @@ class ProducerSnapshots:
     """The snapshots of one log. See the module.
 
     Attributes:
-        synced_offset: of the newest one that is on disk; -1 when none is known to be.
-        writing: the one that a thread has in hand.
+        synced_offset: the offset of the newest one that is on disk; -1 when none is known to be.
+        writing: the one that a thread is writing.
     """
 
     __slots__ = (
@@ -176,7 +176,9 @@ class ProducerSnapshots:
         synced_offset: int = -1,
         transaction_indexes: TransactionIndexes | None = None,
     ) -> None:
-        """`transaction_indexes` of the log: a snapshot gets its name when they are on disk up to there."""
+        """`transaction_indexes`: those of the log, which must be on disk up to the snapshot's offset before its
+        name.
+        """
         self._indexes = transaction_indexes
         self._indexes_of_writing: IndexSync | None = None
         self._files = files
@@ -189,26 +191,26 @@ class ProducerSnapshots:
 
     @property
     def waiting_offsets(self) -> list[int]:
-        """Of those that were taken and not begun, ascending."""
+        """The offsets of the snapshots that were taken but not begun, ascending."""
         return [offset for offset, _ in self._waiting]
 
     def take(self, offset: int, producers: Iterable[ProducerEntry]) -> None:
-        """Have the producers written as they are now, when the log ends at `offset`."""
+        """Take a snapshot of the producers as they are now, at the log end `offset`."""
         if offset <= self.synced_offset:
             return  # a start has found it, or retention has written it
         del self._waiting[MOST_WAITING - 1 :]
         self._waiting.append((offset, list(producers)))
 
     def is_due(self, synced_offset: int) -> bool:
-        """Whether `begin` finds one."""
+        """Whether `begin` would return a snapshot."""
         return self.writing is None and bool(self._waiting) and self._waiting[0][0] <= synced_offset
 
     def begin(self, synced_offset: int, pause: Pause = no_pause) -> SnapshotWrite | None:
-        """The newest one that waits and speaks of nothing beyond `synced_offset`, up to which the log is on disk. None
-        where there is none, or another one is being written.
+        """The newest waiting snapshot that covers nothing after `synced_offset`, up to which the log is on disk. None
+        if there is none, or another one is being written.
 
-        The caller has written what waits for the indexes of aborted transactions before; it has the snapshot run, in
-        any thread, and hands it to `end`.
+        The caller must first write the waiting entries of the indexes of aborted transactions. It then runs the
+        snapshot, in any thread, and passes it to `end`.
         """
         if not self.is_due(synced_offset):
             return None
@@ -221,7 +223,7 @@ class ProducerSnapshots:
         return self.writing
 
     def end(self, write: SnapshotWrite) -> None:
-        """Take note of one that ran."""
+        """Note the result of a snapshot that ran."""
         if write is not self.writing:
             return
         self.writing = None
@@ -235,14 +237,14 @@ class ProducerSnapshots:
             callback()
 
     def abandon(self) -> None:
-        """The log is closed: what waits is not written, and what is being written does not matter any more."""
+        """Drop the waiting snapshots of a closed log, and ignore the one that is being written."""
         self._waiting.clear()
         if self.writing is not None:
             self.writing.is_abandoned = True
 
     def call_after(self, callback: Callable[[], None]) -> None:
-        """Call back when no thread writes a snapshot any more, at once if none does: until then one may appear under
-        the path that a log had which was closed.
+        """Call back when no thread writes a snapshot any more, immediately if none does: until then a file may appear
+        under the former path of a closed log.
         """
         if self.writing is None:
             callback()

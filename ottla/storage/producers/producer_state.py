@@ -1,12 +1,12 @@
-"""What a log remembers of its idempotent producers: the last five batches of each, to refuse gaps and recognise
-repeats, and where the open transaction of each begins.
+"""The state of a log's idempotent producers: the last five batches of each, to refuse gaps and detect duplicates, and
+the first offset of its open transaction.
 
-Rules (Kafka's ProducerAppendInfo; KIP-98): an unknown producer may begin anywhere; a known one continues by one (0
-follows 2^31-1); a new epoch begins at 0; an older epoch is refused. While a transaction is open all of its producer's
-batches belong to it, and its marker ends it. Two differences: an unknown producer may not begin
-behind a batch of its own that found no room (producer_beginnings.py); and a producer expires
-`producer.id.expiration.ms` after its last *append*, where Kafka takes the batch's timestamp, by which producers of
-old events would be forgotten at once.
+Rules (Kafka's ProducerAppendInfo; KIP-98): an unknown producer may begin anywhere; a known one continues with the next
+sequence (0 follows 2^31-1); a new epoch begins at 0; an older epoch is refused. While a transaction is open, all
+batches of its producer belong to it, and its marker ends it. There are two differences to Kafka. An unknown producer
+must not begin after a batch of its own that was refused by a full disk (producer_beginnings.py). And a producer expires
+`producer.id.expiration.ms` after its last *append*: Kafka counts from the batch's timestamp, which would immediately
+expire producers of old events.
 """
 
 from __future__ import annotations
@@ -35,20 +35,21 @@ if TYPE_CHECKING:
     from ottla.protocol.types import Buffer
 
 MAX_PRODUCERS: Final = 200_000
-"""Of one log, 0.3 to 0.9 KB each (measured); beyond it the producers that have been quiet longest are forgotten, a
-thousandth at once. Those with an open transaction are not: what is open would be taken as ended by the next start.
+"""The limit for one log, 0.3 to 0.9 KB each (measured). Beyond it the producers that have been idle longest are
+forgotten, a thousandth at a time. Producers with an open transaction are kept: otherwise the next start would treat the
+transaction as ended.
 """
 MOST_LOOKED_AT: Final = 1_000
-"""Of the quiet ones beyond that, while one more comes: those that are not forgotten are passed over."""
+"""The idle producers that are checked when one more is added; those that must be kept are skipped."""
 LOADED_GRACE_MS: Final = 3_600_000
-"""A producer found at start is kept at least this long, however old its stamps, so that a retry across a restart is
-seen.
+"""A producer found at a start is kept at least this long, however old its timestamps, so that a retry after a restart
+is recognised.
 """
 NO_PRODUCER_ID: Final = -1
 
 
 class SequenceRefusal(NamedTuple):
-    """Why a batch may not be appended."""
+    """The reason why a batch must not be appended."""
 
     error_code: ErrorCode
     message: str
@@ -58,7 +59,7 @@ class ProducerStates:
     """The producers of one log, least recently seen first.
 
     Attributes:
-        beginnings: of producers that are not known, where a batch of theirs found no room.
+        beginnings: for unknown producers, the batches that were refused by a full disk.
         expiration_ms: `producer.id.expiration.ms`.
     """
 
@@ -76,25 +77,25 @@ class ProducerStates:
         return iter(self._entries.values())
 
     def get(self, producer_id: int) -> ProducerEntry | None:
-        """What is known of a producer, None when it is unknown."""
+        """The state of a producer, None when it is unknown."""
         return self._entries.get(producer_id)
 
     def publish(self, entry: ProducerEntry) -> None:
-        """Take in what an append made of a producer; it becomes the most recently seen."""
+        """Store a producer's state after an append; it becomes the most recently seen."""
         entries = self._entries
         if entries.pop(entry.producer_id, None) is None:
             self.beginnings.forget(entry.producer_id)
         entries[entry.producer_id] = entry
         if len(entries) > MAX_PRODUCERS:
-            # Some at once: to find the first behind the many that have moved away from there takes 0.1 ms.
+            # Several at a time: finding the first entry after many that have moved away from there takes 0.1 ms.
             surplus = min(len(entries) - MAX_PRODUCERS, MOST_LOOKED_AT) + MAX_PRODUCERS // 1000
             for producer_id in list(islice(entries, surplus)):
                 quiet = entries.pop(producer_id)
                 if quiet.current_txn_first_offset >= 0:
-                    entries[producer_id] = quiet  # it is not among the first again before all others were
+                    entries[producer_id] = quiet  # moved to the end: all others are checked before it again
 
     def note_unstored(self, batches: Iterable[Buffer], now_ms: int) -> None:
-        """These could not be stored and are worth sending again; what is no sound batch says nothing."""
+        """Note batches that could not be stored and that the producer will retry; invalid ones are ignored."""
         for batch in batches:
             try:
                 header = parse_header(batch)
@@ -105,7 +106,7 @@ class ProducerStates:
                 self.beginnings.note(header, now_ms)
 
     def replay(self, header: BatchHeader, now_ms: int, coordinator_epoch: int = -1) -> None:
-        """Take in a batch of the log's own past, unchecked. `coordinator_epoch`: what a control batch's record says."""
+        """Apply a batch that is already in the log, unchecked. `coordinator_epoch`: the one in a control batch."""
         producer_id = header.producer_id
         if producer_id == NO_PRODUCER_ID:
             return
@@ -116,14 +117,14 @@ class ProducerStates:
             return
         epoch, stamp_ms = header.producer_epoch, header.max_timestamp
         entry = after_marker(known, producer_id, epoch, coordinator_epoch, stamp_ms, seen_ms)
-        if not header.record_count:  # what the cleaner left of a marker: only its epoch counts
+        if not header.record_count:  # the header that the cleaner left of a marker: only its epoch counts
             entry = entry._replace(transaction=NO_TRANSACTION if known is None else known.transaction)
         self.publish(entry)
 
     def expire(self, now_ms: int, stamped_ms: Callable[[int], int] = int) -> Iterator[int]:
-        """Forget producers that were quiet for `producer.id.expiration.ms` and have no open transaction, a piece at a
-        time; how many were checked in each. Appends may come in between. `stamped_ms`: when one was seen, by the
-        clock of then (clock_trust.py).
+        """Forget producers that were idle for `producer.id.expiration.ms` and have no open transaction, in steps;
+        yields how many were checked in each. Appends may come in between. `stamped_ms` corrects the time at which one
+        was seen for a clock that was wrong then (clock_trust.py).
         """
         entries = self._entries
         producer_ids = list(entries)
@@ -144,7 +145,7 @@ class ProducerStates:
         """Replace the state by that of a snapshot's bytes.
 
         Raises:
-            CorruptSnapshot: the bytes are not a sound snapshot; the state is then as before.
+            CorruptSnapshot: the bytes are not a valid snapshot; the state has not changed.
         """
         entries = {}
         for entry in parse_snapshot(data):
@@ -169,7 +170,7 @@ def find_duplicate(entry: ProducerEntry | None, header: BatchHeader) -> Remember
 
 
 def check_batch(entry: ProducerEntry | None, header: BatchHeader) -> SequenceRefusal | None:
-    """Why a batch may not follow what is known of its producer, which it does not repeat; None when it may."""
+    """The reason why a batch, which is no duplicate, must not follow its producer's state; None if it may."""
     if entry is None:
         return None
     refusal = check_sequence(entry, header)
@@ -185,7 +186,7 @@ def check_batch(entry: ProducerEntry | None, header: BatchHeader) -> SequenceRef
 def check_marker(
     entry: ProducerEntry | None, producer_id: int, epoch: int, coordinator_epoch: int
 ) -> SequenceRefusal | None:
-    """Why a producer's transaction may not be ended by a marker of these epochs; None when it may."""
+    """The reason why a marker with these epochs must not end a producer's transaction; None if it may."""
     if entry is None:
         return None
     if epoch < entry.epoch:
@@ -203,8 +204,8 @@ def check_marker(
 
 
 def check_sequence(entry: ProducerEntry | None, header: BatchHeader) -> SequenceRefusal | None:
-    """Why a batch's epoch and sequence may not follow what is known of its producer, which it does not repeat; None
-    when they may.
+    """The reason why the epoch and sequence of a batch, which is no duplicate, must not follow its producer's state;
+    None if they may.
     """
     if entry is None or entry.epoch == -1:
         return None
@@ -231,10 +232,10 @@ def check_sequence(entry: ProducerEntry | None, header: BatchHeader) -> Sequence
 
 
 def due_sequence(entry: ProducerEntry | None, epoch: int) -> int:
-    """The first sequence of what comes next of a producer in its epoch; -2 if unknown, or for another epoch.
+    """The first sequence of the next batch of a producer in its epoch; -2 if unknown, or for another epoch.
 
-    A batch that begins so is the common case, which needs neither of the two questions above, nor the batch's header as
-    an object. `epoch` may have `IN_TRANSACTION` added; without it a producer that has had a transaction is looked at.
+    A batch that begins so is the common case: it needs neither of the two checks above, nor its header as an object.
+    `epoch` may have `IN_TRANSACTION` added; without it, a producer that has had a transaction gets the full check.
     """
     if entry is None:
         return -2
@@ -255,7 +256,7 @@ def advance(entry: ProducerEntry | None, header: BatchHeader, base_offset: int, 
 def advance_by(
     entry: ProducerEntry | None, producer_id: int, epoch: int, batches: Sequence[BatchFields], now_ms: int
 ) -> ProducerEntry:
-    """`advance` by some batches of that epoch, one after the other. `epoch` may have `IN_TRANSACTION` added."""
+    """`advance` by several batches of that epoch in order. `epoch` may have `IN_TRANSACTION` added."""
     if epoch > MAX_EPOCH:
         return _advance_in_transaction(entry, producer_id, epoch, batches, now_ms)
     transaction = NO_TRANSACTION
@@ -269,7 +270,7 @@ def advance_by(
     if len(batches) > 1:
         earlier = (*earlier, *batches[-REMEMBERED_BATCHES:-1])[1 - REMEMBERED_BATCHES :]
     sequence, offset, delta, timestamp_ms = batches[-1]
-    # Made without the detour over its own constructor (a third of the time): one for each turn of the hot path.
+    # Made without its own constructor (a third of the time), since the hot path makes one in each turn.
     fields = (producer_id, epoch, now_ms, transaction, earlier, sequence, offset, delta, timestamp_ms)
     return tuple.__new__(ProducerEntry, fields)
 
@@ -277,9 +278,9 @@ def advance_by(
 def _advance_in_transaction(
     entry: ProducerEntry | None, producer_id: int, epoch: int, batches: Sequence[BatchFields], now_ms: int
 ) -> ProducerEntry:
-    """The first of the batches opens a transaction, if none is open."""
+    """Advance by batches of a transaction; the first one opens it, if none is open."""
     if entry is not None and entry.last_offset < 0 and len(batches) == 1 and entry.transaction[1] < 0:
-        # What comes first after a marker that has raised the epoch (KIP-890): all in one step.
+        # The first batch after a marker that has raised the epoch (KIP-890): all in one step.
         sequence, offset, delta, timestamp_ms = batches[0]
         transaction = (entry.transaction[0], offset - delta)
         fields = (producer_id, epoch - IN_TRANSACTION, now_ms, transaction, (), sequence, offset, delta, timestamp_ms)

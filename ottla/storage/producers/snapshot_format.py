@@ -1,4 +1,4 @@
-"""The bytes of a `.snapshot` file: the producers of a log, as Kafka's ProducerStateManager writes them.
+"""The bytes of a `.snapshot` file: the producers of a log, in the format of Kafka's ProducerStateManager.
 
 Version 1, big-endian:
 
@@ -13,10 +13,10 @@ Example: producer 1000, epoch 0, one batch of 3 records at offsets 0-2, stamped 
     0001 99f3220f 00000001
     00000000000003e8 0000 00000002 0000000000000002 00000002 0000000000000005 ffffffff ffffffffffffffff
 
-The file's name is the offset up to which it speaks. Kafka writes one entry per producer, its last batch: with nothing
-more, a producer that had several batches in flight when the broker stopped could not get the answer that they are
-there. So all remembered batches are written, oldest first: Kafka keeps the last entry of a producer that it reads,
-which is then the one that it would have written itself.
+The file's name is the offset up to which it covers the log. Kafka writes one entry per producer, its last batch. Then a
+producer with several batches in flight when the broker stopped could not learn that they are stored. So Ottla writes
+all remembered batches, oldest first: Kafka keeps the last entry that it reads of a producer, which is the one that it
+would have written itself.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 PRODUCERS_PER_PIECE: Final = 200
-"""Encoded, or looked at, in one go: half a millisecond."""
+"""The number that is encoded, or checked, in one step: half a millisecond."""
 SNAPSHOT_VERSION: Final = 1
 
 _PREFIX = struct.Struct(">hIi")
@@ -47,12 +47,12 @@ _CRC_END = 6
 
 
 class CorruptSnapshot(ValueError):
-    """A `.snapshot` file that is not one: wrong version, checksum or length."""
+    """An invalid `.snapshot` file: wrong version, checksum or length."""
 
 
 def encode_snapshot(entries: Sequence[ProducerEntry]) -> Iterator[tuple[int, bytes]]:
     """The bytes of a `.snapshot` file in pieces of `PRODUCERS_PER_PIECE` producers, each with its position in the file.
-    The last one is the head, which has the checksum of the others.
+    The last one is the head, with the checksum of the other pieces.
     """
     count = sum(1 + len(entry.earlier) for entry in entries)
     crc = crc32c(_COUNT.pack(count))
@@ -74,7 +74,7 @@ def parse_snapshot(data: bytes) -> list[ProducerEntry]:
     """The producers in a `.snapshot` file; `last_seen_ms` is the last batch's timestamp.
 
     Entries of one producer and epoch are its batches; an entry of another epoch, or one that does not continue where
-    the one before ended, replaces what came before it.
+    the one before ended, replaces the earlier ones.
 
     Raises:
         CorruptSnapshot: wrong version, checksum or length.

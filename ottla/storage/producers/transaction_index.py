@@ -1,4 +1,4 @@
-"""The `.txnindex` beside a segment: which transactions the ABORT markers in it ended. Its bytes, and writing them.
+"""The `.txnindex` of a segment: the transactions that the ABORT markers in it ended. Its bytes, and writing them.
 
 34 bytes big-endian for each aborted transaction, in the order of the markers (Kafka's TransactionIndex and AbortedTxn):
 
@@ -9,10 +9,10 @@ Producer 1000 wrote from offset 5 on, and its marker is at 9:
 
     0000 00000000000003e8 0000000000000005 0000000000000009 000000000000000a
 
-The file is derived from the batches, so an entry waits in memory until something relies on the file: its segment is
-closed by a roll, a producer snapshot speaks of what is after the marker, or the log is closed. Before any of these is
-on disk, the entries are. A start reads the batches after the newest snapshot in any case, and so finds the markers
-whose entries a crash took.
+The file is derived from the batches, so an entry waits in memory until something relies on the file: a roll closes its
+segment, a producer snapshot covers offsets after the marker, or the log is closed. The entries are on disk before any
+of these is. A start always reads the batches after the newest snapshot, and so finds the markers whose entries were
+lost in a crash.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from ottla.storage.formats import layout
 ENTRY: Final = struct.Struct(">hqqqq")
 VERSION: Final = 0
 ENTRIES_BEHIND: Final = 1024
-"""Entries that may wait in memory: 34 KB of a file."""
+"""The number of entries that may wait in memory: 34 KB of a file."""
 
 
 class CorruptTransactionIndex(ValueError):
-    """A `.txnindex` that is not one: what is wrong with it, in a line."""
+    """An invalid `.txnindex`; the message has the reason, in one line."""
 
 
 class AbortedTransaction(NamedTuple):
@@ -45,10 +45,10 @@ class AbortedTransaction(NamedTuple):
 
 
 def parse_transaction_index(data: bytes, base_offset: int, end_offset: int) -> list[AbortedTransaction]:
-    """The entries of the `.txnindex` of a segment that holds the offsets from `base_offset` up to `end_offset`.
+    """The entries of the `.txnindex` of a segment with the offsets from `base_offset` up to `end_offset`.
 
-    Raises CorruptTransactionIndex, for entries that lie elsewhere, too: a bit has flipped, or the log became shorter.
-    Zeros are no entry: a power cut leaves some where the length of the file was on disk before its bytes.
+    Raises CorruptTransactionIndex, also for entries outside the segment: a bit has flipped, or the log became shorter.
+    Zeros are no entry: a power cut leaves some if the length of the file was on disk before its bytes.
     """
     if len(data) % ENTRY.size:
         raise CorruptTransactionIndex(f"{len(data)} bytes are no multiple of an entry's {ENTRY.size}")
@@ -78,34 +78,34 @@ def encode_transaction_index(entries: Sequence[AbortedTransaction]) -> bytes:
 
 
 class _Behind:
-    """The `.txnindex` of one segment, as far as it may not be on disk."""
+    """The part of one segment's `.txnindex` that may not be on disk."""
 
     __slots__ = ("entries", "is_rewritten", "length")
 
     def __init__(self) -> None:
         self.entries: list[AbortedTransaction] = []
-        """Those that are not in the file."""
+        """The entries that are not in the file."""
         self.length = -1
-        """Bytes of the file that count; -1 before the first write."""
+        """The valid bytes of the file; -1 before the first write."""
         self.is_rewritten = False
-        """Whether `entries` are all that the file is to hold."""
+        """Whether `entries` replace the whole content of the file."""
 
 
 class IndexSync(NamedTuple):
-    """What has to be synced so that written entries are on disk: `run` in any thread, then
-    `TransactionIndexes.end_sync` on the owner's.
+    """A sync that brings written entries to the disk: call `run` in any thread, then `TransactionIndexes.end_sync` on
+    the owner's thread.
     """
 
     files: Files
     paths: Sequence[Path]
     lengths: Sequence[tuple[int, int]]
-    """Base offsets, and how many bytes of their files will be on disk."""
+    """By base offset, how many bytes of the file will be on disk."""
 
     def run(self) -> None:
-        """Block until the content of the files is on disk, whose names are for the caller. Raises OSError.
+        """Block until the content of the files is on disk; the caller syncs their names. Raises OSError.
 
-        A file that is not there any more is of a segment that retention has deleted, or the cleaner replaced, since the
-        sync began: nobody needs it.
+        A missing file is of a segment that retention has deleted, or the cleaner replaced, since the sync began: it is
+        not needed any more.
         """
         for path in self.paths:
             try:
@@ -119,7 +119,7 @@ class IndexSync(NamedTuple):
 
 
 class TransactionIndexes:
-    """The `.txnindex` files of one log, written behind. One owner (a thread); see the module."""
+    """The `.txnindex` files of one log, written with delay. One thread owns it; see the module."""
 
     __slots__ = ("_behind", "_directory", "_files", "_on_new_name")
 
@@ -131,7 +131,7 @@ class TransactionIndexes:
         self._behind: dict[int, _Behind] = {}
 
     def add(self, base_offset: int, entry: AbortedTransaction) -> bool:
-        """One more, of the newest marker in the log; whether so many wait now that `write` is due."""
+        """Add the entry of the newest marker in the log; returns whether enough entries wait that `write` is due."""
         behind = self._behind.get(base_offset)
         if behind is None:
             behind = self._behind[base_offset] = _Behind()
@@ -139,7 +139,7 @@ class TransactionIndexes:
         return len(behind.entries) >= ENTRIES_BEHIND
 
     def rewrite(self, base_offset: int, entries: Sequence[AbortedTransaction]) -> None:
-        """The next `write` puts a file with these entries in the place of what a start has found there."""
+        """Let the next `write` replace the file that a start has found by one with these entries."""
         behind = self._behind[base_offset] = _Behind()
         behind.entries += entries
         behind.is_rewritten = True
@@ -150,7 +150,7 @@ class TransactionIndexes:
         return behind is not None and bool(behind.entries)
 
     def write(self, base_offset: int | None = None) -> None:
-        """Write what waits, of one segment or of all. Raises OSError; what is missing is written by the next call."""
+        """Write the waiting entries of one segment or of all. Raises OSError; the next call then writes the rest."""
         for base, behind in list(self._behind.items()):
             if behind.entries and base_offset in (None, base):
                 self._write(base, behind)
@@ -177,8 +177,8 @@ class TransactionIndexes:
         behind.entries.clear()
 
     def begin_sync(self, before_offset: int) -> IndexSync | None:
-        """A sync of the files of all segments that begin below `before_offset`, as far as they are written; None when
-        all of that is on disk.
+        """A sync of what is written of the files of all segments that begin below `before_offset`; None when all of
+        that is on disk.
         """
         lengths = [(base, one.length) for base, one in self._behind.items() if base < before_offset and one.length >= 0]
         if not lengths:
@@ -193,5 +193,5 @@ class TransactionIndexes:
                 del self._behind[base_offset]
 
     def forget(self, base_offset: int) -> None:
-        """The segment was deleted, or replaced by one that has its entries on disk."""
+        """Drop a segment that was deleted, or replaced by one that has its entries on disk."""
         self._behind.pop(base_offset, None)

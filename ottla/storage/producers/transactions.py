@@ -1,13 +1,13 @@
-"""What readers of committed records (`isolation.level=read_committed`) may not see of a log: transactions that were
-aborted, and those whose end is not visible.
+"""The transactions whose records `isolation.level=read_committed` must hide: those that were aborted, and those whose
+end is not visible yet.
 
-On disk they are in two places, both Kafka's: the producers' state, where an open one began (`.snapshot`), and the
-`.txnindex` beside the segment in which an ABORT marker is (transaction_index.py).
+On disk they are in two places, both Kafka's: the producers' state has the start of open ones (`.snapshot`), and the
+`.txnindex` of a segment the aborted ones with an ABORT marker in that segment (transaction_index.py).
 
-Markers after the newest snapshot of producers are read by each start after a crash, as other batches are; what
-an index does not say of them is added to it. One that cannot be read is rebuilt from all batches of the log, as
-Kafka does. The readers get the list with what they read (`between`) and leave out those records themselves; nothing
-from the first open transaction on is given to them.
+After a crash a start reads the markers after the newest producer snapshot, with all other batches, and adds missing
+ones to their index. An index that cannot be read is rebuilt from all batches of the log, as in Kafka. A reader gets the
+list of aborted transactions with its records (`between`) and skips their records itself. It gets nothing from the first
+open transaction on.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from ottla.storage.producers.transaction_index import (
 logger = logging.getLogger(__name__)
 
 NONE_OPEN: Final = MAX_OFFSET
-"""Where the first open transaction begins when there is none."""
+"""The value of the first open offset when no transaction is open."""
 
 
 class _Ending(NamedTuple):
-    """A transaction whose marker is in the log and may not be visible yet."""
+    """A transaction with a marker in the log that may not be visible yet."""
 
     marker_offset: int
     first_offset: int
@@ -50,19 +50,19 @@ class _Ending(NamedTuple):
 
 
 class LogTransactions:
-    """The transactions of one log, as far as their markers are visible: `begin` and `end` when their batches were
+    """The transactions of one log, as far as their markers are visible: call `begin` and `end` when their batches were
     appended, `show` when the high watermark moves, `forget_before` when the log start does.
 
-    A marker counts once it is visible and not when it is appended: in between its transaction is still the first open
-    one, or readers would get records of which they cannot learn that they were aborted.
+    A marker counts when it becomes visible, not when it is appended. Until then its transaction is still open: readers
+    would otherwise get records without learning that they were aborted.
 
-    Transactions begin in the order of their first offsets, so the first open one is the oldest that is kept: no
-    operation takes longer for many open transactions.
+    Transactions begin in the order of their first offsets, so the first open one is the oldest entry: no operation
+    takes longer with many open transactions.
 
     Attributes:
-        first_open_offset: where the first one begins whose end is not visible, NONE_OPEN without one.
-        last_aborted_offset: the newest visible ABORT marker; -1 without one. A reader beyond it leaves nothing out.
-        last_marker_offset: the newest visible marker since the start, which has found the others on the disk; -1
+        first_open_offset: the first offset of the first transaction whose end is not visible, NONE_OPEN without one.
+        last_aborted_offset: the newest visible ABORT marker; -1 without one. A reader after it has nothing to skip.
+        last_marker_offset: the newest visible marker since the start, which has read the earlier ones from the disk; -1
             without one.
     """
 
@@ -82,10 +82,10 @@ class LogTransactions:
     def __init__(
         self, aborted: Sequence[AbortedTransaction] = (), open_offsets: Mapping[int, int] | None = None
     ) -> None:
-        """`open_offsets`: producer id → where its transaction began."""
+        """`open_offsets`: producer id → first offset of its transaction."""
         self._open = in_order(open_offsets or {})
         self._unstable: OrderedDict[int, None] = OrderedDict.fromkeys(self._open.values())
-        """The first offsets of those whose end is not visible, ascending."""
+        """The first offsets of transactions whose end is not visible, ascending."""
         self._ending: deque[_Ending] = deque()
         self.first_open_offset = next(iter(self._unstable), NONE_OPEN)
         self.last_aborted_offset = self.last_marker_offset = -1
@@ -93,27 +93,27 @@ class LogTransactions:
         self._first_offsets = array("q")
         self._last_offsets = array("q")
         self._stable_offsets = array("q")
-        """The last stable offset after each marker; never more than that of a later one, nor than where it begins."""
+        """The last stable offset after each marker; never more than that of a later one, nor than its first offset."""
         for one in _with_sound_stable_offsets(aborted):
             self._add_aborted(one)
 
     @property
     def has_aborted(self) -> bool:
-        """Whether any of the aborted ones is still in the log."""
+        """Whether an aborted transaction is still in the log."""
         return self.last_aborted_offset >= 0
 
     @property
     def open_offsets(self) -> dict[int, int]:
-        """Producer id → first offset of those without a marker in the log, oldest first."""
+        """Producer id → first offset of transactions without a marker in the log, oldest first."""
         return dict(self._open)
 
     @property
     def open_count(self) -> int:
-        """How many have no marker in the log."""
+        """The number of transactions without a marker in the log."""
         return len(self._open)
 
     def begin(self, producers: Sequence[ProducerEntry]) -> None:
-        """Producers with an open transaction have written: those that were not open are now."""
+        """Note appends of producers with an open transaction: opens those that were not open yet."""
         if len(producers) > 1:
             producers = sorted(producers, key=attrgetter("current_txn_first_offset"))
         for entry in producers:
@@ -125,7 +125,7 @@ class LogTransactions:
                     self.first_open_offset = first_offset
 
     def end(self, producer_id: int, marker_offset: int, *, is_aborted: bool) -> AbortedTransaction | None:
-        """A producer's marker was appended; the entry of the index that it makes, if it does."""
+        """Note the append of a producer's marker; returns its index entry, if it has one."""
         first_offset = self._open.pop(producer_id, -1)
         if first_offset < 0:
             return None
@@ -138,7 +138,7 @@ class LogTransactions:
         return aborted
 
     def show(self, high_watermark: int) -> None:
-        """All below `high_watermark` is visible: markers among it end their transactions."""
+        """Make everything below `high_watermark` visible: markers below it end their transactions."""
         ending = self._ending
         if not ending or ending[0].marker_offset >= high_watermark:
             return
@@ -151,7 +151,7 @@ class LogTransactions:
         self.first_open_offset = next(iter(self._unstable), NONE_OPEN)
 
     def forget_before(self, log_start_offset: int) -> None:
-        """The log begins there now: nobody reads what was aborted before."""
+        """Forget the transactions that were aborted before the new log start."""
         count = bisect_left(self._last_offsets, log_start_offset)
         if count:
             for column in (self._producer_ids, self._first_offsets, self._last_offsets, self._stable_offsets):
@@ -166,8 +166,8 @@ class LogTransactions:
         return list(map(AbortedTransaction._make, zip(*(column[slot:] for column in columns), strict=True)))
 
     def replace_aborted(self, base_offset: int, end_offset: int, kept: Sequence[AbortedTransaction]) -> None:
-        """The cleaner has removed the entries of markers from `base_offset` up to `end_offset` that are not `kept`: of
-        these no batch is left, and a reader that heard of them would leave out later transactions of the producers.
+        """Remove the entries of markers from `base_offset` up to `end_offset` that the cleaner has not `kept`. No batch
+        of those is left, and a reader that got them would skip later transactions of their producers.
         """
         first, end = bisect_left(self._last_offsets, base_offset), bisect_left(self._last_offsets, end_offset)
         last_offsets = {one.last_offset for one in kept}
@@ -179,11 +179,11 @@ class LogTransactions:
         self.last_aborted_offset = self._last_offsets[-1] if self._last_offsets else -1
 
     def between(self, first_offset: int, end_offset: int) -> list[tuple[int, int]]:
-        """(producer id, first offset) of the aborted ones that have to do with offsets from `first_offset` up to
-        `end_offset`, which is not among them.
+        """(producer id, first offset) of the aborted transactions that concern offsets from `first_offset` up to, but
+        not including, `end_offset`.
         """
         firsts, slot = self._first_offsets, bisect_left(self._last_offsets, first_offset)
-        # Those that ended after the last stable offset had passed the end began after it.
+        # A transaction that ended after the last stable offset had passed `end_offset` began after it.
         stop = bisect_left(self._stable_offsets, end_offset, slot) + 1
         producer_ids = self._producer_ids
         return [
@@ -193,7 +193,7 @@ class LogTransactions:
         ]
 
     def _add_aborted(self, one: AbortedTransaction) -> None:
-        """One more, the newest by its marker."""
+        """Add an aborted transaction, the newest by its marker."""
         self.last_aborted_offset = one.last_offset
         self._producer_ids.append(one.producer_id)
         self._first_offsets.append(one.first_offset)
@@ -202,12 +202,12 @@ class LogTransactions:
 
 
 def in_order(open_offsets: Mapping[int, int]) -> OrderedDict[int, int]:
-    """Open transactions by their producers, the one that began first in front."""
+    """Open transactions by their producers, in the order in which they began."""
     return OrderedDict(sorted(open_offsets.items(), key=lambda one: one[1]))
 
 
 def _with_sound_stable_offsets(aborted: Sequence[AbortedTransaction]) -> list[AbortedTransaction]:
-    """The entries in the order of their markers, with last stable offsets that no later entry contradicts: a wrong one
+    """The entries in the order of their markers, with last stable offsets that no later entry contradicts. A wrong one
     would hide an aborted transaction from a reader.
     """
     entries = sorted(aborted, key=lambda one: one.last_offset, reverse=True)
@@ -220,19 +220,19 @@ def _with_sound_stable_offsets(aborted: Sequence[AbortedTransaction]) -> list[Ab
 
 
 class TransactionReplay:
-    """Which transactions batches, seen in order, abort, and which they leave open."""
+    """The transactions that a sequence of batches aborts, and those that it leaves open."""
 
     def __init__(self, open_offsets: Mapping[int, int] | None = None) -> None:
-        """`open_offsets`: producer id → where its transaction began that was open before."""
+        """`open_offsets`: producer id → first offset of its transaction that was open before."""
         self.open_offsets = in_order(open_offsets or {})
         self.aborted: list[AbortedTransaction] = []
 
     def note(self, header: BatchHeader, read: Callable[[], bytes]) -> None:
-        """The next batch; `read` gives its bytes, and is called for control batches."""
+        """Process the next batch; `read` returns its bytes, and is called for control batches only."""
         if header.producer_id < 0:
             return
         if header.is_control:
-            if header.record_count:  # Kafka's cleaner leaves the headers of some, which say nothing any more
+            if header.record_count:  # Kafka's cleaner leaves only the headers of some, which have no meaning any more
                 self._end(header, read)
         elif header.is_transactional:
             self.open_offsets.setdefault(header.producer_id, header.base_offset)
@@ -264,16 +264,16 @@ def load_transactions(
     scan: Callable[[], TransactionReplay],
     unwritten: Callable[[int, Sequence[AbortedTransaction]], None],
 ) -> LogTransactions:
-    """The transactions of a log at its start; `.txnindex` files that do not say what its batches say are rewritten.
+    """The transactions of a log at its start; `.txnindex` files that contradict its batches are rewritten.
 
     Args:
         bases: base offsets of the segments, `indexes`: those with a `.txnindex`; both ascending.
         lost: what is left of `.txnindex` files that segments should have.
-        replayed: of the batches after the newest snapshot, with what that says is open.
-        scan: of all batches of the log.
-        unwritten: called for a segment for whose `.txnindex` there is no room, with its entries.
+        replayed: the transactions of the batches after the newest snapshot, and those open in it.
+        scan: returns the transactions of all batches of the log.
+        unwritten: called with a segment and its entries if the disk is too full for its `.txnindex`.
 
-    Raises OSError, and CorruptBatch where all batches have to be checked.
+    Raises OSError, and CorruptBatch if all batches have to be checked.
     """
     stored: dict[int, bytes] = {}
     aborted: dict[tuple[int, int], AbortedTransaction] = {}
@@ -307,8 +307,8 @@ def write_transaction_indexes(
     stored: Mapping[int, bytes],
     unwritten: Callable[[int, Sequence[AbortedTransaction]], None] | None = None,
 ) -> list[Path]:
-    """Write each segment's `.txnindex` that does not hold its `entries` already (`stored`, by base offset), synced;
-    those that were written. Raises OSError; for want of room only without `unwritten`, which takes them otherwise.
+    """Write and sync each segment's `.txnindex` that does not have its `entries` already (`stored`, by base offset);
+    returns those that were written. Raises OSError; if the disk is full, `unwritten` is called instead if it is given.
     """
     written = []
     for base_offset, end_offset in _with_ends(bases, log_end_offset):
@@ -328,8 +328,8 @@ def write_transaction_indexes(
 
 
 def sync_transaction_indexes(files: Files, directory: Path, bases: Iterable[int]) -> bool:
-    """Have the `.txnindex` files of these segments on disk, as far as they are there; whether one is. The caller syncs
-    their names. Raises OSError.
+    """Sync the existing `.txnindex` files of these segments; returns whether there is one. The caller syncs their
+    names. Raises OSError.
     """
     paths = [layout.txn_index_file(directory, base_offset) for base_offset in sorted(bases)]
     found = [path for path in paths if files.exists(path)]

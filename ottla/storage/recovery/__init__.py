@@ -1,1 +1,1 @@
-"""What a start does with a log that was not stopped cleanly: nothing past the recovery point is trusted."""
+"""The recovery of logs that were not stopped cleanly: nothing after the recovery point is trusted."""

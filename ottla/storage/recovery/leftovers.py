@@ -1,16 +1,16 @@
-"""What a stop in the middle of something leaves in a partition's directory, and its tidying before a log is opened.
+"""Files of interrupted operations in a partition's directory, and their removal or completion before a log is opened.
 
-- `.deleted` files were on their way out, `.cleaned` ones and `.tmp` ones were never finished: unlinked.
-- A `.txnindex.deleted` file whose `.log` has its own name, and no other one on its way out: retention had renamed both,
-  and a power cut has kept that of the index alone. It stays until the batches have been searched for aborted
-  transactions: readers of committed records would get theirs.
+- `.deleted` files waited to be unlinked, `.cleaned` and `.tmp` files were never finished: they are unlinked.
+- A `.txnindex.deleted` file of a segment whose `.log` has its normal name, without a `.log.deleted`: retention had
+  renamed both, and a power cut has kept the rename of the index alone. It stays until the batches have been searched
+  for aborted transactions: otherwise readers of committed records would get records of those.
 - `.swap` files are complete and about to replace the segments whose offsets they cover: the replacement is finished,
-  unless a `.cleaned` file at the same offset or before says that the set of them was not complete (Kafka's
+  unless a `.cleaned` file at the same offset or before shows that the set of them was not complete (Kafka's
   LogLoader).
-- An index's `.swap` file without that of its `.log` is of a set of which a power cut has kept some names only. The old
-  index is there: the names had not become durable, and the `.log` is the old one, so it is unlinked. It is not: the
-  swap was nearly done, and is finished.
-- Index files without their `.log` are of no use: unlinked.
+- The `.swap` file of an index without that of its `.log` is from a set of which a power cut has kept some names only.
+  If the old index exists, the names had not become durable, and the `.log` is the old one: the `.swap` file is
+  unlinked. If it does not, the swap was nearly done, and is finished.
+- Index files without their `.log` have no use: they are unlinked.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _UNDER_WAY = (layout.DELETED_SUFFIX, layout.CLEANED_SUFFIX, layout.SWAP_SUFFIX, 
 
 
 class Contents(Plain):
-    """What is in a partition's directory: base offsets of its segments and of those with a `.txnindex`, offsets of
+    """The content of a partition's directory: base offsets of its segments and of those with a `.txnindex`, offsets of
     its snapshots, ascending.
 
-    `has_changed`: names were changed by the tidying and are not durable yet. `lost_transaction_indexes`: `.txnindex`
-    files that have not their own names any more, and whose segments are there; they are unlinked when the indexes are
-    written again.
+    `has_changed`: `tidy` has changed names, which are not durable yet. `lost_transaction_indexes`: `.txnindex` files
+    that have lost their normal names although their segments exist; they are unlinked when the indexes are written
+    again.
     """
 
     bases: list[int] = field(factory=list)
@@ -47,7 +47,7 @@ class Contents(Plain):
 
 
 def tidy(files: Files, directory: Path) -> Contents:
-    """Finish or undo what was under way; what is there then. Raises OSError."""
+    """Finish or undo interrupted operations; returns the content afterwards. Raises OSError."""
     names = files.list_directory(directory)
     contents = Contents()
     if any(name.endswith(_UNDER_WAY) for name in names):
@@ -73,7 +73,7 @@ def tidy(files: Files, directory: Path) -> Contents:
 
 
 def _has_lost_its_name(name: str, names: list[str]) -> bool:
-    """Whether it is the `.txnindex.deleted` of a segment that is there."""
+    """Whether it is the `.txnindex.deleted` of a segment that exists."""
     if not name.endswith(layout.TXN_INDEX_SUFFIX + layout.DELETED_SUFFIX):
         return False
     log = name.removesuffix(layout.TXN_INDEX_SUFFIX + layout.DELETED_SUFFIX) + layout.LOG_SUFFIX
@@ -81,7 +81,9 @@ def _has_lost_its_name(name: str, names: list[str]) -> bool:
 
 
 def _unlink_unfinished(files: Files, directory: Path, names: list[str]) -> int | None:
-    """Unlink what was on its way out or never finished; the lowest offset of a `.cleaned` file."""
+    """Unlink files that waited to be unlinked or were never finished; returns the lowest offset of a `.cleaned`
+    file.
+    """
     lowest: int | None = None
     for name in names:
         if name.endswith(layout.CLEANED_SUFFIX):
@@ -107,7 +109,7 @@ def _finish_swaps(files: Files, directory: Path, unfinished: int | None) -> None
         has_log = layout.offset_file_name(base_offset, layout.LOG_SUFFIX + layout.SWAP_SUFFIX) in names
         if has_log:
             _remove_replaced(files, directory, base_offset)
-            # Without it a crash may keep the renames and lose the unlinks: segments that overlap.
+            # Without it, a crash may keep the renames and lose the unlinks: segments would overlap.
             files.sync_directory(directory)
         for name in names:
             own = directory / name.removesuffix(layout.SWAP_SUFFIX)

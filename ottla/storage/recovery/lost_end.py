@@ -1,16 +1,16 @@
-"""A log that lost its end: the offsets that were given out are never given out again.
+"""A log that lost its end: offsets that were assigned are never assigned again.
 
-The checkpoints say how far a log had come: below its recovery point all of it was on disk, and what is below its
-high watermark was shown. Where the files end before that, because somebody emptied, cut or removed one, the log goes
-on at the offset that it had reached. What is missing is said by the log itself, so that no later start, cleaning or
-verification takes it for damage again, and no consumer waits there for ever:
+The checkpoints record the offset that a log had reached: everything below its recovery point was on disk, and
+everything below its high watermark was visible. If the files end before that, because one was emptied, truncated or
+removed, the log continues at the offset that it had reached. The log itself records the missing offsets, so that no
+later start, cleaning or verification takes them for damage again, and no consumer waits there forever:
 
     ...  batch 990-999 | 1000-1499: an empty batch, no records      segment that was active
                        | 1500-                                      a new segment, in a new leader epoch
 
-An empty batch is what Kafka's cleaner leaves where a producer's last batch has to be remembered; consumers step over
-it. Ours names no producer, by which it differs from those. It is on disk when `leave_gap` returns: a gap that nothing
-explains would be considered a lost one by the next start (`missing_offsets.py`). Called by `recovery.open_log` only.
+Kafka's cleaner leaves an empty batch where a producer's last batch has to be remembered; consumers skip it. Ottla's
+differs from those because it names no producer. It is on disk when `leave_gap` returns: the next start would treat an
+unexplained gap as a new loss (`missing_offsets.py`). Called by `recovery.open_log` only.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from ottla.storage.files.files import write_all
 from ottla.storage.segment.segment import Segment
 
 MOST_OFFSETS_OF_A_GAP: Final = 1 << 36
-"""A checkpoint that speaks of more than the log has by so much was not written by a broker: no log gets there."""
+"""A checkpoint that exceeds the log's end by this much was not written by a broker: no log reaches that."""
 _LARGEST_RELATIVE_OFFSET: Final = (1 << 31) - 1
 _NO_TIMESTAMP: Final = -1
 
 
 def is_gap(header: BatchHeader) -> bool:
-    """Whether a batch stands for offsets that a log has lost."""
+    """Whether a batch represents offsets that a log has lost."""
     is_empty = header.magic == MAGIC and not header.record_count and not header.is_control
     return is_empty and header.producer_id < 0 and header.max_timestamp == _NO_TIMESTAMP
 
 
 def is_possible(end_offset: int, reached: int) -> bool:
-    """Whether a log that ends at `end_offset` may have come to `reached`."""
+    """Whether a log that ends at `end_offset` may have reached the offset `reached`."""
     return reached - end_offset <= MOST_OFFSETS_OF_A_GAP
 
 
 def require_possible(directory: Path, end_offset: int, reached: int) -> None:
-    """Raise StorageError where the offset that a log is said to have reached can be no log's."""
+    """Raise StorageError if the offset that the checkpoints record for a log is impossible."""
     if not is_possible(end_offset, reached):
         raise StorageError(
             f"{directory}: the log ends at offset {end_offset}, and the checkpoints in {directory.parent} say that it"
-            f" had reached {reached}, which no log does; stop the broker and run"
+            f" had reached {reached}, which is impossible; stop the broker and run"
             f" `ottla log verify --repair {directory.parent}`"
         )
 
@@ -56,7 +56,7 @@ def leave_gap(
 ) -> None:
     """Let the log, whose batches end at `end_offset`, continue at `next_offset`, in a new segment that `create` makes.
 
-    The batch that stands for what is missing is on disk afterwards. Raises OSError.
+    The batch that represents the missing offsets is on disk afterwards. Raises OSError.
     """
     at = end_offset
     while at < next_offset:

@@ -1,21 +1,21 @@
-"""Where in a log missing offsets are the cleaner's work, and from where on they are a loss.
+"""Missing offsets of a log: below which offset the cleaner removed the records, and from which on they are lost.
 
-The cleaner leaves offsets missing. A power cut does, too, at the end of a segment that was not synced yet, where the
-next one, or its snapshot of producers, is there. What distinguishes them is where they lie. A cleaning ends below the
-recovery point, and has it on disk (`recovery-point-offset-checkpoint`) before its first swap. So
+The cleaner removes offsets. A power cut does so, too: at the end of a segment that was not synced yet, although the
+next segment, or its producer snapshot, exists. The place distinguishes the two. A cleaning ends below the recovery
+point, and writes that (`recovery-point-offset-checkpoint`) before its first swap. So
 
     offsets         0 .......... recovery point .......... log end
     missing ones    cleaned      lost: the log ends before them, and is what it was before they were written
 
-Taken for a loss, what was cleaned would take all that follows with it. So where it is unknown, a compacted log may
-miss any offset, as in Kafka: after a clean stop, in a directory that Kafka left (it has no such order) until a start
-has recovered all of it, and where a log was cleaned and its recovery point is lost.
+If cleaned offsets were taken for a loss, all records after them would be dropped. So if it is unknown, a compacted log
+may lack any offset, as in Kafka: after a clean stop, in a directory that Kafka left (it has no such order) until a
+start has recovered all of it, and if a log was cleaned and its recovery point is lost.
 
-And beyond the recovery point, too, batches show themselves that the cleaner was there (`cleaned_before`): who puts back
-an old file leaves an old recovery point. For that a cleaned segment ends where the next one begins, if only with an
-empty batch (`cleaner/batch_cleaning.py`), and it is on disk before it is part of the log. Gaps at the ends of segments,
-which Kafka's cleaner leaves and ours left once, are below the row of `cleaner-offset-checkpoint`, unless Kafka was
-killed before it wrote that: then they cannot be distinguished from a loss.
+After the recovery point, too, the batches themselves can show that the cleaner was there (`cleaned_before`): a person
+who restores an old checkpoint leaves an old recovery point. Therefore a cleaned segment ends where the next one begins,
+if necessary with an empty batch (`cleaner/batch_cleaning.py`), and it is on disk before it is part of the log. Gaps at
+the ends of segments, from Kafka's cleaner or an older Ottla's, are below the row of `cleaner-offset-checkpoint`, unless
+Kafka was killed before it wrote the row: then they cannot be distinguished from a loss.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ottla.storage.files.files import File
 
 ANYWHERE: Final = MAX_OFFSET
-"""Offsets may be missing wherever."""
+"""Offsets may be missing anywhere."""
 
 
 def gaps_before(
@@ -42,14 +42,14 @@ def gaps_before(
     keeps_order: bool,
     synced_offset: int = 0,
 ) -> int:
-    """Below which offset missing ones are the cleaner's work; 0 where it has never been.
+    """The offset below which the cleaner may have removed offsets; 0 if the log was never cleaned.
 
     Args:
         may_be_cleaned: whether the topic is compacted, or was.
         clean_offset, recovery_point: the log's rows in the two checkpoints, None without one.
-        synced_offset: another offset up to which the log was on disk, if one is known, the high watermark of one whose
-            records are shown when they are synced. One of the two rows may have lost a bit.
-        keeps_order: whether who had the log last has kept to the order above, and was stopped by a crash.
+        synced_offset: another offset up to which the log was on disk, if one is known: the high watermark, if records
+            become visible when they are synced. One of the two rows may have lost a bit.
+        keeps_order: whether the last owner of the log follows the order above, and was stopped by a crash.
     """
     if not may_be_cleaned:
         return 0
@@ -59,15 +59,15 @@ def gaps_before(
 
 
 def cleaned_before(segments: Iterable[tuple[int, File, int]]) -> int:
-    """Below which offset missing ones are the cleaner's work by what the batches themselves show; 0 where they show
-    nothing. A cleaning goes from the first segment on and leaves none out.
+    """The offset below which the batches themselves show that the cleaner removed offsets; 0 if they show nothing. A
+    cleaning begins with the first segment and skips none.
 
-    Appends leave out no offset within a file, and what a power cut took from within it is no batch. A flipped bit in a
+    Appends skip no offset within a file, and pages lost in a power cut do not look like batches. A flipped bit in a
     batch's offset would look like a gap before it, but then the next batch, or the next segment, does not continue from
-    there. (Messages of old formats have other offsets in front, and show nothing.)
+    there. (Messages of old formats begin with another offset, and show nothing.)
 
     Args:
-        segments: base offset, `.log` and how many bytes of it count, in order.
+        segments: base offset, `.log` and the number of its valid bytes, in order.
 
     Raises OSError.
     """

@@ -1,17 +1,15 @@
-"""Opening a log: what is trusted, what is checked again, what is cut and what is quarantined.
+"""Opening a log: which parts are trusted, checked again, truncated and quarantined.
 
-After a clean stop nothing is scanned: the indexes say where the last batches lie, and they must fit. Without the
-clean marker everything from the recovery point on is unsure. There
+After a clean stop nothing is scanned: the indexes have the positions of the last batches, which must match the files.
+Without the clean marker everything from the recovery point on is unsure. There recovery_scan.py checks every batch, and
+truncates, quarantines, writes again and syncs. All of it may be interrupted and repeated. Only then are leader epochs
+and producers loaded, and the log is served (docs/decisions/a-start-trusts-nothing-unsynced.md).
 
-recovery_scan.py looks at every batch and cuts, quarantines, writes again and syncs. All of it may be interrupted and
-done again. Only then are leader epochs and producers loaded and the log served
-(docs/decisions/a-start-trusts-nothing-unsynced.md).
+No log ends before the offset that its checkpoints record: see `lost_end.py`. Segments below the log start are removed
+by retention, as in operation: nothing here unlinks a segment because of a small file.
 
-No log ends before what its checkpoints say that it had reached: `lost_end.py`. What a log start frees goes with
-retention, as in life: nothing here unlinks a segment because a small file says so.
-
-What holds nothing unsure needs no sync here: names that may not be durable yet (an empty segment's) go with the log's
-first group sync, as in life.
+A log without an unsure part needs no sync here: names that may not be durable yet (an empty segment's) are covered by
+the log's first group sync, as in operation.
 """
 
 from __future__ import annotations
@@ -81,29 +79,29 @@ def open_log(
     index_cache: IndexCache | None = None,
     progress: Progress | None = None,
 ) -> Log:
-    """Open the log in `directory` (which exists; a new one is empty and gets its first segment).
+    """Open the log in `directory`, which exists; an empty one is new and gets its first segment.
 
     Args:
         directory: `<log.dirs entry>/<topic>-<partition>`.
-        was_clean: the clean-shutdown marker was there: nothing is scanned.
-        is_new: this process has made the directory, and its first sync covers the files in it.
-        recovery_point, log_start_offset, high_watermark: from the checkpoints, 0 where they name nothing.
-        reached: the offset that the log had come to, which a repair knows better than the checkpoints; they say it
-            where it is None. It is dropped where it is no log's, for which a start refuses.
-        indexed_offset: up to where the index files of the segment that it is in are known to be on disk, 0 for
-            unknown; they are made again from there on.
-        gaps_before: offsets below it may be missing (`missing_offsets.py`), whatever the topic says now.
-        is_log_start_certain: `log_start_offset` is what was once written, by its file's checksum.
-        knows_log_starts: whether a log start is on disk before a segment below it is unlinked: true of ours, but not of
-            a metadata log, which begins where its snapshot says when it was rebuilt.
-        producer_id_expiration_ms: `producer.id.expiration.ms`; None takes the broker's.
-        health: of the directory in `log.dirs`; is notified of a full or failing disk.
-        index_cache: bounds the memory of sealed segments' indexes, for all logs together.
+        was_clean: the clean-shutdown marker existed: nothing is scanned.
+        is_new: this process has created the directory, and its first sync covers the files in it.
+        recovery_point, log_start_offset, high_watermark: from the checkpoints, 0 without a row.
+        reached: the offset that the log had reached, if a repair knows it better than the checkpoints; None uses those.
+            An impossible value is ignored, for which a start refuses.
+        indexed_offset: the offset up to which the index files of its segment are known to be on disk, 0 if unknown;
+            they are rebuilt from there on.
+        gaps_before: offsets below it may be missing (`missing_offsets.py`), whatever the topic's configuration is now.
+        is_log_start_certain: the checksum of its file confirms `log_start_offset`.
+        knows_log_starts: whether a log start is on disk before a segment below it is unlinked: true for Ottla's logs,
+            but not for a metadata log, which begins at the offset of its snapshot if it was rebuilt.
+        producer_id_expiration_ms: `producer.id.expiration.ms`; None uses the default.
+        health: that of the directory in `log.dirs`; is notified of a full or failing disk.
+        index_cache: limits the memory of sealed segments' indexes, for all logs together.
         progress: called from time to time while scanning.
 
     Raises:
-        StorageError: the checkpoints cannot be true of this log; nothing was freed or lost.
-        OSError: the directory cannot be read or repaired; it is for the manager to call it offline.
+        StorageError: the checkpoints contradict this log; nothing was freed or lost.
+        OSError: the directory cannot be read or repaired; the manager decides whether it is offline.
     """
     opening = _Opening(files, directory, config, now_ms, index_cache, RecoveryReport(was_clean=was_clean))
     contents = leftovers.tidy(files, directory)
@@ -165,18 +163,18 @@ def open_log(
     if end_offset < next_offset:
         _report_lost_end(opening, end_offset, next_offset, log_start_offset, recovery_point)
         if was_clean:
-            segments[-1].rebuild_indexes(seal=False)  # they may speak of what is gone
-        # Snapshots and `.txnindex` files of what is gone do not come back below an end that has passed them.
+            segments[-1].rebuild_indexes(seal=False)  # they may have entries of lost records
+        # Snapshots and `.txnindex` files of lost records must not reappear when the log has grown past them.
         files.sync_directory(directory)
         leave_gap(segments, end_offset, next_offset, max(epochs.latest, 0), opening.create)
         end_offset = next_offset
     if was_clean:
         remove_stray_snapshots(files, directory, contents.snapshots, [segment.base_offset for segment in segments])
     else:
-        # Which of the snapshots are on disk nobody knows: all of them stay, and before segments go one is written.
+        # It is unknown which snapshots are on disk: all of them stay, and one is written before segments are deleted.
         snapshot_offset = -1
     if contents.has_changed or len(contents.snapshots) != snapshot_count:
-        # Before anything is appended: what was removed here must not come back and speak for other records.
+        # Before any append: files that were removed here must not reappear and be taken for files of other records.
         files.sync_directory(directory)
     elif not was_clean and segments[-1].base_offset >= recovery_point:
         opening.report.has_unsynced_names = True
@@ -201,7 +199,7 @@ def open_log(
 
 
 class _Opening:
-    """What every step of opening one log needs."""
+    """The data that every step of opening one log needs."""
 
     def __init__(
         self,
@@ -222,10 +220,10 @@ class _Opening:
         self._index_cache = index_cache
 
     def segment(self, base_offset: int, *, sealed: bool, is_scanned: bool) -> Segment:
-        """Open a segment. Indexes that are missing are made again, unless it `is_scanned`, which does so.
+        """Open a segment. Missing indexes are rebuilt, unless it `is_scanned`: the scan rebuilds them.
 
-        Those of a sealed one are synced: the next start believes what it finds below the recovery point, and a power
-        cut may leave zeros of a file that was written and not synced.
+        Those of a sealed segment are synced: the next start trusts what it finds below the recovery point, and a power
+        cut may leave zeros in a file that was not synced.
         """
         segment, index_lost = Segment.open(
             self.files,
@@ -251,7 +249,7 @@ class _Opening:
         return segment
 
     def create(self, base_offset: int) -> Segment:
-        """Make an empty segment."""
+        """Create an empty segment."""
         segment = Segment.create(
             self.files,
             self.directory,
@@ -266,7 +264,7 @@ class _Opening:
 
 
 def _trusted_end(opening: _Opening, segments: list[Segment]) -> int | None:
-    """The log end after a clean stop, None when the files do not bear the marker out."""
+    """The log end after a clean stop, None if the files contradict the marker."""
     if not segments:
         return None
     try:
@@ -279,9 +277,9 @@ def _trusted_end(opening: _Opening, segments: list[Segment]) -> int | None:
 def _require_sense(
     opening: _Opening, end_offset: int, reached: int, log_start_offset: int, *, is_certain: bool
 ) -> None:
-    """A log start beyond everything that the log is known to have held: after a crash in `page-cache` records that
-    were deleted may have been lost, too. Anywhere else it is a wrong one, which would hide all. And no log has come
-    where none can. Raises StorageError.
+    """Refuse a log start after everything that the log is known to have had. After a crash it can be right, since
+    deleted records may have been lost, too: if its checksum `is_certain`, or with `page-cache`. Otherwise it is wrong
+    and would hide all records. Also refuse an impossible log end. Raises StorageError.
     """
     require_possible(opening.directory, end_offset, max(reached, log_start_offset))
     may_be = not opening.report.was_clean and (is_certain or opening.config.ottla_acks_all != "sync")
@@ -296,7 +294,7 @@ def _require_sense(
 
 
 def _report_late_beginning(opening: _Opening, first_base_offset: int, log_start_offset: int, *, is_known: bool) -> None:
-    """Say that the first segments are gone; after a crash only where the log start `is_known` to be written in time."""
+    """Log that the first segments are missing; after a crash only if the log start `is_known` to be written in time."""
     if opening.report.was_clean:
         is_late = begins_late(opening.files, opening.directory, first_base_offset, log_start_offset)
     else:
@@ -314,7 +312,7 @@ def _report_late_beginning(opening: _Opening, first_base_offset: int, log_start_
 def _report_lost_end(
     opening: _Opening, end_offset: int, next_offset: int, log_start_offset: int, recovery_point: int
 ) -> None:
-    """What is gone, and that its offsets are not given out again."""
+    """Log which offsets are lost, and that they are not assigned again."""
     report = opening.report
     report.gap = end_offset, next_offset
     is_promised = report.was_clean or opening.config.ottla_acks_all == "sync" or end_offset < recovery_point
@@ -345,10 +343,10 @@ def _report_lost_end(
 def _load_epochs(
     opening: _Opening, segments: list[Segment], log_start_offset: int, end_offset: int, *, is_founded: bool
 ) -> LeaderEpochs:
-    """The checkpoint's epochs, those found in scanned batches, nothing beyond the log end.
+    """The checkpoint's epochs and those found in scanned batches, up to the log end.
 
-    `is_founded`: the partition was once synced. Else its first checkpoint may be in the page cache only, from where it
-    was read: it is written again.
+    `is_founded`: the partition was once synced. Otherwise its first checkpoint may be in the page cache only, from
+    which it was read: it is written again.
     """
     try:
         entries = read_leader_epochs(opening.files, opening.directory)
@@ -363,15 +361,15 @@ def _load_epochs(
     epochs.forget_from(end_offset + 1)
     for entry in opening.scanned_epochs:
         epochs.note(entry.epoch, entry.start_offset)
-    # As when the log start moved: an epoch that could not be written yet counts from there, and not from the segment's
-    # first batch, so that the recovery point need not be lowered, for which there may be no room, either.
+    # As when the log start moves: an epoch that could not be written yet counts from there, and not from the segment's
+    # first batch. So the recovery point need not be lowered, for which the disk may be too full, either.
     epochs.truncate_from_start(log_start_offset)
     if not is_founded and not end_offset:
         return epochs  # written with its first records
     try:
         epochs.write()
     except OSError as error:
-        if not is_full(error):  # a broker without room for a file must start, or nobody could make some
+        if not is_full(error):  # with a full disk a broker must start, so that clients can delete records
             raise
         logger.warning("%s: the leader epochs are written later: %s", opening.directory, error)
     return epochs
@@ -399,7 +397,7 @@ def _load_transactions(
     """`scanned`: base offsets of the segments that were not known to be on disk."""
     bases, indexes = [segment.base_offset for segment in segments], contents.transaction_indexes
     for base_offset in indexes:
-        if base_offset not in bases:  # its segment ends the log no more; another one may begin there
+        if base_offset not in bases:  # its segment is gone; another one may begin there later
             opening.files.unlink(layout.txn_index_file(opening.directory, base_offset))
     transactions = load_transactions(
         opening.files,
@@ -415,7 +413,7 @@ def _load_transactions(
     if not opening.report.unwritten_indexes:
         for path in contents.lost_transaction_indexes:
             opening.files.unlink(path)
-    # A snapshot that is written in this life relies on what these files say, and no page of theirs may be on disk.
+    # A snapshot of this run relies on the content of these files, of which no page may be on disk yet.
     unsure = set(indexes).intersection(scanned)
     contents.has_changed |= sync_transaction_indexes(opening.files, opening.directory, unsure)
     if transactions.first_open_offset < NONE_OPEN:

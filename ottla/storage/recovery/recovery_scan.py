@@ -1,15 +1,16 @@
-"""The walk over everything past the recovery point of one log, after a stop without the clean marker.
+"""The scan of everything after the recovery point of one log, after a stop without the clean marker.
 
-1. Every batch is walked, its order and checksum are checked, the indexes are made again; in the segment that holds the
-   recovery point only from where its index files are known to be on disk;
-2. a torn tail, with no sound batch after it, is cut; not so below the checkpointed high watermark, where it is damage;
-3. a bad batch with sound ones after it ends the log; the rest goes to `<base>.log.corrupt-<ms>`, following segments
-   with it, and one log line names the offsets. Unsynced pages that were written out of order look just like damage:
-   the file does not show it. The same where offsets are missing that the cleaner has not taken (`missing_offsets.py`);
-4. what stays is written again, the same bytes, and synced: after a failed sync Linux may call lost pages clean.
+1. The order and the checksum of every batch are checked, and the indexes are rebuilt: in the segment that contains the
+   recovery point only from where its index files are known to be on disk.
+2. A torn tail, with no valid batch after it, is truncated. Below the checkpointed high watermark it is damage instead.
+3. A bad batch with valid ones after it ends the log. The rest is moved to `<base>.log.corrupt-<ms>`, with the following
+   segments, and one log line names the offsets. Unsynced pages that were written out of order look the same as damage:
+   the file does not show the difference. Missing offsets that the cleaner has not removed end the log, too
+   (`missing_offsets.py`).
+4. The rest is written again, with the same bytes, and synced: after a failed sync Linux may mark lost pages as clean.
 
-What is below the recovery point is on disk, names included, and is neither written nor synced. The active segment's
-indexes are not synced, as in life. Called by `recovery.open_log` only.
+Everything below the recovery point is on disk, names included, and is neither written nor synced. The active segment's
+indexes are not synced, as in operation. Called by `recovery.open_log` only.
 """
 
 from __future__ import annotations
@@ -33,24 +34,24 @@ from ottla.storage.segment.soundness import ENDLESS
 logger = logging.getLogger(__name__)
 
 Progress = Callable[[int, int], None]
-"""Called with (bytes looked at, bytes to look at) of the log that is being recovered. What it raises ends the work,
-which may be done again."""
+"""Called with (bytes checked, bytes to check) of the log that is being recovered. An exception of it ends the work,
+which may be repeated."""
 
 COPY_BYTES: Final = 1024 * 1024
 SYNC_BYTES: Final = 64 * 1024 * 1024
-"""So much is written again before it is synced: what waits for the disk, and nobody can interrupt, stays bounded."""
+"""The bytes that are written again before a sync: this limits the wait for the disk, which cannot be interrupted."""
 
 
 def first_unsure(bases: Sequence[int], recovery_point: int) -> int:
     """The slot of the segment that was active when the recovery point was taken, 0 when there is none.
 
-    Its indexes, and its length after a failed append that was taken back, may never have been synced.
+    Its indexes, and its length after a failed append that was undone, may never have been synced.
     """
     return max([slot for slot, base in enumerate(bases) if base < recovery_point], default=0)
 
 
 def unsure_bytes(files: Files, directory: Path, recovery_point: int) -> int:
-    """How much a recovery of the log in `directory` may have to look at, by the sizes of its files. Raises OSError."""
+    """The bytes that a recovery of the log in `directory` may have to check, by its file sizes. Raises OSError."""
     parsed = (layout.parse_offset_file(name) for name in files.list_directory(directory))
     bases = sorted(found.offset for found in parsed if found is not None and found.suffix == layout.LOG_SUFFIX)
     unsure = bases[first_unsure(bases, recovery_point) :]
@@ -66,7 +67,7 @@ def remove_segment(files: Files, segment: Segment) -> None:
 
 
 class RecoveryScan:
-    """See the module. `segments` is cut where the log has to end; `epochs` are those of the batches that were seen."""
+    """See the module. `segments` is shortened where the log has to end; `epochs` are those of the scanned batches."""
 
     def __init__(
         self,
@@ -102,7 +103,7 @@ class RecoveryScan:
         self._must_sync_indexes = False
 
     def run(self) -> int:
-        """Check, cut, quarantine, write again, sync; the log end offset."""
+        """Check, truncate, quarantine, write again, sync; returns the log end offset."""
         segments = self._segments
         first = slot = first_unsure([segment.base_offset for segment in segments], self._recovery_point)
         if self._may_be_cleaned:
@@ -126,7 +127,7 @@ class RecoveryScan:
                 segment.seal()
                 segment.sync()
         if self._must_sync_indexes:
-            # The checkpoint vouches for what was there and is not any more.
+            # The checkpoint vouches for records that are gone.
             segments[min(first, len(segments) - 1)].sync()
         segments[-1].prepare_to_append()
         if self._has_changed_names or any(
@@ -136,7 +137,7 @@ class RecoveryScan:
         return next_offset
 
     def _look_for_cleaning(self, segments: Sequence[Segment]) -> None:
-        """Offsets may be missing as far as the batches show that the cleaner took them."""
+        """Accept missing offsets as far as the batches show that the cleaner removed them."""
         if self._gaps_before == ANYWHERE:
             return
         shown = cleaned_before((segment.base_offset, segment.file, segment.size_bytes) for segment in segments)
@@ -183,13 +184,13 @@ class RecoveryScan:
         self._count(size_bytes)
 
     def _count(self, size_bytes: int) -> None:
-        """Every byte counts twice: looked at, and on disk again."""
+        """Count bytes twice: when they are checked, and when they are on disk again."""
         self._done_bytes += size_bytes
         if self._progress is not None:
             self._progress(self._done_bytes // 2, self._all_bytes)
 
     def _end_before(self, slot: int, next_offset: int) -> None:
-        """The log ends with a segment that does not reach up to the next one, which is at `slot`."""
+        """End the log with a segment that does not reach up to the next one, which is at `slot`."""
         base_offset = self._segments[slot].base_offset
         problem = f"no batch between offset {next_offset} and {base_offset}"
         if next_offset < self._high_watermark or self._has_sound_batch(slot, next_offset):
@@ -201,7 +202,7 @@ class RecoveryScan:
         self._remove_from(slot)
 
     def _end_segment(self, slot: int, found: Soundness) -> None:
-        """The log ends inside a segment: cut a torn tail, or keep the rest aside."""
+        """End the log inside a segment: truncate a torn tail, or quarantine the rest."""
         segment = self._segments[slot]
         torn_bytes = segment.size_bytes - found.end
         behind = sound_batch_behind(segment.file, found.end, segment.size_bytes, least_offset=found.next_offset)
@@ -236,7 +237,7 @@ class RecoveryScan:
         del self._segments[slot:]
 
     def _quarantine(self, segment: Segment, found: Soundness) -> None:
-        """Copy what follows the last sound batch, synced before the segment is cut."""
+        """Copy the bytes after the last valid batch, synced before the segment is truncated."""
         name = f"{segment.path.name}.corrupt-{self._now_ms}"
         copy = self._files.open(segment.path.with_name(name), create=True)
         try:
@@ -279,10 +280,10 @@ class RecoveryScan:
     def _write_again(self, segment: Segment, found: Soundness) -> None:
         """Make the pages of the unsure region dirty again, with the same bytes, and sync them."""
         self._count(found.checked_from - found.start)
-        # A process that died may have cut a file after a write that failed. With a power cut the old length comes back,
-        # with junk in front of the next segment, if nothing has synced the file since.
+        # A process that died may have truncated a file after a failed write. If the file was not synced since, a power
+        # cut restores the old length, with garbage before the next segment.
         is_unsure = segment.synced_bytes != segment.size_bytes or segment is not self._segments[-1]
-        segment.synced_bytes = LENGTH_UNSYNCED  # of the last one: until the first sync of what is appended
+        segment.synced_bytes = LENGTH_UNSYNCED  # for the last segment: until the first sync of an append
         for first in range(found.checked_from, found.end, SYNC_BYTES):
             end = min(first + SYNC_BYTES, found.end)
             for position in range(first, end, COPY_BYTES):

@@ -1,22 +1,21 @@
-"""What a start does with the redo log that a crash has left: each log gets its bytes before it is opened.
+"""Replaying the redo log that a crash has left: each log gets its bytes before it is opened.
 
-A crash of the process has taken nothing from the logs' files, and their bytes are found as they should be. After a
-power cut what a log's own file lacks, or has torn, is written. The recovery of the log, which follows, checks it and
-syncs it with all that is past the recovery point; only when all logs are open is the redo log made void, so all of this
-may be interrupted and done again.
+After a crash of the process, the logs' own files have all of their bytes. After a power cut, bytes that are missing or
+torn in a log's own file are written again. The recovery of the log, which follows, checks them and syncs everything
+after the recovery point. The redo log is voided only when all logs are open, so all of this may be interrupted and
+repeated.
 
-An entry is left out, and with it all later ones of its log, where the directory does not look as it did when the entry
-was written:
+An entry, and all later ones of its log, are skipped if the directory has changed since the entry was written:
 
-- the partition is of another topic of the same name, by the topic's id in the metadata log (`partition.metadata` may be
-  blank after a crash);
-- the segment is not there: retention took it;
-- the log's recovery point is at or behind the end of the entry, so its own file has it; and the cleaner, which takes
-  only what is below recovery points, may have moved it;
-- the segment ends before the entry begins: somebody has shortened it, and the missing part is not in the redo log;
-- another sound batch is there: somebody else has written to the log since, an Apache Kafka say; or it is around the
-  place of the entry, or before it and has later offsets. The cleaner has rewritten the segment then, and the recovery
-  point says otherwise, because its file was lost or is an older one.
+- the partition is of another topic with the same name, by the topic's id in the metadata log (`partition.metadata` may
+  be blank after a crash);
+- the segment does not exist: retention has deleted it;
+- the log's recovery point is at or after the end of the entry, so its own file has it; and the cleaner, which changes
+  only records below recovery points, may have moved it;
+- the segment ends before the entry begins: it was truncated, and the missing part is not in the redo log;
+- another valid batch is there: another program has written to the log since, for example an Apache Kafka. Or such a
+  batch spans the place of the entry, or is before it and has later offsets: then the cleaner has rewritten the segment,
+  and the recovery point does not show it, because its file was lost or is an older one.
 """
 
 from __future__ import annotations
@@ -47,18 +46,18 @@ from ottla.storage.segment.scan import SEQUENTIAL_CHUNK_BYTES, walk
 logger = logging.getLogger(__name__)
 
 CHECKED_FROM: Final = 21
-"""Where the part of a batch begins that its checksum covers."""
+"""The start of the part of a batch that its checksum covers."""
 MOST_FILE_BYTES: Final = 64 << 20
-"""More than any redo log has; what is behind is not looked at."""
+"""More than any redo log has; bytes after that are not read."""
 
 
 class RedoContents(Plain):
-    """What a redo log holds.
+    """The content of a redo log.
 
     Attributes:
-        generation: of its records; 0 where none can be read.
-        records: how many have entries.
-        entries: by the name of a partition's directory.
+        generation: the generation of its records; 0 if none can be read.
+        records: the number of records that have entries.
+        entries: the entries by the name of a partition's directory.
     """
 
     generation: int = 0
@@ -66,10 +65,10 @@ class RedoContents(Plain):
     entries: dict[str, list[RedoEntry]] = field(factory=dict)
 
     def restore(self, files: Files, directory: Path, topic_id: bytes, recovery_point: int) -> int:
-        """Write into a partition's log what it lacks of its entries, and sync nothing; how many segments lacked any.
-        To be called before the log is opened.
+        """Write the bytes of its entries that a partition's log lacks, without a sync; returns how many segments lacked
+        any. To be called before the log is opened.
 
-        Raises OSError, also where there is no room: a log that lacks what was promised must not be opened.
+        Raises OSError, also for a full disk: a log that lacks acknowledged records must not be opened.
         """
         wanted = [
             entry
@@ -84,20 +83,20 @@ class RedoContents(Plain):
             try:
                 written += _restore_segment(files, log_file(directory, base_offset), entries)
             except _LeftOut as reason:
-                logger.warning("%s: what %s holds of it is left out: %s", directory, REDO_LOG_FILE, reason)
+                logger.warning("%s: its entries in %s are skipped: %s", directory, REDO_LOG_FILE, reason)
                 break
         if written:
-            logger.info("%s lacked what %s holds of it, and has it now", directory, REDO_LOG_FILE)
+            logger.info("%s: missing records were restored from %s", directory, REDO_LOG_FILE)
         return written
 
     def end_of(self, name: str, topic_id: bytes) -> int:
-        """The offset that a partition's log had come to, by its entries; 0 where there are none."""
+        """The offset that a partition's log had reached, by its entries; 0 if it has none."""
         entries = self.entries.get(name, ())
         return max((entry.end_offset for entry in entries if entry.topic_id == topic_id), default=0)
 
 
 def read_redo_log(files: Files, directory: Path) -> RedoContents:
-    """What the redo log of a log directory holds; nothing where there is none. Raises OSError."""
+    """The content of a log directory's redo log; empty if there is none. Raises OSError."""
     contents = RedoContents()
     path = directory / REDO_LOG_FILE
     if not files.exists(path):
@@ -121,9 +120,9 @@ def redo(
     recovery_point_of: Callable[[TopicPartition], int],
     only: TopicPartition | None = None,
 ) -> int:
-    """Restore all logs of a log directory, or one, for tools, which have no metadata log: a partition whose
-    `partition.metadata` is blank or broken counts as that of the topic that its newest entry names. How many segments
-    lacked any bytes. Raises OSError.
+    """Restore all logs of a log directory, or one, for tools, which have no metadata log: if the `partition.metadata`
+    of a partition is blank or broken, it counts as of the topic in its newest entry. Returns how many segments lacked
+    any bytes. Raises OSError.
     """
     written = 0
     contents = read_redo_log(files, directory)
@@ -144,13 +143,13 @@ def redo(
 
 
 class _LeftOut(Exception):
-    """Why entries are left out."""
+    """The reason why entries are skipped."""
 
 
 def _restore_segment(files: Files, path: Path, entries: Sequence[RedoEntry]) -> bool:
-    """Write the entries of one segment; whether any bytes were missing. Raises _LeftOut, OSError."""
+    """Write the entries of one segment; returns whether any bytes were missing. Raises _LeftOut, OSError."""
     if not files.exists(path):
-        return False  # retention took the segment
+        return False  # retention has deleted the segment
     file = files.open(path, writable=True)
     try:
         is_rolled = partial(_is_rolled, files, path)
@@ -160,7 +159,7 @@ def _restore_segment(files: Files, path: Path, entries: Sequence[RedoEntry]) -> 
 
 
 def _runs_of(entries: Sequence[RedoEntry]) -> Iterator[tuple[int, bytes]]:
-    """Entries that follow each other in the file as one: position and bytes."""
+    """Entries that follow each other in the file joined into one: position and bytes."""
     first, end = entries[0].position, entries[0].position
     parts: list[memoryview] = []
     for entry in entries:
@@ -173,8 +172,8 @@ def _runs_of(entries: Sequence[RedoEntry]) -> Iterator[tuple[int, bytes]]:
 
 
 def _write(file: File, position: int, data: bytes, is_rolled: Callable[[], bool]) -> bool:
-    """Write the bytes if they are not there; whether they were not. `is_rolled`: whether the segment is not the log's
-    last one, which no cleaner touches. Raises _LeftOut, OSError.
+    """Write the bytes if they are missing; returns whether they were. `is_rolled` returns whether the segment is not
+    the log's last one, which the cleaner never changes. Raises _LeftOut, OSError.
     """
     if position > file.size():
         raise _LeftOut(f"{file.path.name} ends before {position}")
@@ -188,12 +187,12 @@ def _write(file: File, position: int, data: bytes, is_rolled: Callable[[], bool]
 
 
 def _is_rolled(files: Files, path: Path) -> bool:
-    """Whether a later segment of the log is there."""
+    """Whether the log has a later segment."""
     return any(name.endswith(LOG_SUFFIX) and name > path.name for name in files.list_directory(path.parent))
 
 
 def _leads_to(file: File, position: int, wanted: bytes) -> bool:
-    """Whether the batches of the file continue with what is wanted at `position`, as far as they are sound."""
+    """Whether the valid batches of the file lead up to the wanted ones at `position`."""
     try:
         for at, header in walk(file.pread, 0, file.size(), SEQUENTIAL_CHUNK_BYTES):
             if at >= position:
@@ -203,13 +202,13 @@ def _leads_to(file: File, position: int, wanted: bytes) -> bool:
             if header.next_offset > parse_header(wanted).base_offset:
                 return False
     except CorruptBatch:
-        pass  # torn: what is wanted mends it, or the recovery of the log ends it there
+        pass  # torn: the wanted bytes repair it, or the recovery ends the log there
     return True
 
 
 def _is_another_batch(file: File, position: int, found: bytes, wanted: bytes) -> bool:
-    """Whether the file has a whole sound batch there that is not the one that is wanted. What is torn is none: a batch
-    whose first bytes are torn, which its checksum does not cover, is the wanted one by all others.
+    """Whether the file has another whole and valid batch there. A torn batch does not count: if only the first bytes
+    are torn, which the checksum does not cover, all other bytes show that it is the wanted one.
     """
     left, at = memoryview(found), 0
     while len(left) - at >= HEADER_BYTES:
@@ -229,7 +228,7 @@ def _is_another_batch(file: File, position: int, found: bytes, wanted: bytes) ->
 
 
 def _is_sound(file: File, position: int, header: BatchHeader) -> bool:
-    """Whether a batch is whole that reaches beyond what is wanted, and so is no part of that."""
+    """Whether a batch that reaches beyond the wanted bytes, and so is no part of them, is complete."""
     if position + header.size_bytes > file.size():
         return False
     batch = memoryview(file.pread(header.size_bytes, position))

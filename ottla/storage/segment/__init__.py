@@ -1,1 +1,1 @@
-"""One segment: its bytes, and how an offset or a timestamp is found in it."""
+"""One segment: its bytes, and the look-ups of offsets and timestamps in it."""

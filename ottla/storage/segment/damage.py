@@ -1,8 +1,8 @@
-"""Looking at bytes that may be broken: is a segment sound, where does it stop to be, and does anything sound lie
-behind?
+"""Checks of bytes that may be damaged: whether a segment is valid, where the damage begins, and whether valid batches
+follow it.
 
-Checks are by checksum, read in pieces, so that a broken length cannot ask for memory. Used by recovery, and by tools
-that verify.
+The checks use checksums and read in pieces, so that a broken length cannot allocate memory. Used by recovery, and by
+the tools that verify.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ottla.storage.files.files import File
 from ottla.storage.segment.scan import SEQUENTIAL_CHUNK_BYTES, walk, with_inner_offsets
 
 MAX_OFFSET_SPAN: Final = 1 << 31
-"""How far a sound batch after damage may lie from what was expected next."""
+"""The maximum distance of the offset of a valid batch after damage from the expected next offset."""
 _CRC_FROM: Final = 21
 _MAGIC_AT: Final = 16
 _OFFSET_AND_LENGTH = struct.Struct(">qi")
@@ -30,14 +30,14 @@ _LEGACY_LOOK_BYTES: Final = 18
 
 
 class Soundness(Plain):
-    """What a walk over a segment found.
+    """The result of a scan of a segment.
 
     Attributes:
-        end: position after the last sound batch.
-        next_offset: offset after it.
-        problem: why the walk ended before the limit, None when it did not.
-        checked_from: position of the first batch whose checksum was checked; `end` when there was none.
-        start: position where it began.
+        end: the position after the last valid batch.
+        next_offset: the offset after it.
+        problem: the reason why the scan ended before the limit, None when it did not.
+        checked_from: the position of the first batch whose checksum was checked; `end` when there was none.
+        start: the position where the scan began.
     """
 
     end: int
@@ -59,15 +59,15 @@ def examine(
     progress: Callable[[int], None],
     start: int = 0,
 ) -> Soundness:
-    """Walk a segment's batches; headers of all, checksums of those that end at `check_from_offset` or later.
+    """Check a segment's batches: the headers of all, the checksums of those that end at `check_from_offset` or later.
 
     Args:
-        next_offset: the least offset that the first batch may have; it grows from batch to batch.
+        next_offset: the smallest offset that the first batch may have; it increases from batch to batch.
         before_offset: the next segment's base offset, which no batch may reach.
         gaps_before: offsets below it may be missing, also where checksums are checked (`missing_offsets.py`).
-        visit: called for each sound batch.
-        progress: called from time to time with the bytes that were checked since.
-        start: position of the batch to begin with; what is before it is sound.
+        visit: called for each valid batch.
+        progress: called from time to time with the number of bytes that were checked since.
+        start: the position of the batch to begin with; everything before it is valid.
     """
     end, checked_from, problem = start, -1, None
     window = _Window(file)
@@ -97,7 +97,7 @@ def examine(
 
 
 class _Window:
-    """Reads a file from its beginning to its end: a checksum takes the bytes that the walk has read already."""
+    """Reads a file from its beginning to its end: a checksum reuses the bytes that the scan has read already."""
 
     def __init__(self, file: File) -> None:
         self._file = file
@@ -114,7 +114,7 @@ class _Window:
 
 
 class Readable(Protocol):
-    """What a checksum needs of a file."""
+    """The part of a file that a checksum needs."""
 
     def pread(self, length: int, position: int) -> bytes | memoryview:
         """`length` bytes at `position`; fewer only at the end of the file."""
@@ -131,7 +131,7 @@ def _order_problem(header: BatchHeader, expected: int, before_offset: int | None
 
 
 def checksum_matches(file: Readable, position: int, header: BatchHeader) -> bool:
-    """Whether the batch at `position` is as it was when its checksum was computed."""
+    """Whether the checksum of the batch at `position` matches its bytes."""
     compute, crc_from = (crc32c, _CRC_FROM) if header.magic == MAGIC else (zlib.crc32, _LEGACY_CRC_FROM)
     at, end = position + crc_from, position + header.size_bytes
     crc = 0
@@ -145,8 +145,8 @@ def checksum_matches(file: Readable, position: int, header: BatchHeader) -> bool
 
 
 def sound_batch_behind(file: File, position: int, limit: int, *, least_offset: int) -> int | None:
-    """Position of the first sound batch that begins after `position`, at any byte; None when there is none before
-    `limit`. Messages of old formats are looked for where the segment begins with one.
+    """The position of the first valid batch that begins after `position`, at any byte; None when there is none before
+    `limit`. Messages of old formats are searched for if the segment begins with one.
     """
     found = _sound_batch_behind(file, position, limit, least_offset)
     if is_legacy(file, 0, limit):
@@ -182,8 +182,8 @@ def _is_sound(file: File, data: bytes, start: int, position: int, limit: int, le
 
 
 def _sound_message_behind(file: File, position: int, limit: int, least_offset: int) -> int | None:
-    """As `sound_batch_behind`, for messages: what can be one by its first bytes is found by a pattern, because the
-    magic bytes 0 and 1 are everywhere.
+    """As `sound_batch_behind`, for messages: candidates are found by a pattern of their first bytes, because the magic
+    bytes 0 and 1 are everywhere.
     """
     patterns = {_message_pattern(least_offset >> 32), _message_pattern((least_offset >> 32) + 1)}
     at = position + 1
@@ -199,15 +199,15 @@ def _sound_message_behind(file: File, position: int, limit: int, least_offset: i
 
 
 def _message_pattern(offset_high: int) -> re.Pattern[bytes]:
-    """Wherever a message may begin whose offset's upper half is this: size 14 or more, magic 0 or 1, attributes
-    below 16. Looked for without taking the bytes, so that places may overlap.
+    """The pattern of a message with this upper half of its offset: size 14 or more, magic 0 or 1, attributes below 16.
+    A lookahead, so that matches may overlap.
     """
     high = re.escape((offset_high & 0x7FFF_FFFF).to_bytes(4, "big"))
     return re.compile(b"(?s)(?=" + high + rb".{4}(?!\0\0\0[\0-\x0d])[\0-\x7f].{7}[\0\1][\0-\x0f])")
 
 
 def is_legacy(file: File, position: int, limit: int) -> bool:
-    """Whether a sound message of magic 0 or 1 is at `position`."""
+    """Whether a valid message of magic 0 or 1 is at `position`."""
     head = file.pread(min(_MAGIC_AT + 1, limit - position), position)
     if len(head) <= _MAGIC_AT or head[_MAGIC_AT] not in LEGACY_MAGICS:
         return False

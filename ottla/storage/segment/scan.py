@@ -1,7 +1,8 @@
-"""Walking the batches of a `.log` by their headers; a message of format v0 or v1 counts as a batch (`formats.py`).
+"""Iteration over the batches of a `.log` by their headers; a message of format v0 or v1 counts as a batch
+(`formats.py`).
 
 A reader is `File.pread`, which may wait for the disk, or `nowait(file)`, which raises NotResident instead. Mapped
-memory is never read here: a page that the disk lost would be SIGBUS (docs/decisions/maps-are-for-the-kernel.md).
+memory is never read here: a page that the disk has lost would be SIGBUS (docs/decisions/maps-are-for-the-kernel.md).
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ Reader = Callable[[int, int], bytes | bytearray | memoryview]
 """(length, position) -> exactly `length` bytes, or fewer at the end of the file."""
 
 LOOKUP_CHUNK_BYTES: Final = 8 * 1024
-"""One read of it covers the default index interval, and little is wasted on large batches."""
+"""One read of this size covers the default index interval, and wastes little on large batches."""
 SEQUENTIAL_CHUNK_BYTES: Final = 1024 * 1024
 
 
 class NotResident(Exception):
-    """The bytes are not in memory: a thread has to read them."""
+    """The bytes are not in memory: a thread must read them."""
 
 
 def nowait(file: File) -> Reader:
@@ -42,10 +43,10 @@ def walk(
 ) -> Iterator[tuple[int, BatchHeader]]:
     """(position, header) of each batch that begins at or after `position`, where one begins, and ends by `limit`.
 
-    A compressed message of an old format has its last offset as base offset too: `with_inner_offsets` knows better.
+    The base offset of a compressed message of an old format is its last offset; `with_inner_offsets` finds the first.
 
     Raises:
-        CorruptBatch: what stands at a batch's place is none, or is cut off by `limit`; `position` says where.
+        CorruptBatch: no batch is where one should be, or `limit` truncates it; the message has the position.
     """
     chunk: bytes | bytearray | memoryview = b""
     chunk_position = position
@@ -68,8 +69,8 @@ def walk(
 
 
 def _no_batch(chunk: bytes | bytearray | memoryview, inside: int, position: int, error: CorruptBatch) -> CorruptBatch:
-    """What is wrong with the bytes at `position`. Zeros are what a file system leaves where it kept a file's length and
-    not its content: said so, and not by what a header of zeros would mean.
+    """The error for the bytes at `position`. Zeros are reported as such, and not as a wrong header: a file system
+    leaves them where it kept a file's length but not its content.
     """
     header = chunk[inside : inside + HEADER_BYTES]
     problem = "zeros where a batch was expected" if header and not any(header) else str(error)
@@ -77,9 +78,9 @@ def _no_batch(chunk: bytes | bytearray | memoryview, inside: int, position: int,
 
 
 def with_inner_offsets(read: Reader, position: int, header: BatchHeader) -> BatchHeader:
-    """The header of a compressed message with the offsets and the count of what is inside; any other as it is.
+    """The header, for a compressed message with the offsets and the count of the messages inside.
 
-    One that cannot be opened stays as it is too: readers will see.
+    The header of one that cannot be decompressed is unchanged, too: readers will get the error.
     """
     if not hides_offsets(header):
         return header
@@ -90,7 +91,7 @@ def with_inner_offsets(read: Reader, position: int, header: BatchHeader) -> Batc
 
 
 def batches(read: Reader, position: int, limit: int) -> Iterator[tuple[int, BatchHeader, bytes]]:
-    """(position, header, bytes) of each batch, as `walk` finds them, for who goes through all of a segment.
+    """(position, header, bytes) of each batch, as found by `walk`, for callers that read a whole segment.
 
     Raises:
         CorruptBatch: as `walk`.

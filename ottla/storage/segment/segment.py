@@ -1,13 +1,13 @@
-"""A segment: one `.log` with its two sparse indexes, all named by the offset of the first record they may hold.
+"""A segment: one `.log` with its two sparse indexes, all named by the offset of the first record that they may contain.
 
     00000000000000368769.log        record batches, one after the other, nothing between
     00000000000000368769.index      see offset_index.py
     00000000000000368769.timeindex  see time_index.py
 
-`size_bytes` is how much of the `.log` counts: after a failed append there may be bytes after it, which nobody
-reads. The last segment of a log is active, the others are sealed and never change. Indexes can be rebuilt from the
-`.log` at any time, so that a damaged or missing one is repaired where it is met. Kafka's LogSegment. Look-ups may run
-in a thread; everything else belongs to the log's owner.
+`size_bytes` is the valid size of the `.log`: after a failed append there may be further bytes, which are never read.
+The last segment of a log is active, the others are sealed and never change. Indexes can be rebuilt from the `.log` at
+any time, so a damaged or missing one is repaired when it is used. Kafka's LogSegment. Look-ups may run in any thread;
+everything else belongs to the log's owner.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from ottla.storage.segment.scan import SEQUENTIAL_CHUNK_BYTES, NotResident, walk
 from ottla.storage.segment.soundness import ENDLESS, SoundRanges
 
 INDEX_ENTRIES_BEHIND: Final = 256
-"""Entries of an index that may wait in memory for being written (docs/decisions/index-files-are-written-behind.md)."""
+"""The number of index entries that may wait in memory (docs/decisions/index-files-are-written-behind.md)."""
 LENGTH_UNSYNCED: Final = -1
-"""In place of how many bytes are on the disk: also the file's length may not be."""
+"""Instead of the number of bytes on disk: even the file's length may not be on disk."""
 UNKNOWN: Final = -2
 """A timestamp that was not looked up yet."""
 
 
 class Segment:
-    """See the module. Made by `create` or `open`."""
+    """See the module. Created by `create` or `open`."""
 
     __slots__ = (
         "_files",
@@ -86,22 +86,22 @@ class Segment:
         self.index_interval_bytes = index_interval_bytes
         self.size_bytes = 0
         self.sound = SoundRanges(0)
-        """Which bytes of the `.log` readers get without a look at them."""
+        """The ranges of the `.log` that readers get without a check."""
         self.synced_bytes = 0
-        """Length of the file that is known to be on disk; -1 when it is not even known that nothing is after it."""
+        """The length of the file that is known to be on disk; -1 when the file on disk may also be longer."""
         self.redo_bytes = 0
-        """Up to where the file's bytes are on disk in the redo log, if not in the file; 0 where they never were."""
+        """The position up to which the bytes are on disk in the redo log, if not in the file; 0 if they never were."""
         self.cuts = 0
-        """How often the file was shortened: a sync that began before does not count."""
+        """How often the file was truncated: a sync that began before does not count."""
         self.indexed_position = 0
-        """Start of the batch that was indexed last; 0 when none was."""
+        """The start of the batch that was indexed last; 0 when none was."""
         self.first_timestamp_ms = UNKNOWN
-        """Largest timestamp of the first batch: what rolling by time counts from."""
+        """The largest timestamp of the first batch, from which rolling by time is counted."""
         self.largest_timestamp_ms = NO_TIMESTAMP
         self.offset_of_largest_timestamp = base_offset
         self.is_deleted = False
         self.free_slots = (0, 0)
-        """Entries that the offset index and the time index of the active segment still take before it rolls."""
+        """The entries that the offset index and the time index of the active segment can take before it rolls."""
 
     @classmethod
     def create(
@@ -116,8 +116,8 @@ class Segment:
         cache: IndexCache | None = None,
         suffix: str = "",
     ) -> Self:
-        """An empty segment; what an earlier attempt left under its names is cut. `suffix` (`.cleaned`) ends the names
-        of one that is not part of its log yet. Raises OSError, with nothing left open.
+        """Create an empty segment; files of an earlier attempt are truncated. `suffix` (`.cleaned`) is the suffix of a
+        segment that is not part of its log yet. Raises OSError, with nothing left open.
         """
         path = layout.log_file(directory, base_offset, suffix)
         file = files.open(path, create=True)
@@ -163,10 +163,10 @@ class Segment:
         max_index_bytes: int,
         cache: IndexCache | None = None,
     ) -> tuple[Self, bool]:
-        """The segment in existing files, and whether its indexes had to be made again and are empty yet.
+        """Open the segment in existing files; returns also whether its indexes must be rebuilt and are still empty.
 
-        The indexes of a sealed one are loaded, and repaired, when they are first used; those of one that `is_unsure`
-        by `keep_indexes` or `begin_rebuild`, which comes next.
+        The indexes of a sealed segment are loaded, and repaired, when they are first used; those of one that
+        `is_unsure` by `keep_indexes` or `begin_rebuild`, which the caller calls next.
         """
         path = layout.log_file(directory, base_offset)
         file = files.open(path, writable=True)
@@ -217,7 +217,7 @@ class Segment:
     # -- looking up
 
     def floor(self, offset: int) -> int:
-        """Position from which to look for the batch that contains `offset`."""
+        """The position from which to search for the batch that contains `offset`."""
         try:
             return self._sound(self.offset_index.lookup(offset).position)
         except CorruptIndex:
@@ -235,7 +235,7 @@ class Segment:
         return positions[slot] if slot >= 0 else 0
 
     def _rebuild_up_to_damage(self) -> None:
-        """`rebuild_indexes` for a reader: what is before a batch that is none is found, and the reader meets that."""
+        """`rebuild_indexes` for a reader: batches before the damage are found, and the reader then meets the damage."""
         with suppress(CorruptBatch):
             self.rebuild_indexes(seal=self.offset_index.is_sealed)
 
@@ -245,7 +245,7 @@ class Segment:
             raise NotResident
 
     def floor_by_timestamp(self, timestamp_ms: int) -> int:
-        """Offset before whose batch every record is older than `timestamp_ms`."""
+        """An offset such that all records before its batch are older than `timestamp_ms`."""
         try:
             return self.time_index.lookup(timestamp_ms).offset
         except CorruptIndex:
@@ -253,7 +253,7 @@ class Segment:
             return self.time_index.lookup(timestamp_ms).offset
 
     def largest_timestamp(self) -> tuple[int, int]:
-        """(largest timestamp in ms or -1, last offset of the first batch that holds it)."""
+        """(largest timestamp in ms or -1, last offset of the first batch that has it)."""
         if self.largest_timestamp_ms == UNKNOWN:
             try:
                 last = self.time_index.last_entry
@@ -264,19 +264,21 @@ class Segment:
         return self.largest_timestamp_ms, self.offset_of_largest_timestamp
 
     def retention_timestamp_ms(self) -> int:
-        """What retention by time counts from: the largest timestamp, or without one when the file was last written."""
+        """The time from which retention counts: the largest timestamp, or without one the last write of the file."""
         largest_ms, _ = self.largest_timestamp()
         return largest_ms if largest_ms >= 0 else self._files.modified_ms(self.file.path)
 
     def first_timestamp(self) -> int:
-        """Largest timestamp of the first batch, -1 when there is no batch or no timestamp."""
+        """The largest timestamp of the first batch, -1 when there is no batch or no timestamp."""
         if self.first_timestamp_ms == UNKNOWN:
             first = next(walk(self.file.pread, 0, self.size_bytes), None)
             self.first_timestamp_ms = first[1].max_timestamp if first is not None else NO_TIMESTAMP
         return self.first_timestamp_ms
 
     def roll_jitter_ms(self, jitter_ms: int) -> int:
-        """What `segment.jitter.ms` takes off this segment's time: the same at every start, another for each log."""
+        """The part of `segment.jitter.ms` by which this segment rolls earlier: stable over starts, differs between
+        logs.
+        """
         return zlib.crc32(str(self.path).encode()) % jitter_ms if jitter_ms > 0 else 0
 
     def _sound(self, position: int) -> int:
@@ -289,13 +291,13 @@ class Segment:
     # -- changing
 
     def set_largest_timestamp(self, timestamp_ms: int, offset: int) -> None:
-        """Remember the largest timestamp so far and the last offset of its batch."""
+        """Set the largest timestamp so far and the last offset of its batch."""
         self.largest_timestamp_ms = timestamp_ms
         self.offset_of_largest_timestamp = offset
 
     def index(self, header: BatchHeader, position: int) -> None:
-        """Take one batch of the `.log` into the indexes, by Kafka's rule (more than the interval since the last one
-        indexed).
+        """Add one batch of the `.log` to the indexes, by Kafka's rule (if more than the interval follows the last
+        indexed one).
         """
         if header.max_timestamp > self.largest_timestamp_ms:
             self.set_largest_timestamp(header.max_timestamp, header.last_offset)
@@ -315,10 +317,10 @@ class Segment:
         self.set_largest_timestamp(NO_TIMESTAMP, self.base_offset)
 
     def keep_indexes(self, before_offset: int) -> tuple[int, int] | None:
-        """Keep the entries for batches that end before `before_offset`, and drop the others, in the files too.
+        """Keep the entries for batches that end before `before_offset`, and drop all others, in the files too.
 
-        Position and base offset of the batch that was indexed last among them, from which `index` continues. None when
-        there is none, or the entries are not of this log: they are to be made again.
+        Returns position and base offset of the last kept batch, from which `index` continues. None when there is none,
+        or the entries are not of this log: they must be rebuilt.
         """
         if before_offset <= self.base_offset:
             return None
@@ -338,13 +340,13 @@ class Segment:
         return last.position, header.base_offset
 
     def rebuild_indexes(self, *, seal: bool) -> None:
-        """Make both indexes again from the headers of the batches. Raises CorruptBatch."""
+        """Rebuild both indexes from the headers of the batches. Raises CorruptBatch."""
         with self._guard:
             self.begin_rebuild()
             for position, header in walk(self.file.pread, 0, self.size_bytes, SEQUENTIAL_CHUNK_BYTES):
                 try:
                     self.index(header, position)
-                except ValueError as error:  # offsets that go back, or that no segment with this base can hold
+                except ValueError as error:  # offsets that decrease, or are impossible in a segment with this base
                     raise CorruptBatch(str(error)) from error
             if seal:
                 self.seal()
@@ -352,26 +354,26 @@ class Segment:
                 self.flush_indexes()
 
     def prepare_to_append(self) -> None:
-        """Learn now, while failing does no harm, what the next append has to know. Raises OSError, CorruptBatch."""
+        """Read the state that the next append needs, now, while an error is harmless. Raises OSError, CorruptBatch."""
         self.first_timestamp_ms = UNKNOWN
         self.first_timestamp()
         self.count_free_slots()
 
     def count_free_slots(self) -> None:
-        """Learn how many entries the indexes still take; one place of the time index is kept for the roll."""
+        """Compute how many entries the indexes can still take; one place of the time index is reserved for the roll."""
         self.free_slots = (
             self.offset_index.max_entries - len(self.offset_index),
             self.time_index.max_entries - 1 - len(self.time_index),
         )
 
     def flush_indexes(self) -> None:
-        """Write the entries that the index files lack. Raises OSError; what is missing is written by the next flush."""
+        """Write the entries that the index files lack. Raises OSError; the next flush then writes the rest."""
         self.time_index.flush()  # first: up to the last entry of the offset index's file it is complete
         self.offset_index.flush()
 
     def sync_written_indexes(self) -> int:
-        """Bring to the disk what the index files hold, beside appends and in any thread; the offset up to which a start
-        may rely on them (`keep_indexes`). Raises OSError, and ValueError when they were closed.
+        """Sync the written part of the index files, during appends and in any thread; returns the offset up to which a
+        start may rely on them (`keep_indexes`). Raises OSError, and ValueError when they were closed.
         """
         end_offset = self.offset_index.written_end
         self.offset_index.sync_written()
@@ -384,10 +386,10 @@ class Segment:
         return self.offset_index.is_sealed and self.time_index.is_sealed
 
     def complete_time_index(self) -> None:
-        """Add the entry that names the segment's largest timestamp, at a roll and a clean stop, as Kafka does."""
+        """Add the entry with the segment's largest timestamp, at a roll and a clean stop, as Kafka does."""
         if not self.time_index.is_sealed:
             largest_ms, offset = self.largest_timestamp()
-            # A smaller `segment.index.bytes` may have made the index too full for the one entry that must be there.
+            # With a smaller `segment.index.bytes` than before, the index may be too full for this mandatory entry.
             self.time_index.max_entries = max(self.time_index.max_entries, len(self.time_index) + 1)
             try:
                 self.time_index.maybe_append(largest_ms, offset, at_roll=True)
@@ -396,13 +398,13 @@ class Segment:
                 self.time_index.maybe_append(*self.largest_timestamp(), at_roll=True)
 
     def seal(self) -> None:
-        """The segment takes no more records: the last time index entry, then both files complete. Raises OSError."""
+        """Seal a segment that gets no more records: add the last time index entry, write both files. Raises OSError."""
         self.complete_time_index()
         self.offset_index.seal()
         self.time_index.seal()
 
     def truncate(self, position: int, offset: int) -> None:
-        """Cut the segment, which becomes the active one: the batch at `position` begins with `offset`. Raises
+        """Truncate the segment, which becomes the active one: the batch at `position` begins with `offset`. Raises
         OSError.
         """
         self.cut(position)
@@ -414,15 +416,15 @@ class Segment:
         self.restore_index_state()
 
     def cut(self, position: int) -> None:
-        """Shorten the file. The new length is not on the disk before a sync. Raises OSError."""
+        """Truncate the file. The new length is not on the disk before a sync. Raises OSError."""
         self.synced_bytes = LENGTH_UNSYNCED
         self.redo_bytes = 0
         self.cuts += 1
         self.file.truncate(position)
 
     def restore_index_state(self) -> int:
-        """Learn from the indexes and the batches after their last entries what appending needs to know; the offset
-        behind them.
+        """Restore the state for appends from the indexes and the batches after their last entries; returns the offset
+        after those.
 
         Raises:
             CorruptBatch: the `.log` does not continue in whole batches.
@@ -432,7 +434,7 @@ class Segment:
         self.indexed_position = self.offset_index.last_entry.position
         last = self.time_index.last_entry
         self.set_largest_timestamp(last.timestamp, last.offset)
-        # Up to the batch that was indexed last the time index speaks for all; after it the headers do.
+        # Up to the batch that was indexed last the time index has the largest timestamp; after it the headers do.
         for _, header in walk(self.file.pread, self.indexed_position, self.size_bytes, SEQUENTIAL_CHUNK_BYTES):
             if header.max_timestamp > self.largest_timestamp_ms:
                 self.set_largest_timestamp(header.max_timestamp, header.last_offset)
@@ -441,7 +443,7 @@ class Segment:
         return next_offset
 
     def _require_sound_index(self) -> None:
-        """Rebuild the indexes unless the last entry names the batch that stands at its position."""
+        """Rebuild the indexes unless the last entry matches the batch at its position."""
         last = self.offset_index.last_entry
         if last.position:
             try:
@@ -451,17 +453,17 @@ class Segment:
             if at_position is None or at_position[1].last_offset != last.offset:
                 self.rebuild_indexes(seal=False)
         elif self.size_bytes > self.index_interval_bytes:
-            self.rebuild_indexes(seal=False)  # lost, or a few large batches: cheap to walk either way
+            self.rebuild_indexes(seal=False)  # lost entries, or a few large batches: the scan is cheap in either case
 
     def sync(self) -> None:
-        """Everything of the segment to the disk, indexes included."""
+        """Sync the whole segment, including its indexes."""
         self.file.fdatasync()
         self.offset_index.sync()
         self.time_index.sync()
 
     def sync_changes(self) -> None:
-        """As `sync`, of what has changed since the last sync, or since the segment was opened: only for one that was on
-        the disk then.
+        """As `sync`, for changes since the last sync, or since the segment was opened: only for one that was on the
+        disk then.
         """
         if self.synced_bytes != self.size_bytes:
             self.file.fdatasync()
@@ -471,11 +473,11 @@ class Segment:
     # -- going
 
     def paths(self) -> list[Path]:
-        """The segment's files as they are named now."""
+        """The current paths of the segment's files."""
         return [self.file.path, self.offset_index.path, self.time_index.path]
 
     def abandon(self) -> None:
-        """Close and write nothing."""
+        """Close without a write."""
         self.offset_index.abandon()
         self.time_index.abandon()
         self.file.close()

@@ -1,6 +1,6 @@
-"""The segments of one log in order of their base offsets; which one holds an offset is a floor look-up by bisection.
+"""The segments of one log in the order of their base offsets; the segment of an offset is found by bisection.
 
-Where Kafka keeps a ConcurrentSkipListMap, two lists are enough: there is one writer, and changes are rare.
+Kafka has a ConcurrentSkipListMap; here two lists are enough: there is one writer, and changes are rare.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ from ottla.storage.segment.segment import Segment
 
 
 class SegmentList:
-    """Never empty once a log is open; the last one is active."""
+    """The segments of an open log: at least one; the last one is active."""
 
     __slots__ = ("_bases", "in_order")
 
     def __init__(self, segments: list[Segment]) -> None:
         self.in_order = sorted(segments, key=lambda segment: segment.base_offset)
-        """Oldest first; only changed by the methods. Each sync of each log takes it, and a call is a tenth of that."""
+        """Oldest first; only the methods change it. Public, since each sync of each log reads it, and a call would cost
+        a tenth of that.
+        """
         self._bases = [segment.base_offset for segment in self.in_order]
 
     def __len__(self) -> int:
@@ -39,11 +41,11 @@ class SegmentList:
 
     @property
     def active(self) -> Segment:
-        """The one that takes records."""
+        """The segment that gets new records."""
         return self.in_order[-1]
 
     def slot_for(self, offset: int) -> int:
-        """Index of the last segment that begins at or below `offset`; 0 when all begin above it."""
+        """The index of the last segment that begins at or below `offset`; 0 when all begin above it."""
         return max(bisect_right(self._bases, offset) - 1, 0)
 
     def append(self, segment: Segment) -> None:
@@ -54,13 +56,13 @@ class SegmentList:
         self._bases.append(segment.base_offset)
 
     def remove(self, segment: Segment) -> None:
-        """Take a segment out."""
+        """Remove a segment."""
         slot = self.in_order.index(segment)
         del self.in_order[slot]
         del self._bases[slot]
 
     def replace(self, old: Sequence[Segment], new: Segment) -> None:
-        """Put `new` in the place of neighbours, of which the first has its base offset. ValueError otherwise."""
+        """Replace neighbours by `new`, which has the base offset of the first. ValueError otherwise."""
         slot = self.in_order.index(old[0])
         if self.in_order[slot : slot + len(old)] != list(old) or old[0].base_offset != new.base_offset:
             raise ValueError(f"segment {new.base_offset} cannot take the place of {len(old)} segments")

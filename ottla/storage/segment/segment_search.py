@@ -1,7 +1,7 @@
 """Finding batches in a segment: by the floor of its sparse index, then by the headers from there on.
 
-An index entry is a hint and never believed against the `.log`: where what it points at is no batch, or is after what
-was looked for, the search begins earlier. `read` decides whether the disk may be waited for (`scan.py`). Any thread.
+An index entry is a hint, and the `.log` decides: if the entry points at no batch, or at one after the wanted one, the
+search begins earlier. `read` decides whether to wait for the disk (`scan.py`). Any thread may call.
 """
 
 from __future__ import annotations
@@ -24,12 +24,11 @@ _SMALLEST_LENGTH: Final = HEADER_BYTES - LENGTH_PREFIX_BYTES
 
 
 def find(segment: Segment, offset: int, limit: int, read: Reader) -> tuple[int, BatchHeader] | None:
-    """Position and header of the first batch that ends at `offset` or later; None when there is none before
-    `limit`.
+    """Position and header of the first batch that ends at `offset` or later; None when there is none before `limit`.
 
     Raises:
         NotResident: by a reader that does not wait.
-        CorruptBatch: what stands in the way is no batch.
+        CorruptBatch: the search met bytes that are no batch.
     """
     position = segment.floor(offset)
     try:
@@ -37,14 +36,14 @@ def find(segment: Segment, offset: int, limit: int, read: Reader) -> tuple[int, 
     except CorruptBatch:
         if position == 0:
             raise
-    # Damage, or an entry that a flipped bit made point elsewhere: the entry before it shows.
+    # Damage, or an entry with a flipped bit: a search from the entry before it distinguishes the two.
     return _find_from(segment, segment.floor_by_position(position - 1), offset, limit, read)
 
 
 def _find_from(segment: Segment, start: int, offset: int, limit: int, read: Reader) -> tuple[int, BatchHeader] | None:
     least_offset = -1 if start else segment.base_offset
     for position, header in walk(read, start, limit):
-        if header.base_offset < least_offset:  # passed over, its records would be missed and nobody would know
+        if header.base_offset < least_offset:  # if it were skipped, its records would be lost without an error
             raise CorruptBatch(
                 f"at position {position}: a batch at offset {header.base_offset}"
                 f" where {least_offset} or more was expected"
@@ -58,12 +57,12 @@ def _find_from(segment: Segment, start: int, offset: int, limit: int, read: Read
 
 
 def whole_batches(segment: Segment, position: int, stop: int, limit: int, read: Reader) -> tuple[int, int]:
-    """Where the last batch ends that is between `position` and `stop`, and the offset after it; (position, -1)
-    for none. Short of `stop` before damage on the way: what is sound is read first.
+    """The end of the last batch between `position` and `stop`, and the offset after it; (position, -1) for none. Ends
+    before damage, so that the valid batches are read first.
 
     Raises:
         NotResident: by a reader that does not wait.
-        CorruptBatch: what stands at `position` is no batch.
+        CorruptBatch: no batch is at `position`.
     """
     start = max(position, segment.floor_by_position(stop))
     try:
@@ -71,7 +70,7 @@ def whole_batches(segment: Segment, position: int, stop: int, limit: int, read: 
     except CorruptBatch:
         if start == position:
             raise
-    return _whole_batches(position, position, stop, limit, read)  # the index may lie, `position` does not
+    return _whole_batches(position, position, stop, limit, read)  # the index may be wrong, `position` is not
 
 
 def _whole_batches(position: int, start: int, stop: int, limit: int, read: Reader) -> tuple[int, int]:
@@ -90,14 +89,14 @@ def _whole_batches(position: int, start: int, stop: int, limit: int, read: Reade
 
 
 def quick_cut(segment: Segment, position: int, stop: int, limit: int) -> tuple[int, int] | None:
-    """`whole_batches` by one look at one header at most, and without waiting: where to end, the offset after it.
+    """`whole_batches` with at most one header read, and without waiting: the end, and the offset after it.
 
-    The end is the last indexed batch before `stop`, if that is not far from it, or the end of the first batch, if
-    that is large. None for everything else, damage and cold bytes among it: `whole_batches` sees to that.
+    The end is the last indexed batch before `stop`, if that is not far from it, or the end of the first batch, if that
+    is large. None in all other cases, such as damage and bytes that are not in memory: then `whole_batches` is called.
     """
     try:
         entries = segment.offset_index.entries_if_loaded()
-    except CorruptIndex:  # the cache dropped it this very moment
+    except CorruptIndex:  # the cache has just dropped it
         return None
     if entries is None:
         return None

@@ -1,9 +1,8 @@
-"""A stretch of one segment's bytes, as Fetch sends it: whole batches, not decoded, not joined, not copied.
+"""A range of one segment's bytes, as Fetch sends it: whole batches, not decoded, not joined, not copied.
 
-Hot bytes come as a view: small ones in memory of their own, large ones as a map of the segment, which only a
-plaintext `send` may touch (a page that the disk lost is SIGBUS to the reader; `send` gets EFAULT). Cold bytes
-come without a view and are read in a thread; where even the look-up would wait for the disk, the
-thread does that too.
+Bytes in memory are returned as a view: few bytes as a copy, many as a map of the segment, which only a plaintext `send`
+may read (a page that the disk has lost is SIGBUS for a reader, but only EFAULT for `send`). Other bytes have no view
+and are read in a thread. If even the look-up would wait for the disk, the thread does that too.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ from typing import Final
 
 
 class LogSlice:
-    """What one read of a log gives.
+    """The result of one read of a log.
 
     Attributes:
-        view: the bytes, or None when they may have to come from the disk. Where a map was allowed it may be one of
-            the file: for `send` only, never to be read by our code or TLS.
-        length: number of bytes; 0 when there is nothing at the offset yet. Without a view it is the most that
+        view: the bytes, or None when they may have to be read from the disk. If a map was allowed, it may be a map of
+            the file: for `send` only, never to be read by Python code or TLS.
+        length: the number of bytes; 0 when there is nothing at the offset yet. Without a view it is the most that
             `read_blocking` returns.
     """
 
@@ -36,11 +35,11 @@ class LogSlice:
         self._load = load
 
     def read_blocking(self) -> bytes:
-        """The bytes, whole batches again; may wait for the disk: for a thread, or for where waiting is no harm.
+        """The bytes, also whole batches; may wait for the disk: for a thread, or where waiting is harmless.
 
         Raises:
             OSError: the disk failed, or the segment was deleted and its delay has passed.
-            KafkaError: CORRUPT_MESSAGE, what is there is no batch.
+            KafkaError: CORRUPT_MESSAGE, no batch is there.
         """
         if self._load is not None:
             return self._load()

@@ -1,6 +1,6 @@
-"""Reading from a segment what nobody has looked at yet: the batches up to the first that is not sound, for a worker.
+"""Reading bytes of a segment that were not verified yet: the batches up to the first invalid one, for a worker.
 
-What was found sound is remembered (`soundness.py`), and some of what follows is checked in the same breath.
+Verified ranges are remembered (`soundness.py`), and some of the following batches are checked in the same call.
 """
 
 from __future__ import annotations
@@ -15,22 +15,23 @@ AHEAD: Final = 4
 LEAST_AHEAD_BYTES: Final = 256 << 10
 MOST_AHEAD_BYTES: Final = 8 << 20
 AHEAD_BATCHES: Final = 2_000
-"""How far a look goes beyond what is to be sent, where the bytes are in memory, so that the next reads need no worker:
-so many times its length, within these bounds. A request may be for hundreds of partitions, and its answer waits."""
+"""How far a check goes beyond the bytes to be sent, if the following ones are in memory, so that the next reads need no
+worker: this many times their length, within these limits. A request may be for hundreds of partitions, and its response
+waits."""
 _PIECE_BYTES: Final = 2 << 20
 
 
 def read_sound(segment: Segment, position: int, end: int, before_offset: int | None, limit: int) -> bytes:
-    """The batches between bytes `position`, where one begins, and `end`, up to the first that is not sound. Waits for
-    the disk: for a worker.
+    """The batches between bytes `position`, where one begins, and `end`, up to the first invalid one. Waits for the
+    disk: for a worker.
 
-    Looks at some of what follows, too, up to byte `limit`, as far as it is in memory.
+    Also checks some of the following batches, up to byte `limit`, as far as they are in memory.
 
     Args:
-        before_offset: the next segment's base offset, which no batch may reach; None where none follows.
+        before_offset: the next segment's base offset, which no batch may reach; None if none follows.
 
     Raises:
-        KafkaError: CORRUPT_MESSAGE, the first batch is not sound, or the file is too short for it.
+        KafkaError: CORRUPT_MESSAGE, the first batch is invalid, or the file is too short for it.
         OSError: the disk failed, or the segment was deleted.
     """
     try:
@@ -55,14 +56,14 @@ def read_sound(segment: Segment, position: int, end: int, before_offset: int | N
 def _look_ahead(
     segment: Segment, position: int, stop: int, next_offset: int, before_offset: int | None, batches: int
 ) -> None:
-    """Look at batches between bytes `position` and `stop` that are in memory; readers will come to them next."""
+    """Check batches between bytes `position` and `stop` that are in memory; readers will read them next."""
     while position < stop and batches > 0 and segment.sound.end_from(position) == position:
         data = segment.file.pread_nowait(min(stop - position, _PIECE_BYTES), position)
         if data is None:
             return
         sound_bytes, count, next_offset, _ = sound_batches(data, next_offset, before_offset, batches)
         segment.sound.add(position, position + sound_bytes)
-        if not sound_bytes:  # damage, which the next reader is to meet, or a batch larger than the piece
+        if not sound_bytes:  # damage, for which the next reader gets the error, or a batch larger than the piece
             return
         position += sound_bytes
         batches -= count

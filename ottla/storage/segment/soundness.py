@@ -1,8 +1,9 @@
-"""Batches that are on the disk, looked at before the first reader gets them: header, place and checksum.
+"""Checks of batches from the disk before the first reader gets them: header, place and checksum.
 
-What this process writes is checked when it comes. What it found at its start is checked when it is read for the first
-time, by the worker that reads it: what is sound is remembered (`SoundRanges` of each segment), and later reads cost a
-comparison. Nothing here runs on the broker's thread but that look. docs/decisions/reads-check-what-the-disk-gives.md.
+Batches that this process writes are checked when they arrive. Those that it found at its start are checked when they
+are read for the first time, by the worker that reads them. Valid ranges are remembered (`SoundRanges` of each segment),
+and later reads cost a comparison. Only that comparison runs on the broker's thread. See
+docs/decisions/reads-check-what-the-disk-gives.md.
 """
 
 from __future__ import annotations
@@ -24,35 +25,35 @@ from ottla.protocol.records.checksum import crc32c
 from ottla.protocol.records.formats import any_crc_matches, parse_any_header
 
 ENDLESS: Final = 1 << 62
-"""End of a range that grows with the file: what this process appends needs no look."""
+"""The end of a range that grows with the file: appends of this process need no check."""
 MAX_RANGES: Final = 64
-"""Ranges that are remembered of a segment. Readers that jump about could leave any number of them."""
+"""The number of ranges that are remembered of a segment. Random reads could leave any number of them."""
 _CRC_FROM: Final = 21
 _ADDING: Final = threading.Lock()
-"""One for all segments, of which there are many: ranges are added once for each read of a worker."""
+"""One lock for all segments, of which there are many: ranges are added once for each read of a worker."""
 
 
 class SoundRanges:
-    """The bytes of one segment that need no look: sound when somebody looked, or written by this process.
+    """The bytes of one segment that need no check: verified before, or written by this process.
 
-    `ranges` is a tuple of (position, end), in order and apart from each other; never empty, the last one is ENDLESS.
-    It is replaced as a whole, so that any thread may read it.
+    `ranges` is a tuple of (position, end), in order and disjoint; never empty, the last one ends at ENDLESS. It is
+    replaced as a whole, so that any thread may read it.
     """
 
     __slots__ = ("ranges",)
 
     def __init__(self, own_from: int) -> None:
-        """All from byte `own_from` on is, or will be, written by this process."""
+        """`own_from`: everything from this byte on is, or will be, written by this process."""
         self.ranges: tuple[tuple[int, int], ...] = ((own_from, ENDLESS),)
 
     def end_from(self, position: int) -> int:
-        """The end of the range that holds byte `position`; `position` where none does."""
+        """The end of the range that contains byte `position`; `position` if none does."""
         ranges = self.ranges
         slot = bisect_right(ranges, (position, ENDLESS)) - 1
         return max(ranges[slot][1], position) if slot >= 0 else position
 
     def add(self, position: int, end: int) -> None:
-        """Remember that `[position, end)` is sound. Any thread."""
+        """Remember that `[position, end)` is valid. Any thread."""
         if end <= position:
             return
         with _ADDING:
@@ -75,8 +76,8 @@ def _length(one: tuple[int, int]) -> int:
 def sound_batches(
     data: bytes | bytearray, least_offset: int, before_offset: int | None, most: int = ENDLESS
 ) -> tuple[int, int, int, str | None]:
-    """(bytes of the sound batches that `data` begins with, at most `most` of them; their number; the offset after
-    them; what is wrong with the next one, None at the end of `data` or of `most`).
+    """(bytes of the valid batches with which `data` begins, at most `most`; their number; the offset after them; the
+    problem of the next one, None at the end of `data` or of `most`).
 
     No batch may begin before `least_offset`, or where an earlier one ends, or reach `before_offset`.
     """
@@ -85,7 +86,7 @@ def sound_batches(
     position = count = 0
     while position < size and count < most:
         try:
-            # Field by field, and no object for it: of small batches there are thousands in a read.
+            # Field by field, without an object: a read may have thousands of small batches.
             base_offset, length, _, magic, crc, _, delta, _, _, _, _, _, records = unpack_header(view, position)
         except struct.error:
             base_offset = length = magic = crc = delta = records = -1
@@ -111,7 +112,7 @@ def sound_batches(
 
 
 def _look_closer(view: memoryview, position: int, least_offset: int, end_offset: int) -> tuple[str | None, int, int]:
-    """(What is wrong with the batch or message at `position`, None if nothing is; where it ends; the offset after)."""
+    """(The problem of the batch or message at `position`, None if it is valid; its end; the offset after it)."""
     front = view[position : position + HEADER_BYTES]
     if not any(front):
         return "zeros where a batch was expected", position, least_offset

@@ -1,9 +1,8 @@
-"""From a time to a record: floor in the time index, floor in the offset index, scan of headers, and one batch taken
-apart.
+"""From a time to a record: floor in the time index, floor in the offset index, scan of headers, and one decoded batch.
 
-The answer is the first *record* with the asked timestamp or a later one, wherever in its batch it stands, compressed
-or not; timestamps may lie out of order. Kafka's LogSegment.findOffsetByTimestamp and
-UnifiedLog.fetchOffsetByTimestamp. Reads may wait for the disk.
+The result is the first *record* with the requested timestamp or a later one, at any place in its batch, compressed or
+not; timestamps may be out of order. Kafka's LogSegment.findOffsetByTimestamp and UnifiedLog.fetchOffsetByTimestamp.
+Reads may wait for the disk.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from ottla.storage.segment.segment import Segment
 
 
 class FoundRecord(NamedTuple):
-    """A record by time."""
+    """The result of a look-up by time."""
 
     offset: int
     timestamp_ms: int
@@ -28,10 +27,10 @@ class FoundRecord(NamedTuple):
 def first_at_or_after(
     segments: Iterable[Segment], timestamp_ms: int, *, start_offset: int, end_offset: int, max_decompressed_bytes: int
 ) -> FoundRecord | None:
-    """The first record from `start_offset` on, below `end_offset`, that is stamped `timestamp_ms` or later.
+    """The first record from `start_offset` on, below `end_offset`, with `timestamp_ms` or later.
 
     Raises:
-        KafkaError: CORRUPT_MESSAGE, a batch on the way does not decode.
+        KafkaError: CORRUPT_MESSAGE, a batch that was read cannot be decoded.
         OSError: the disk failed.
     """
     try:
@@ -78,7 +77,7 @@ def newest(
 
 
 def _largest_below(segments: Iterable[Segment], below_ms: int, start_offset: int, end_offset: int) -> int:
-    """The largest timestamp of batches that hold records, below one that only an empty batch has (the cleaner leaves
+    """The largest timestamp of batches with records, below a timestamp that only an empty batch has (the cleaner keeps
     the header of some).
     """
     largest_ms = -1
@@ -93,7 +92,7 @@ def _largest_below(segments: Iterable[Segment], below_ms: int, start_offset: int
 
 
 def _largest_between(segment: Segment, start_offset: int, end_offset: int, max_decompressed_bytes: int) -> int:
-    """Largest timestamp of the segment's batches between the offsets; the index answers unless the largest lies
+    """The largest timestamp of the segment's batches between the offsets, from the index unless the index names a batch
     outside.
     """
     largest_ms, last_offset = segment.largest_timestamp()
@@ -145,7 +144,7 @@ def _first_in_batch(
     *,
     max_decompressed_bytes: int,
 ) -> FoundRecord | None:
-    # Of a batch that was cleaned the header may have no first record, or a delete horizon instead of its time.
+    # The header of a cleaned batch may have lost its first record, or have a delete horizon instead of its time.
     is_whole = header.record_count == header.last_offset_delta + 1 and not hides_offsets(header)
     is_whole = is_whole and not header.has_delete_horizon
     if is_whole and header.is_log_append_time:

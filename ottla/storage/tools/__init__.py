@@ -1,1 +1,1 @@
-"""Offline eyes and hands: what explains, verifies and repairs log directories; no broker runs them while it serves."""
+"""Offline tools that explain, verify and repair log directories; a broker does not run them while it serves."""

@@ -1,13 +1,13 @@
-"""How a record is found, explanation step by step: a look-up that keeps everything it looked at.
+"""Explains step by step how a record is found: a look-up that returns everything it has read.
 
-`explain_offset` and `explain_timestamp` make the broker's own way through a partition's directory (floor in the list
-of segments, floor in the sparse index, scan of batch headers, the record) and return it as plain data; the command
-line prints it. They read what is on disk and nothing else: read-only, without the directory's lock, so also beside a
-running broker (whose newest batches may be half written, and whose active index may lag behind what it has in memory)
-and for a directory that Apache Kafka has written. Nothing found broken is repaired; it is explanation.
+`explain_offset` and `explain_timestamp` take the same steps through a partition's directory as the broker (floor in the
+list of segments, floor in the sparse index, scan of batch headers, the record) and return them as plain data; the
+command line prints them. They read only the files on disk, without changes and without the directory's lock. So they
+work beside a running broker (the newest batches may be half written then, and the file of the active index may lag
+behind its memory) and on a directory that Apache Kafka has written. Broken files are not repaired, but explained.
 
-One remark on names: a segment's file is named by the **first** offset that it may hold. Some old articles say "the last
-offset of the segment before"; that is off by one.
+A remark on names: a segment's file is named by the **first** offset that it may contain. Some old articles say "the
+last offset of the segment before"; that is off by one.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from ottla.storage.index.index_reading import OFFSET_ENTRY, TIME_ENTRY, IndexSte
 from ottla.storage.segment.scan import SEQUENTIAL_CHUNK_BYTES, walk, with_inner_offsets
 
 MAX_SCANNED_KEPT: Final = 100
-"""Batches of a scan that are kept to be shown; the count goes on."""
+"""The batches of a scan that are kept for display; further ones are only counted."""
 MAX_BATCH_BYTES: Final = 256 * 1024 * 1024
-"""Largest batch whose records are decoded here."""
+"""The largest batch that is decoded here."""
 
 
 class Ending(enum.StrEnum):
-    """How a look-up ends."""
+    """The results of a look-up."""
 
     FOUND = "found"
     FOUND_LATER = "found later"
@@ -46,7 +46,7 @@ class Ending(enum.StrEnum):
 
 
 class SegmentStep(NamedTuple):
-    """Which segment: the one with the greatest base offset at or below the offset that is looked for."""
+    """The chosen segment: the one with the greatest base offset at or below the wanted offset."""
 
     base_offsets: tuple[int, ...]
     slot: int
@@ -55,12 +55,12 @@ class SegmentStep(NamedTuple):
 
     @property
     def base_offset(self) -> int:
-        """Base offset of the chosen segment."""
+        """The base offset of the chosen segment."""
         return self.base_offsets[self.slot]
 
 
 class SegmentTimestamp(NamedTuple):
-    """A segment that a look-up by time has asked for its largest timestamp (ms, -1 for none)."""
+    """A segment whose largest timestamp (ms, -1 for none) a look-up by time has read."""
 
     base_offset: int
     largest_timestamp: int
@@ -68,7 +68,7 @@ class SegmentTimestamp(NamedTuple):
 
 
 class ScannedBatch(NamedTuple):
-    """A batch header that a scan looked at."""
+    """A batch header that a scan has read."""
 
     position: int
     header: BatchHeader
@@ -76,7 +76,7 @@ class ScannedBatch(NamedTuple):
 
 
 class ScanStep(NamedTuple):
-    """Batch headers from `start_position` on until one reaches what is looked for.
+    """Batch headers from `start_position` on, up to the wanted one.
 
     `batches` are the first `MAX_SCANNED_KEPT` of `headers_read`; the one that ended the scan is always the last.
     """
@@ -88,7 +88,7 @@ class ScanStep(NamedTuple):
 
 
 class BatchStep(NamedTuple):
-    """The batch that holds the record: where, its header as bytes and as numbers, and whether its checksum is right."""
+    """The batch with the record: its position, its header as bytes and as numbers, whether its checksum is right."""
 
     position: int
     raw_header: bytes
@@ -104,9 +104,7 @@ class RecordStep(NamedTuple):
 
 
 class Explanation(NamedTuple):
-    """A look-up, step by step. Steps that were not reached are None; `reason` says how it ended, in a line for
-    people.
-    """
+    """A look-up, step by step. Steps that were not reached are None; `reason` explains the result, in one line."""
 
     topic: str
     partition: int
@@ -126,7 +124,7 @@ class Explanation(NamedTuple):
 
 
 class NoSuchPartition(ValueError):
-    """There is no directory of that partition, or it holds no segment. One line for people."""
+    """There is no directory of that partition, or it has no segment. The message is one line."""
 
 
 def explain_offset(files: Files, log_directory: Path, topic: str, partition: int, offset: int) -> Explanation:
@@ -155,7 +153,7 @@ def explain_offset(files: Files, log_directory: Path, topic: str, partition: int
 
 
 def explain_timestamp(files: Files, log_directory: Path, topic: str, partition: int, timestamp: int) -> Explanation:
-    """The look-up of the first record stamped `timestamp` (ms) or later. Raises NoSuchPartition, OSError."""
+    """The look-up of the first record with `timestamp` (ms) or later. Raises NoSuchPartition, OSError."""
     looking = _Looking(files, log_directory, topic, partition)
     explanation = looking.start(timestamp=timestamp)
     start = looking.log_start_offset or 0
@@ -182,7 +180,7 @@ def explain_timestamp(files: Files, log_directory: Path, topic: str, partition: 
 
 
 class _Looking:
-    """The partition's files while one look-up goes through them."""
+    """The partition's files during one look-up."""
 
     def __init__(self, files: Files, log_directory: Path, topic: str, partition: int) -> None:
         self.files = files
@@ -229,7 +227,7 @@ class _Looking:
     # --- steps -------------------------------------------------------------------------------------------------------
 
     def with_position(self, explanation: Explanation, slot: int, offset: int) -> Explanation:
-        """The segment, and the entry of its index."""
+        """Add the segment, and the entry of its index."""
         base_offset = self.base_offsets[slot]
         path = layout.log_file(self.directory, base_offset)
         size = self.files.size(path)
@@ -252,7 +250,7 @@ class _Looking:
         wants_batch: Callable[[BatchHeader], bool],
         wants_record: Callable[[Record], bool],
     ) -> Explanation:
-        """Headers from the index's position on; the first wanted batch that still has a wanted record ends the scan."""
+        """Add the scan from the index's position on; the first batch that still has a wanted record ends it."""
         segment = explanation.segment
         assert segment is not None
         assert explanation.offset_index is not None
@@ -299,7 +297,7 @@ class _Looking:
             for _, header in walk(file.pread, start, size, SEQUENTIAL_CHUNK_BYTES):
                 largest = max(largest, header.max_timestamp)
         except CorruptBatch:
-            pass  # explanation by the scan, if the look-up comes here
+            pass  # explained by the scan, if the look-up reaches this segment
         finally:
             file.close()
         return largest
@@ -308,7 +306,7 @@ class _Looking:
 def _with_record(
     explanation: Explanation, file: File, position: int, header: BatchHeader, wants_record: Callable[[Record], bool]
 ) -> Explanation:
-    """Add the decoded batch and its first wanted record; unchanged if the batch has none any more (compaction)."""
+    """Add the decoded batch and its first wanted record; unchanged if compaction has removed all of them."""
     if header.size_bytes > MAX_BATCH_BYTES:
         reason = f"the batch has {header.size_bytes} bytes, more than is decoded here ({MAX_BATCH_BYTES})"
         return explanation._replace(ending=Ending.BROKEN, reason=reason)

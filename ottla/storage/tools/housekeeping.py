@@ -1,7 +1,7 @@
-"""Why each segment of a log is still there: what retention and the cleaner will do with it, and when, in words.
+"""Explains why each segment of a log still exists: what retention and the cleaner will do with it, and when.
 
-What `ottla log explain --retention` and `--compaction` show. Decides nothing: it asks `retention.py` and
-`cleanable.py`, by which the broker acts, and says what they go by. Looks into files for timestamps.
+The output of `ottla log explain --retention` and `--compaction`. It decides nothing: it calls `retention.py` and
+`cleanable.py`, as the broker does, and describes the reasons for their results. Reads files for timestamps.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from ottla.storage.segment.segment import Segment
 
 @dataclass(frozen=True, slots=True)
 class SegmentFate:
-    """One segment: what is kept of it and why.
+    """The status of one segment: whether it is kept, and why.
 
     Attributes:
-        newest_ms: timestamp of its newest record, or of its file where records have none.
+        newest_ms: the timestamp of its newest record, or of its file if records have none.
         retention, compaction: a few words each.
-        retained_until_ms: from when on `retention.ms` lets it go; None where that is not what keeps it.
+        retained_until_ms: the time from which `retention.ms` allows to delete it; None if something else keeps it.
     """
 
     base_offset: int
@@ -41,8 +41,8 @@ def segment_status(
     now_ms: int,
     stamped_ms: Callable[[int], int] = int,
 ) -> list[SegmentFate]:
-    """Every segment of a log, oldest first. `stamped_ms`: when a record was made, by its stamp (clock_trust.py). Raises
-    OSError, CorruptBatch.
+    """The status of every segment of a log, oldest first. `stamped_ms`: the time at which a record was made, by its
+    timestamp (clock_trust.py). Raises OSError, CorruptBatch.
     """
     segments, ends = log.segments, [*(one.base_offset for one in log.segments[1:]), log.log_end_offset]
     leaving = retention.deletable(
@@ -80,14 +80,14 @@ def _retention(
     retention_ms = config.retention_ms
     if slot < leaving:
         if end_offset <= log.log_start_offset and segments[slot] is not log.active:
-            return f"goes at the next check: all of it lies before the log start, {log.log_start_offset}", None
+            return f"deleted at the next check: all of it is before the log start, {log.log_start_offset}", None
         if 0 <= retention_ms < now_ms - newest_ms:
-            return f"goes at the next check: its newest record is older than retention.ms, {retention_ms}", None
-        return f"goes at the next check: without it retention.bytes, {config.retention_bytes}, are left", None
+            return f"deleted at the next check: its newest record is older than retention.ms, {retention_ms}", None
+        return f"deleted at the next check: without it retention.bytes, {config.retention_bytes}, are left", None
     if "delete" not in config.cleanup_policy:
         return "kept: cleanup.policy does not say delete", None
     if end_offset > high_watermark:
-        return f"kept: it goes up to {end_offset}, beyond the high watermark, {high_watermark}", None
+        return f"kept: it ends at {end_offset}, after the high watermark, {high_watermark}", None
     if not segments[slot].size_bytes and segments[slot] is log.active:
         return "kept: the active segment, which is empty", None
     if retention_ms < 0:
@@ -95,7 +95,7 @@ def _retention(
             return "kept for ever: neither retention.ms nor retention.bytes is set", None
         return f"kept: without it fewer than retention.bytes, {config.retention_bytes}, would be left", None
     if now_ms - newest_ms > retention_ms:
-        return "kept: older than retention.ms, but segments go in order, and one before it stays", None
+        return "kept: older than retention.ms, but segments are deleted in order, and one before it stays", None
     return f"kept: its newest record is not older than retention.ms, {retention_ms}", newest_ms + retention_ms + 1
 
 
@@ -109,11 +109,11 @@ def _compaction(log: LogToAssess, found: Assessment, segment: Segment, end_offse
         if found.lagging is not None and segment.base_offset >= found.lagging:
             lag_ms = config.min_compaction_lag_ms
             return f"not yet: it, or one before it, has a record younger than min.compaction.lag.ms, {lag_ms}"
-        return f"not yet: it goes up to {end_offset}, and only up to {log.stable_offset} all is synced and stable"
+        return f"not yet: it ends at {end_offset}, and only up to {log.stable_offset} all is synced and stable"
     if end_offset <= found.first_dirty_offset:
         return "clean: an earlier cleaning has gone through it"
     if found.is_due(config.min_cleanable_dirty_ratio):
-        return "dirty: the cleaner takes it as soon as it is its turn"
+        return "dirty: the cleaner cleans it when its turn comes"
     overdue = (
         f" or its first record older than max.compaction.lag.ms, {config.max_compaction_lag_ms}"
         if config.max_compaction_lag_ms < NEVER_MS

@@ -57,7 +57,7 @@ def strays(
         else:
             words = (
                 "the metadata knows no such partition: the next start renames it to -stray and does not serve it;"
-                " remove it if it is not needed (docs/cli.md says how its records can be served)"
+                " remove it if it is not needed (docs/log-verify.md says how its records can be served)"
             )
             yield Finding(Severity.NOTE, directory / str(one), words)
 

@@ -1,11 +1,11 @@
-"""A log directory as the next start sees it: what its redo log holds is in the logs, though nothing has been written.
+"""A log directory as the next start sees it: the content of its redo log is in the logs, although nothing was written.
 
-After a power cut logs may lack what was synced with the redo log only (docs/decisions/a-redo-log-for-small-rounds.md).
-That is no damage, since a start writes it before it opens them. `Redone` does the same in memory, by the same code, so
-a verification goes on from there and finds what is wrong besides.
+After a power cut, logs may lack bytes that were synced in the redo log only
+(docs/decisions/a-redo-log-for-small-rounds.md). That is no damage, since a start writes them before it opens the logs.
+`Redone` does the same in memory, with the same code, so that a verification finds only real damage.
 """
 
-# ruff: noqa: D102  (the interface says what each method means; it is not said twice)
+# ruff: noqa: D102  (the interface documents each method)
 from __future__ import annotations
 
 import errno
@@ -27,8 +27,8 @@ from ottla.storage.recovery.redo import redo
 
 
 class RecoveryPoints:
-    """The recovery points of a directory, read with the first question: what a running broker has written to the redo
-    log before is past them, or in its logs. A file that cannot be read names none.
+    """The recovery points of a directory, read by the first call: everything that a running broker has written to the
+    redo log before that is after them, or in its logs. A file that cannot be read counts as empty.
     """
 
     def __init__(self, files: Files, directory: Path) -> None:
@@ -37,7 +37,7 @@ class RecoveryPoints:
         self._rows: dict[TopicPartition, int] | None = None
 
     def of(self, partition: TopicPartition) -> int:
-        """That of a partition, 0 without one. Raises OSError."""
+        """The recovery point of a partition, 0 without one. Raises OSError."""
         if self._rows is None:
             try:
                 self._rows = read_offsets(self._files, self._path)
@@ -52,9 +52,9 @@ def counts(files: Files, directory: Path) -> bool:
 
 
 class Redone(Files):
-    """See the module. `lacking`: the bytes that each log lacks, by partition; empty where there is nothing to write.
+    """See the module. `lacking`: the bytes that each log lacks, by partition; empty if there is nothing to write.
 
-    Raises OSError, also from whatever would change the directory.
+    Raises OSError, also from all methods that would change the directory.
     """
 
     def __init__(self, files: Files, directory: Path, only: TopicPartition | None = None) -> None:
@@ -136,7 +136,7 @@ class Redone(Files):
 
 
 class _RedoneFile(File):
-    """A file with what was written to it in memory; position and bytes, the later ones over the earlier ones."""
+    """A file with writes that are in memory only: position and bytes; later writes replace earlier ones."""
 
     def __init__(self, file: File, written: list[tuple[int, bytes]]) -> None:
         self.path = file.path
@@ -186,7 +186,7 @@ class _RedoneFile(File):
         return len(self._written)
 
     def note_synced(self, writes: int) -> None:
-        """Nothing is."""
+        """Do nothing: no sync is needed."""
 
     def close(self) -> None:
         self._file.close()

@@ -1,17 +1,18 @@
-"""Mending the small files of a log directory offline: checkpoints, `meta.properties`, `ottla.format`.
+"""Repairing the small files of a log directory offline: checkpoints, `meta.properties`, `ottla.format`.
 
-A checkpoint that cannot be read is rewritten from the rows of it that still make sense and what the logs hold, but
-never trusted for more than that:
+A checkpoint that cannot be read is rewritten from its rows that are still plausible and from the content of the logs,
+but is not trusted for more than that:
 
     recovery-point     no row: all logs are checked from their start, and get a row when they are synced
-    log-start-offset   what its copy has, where a bit has flipped (`log_start_copy.py`); else rows that are inside of
-                       their logs; else the log begins with its first segment
+    log-start-offset   the rows of its copy, if a bit has flipped (`log_start_copy.py`); else rows that are inside their
+                       logs; else the log begins with its first segment
     replication-offset rows are not above the log ends
-    cleaner-offset     rows inside of their logs; a log with gaps gets one, since only the cleaner leaves gaps
+    cleaner-offset     rows inside their logs; a log with gaps gets one, since only the cleaner leaves gaps
 
-A recovery point or a high watermark beyond its log's end says what the log has lost, and stays: the log goes on there
-(`lost_end.py`), unless no log gets that far. A clean offset beyond that is lowered to it; a log start beyond it, which
-would hide all, to the first segment. Rows of partitions that are elsewhere stay. Only `repair.py` calls.
+A recovery point or a high watermark after its log's end shows what the log has lost, and stays: the log continues there
+(`lost_end.py`), unless that offset is impossible. A clean offset after that is lowered to it. A log start after it,
+which would hide everything, is set to the first segment. Rows of partitions in other directories stay. Only `repair.py`
+calls this.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _NAMES: Final = (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANED)
 
 
 class CheckpointMending:
-    """The rows of a directory's checkpoints while it is mended. `broken`: file name → whether it cannot be read."""
+    """The rows of a directory's checkpoints during a repair. `broken`: file name → whether it cannot be read."""
 
     def __init__(
         self,
@@ -58,7 +59,7 @@ class CheckpointMending:
         broken: Mapping[str, bool],
         left_alone: Collection[TopicPartition] = (),
     ) -> None:
-        """`left_alone`: logs that are rewritten as a whole, whose rows show how far they reached."""
+        """`left_alone`: logs that are rewritten as a whole; their rows show the offsets that they had reached."""
         self.has_lost_recovery_points = broken.get(RECOVERY_POINTS, False)
         self._files = files
         self._directory = directory
@@ -67,11 +68,11 @@ class CheckpointMending:
         self._broken = broken
         self._rows: dict[str, dict[TopicPartition, int]] = {}
         self._changes: dict[str, list[str]] = {}
-        for name in (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_STARTS, CLEANED):  # the latter are held against the former
+        for name in (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_STARTS, CLEANED):  # the latter are compared with the former
             self._rows[name], self._changes[name] = self._mended(name)
 
     def mends(self) -> Iterator[MendParts]:
-        """The files to write, with what changes in them."""
+        """The files to write, with the changes in them."""
         for name in _NAMES:
             if self._broken.get(name, False) or self._changes[name]:
                 changed = "; ".join(self._changes[name])
@@ -100,11 +101,11 @@ class CheckpointMending:
         try:
             rows = _readable_rows(self._files, path) if is_broken else read_offsets(self._files, path)
         except BrokenFile:
-            return {}, []  # one that Kafka never wrote, and which is empty
+            return {}, []  # empty: Kafka has never written it
         except FileNotFoundError:
             rows = {}  # removed
         if is_broken and name == RECOVERY_POINTS:
-            return {}, ["every log is looked at from its start"]
+            return {}, ["every log is checked from its start"]
         changes: list[str] = []
         for one, end_offset in sorted(self._verification.log_end_offsets.items()):
             if one in self._left_alone:
@@ -129,28 +130,28 @@ class CheckpointMending:
                 changes.append(f"{one} begins at offset {first_offset}, with its first segment")
         return rows, changes
 
-    # -- what the logs are mended by
+    # -- for the repair of the logs
 
     def recovery_point(self, one: TopicPartition) -> int:
-        """Up to where the log is known to be on disk."""
+        """The offset up to which the log is known to be on disk."""
         return self._rows[RECOVERY_POINTS].get(one, 0)
 
     def log_start_offset(self, one: TopicPartition) -> int:
-        """Where the log begins, 0 when no row says so."""
+        """The log start offset, 0 without a row."""
         return self._rows[LOG_STARTS].get(one, 0)
 
     def reached(self, one: TopicPartition) -> int:
-        """The offset that the log had come to, by its checkpoints and its batches: none below is given out again."""
+        """The offset that the log had reached, by its checkpoints and its batches: none below is assigned again."""
         return max(self._verification.log_end_offsets.get(one, 0), self.promised(one))
 
     def promised(self, one: TopicPartition) -> int:
-        """The same by its checkpoints alone: what a damaged batch says of offsets is not to be believed."""
+        """The same by its checkpoints alone: the offsets of a damaged batch cannot be trusted."""
         return max(self._rows[name].get(one, 0) for name in (RECOVERY_POINTS, HIGH_WATERMARKS))
 
     def lower(self, one: TopicPartition, recovery_point: int) -> None:
-        """Before a log is touched beyond `recovery_point`: a crash now makes the next start look at all of it. A lower
-        row would mean that nothing was cleaned above (`missing_offsets.py`). What the log had reached stays in the
-        other file. Raises OSError.
+        """Drop the recovery point before a log is changed after `recovery_point`, so that after a crash the next start
+        checks all of it. A lower row would mean that nothing above was cleaned (`missing_offsets.py`). The offset that
+        the log had reached stays in the other file. Raises OSError.
         """
         if self._rows[RECOVERY_POINTS].get(one, -1) > recovery_point:
             if self._rows[HIGH_WATERMARKS].get(one, 0) < self.promised(one):
@@ -160,7 +161,7 @@ class CheckpointMending:
             self._write(RECOVERY_POINTS)
 
     def set_end(self, one: TopicPartition, log_end_offset: int) -> None:
-        """The log was recovered and synced up to its end, and what is said beyond it is wrong. Raises OSError."""
+        """Set the rows of a log that was recovered and synced up to its end: higher ones are wrong. Raises OSError."""
         if self._rows[RECOVERY_POINTS].get(one) != log_end_offset:
             self._rows[RECOVERY_POINTS][one] = log_end_offset
             self._write(RECOVERY_POINTS)
@@ -171,7 +172,7 @@ class CheckpointMending:
 
 
 def _readable_rows(files: Files, path: Path) -> dict[TopicPartition, int]:
-    """Rows of a broken checkpoint that are whole lines and make sense."""
+    """The rows of a broken checkpoint that are whole lines and plausible."""
     rows: dict[TopicPartition, int] = {}
     for line in files.read_bytes(path).splitlines():
         found = _ROW.fullmatch(line)
@@ -186,7 +187,7 @@ def _readable_rows(files: Files, path: Path) -> dict[TopicPartition, int]:
 def small_file_mends(
     files: Files, directory: Path, now_ms: int, broken: Mapping[str, bool], node_id: int | None = None
 ) -> Iterator[MendParts]:
-    """What to do about a `meta.properties` or `ottla.format` that cannot be read. `node_id`: where it says another."""
+    """The repairs of a `meta.properties` or `ottla.format` that cannot be read. `node_id`: used if it has another."""
     if broken.get(layout.META_PROPERTIES_FILE, False):
         path = directory / layout.META_PROPERTIES_FILE
         properties = _readable_properties(files, path)
@@ -205,7 +206,7 @@ def small_file_mends(
 
 
 def _readable_properties(files: Files, path: Path) -> MetaProperties | None:
-    """What the lines say that can be read; None when it is not enough."""
+    """The content of the readable lines; None when it is not enough."""
     text = files.read_bytes(path).decode("utf-8", "replace")
     values: dict[str, str] = {found[1]: found[2] for found in map(_PROPERTY.fullmatch, text.splitlines()) if found}
     node_id = values.get("node.id", values.get("broker.id", ""))

@@ -1,11 +1,11 @@
-"""`-stray` directories: what a start or a repair has renamed, why it is not served, and removing it by hand.
+"""`-stray` directories: those that a start or a repair has renamed, why they are not served, and removing them by hand.
 
-A start renames what has a partition's name and belongs to no partition that the metadata knows. It never
-removes one, because what is unknown may be somebody's only copy. This module says of each what can be known: whose it
-was by its `partition.metadata`, how much is in it, and what the metadata says of its topic now.
+A start renames a directory that has a partition's name but belongs to no partition in the metadata. It never removes
+one, because the unknown records may be the only copy. This module reports what is known of each: its owner by its
+`partition.metadata`, its size, and the current state of its topic in the metadata.
 
-A directory that is removed gets the name of a deleted one first: what a crash leaves of it, the next start removes.
-Called by the command line only, which holds the log directory's lock while it removes.
+A directory to be removed is first renamed to that of a deleted partition: the next start removes what a crash leaves of
+it. Called by the command line only, which holds the log directory's lock while it removes.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ if TYPE_CHECKING:
 
 
 class StrayReason(Enum):
-    """What the metadata says of the topic of a stray directory."""
+    """The state of a stray directory's topic in the metadata."""
 
     DELETED = "its topic was deleted"
     OTHER_TOPIC = "a topic of this name exists, with another id"
     SAME_TOPIC = "its topic exists: it is a second directory of a partition, or of one that the topic does not have"
     NAME_ONLY = "it has no topic id, and a topic of this name exists"
     UNKNOWN = "the metadata does not know its topic"
-    NO_METADATA = "no metadata log is here that could be asked: --also names the log directory that has it"
+    NO_METADATA = "there is no metadata log here: name the log directory that has it by --also"
     METADATA_LOG = "the metadata log as it was before a repair"
 
 
 @dataclass(frozen=True, slots=True)
 class Stray:
-    """A stray directory. `newest_ms`: when a file in it was last written to, None where there is none."""
+    """A stray directory. `newest_ms`: the time when a file in it was last written, None if it has none."""
 
     path: Path
     topic_partition: TopicPartition
@@ -58,7 +58,9 @@ class Stray:
 
 
 def find_strays(files: Files, directory: Path, others: Sequence[Path] = ()) -> Iterator[Stray]:
-    """The stray directories in a log directory, by name. `others`: where the metadata log may be. Raises OSError."""
+    """The stray directories in a log directory, by name. `others`: further directories that may have the metadata log.
+    Raises OSError.
+    """
     reported = next((one for place in (directory, *others) if (one := metadata_topics(files, place)) is not None), None)
     for name in sorted(files.list_subdirectories(directory)):
         parsed = parse_partition_directory(name)
@@ -95,7 +97,7 @@ def _reason(reported: MetadataTopics | None, topic: str, topic_id: UUID | None) 
 
 
 def remove_stray(files: Files, stray: Stray) -> None:
-    """Remove a stray directory for good. Raises OSError; the next start removes what is left of it then."""
+    """Remove a stray directory permanently. Raises OSError; then the next start removes the rest."""
     doomed = stray.path.with_name(delete_directory_name(*stray.topic_partition))
     files.rename(stray.path, doomed)
     files.sync_directory(doomed.parent)

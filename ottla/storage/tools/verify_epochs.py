@@ -13,7 +13,7 @@ from ottla.storage.formats.leader_epoch_checkpoint import EpochEntry, read_leade
 from ottla.storage.tools.verify_findings import Finding, Promises, Severity
 
 NO_LEADER_EPOCH = -1
-"""Of a batch that was written by a broker that knew none."""
+"""The epoch of a batch from a broker that knew none."""
 
 
 class EpochCheck:
@@ -35,7 +35,7 @@ class EpochCheck:
             self._is_blank = isinstance(error, BlankFile)
 
     def batch(self, header: BatchHeader) -> Iterator[Finding]:
-        """The next sound batch."""
+        """Process the next valid batch."""
         epoch, offset = header.partition_leader_epoch, header.base_offset
         if self._is_done or epoch == NO_LEADER_EPOCH or offset < self._promises.log_start_offset:
             return
@@ -50,7 +50,7 @@ class EpochCheck:
             yield Finding(self._promises.severity_at(offset), self._path, problem, offset=offset)
 
     def end(self, log_end_offset: int) -> Iterator[Finding]:
-        """The log ends."""
+        """Process the end of the log."""
         if self._problem is not None and self._is_blank:
             yield self._blank(self._problem, log_end_offset)
         elif self._problem is not None:
@@ -61,7 +61,9 @@ class EpochCheck:
                 yield Finding(Severity.DAMAGE, self._path, problem, offset=entry.start_offset)
 
     def _blank(self, problem: Finding, log_end_offset: int) -> Finding:
-        """A crash leaves the file so while the partition is made: it is on disk with the log's first sync."""
+        """The finding for a blank file, which a crash leaves while the partition is created: the first sync covers
+        it.
+        """
         if not log_end_offset:
             words = f"{problem.problem}: it is written with the first records"
             return problem._replace(severity=Severity.NOTE, problem=words)

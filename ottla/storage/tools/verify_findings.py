@@ -1,9 +1,9 @@
-"""What a verification finds, how bad that is, and what a log directory promises of a partition.
+"""The findings of a verification, their severity, and the promises of a log directory about a partition.
 
-How bad a finding is:
+The severity of a finding:
 
-    damage   what was on disk is not there any more, or contradicts itself; exit status 1
-    unsure   past the recovery point of a directory that was not stopped cleanly: the next start checks and mends it
+    damage   records that were on disk are missing, or contradict each other; exit status 1
+    unsure   after the recovery point of a directory that was not stopped cleanly: the next start checks and repairs it
     note     nothing is wrong, but a person may want to know
 """
 
@@ -17,11 +17,11 @@ from typing import NamedTuple
 from ottla.storage.recovery.missing_offsets import ANYWHERE
 
 Progress = Callable[[int], None]
-"""Called with so many more bytes that were checked."""
+"""Called with the number of further bytes that were checked."""
 
 
 class Severity(enum.StrEnum):
-    """How bad a finding is; see the module."""
+    """The severity of a finding; see the module."""
 
     DAMAGE = "damage"
     UNSURE = "unsure"
@@ -29,7 +29,7 @@ class Severity(enum.StrEnum):
 
 
 class Finding(NamedTuple):
-    """Something that a person should know: where (byte and offset, where there are such), and what, in a line."""
+    """A fact that a person should know: the place (byte and offset, if it has them) and the problem, in one line."""
 
     severity: Severity
     path: Path
@@ -39,7 +39,7 @@ class Finding(NamedTuple):
 
 
 class Counts:
-    """What was checked, and what was found."""
+    """The counts of what was checked and found."""
 
     def __init__(self) -> None:
         self.partitions = 0
@@ -50,18 +50,20 @@ class Counts:
 
 
 class Promises(NamedTuple):
-    """What a log directory says of a partition, for the one who goes through its log."""
+    """The facts that a log directory records about a partition, for the verification of its log."""
 
     recovery_point: int
     log_start_offset: int
     was_clean: bool
     allows_gaps: bool | None
-    """Whether offsets may be missing because the log is, or was, compacted; None: nobody knows."""
+    """Whether offsets may be missing because the log is, or was, compacted; None: unknown."""
     gaps_before: int = ANYWHERE
-    """Below which offset, if so (`missing_offsets.py`)."""
+    """The offset below which they may be missing (`missing_offsets.py`)."""
     is_served: bool = False
-    """Whether a running Ottla has the directory: what it writes some time after the records may lack the last ones."""
+    """Whether a running Ottla uses the directory: files that it writes later than the records may lack the last
+    ones.
+    """
 
     def severity_at(self, offset: int) -> Severity:
-        """DAMAGE below the recovery point, UNSURE where the next start looks anyway."""
+        """DAMAGE below the recovery point, UNSURE where the next start checks anyway."""
         return Severity.DAMAGE if self.was_clean or offset < self.recovery_point else Severity.UNSURE

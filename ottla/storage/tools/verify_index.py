@@ -1,12 +1,12 @@
-"""The entries of a segment's two indexes against its batches, which come in one after the other.
+"""Compares the entries of a segment's two indexes with its batches, which are processed one after the other.
 
-An entry of the offset index must point to where a batch begins, and name the last offset of that batch or of one that
-follows before the next entry (Kafka before 4.0 makes one entry for several batches that a follower appends at once). Of
-a message of format v0 or v1 it may name any offset inside: Kafka before 0.11 named the first one.
-An entry of the time index must name the largest timestamp up to the batch that its offset is in, which is the first
-that has it (of several messages v0 or v1 that are appended at once and have one time, Kafka may name the last).
+An entry of the offset index must point to the beginning of a batch, and have the last offset of that batch or of one
+that follows before the next entry (Kafka before 4.0 makes one entry for several batches that a follower appends
+together). For a message of format v0 or v1 it may have any offset inside: Kafka before 0.11 used the first one. An
+entry of the time index must have the largest timestamp up to the batch that contains its offset, which is the first one
+with it (of several messages v0 or v1 that are appended together and have one time, Kafka may use the last).
 
-Only the first findings of an index are reported one by one: it is rebuilt as a whole, and one lost batch may move all.
+Only the first findings of an index are reported one by one: it is rebuilt as a whole, and one lost batch may shift all.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from ottla.storage.index.index_reading import OFFSET_ENTRY, TIME_ENTRY, read_ind
 from ottla.storage.index.time_index import NO_TIMESTAMP
 
 MAX_REPORTED: Final = 5
-"""Findings of one index that are reported one by one."""
+"""The findings of one index that are reported one by one."""
 
 
 class IndexProblem(NamedTuple):
-    """What is wrong with an index file, and with which of its bytes."""
+    """A problem of an index file, and the position of the wrong bytes."""
 
     path: Path
     position: int | None
@@ -42,7 +42,7 @@ class _IndexCheck:
             self._problems.append(IndexProblem(path, None, problem))
 
     def problems(self) -> Iterator[IndexProblem]:
-        """All that was found; after `end`."""
+        """All problems; to be called after `end`."""
         yield from self._problems
         if self._more:
             yield IndexProblem(self.path, None, f"{self._more} more entries are wrong")
@@ -55,7 +55,7 @@ class _IndexCheck:
 
 
 class OffsetIndexCheck(_IndexCheck):
-    """The offset index of a segment: call `batch` for each batch in order, `hole` where none can be read, `end`."""
+    """The check of an offset index: call `batch` for each batch in order, `hole` where none can be read, then `end`."""
 
     def __init__(self, files: Files, path: Path, base_offset: int) -> None:
         stored = read_index(files, path, OFFSET_ENTRY)
@@ -66,7 +66,7 @@ class OffsetIndexCheck(_IndexCheck):
         self._open: int | None = None
 
     def batch(self, position: int, header: BatchHeader) -> None:
-        """The next batch."""
+        """Process the next batch."""
         self._skip_to(position)
         if self._next < len(self._rows) and self._rows[self._next][1] == position:
             self._close()
@@ -81,13 +81,13 @@ class OffsetIndexCheck(_IndexCheck):
                 self._close()
 
     def hole(self, end: int) -> None:
-        """Up to `end` nothing can be read: entries that point there cannot be judged."""
+        """Skip bytes up to `end` that cannot be read: entries that point there cannot be checked."""
         self._open = None
         while self._next < len(self._rows) and self._rows[self._next][1] < end:
             self._next += 1
 
     def end(self, size_bytes: int) -> None:
-        """The segment ends here."""
+        """Process the end of the segment."""
         self._close()
         while self._next < len(self._rows):
             self._wrong(self._next, f"points to byte {self._rows[self._next][1]}, the .log ends at {size_bytes}")
@@ -107,7 +107,7 @@ class OffsetIndexCheck(_IndexCheck):
 
 
 class TimeIndexCheck(_IndexCheck):
-    """The time index of a segment; called as `OffsetIndexCheck` is. After a hole timestamps cannot be judged."""
+    """The check of a time index; called like `OffsetIndexCheck`. After a hole timestamps cannot be checked."""
 
     def __init__(self, files: Files, path: Path, base_offset: int) -> None:
         stored = read_index(files, path, TIME_ENTRY)
@@ -119,7 +119,7 @@ class TimeIndexCheck(_IndexCheck):
         self._is_blind = False
 
     def batch(self, header: BatchHeader) -> None:
-        """The next batch."""
+        """Process the next batch."""
         before, self._largest_timestamp = self._largest_timestamp, max(self._largest_timestamp, header.max_timestamp)
         while self._next < len(self._rows):
             timestamp, relative = self._rows[self._next]
@@ -139,13 +139,13 @@ class TimeIndexCheck(_IndexCheck):
             self._next += 1
 
     def hole(self) -> None:
-        """What cannot be read may have held the largest timestamp."""
+        """Note unreadable bytes, which may have had the largest timestamp."""
         self._is_blind = True
 
     def end(self, next_offset: int) -> None:
-        """The segment ends before `next_offset`."""
+        """Process the end of the segment, before `next_offset`."""
         while self._next < len(self._rows):
-            # Entries may also name the base offset of a segment without records: Kafka writes one at a roll.
+            # An entry may also have the base offset of a segment without records: Kafka writes one at a roll.
             timestamp, relative = self._rows[self._next]
             self._possible(timestamp, relative)
             if self._base_offset + relative >= next_offset and timestamp >= 0 and not self._is_blind:

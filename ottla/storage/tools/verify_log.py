@@ -1,8 +1,8 @@
-"""One partition, segment by segment and batch by batch: the part of `verify.py` that reads the logs.
+"""Verifies one partition, segment by segment and batch by batch: the part of `verify.py` that reads the logs.
 
-Damage does not end the walk: after bytes that are no batch it continues at the next place where a batch with a right
-checksum and a later offset begins, so that one finding names where reading fails and how much is lost there. A batch
-whose checksum is wrong while its length leads to the next batch is one finding of its own.
+Damage does not end the scan: after bytes that are no batch it continues at the next place where a batch with a right
+checksum and a later offset begins, so that one finding names the position of the damage and the bytes that are lost. A
+batch with a wrong checksum, but a length that leads to the next batch, is a separate finding.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _QUARANTINED: Final = ".log.corrupt-"
 
 
 class PartitionVerification:
-    """See the module. After `run`, `log_end_offset` is what the log was found to end at."""
+    """See the module. After `run`, `log_end_offset` is the end of the log that was found."""
 
     def __init__(self, files: Files, directory: Path, promises: Promises, counts: Counts, progress: Progress) -> None:
         self.log_end_offset = 0
@@ -80,7 +80,7 @@ class PartitionVerification:
     # --- segments ----------------------------------------------------------------------------------------------------
 
     def _settled(self, base_offset: int, following: int | None) -> Iterator[Finding]:
-        """The findings in a segment, unless a running broker replaces it meanwhile: then they mean nothing."""
+        """The findings in a segment, unless a running broker replaces it meanwhile: then they have no meaning."""
         path = layout.log_file(self._directory, base_offset)
         try:
             size_bytes = self._files.size(path)
@@ -93,7 +93,7 @@ class PartitionVerification:
         if is_settled:
             yield from found
         else:
-            words = "a running broker has replaced it meanwhile: not looked at"
+            words = "a running broker has replaced it meanwhile: not checked"
             yield Finding(Severity.NOTE, path, words, offset=base_offset)
 
     def _segment(self, base_offset: int, following: int | None) -> Iterator[Finding]:
@@ -125,7 +125,7 @@ class PartitionVerification:
         else:
             yield from self._gap(path, 0, base_offset)
 
-    def _batches(  # the one walk that everything else listens to
+    def _batches(  # the only scan, which feeds all other checks
         self,
         file: File,
         path: Path,
@@ -146,7 +146,7 @@ class PartitionVerification:
                         self._transactions.hole()
                     self._counts.batches += 1
                     yield from self._order(path, at, header, following)
-                    if not self._has_quarantined and is_gap(header):  # else the note of those files says it
+                    if not self._has_quarantined and is_gap(header):  # otherwise the note of those files reports it
                         words = (
                             f"offsets {header.base_offset} to {header.last_offset} are gone: a start or a repair found"
                             " the log shorter than it had been, and continued after them"
@@ -181,7 +181,7 @@ class PartitionVerification:
     def _wrong_checksum(
         self, file: File, path: Path, position: int, header: BatchHeader, limit: int
     ) -> Iterator[Finding]:
-        """One finding; or CorruptBatch when the header cannot be believed either: its length leads nowhere."""
+        """One finding; or CorruptBatch when the header is wrong, too: its length does not lead to a batch."""
         end = position + header.size_bytes
         problem = "the checksum does not match"
         is_believable = header.base_offset >= self.log_end_offset
@@ -210,7 +210,7 @@ class PartitionVerification:
         if following is not None:
             words += f"; the next segment begins at offset {following}"
         elif severity is Severity.UNSURE:
-            words += "; the next start cuts them"
+            words += "; the next start truncates them"
         return Finding(severity, path, words, position, offset)
 
     def _order(self, path: Path, position: int, header: BatchHeader, following: int | None) -> Iterator[Finding]:
@@ -229,8 +229,8 @@ class PartitionVerification:
             yield Finding(severity, path, problem, position, header.base_offset)
 
     def _gap(self, path: Path, position: int, base_offset: int) -> Iterator[Finding]:
-        """Offsets that no batch has: compaction leaves such; elsewhere they were lost. The first of many
-        is reported.
+        """The finding for offsets that no batch has: compaction removes offsets; otherwise they were lost. Only the
+        first of many is reported.
         """
         self.has_gaps = True
         promises = self._promises
@@ -249,7 +249,7 @@ class PartitionVerification:
 
     @cached_property
     def _cleaned_before(self) -> int:
-        """As far as the batches show it, a start knows too. Nothing where a running broker replaces what is read."""
+        """The offset that a start finds, too, by the batches. 0 if a running broker replaces the segments meanwhile."""
         with ExitStack() as opened:
             try:
                 files = [self._files.open(layout.log_file(self._directory, base)) for base in self._bases]
@@ -276,7 +276,7 @@ class PartitionVerification:
                 and found.suffix in (layout.INDEX_SUFFIX, layout.TIME_INDEX_SUFFIX)
                 and found.offset not in self._bases
             ):
-                # A deletion that a crash ended leaves it: the `.log` is renamed first.
+                # An interrupted deletion leaves it: the `.log` is renamed first.
                 severity = Severity.DAMAGE if self._promises.was_clean else Severity.UNSURE
                 words = "an index without its .log: the next start removes it"
                 yield Finding(severity, path, words, offset=found.offset)
@@ -296,10 +296,10 @@ class PartitionVerification:
 
 
 class _Producers:
-    """`.snapshot` files against the producers' batches.
+    """The check of `.snapshot` files against the producers' batches.
 
-    A snapshot may know producers whose batches are gone with retention, and may have forgotten quiet ones. But the last
-    batch that it names of a producer, where the log still has that place, must be the producer's last one there.
+    A snapshot may have producers whose batches retention has deleted, and may lack idle ones. But if the log still has
+    the offset of a producer's last batch in the snapshot, that must be the producer's last batch there.
     """
 
     def __init__(self, files: Files, directory: Path, promises: Promises, offsets: list[int]) -> None:
@@ -311,7 +311,7 @@ class _Producers:
         self._last: dict[int, tuple[int, int]] = {}
 
     def batch(self, header: BatchHeader) -> Iterator[Finding]:
-        """The next sound batch."""
+        """Process the next valid batch."""
         if self._first_offset is None:
             self._first_offset = header.base_offset
         while self._offsets and self._offsets[0] <= header.base_offset:
@@ -320,7 +320,7 @@ class _Producers:
             self._last[header.producer_id] = (header.last_offset, header.last_sequence)
 
     def end(self, log_end_offset: int) -> Iterator[Finding]:
-        """The log ends; what is left speaks of its end, or of more than there is."""
+        """Process the end of the log: the remaining snapshots are at its end, or after it."""
         for offset in self._offsets:
             if offset > log_end_offset:
                 path = layout.snapshot_file(self._directory, offset)
@@ -351,7 +351,7 @@ class _Producers:
             return f"is said to have written offset {last_offset}, beyond the snapshot's own {offset}"
         found = self._last.get(producer.producer_id)
         if self._promises.allows_gaps is not False and (found is None or found[0] < last_offset):
-            return None  # the batch was compacted away; its producer has written others since
+            return None  # the batch was compacted away; its producer has written later ones
         if found != (last_offset, last_sequence):
             says = "has none of its batches" if found is None else f"says offset {found[0]}, sequence {found[1]}"
             return f"is said to have ended with offset {last_offset}, sequence {last_sequence}; the log {says}"

@@ -1,8 +1,9 @@
-"""`.txnindex` files against the markers in the batches: does each say which transactions were aborted?
+"""Compares `.txnindex` files with the markers in the batches: each must have the transactions that were aborted.
 
-One that does not say so lets readers of committed records see what was aborted. An index may know more than the
-batches: a cleaner removes aborted records and their markers, retention the beginning of a transaction. Where batches
-cannot be read nothing is compared, nor what is below the log start: nobody reads it, and the index may be gone before.
+If an entry is missing, readers of committed records get aborted records. An index may have more entries than the
+batches show: the cleaner removes aborted records and their markers, retention the beginning of a transaction. Nothing
+is compared where batches cannot be read, nor below the log start: no reader gets there, and the index may be deleted
+earlier.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from ottla.storage.producers.transactions import TransactionReplay
 from ottla.storage.tools.verify_findings import Finding, Promises, Severity
 
 MAX_REPORTED: Final = 5
-"""Transactions of one index that are indexed one by one."""
+"""The transactions of one index that are reported one by one."""
 
 
 class TransactionCheck:
-    """Call `batch` for each sound batch in order, `hole` where one cannot be read, `end`."""
+    """Call `batch` for each valid batch in order, `hole` where one cannot be read, then `end`."""
 
     def __init__(self, files: Files, directory: Path, promises: Promises, bases: list[int], indexes: list[int]) -> None:
         self._files = files
@@ -41,17 +42,17 @@ class TransactionCheck:
         self._is_blind = False
 
     def batch(self, header: BatchHeader, read: Callable[[], bytes]) -> None:
-        """The next sound batch; `read` gives its bytes."""
+        """Process the next valid batch; `read` returns its bytes."""
         if self._first_offset is None:
             self._first_offset = header.base_offset
         self._replay.note(header, read)
 
     def hole(self) -> None:
-        """What cannot be read may have been a marker."""
+        """Note an unreadable batch, which may have been a marker."""
         self._is_blind = True
 
     def end(self, log_end_offset: int) -> Iterator[Finding]:
-        """The log ends."""
+        """Process the end of the log."""
         for slot, base_offset in enumerate(self._bases):
             end_offset = self._bases[slot + 1] if slot + 1 < len(self._bases) else log_end_offset
             expected = {
@@ -60,7 +61,7 @@ class TransactionCheck:
                 if max(base_offset, self._promises.log_start_offset) <= one.last_offset < end_offset
             }
             if base_offset in self._indexes or (expected and not self._is_blind):
-                # That of the active segment is written behind, and a start after a crash adds what it lacks.
+                # The index of the active segment is written with delay, and a start after a crash adds missing entries.
                 is_behind = slot + 1 == len(self._bases) and self._promises.was_clean is not True
                 severity = Severity.UNSURE if is_behind else self._promises.severity_at(end_offset - 1)
                 yield from self._index(

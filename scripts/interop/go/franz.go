@@ -47,7 +47,7 @@ func franzClient(t *trial, options ...kgo.Opt) (*kgo.Client, error) {
 	return kgo.NewClient(append(given, options...)...)
 }
 
-// franzTopic makes a topic and gives its name with a client.
+// franzTopic creates a topic and returns its name with a client.
 func franzTopic(t *trial, partitions int32, options ...kgo.Opt) (*kgo.Client, string, error) {
 	client, err := franzClient(t, options...)
 	if err != nil {

@@ -1,4 +1,4 @@
-// franz-go: what an idempotent producer may rely on, and what its administrator asks.
+// franz-go: the promises to an idempotent producer, and the calls of its administrator.
 
 package main
 
@@ -24,7 +24,7 @@ func franzAdminSteps() []step {
 	}
 }
 
-// sequenced gives the bytes of a batch of one record, as an idempotent producer makes it.
+// sequenced returns the bytes of a batch of one record, as an idempotent producer makes it.
 func sequenced(producerID int64, epoch int16, sequence int32) []byte {
 	r := kmsg.Record{Value: []byte(strconv.Itoa(int(sequence)))}
 	r.Length = int32(len(r.AppendTo(nil)) - 1)

@@ -1,4 +1,4 @@
-// kafka-go (segmentio): records of every codec, groups, offsets by time, and what its client asks of topics and groups.
+// kafka-go (segmentio): records of every codec, groups, offsets by time, and the calls of its client about topics and groups.
 
 package main
 

@@ -1,11 +1,11 @@
-// Go's Kafka clients against one broker: what each of them writes, reads and asks, step by step.
+// Go's Kafka clients against one broker: the writes, reads and calls of each, step by step.
 //
 //	go run . HOST:PORT [ONLY]
 //	go run . secured FILE [ONLY]
 //
 // The second one is for a broker with TLS, SASL and ACLs; FILE names the users (scripts/interop/secured-clients).
-// A step is a function that returns what went wrong. Steps that begin with the word of ONLY run. The exit status is 1
-// when any step failed. scripts/interop/go-clients starts the broker and this program.
+// A step is a function that returns its error. Only steps that begin with the word ONLY run. The exit status is 1
+// if any step failed. scripts/interop/go-clients starts the broker and this program.
 package main
 
 import (
@@ -19,13 +19,13 @@ import (
 
 const stepTimeout = 90 * time.Second
 
-// A step has a name of its own, by which its topics and groups are called, too.
+// A step has a unique name, which its topics and groups contain, too.
 type step struct {
 	name string
 	run  func(*trial) error
 }
 
-// trial is what a step may use: the broker's address, a deadline, and names that no other step or run uses.
+// trial has what a step may use: the broker's address, a deadline, and names that no other step or run uses.
 type trial struct {
 	context.Context
 	bootstrap string
@@ -81,7 +81,7 @@ func plainSteps() []step {
 	return slices.Concat(franzSteps(), franzAdminSteps(), saramaSteps(), saramaAdminSteps(), kafkaGoSteps(), transactionSteps())
 }
 
-// attempt runs a step to its end or to the deadline; a client that hangs without looking at its context is left behind.
+// attempt runs a step to its end or to the deadline; a client that hangs and ignores its context is left running.
 func attempt(one step, bootstrap, prefix string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
 	defer cancel()

@@ -1,4 +1,4 @@
-// What the steps of all three clients share: records that are written, how they are compared, what is waited for.
+// Shared by the steps of all three clients: the records, their comparison, and waiting.
 
 package main
 
@@ -30,7 +30,7 @@ type header struct {
 	value []byte
 }
 
-// sample gives records of all kinds: long ones, empty ones, tombstones, headers that come twice. One second apart.
+// sample returns records of all kinds: long ones, empty ones, tombstones, repeated headers. Their times are one second apart.
 func sample() []record {
 	records := make([]record, sampleSize)
 	for i := range records {
@@ -52,8 +52,8 @@ func sample() []record {
 	return records
 }
 
-// same says in which record what was read differs from what was written. With emptyIsNull an empty value may have
-// become none: some clients do not tell them apart.
+// same returns the first record that was not read as it was written. With emptyIsNull an empty value may have
+// become none: some clients do not distinguish them.
 func same(wrote, read []record, emptyIsNull bool) error {
 	if len(wrote) != len(read) {
 		return fmt.Errorf("%d records written, %d read", len(wrote), len(read))
@@ -78,7 +78,7 @@ func same(wrote, read []record, emptyIsNull bool) error {
 	return nil
 }
 
-// want is an assertion: what is, what should be.
+// want is an assertion: the actual value, the expected value.
 func want[T comparable](what string, is, should T) error {
 	if is != should {
 		return fmt.Errorf("%s: %v, not %v", what, is, should)
@@ -86,7 +86,7 @@ func want[T comparable](what string, is, should T) error {
 	return nil
 }
 
-// eventually tries until nothing is wrong, for ten seconds at most: a controller may be ahead of its brokers.
+// eventually tries until there is no error, for at most ten seconds: a controller may be ahead of its brokers.
 func eventually(t *trial, try func() error) error {
 	for deadline := time.Now().Add(10 * time.Second); ; {
 		err := try()
@@ -97,7 +97,7 @@ func eventually(t *trial, try func() error) error {
 	}
 }
 
-// firstOf gives the first error, in order.
+// firstOf returns the first error, in order.
 func firstOf(errs ...error) error {
 	for _, err := range errs {
 		if err != nil {
@@ -136,7 +136,7 @@ func (o *owners) remove(member string, partitions []int32) {
 	o.set(member, slices.DeleteFunc(before, func(p int32) bool { return slices.Contains(partitions, p) }))
 }
 
-// await waits until the members have so many partitions each, all of them different.
+// await waits until the members have this number of partitions each, all of them different.
 func (o *owners) await(t *trial, counts map[string]int) error {
 	for {
 		o.lock.Lock()
@@ -175,7 +175,7 @@ func (c *tally) read(value []byte) {
 	c.times[string(value)]++
 }
 
-// awaitEachOnce waits until `count` different records were read; any that was read twice is wrong.
+// awaitEachOnce waits until `count` different records were read; a record that was read twice is an error.
 func (c *tally) awaitEachOnce(t *trial, count int) error {
 	for {
 		c.lock.Lock()

@@ -149,7 +149,7 @@ func saramaTimes(t *trial) error {
 	return nil
 }
 
-// saramaMember is what sarama calls when a member of a group is given partitions, and has to give them up.
+// saramaMember is called by sarama when a member of a group gets partitions, and has to give them up.
 type saramaMember struct {
 	name, topic string
 	own         *owners

@@ -1,4 +1,4 @@
-// sarama: what its administrator asks.
+// sarama: the calls of its administrator.
 
 package main
 

@@ -1,4 +1,4 @@
-// TLS and SASL: what a user with the rights to one topic and one group does by franz-go and sarama, and what is refused.
+// TLS and SASL: allowed and refused requests of a user with the rights to one topic and one group, by franz-go and sarama.
 
 package main
 
@@ -22,7 +22,7 @@ import (
 	xdg "github.com/xdg-go/scram"
 )
 
-// user is who logs in: by a mechanism with a password (OAUTHBEARER: a token), or by a certificate.
+// user has the credentials of a login: by a mechanism with a password (OAUTHBEARER: a token), or by a certificate.
 type user struct {
 	Name, Mechanism, Password, Address string
 	CA, Chain, Key                     string // files
@@ -127,7 +127,7 @@ func franzSecured(t *trial, u user) error {
 	return firstOf(client.CommitUncommittedOffsets(t), counts.awaitEachOnce(t, securedCount))
 }
 
-// readOwn counts what this step wrote; other clients write to the same topic.
+// readOwn counts the records of this step; other clients write to the same topic.
 func (c *tally) readOwn(t *trial, value []byte) {
 	if len(value) > len(t.prefix) && string(value[:len(t.prefix)]) == t.prefix {
 		c.read(value)
@@ -165,7 +165,7 @@ func franzNoLogin(t *trial, u user) error {
 }
 
 // noLogin judges the error of a login that must fail: the one that is given, or by TLS that a certificate is missing.
-// To a bad token Kafka answers with a challenge that says why (RFC 7628); franz-go ends there, with words of its own.
+// To a bad token Kafka answers with a challenge that says why (RFC 7628); franz-go ends there, with its own message.
 func noLogin(u user, err, failed error) error {
 	switch {
 	case err == nil:
@@ -179,7 +179,7 @@ func noLogin(u user, err, failed error) error {
 	return fmt.Errorf("the login failed otherwise: %w", err)
 }
 
-// conversation is what sarama asks of a SCRAM library.
+// conversation has the methods that sarama needs of a SCRAM library.
 type conversation struct {
 	hash xdg.HashGeneratorFcn
 	*xdg.ClientConversation
@@ -219,7 +219,7 @@ func saramaAs(u user) (*sarama.Config, error) {
 	return config, nil
 }
 
-// securedMember reads what its step wrote, and ends when it has all.
+// securedMember reads the records of its step, and ends when it has all.
 type securedMember struct {
 	saramaMember
 	trial *trial

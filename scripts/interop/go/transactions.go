@@ -66,7 +66,7 @@ func franzTransactions(t *trial) error {
 	return franzReads(t, topic, kgo.ReadUncommitted(), every)
 }
 
-// franzReads awaits exactly these values: a plain record behind them in each partition says that all were read.
+// franzReads awaits exactly these values: a plain record after them in each partition shows that all were read.
 func franzReads(t *trial, topic string, level kgo.IsolationLevel, wanted []string) error {
 	client, err := franzClient(t, kgo.ConsumeTopics(topic), kgo.FetchIsolationLevel(level), kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
@@ -143,7 +143,7 @@ func franzFenced(t *trial) error {
 	return franzReads(t, topic, kgo.ReadCommitted(), []string{"kept"})
 }
 
-// franzSessions moves records with two members; each aborts every third transaction of its own.
+// franzSessions moves records with two members; each aborts every third of its transactions.
 func franzSessions(t *trial) error {
 	client, input, err := franzTopic(t, 4)
 	if err != nil {
@@ -209,7 +209,7 @@ func franzMover(ctx context.Context, t *trial, member int, input, output string)
 	return nil
 }
 
-// franzAwaits waits until so many committed records are there.
+// franzAwaits waits until this number of committed records can be read.
 func franzAwaits(t *trial, topic string, count int) error {
 	client, err := franzClient(t, kgo.ConsumeTopics(topic), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	if err != nil {
@@ -327,7 +327,7 @@ func saramaTransactions(t *trial) error {
 	return sameValues(seen, every)
 }
 
-// saramaReads returns the values before a plain record that is put behind them in each partition.
+// saramaReads returns the values before a plain record that is written after them in each partition.
 func saramaReads(t *trial, topic string, partitions int32, level sarama.IsolationLevel) ([]string, error) {
 	config := saramaConfig()
 	config.Consumer.IsolationLevel = level

@@ -144,7 +144,7 @@ def test_the_number_of_connections_is_bounded_by_the_new_limit(node: Node) -> No
 def test_clients_cannot_lock_everybody_out(node: Node, key: str, name: str) -> None:
     code, message = alter(node, BROKER, name, (key, SET, "0"))
     assert code == ErrorCode.INVALID_REQUEST
-    assert "nobody could connect" in (message or "")
+    assert "no client could connect" in (message or "")
     assert not Exchange(node).transport.is_closing()
 
 

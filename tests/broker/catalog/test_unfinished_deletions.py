@@ -291,7 +291,7 @@ def test_a_directory_that_is_put_back_after_a_clean_stop_is_kept(caplog: pytest.
     with caplog.at_level(logging.WARNING):
         start(files, clock)
     assert len(strays(files)) == 1
-    assert "its topic was deleted, and somebody has put it here since" in caplog.text
+    assert "its topic was deleted, and it was put here afterwards" in caplog.text
 
 
 def test_a_deletion_that_begins_as_the_broker_stops_is_finished_by_the_next_start() -> None:

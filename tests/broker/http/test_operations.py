@@ -116,7 +116,7 @@ def test_explain_shows_of_each_segment_why_it_is_there() -> None:
     status, body = reported(explain(node.services, node.cleaner, {"partition": "orders-0"}))
     assert (status, body["dirty_ratio"], body["first_dirty_offset"]) == (200, 1.0, 0)
     first, second, active = body["segments"]
-    assert first["compaction"] == "dirty: the cleaner takes it as soon as it is its turn"
+    assert first["compaction"] == "dirty: the cleaner cleans it when its turn comes"
     assert first["retention"] == "kept: its newest record is not older than retention.ms, 60000"
     assert first["retained_until_ms"] == first["newest_ms"] + 60_001
     assert (second["base_offset"], second["end_offset"], second["is_active"]) == (5, 10, False)
@@ -129,7 +129,7 @@ def test_explain_shows_of_each_segment_why_it_is_there() -> None:
     clock.advance(60_001)
     body = reported(explain(node.services, node.cleaner, {"partition": "orders-0"}))[1]
     assert [one["compaction"] for one in body["segments"][:-1]] == ["clean: an earlier cleaning has gone through it"]
-    assert body["segments"][0]["retention"].startswith("goes at the next check: its newest record is older")
+    assert body["segments"][0]["retention"].startswith("deleted at the next check: its newest record is older")
     assert retained(node, {"topic": "orders"})[0] == 200
     assert len(reported(explain(node.services, node.cleaner, {"partition": "orders-0"}))[1]["segments"]) == 1
 

@@ -145,7 +145,7 @@ def test_an_encoding_rests_after_every_200_records() -> None:
 def test_a_snapshot_without_its_footer_is_refused() -> None:
     content = snapshot(topics(3))
     *_, (position, _) = iter_batches(content)
-    with pytest.raises(MetadataError, match="not whole"):
+    with pytest.raises(MetadataError, match="is incomplete"):
         decode_snapshot(content[:position], "x")
 
 

@@ -229,7 +229,7 @@ def test_a_name_that_no_rule_knows_gets_nobody_in(pki: Certificates, caplog: pyt
     for _ in range(4):
         client.step(client.tls.do_handshake)
     assert client.transport.closed
-    assert "the client's certificate names nobody: no rule of ssl.principal.mapping.rules applies" in caplog.text
+    assert "the client's certificate has no user name: no rule of ssl.principal.mapping.rules applies" in caplog.text
 
 
 def test_no_request_starts_before_the_handshake_is_done(shell: Shell) -> None:

@@ -48,7 +48,7 @@ def test_a_flood_is_cut_and_says_so(log: Log) -> None:
     written = log.lines()
     assert len(written) == AT_ONCE
     assert written[0] == "0: closing: not Kafka"
-    assert written[-1] == f"99: closing: not Kafka (of lines like this {A_MINUTE} a minute are written from here on)"
+    assert written[-1] == f"99: closing: not Kafka (from now on {A_MINUTE} lines like this are written a minute)"
 
 
 def test_a_flood_that_goes_on_has_ten_lines_a_minute_and_counts_the_rest(log: Log) -> None:

@@ -119,7 +119,7 @@ def test_the_number_of_transactional_ids_is_bounded_and_the_log_says_so(caplog: 
             TransactionalProducer(life, "c").init()
         assert refusal.value.code is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     (line,) = [record.message for record in caplog.records if "ids.max" in record.message]
-    assert "'c' is refused, not for want of an ACL" in line
+    assert "'c' is refused, but no ACL is missing" in line
     assert life.describe("c").error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
     known.end()
     known.init()  # an id that is known has its place

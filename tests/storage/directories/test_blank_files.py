@@ -80,9 +80,7 @@ def test_a_blank_log_start_checkpoint_is_refused_because_deleted_records_would_b
     ask(node, DeleteRecordsRequest(topics=[topic], timeout_ms=30_000), 2)
     files.kill()
     files.write_atomically(DATA / LOG_STARTS, content)
-    with pytest.raises(
-        StorageError, match=r"records that were deleted would be there again; `ottla log verify --repair"
-    ):
+    with pytest.raises(StorageError, match=r"deleted records would be visible again; `ottla log verify --repair"):
         start_node(files, clock)
     files.kill()
     for _ in Repair(files, DATA, clock.wall_ms()).run():

@@ -44,7 +44,7 @@ def test_a_directory_is_full_below_its_reserve_and_comes_back_by_itself(caplog: 
     assert full == [700, 850, 300, 450, 600]
     assert [line.removeprefix(f"log directory {HOME}").removeprefix(": ") for line in caplog.messages] == [
         " is full: 700 bytes free, ottla.log.dir.reserve.bytes keeps 800 bytes: records are refused until there is"
-        " more; reads, commits, and all that makes room continue",
+        " more; reads, commits, and operations that free space continue",
         "300 bytes free, ottla.log.dir.reserve.bytes keeps 800 bytes: offsets and groups are refused, too",
         "600 bytes free, ottla.log.dir.reserve.bytes keeps 800 bytes: offsets and groups are taken again",
         " has room again and takes writes",

@@ -124,7 +124,7 @@ def test_a_stop_that_is_given_up_loses_nothing_acknowledged_and_is_not_clean(
     with caplog.at_level(logging.WARNING):
         node.stop()
     (line,) = [record.getMessage() for record in caplog.records]
-    reason = "somebody would wait" if is_forced else "ottla.shutdown.close.timeout.ms=0"
+    reason = "an operator waits" if is_forced else "ottla.shutdown.close.timeout.ms=0"
     assert line.startswith(f"4 of 4 logs are closed without a sync: that took longer than {reason}; nothing ackn")
     again, _, _ = start_node(files.crash(random.Random(1)), clock)
     assert not again.services.log_manager.was_clean

@@ -396,7 +396,7 @@ def test_a_start_says_once_that_nobody_knows_any_more_what_was_deleted(
     assert opened.log_start_offset == 0
     manager.close()
     (line,) = [line for line in caplog.messages if "log-start-offset-checkpoint" in line]
-    assert "/one/log-start-offset-checkpoint is not there any more: what DeleteRecords had deleted" in line
+    assert "/one/log-start-offset-checkpoint is not there any more: records that DeleteRecords had deleted" in line
     caplog.clear()
     world.manager().open_logs([world.wanted()])
     assert caplog.messages == []

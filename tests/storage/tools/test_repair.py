@@ -390,7 +390,7 @@ def test_a_directory_of_a_kafka_with_zookeeper_is_left_to_it_until_a_repair_make
     properties = b"#Sun Nov 22 01:33:45 UTC 2026\nbroker.id=1\nversion=0\ncluster.id=snStTyhwRxOLAX0YhcbINQ\n"
     files.write_atomically(DATA / layout.META_PROPERTIES_FILE, properties)
     before = files.written_state()
-    with pytest.raises(StorageError, match="with ZooKeeper, where its topics stand; `ottla log verify --repair /data`"):
+    with pytest.raises(StorageError, match="with ZooKeeper, which has its topics; `ottla log verify --repair /data`"):
         started(files)
     assert files.written_state() == before
     lines = [line for _, line in repair(files)]

@@ -528,7 +528,7 @@ def test_what_a_crash_left_of_a_deleted_topic_is_a_note_that_says_what_becomes_o
 
 
 def test_the_records_of_a_stray_are_served_where_it_takes_the_place_of_a_new_partition() -> None:
-    """As docs/cli.md says."""
+    """As docs/log-verify.md says."""
     files = left_behind()
     copy_folder(files, PLACE, DATA / "other-0")
     node, _, _ = start_node(files)
@@ -591,7 +591,7 @@ def test_a_checkpoint_of_log_starts_that_was_taken_away_is_damage() -> None:
     files.unlink(DATA / "log-start-offset-checkpoint")
     found = the_one(findings(files))
     assert (found.severity, found.path) == (Severity.DAMAGE, DATA / "log-start-offset-checkpoint")
-    assert "what DeleteRecords had deleted" in found.problem
+    assert "records that DeleteRecords had deleted" in found.problem
 
 
 def test_segments_that_a_running_broker_replaces_meanwhile_are_no_damage() -> None:

@@ -1,7 +1,7 @@
-"""All ACLs of a broker, found by what they are about: a decision reads the few that concern it, not all.
+"""An index of all ACLs of a broker, by resource and principal: a decision reads the few that concern it, not all.
 
-Literal patterns are found by their name, prefixed ones by each of the lengths that prefixes have; the ACLs of a pattern
-by their principal. Pure: no configuration, no clients. An ACL is added and removed by its id, as the metadata have it.
+Literal patterns are found by their name, prefixed ones by each length that a prefix has; the ACLs of a pattern by their
+principal. Pure: no configuration, no clients. An ACL is added and removed by its id in the metadata.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Resources:
         self.literal: dict[str, Pattern] = {}
         self.prefixed: dict[str, Pattern] = {}
         self.lengths: Counter[int] = Counter()
-        """How many prefixes have a length."""
+        """The number of prefixes of each length."""
 
 
 class AclIndex:
@@ -46,7 +46,7 @@ class AclIndex:
         return len(self._acls)
 
     def add(self, acl_id: UUID, acl: Acl) -> None:
-        """Add an ACL; one with the same id goes."""
+        """Add an ACL; it replaces one with the same id."""
         if acl_id in self._acls:
             self.remove(acl_id)
         acl = acl._replace(host=plain_address(acl.host))
@@ -65,7 +65,7 @@ class AclIndex:
         pattern.setdefault(acl.principal, {})[acl_id] = acl
 
     def remove(self, acl_id: UUID) -> None:
-        """Remove the ACL of that id, which is there."""
+        """Remove the ACL of that id, which must exist."""
         acl = self._acls.pop(acl_id)
         resources = self._types[acl.resource_type]
         patterns = self._patterns(resources, acl)
@@ -86,7 +86,7 @@ class AclIndex:
                 del resources.lengths[len(acl.resource_name)]
 
     def patterns_for(self, resource_type: int, name: str) -> Iterator[Pattern]:
-        """The patterns that stand for the resource of this name."""
+        """The patterns that match the resource of this name."""
         resources = self._types.get(resource_type)
         if resources is None:
             return
@@ -113,14 +113,14 @@ class AclIndex:
 
     @staticmethod
     def _patterns(resources: _Resources, acl: Acl) -> dict[str, Pattern] | None:
-        """None for a type of patterns that is not known: it stands for nothing."""
+        """The patterns of the ACL's type; None for an unknown type, which matches nothing."""
         if acl.pattern_type == PatternType.LITERAL:
             return resources.literal
         return resources.prefixed if acl.pattern_type == PatternType.PREFIXED else None
 
 
 def acls_of_client(pattern: Pattern, principal: str, host: str) -> Iterator[Acl]:
-    """The ACLs of a pattern that are about this client: for its principal or anybody, from its host or any."""
+    """The ACLs of a pattern that are about this client: for its principal or `User:*`, from its host or any."""
     for who in (principal, ANYBODY) if principal != ANYBODY else (ANYBODY,):
         of_principal = pattern.get(who)
         if of_principal is not None:

@@ -1,12 +1,12 @@
 """The rights of clients by the ACLs in the metadata: Kafka's `StandardAuthorizer`.
 
-A super user may do everything. For everybody else those ACLs count whose pattern stands for the resource and that are
-about the client: one that denies the operation (or ALL) wins over all that allow it. A right to READ, WRITE, DELETE or
-ALTER is one to DESCRIBE, and one to ALTER_CONFIGS is one to DESCRIBE_CONFIGS; denying them denies nothing else. Where
-no ACL of anybody stands for the resource, `allow.everyone.if.no.acl.found` decides.
+A super user may do everything. For all other clients those ACLs count whose pattern matches the resource and that are
+about the client: an ACL that denies the operation (or ALL) wins over all that allow it. A right to READ, WRITE, DELETE
+or ALTER implies DESCRIBE, and ALTER_CONFIGS implies DESCRIBE_CONFIGS; a denial implies no other denial. If no ACL, of
+any client, matches the resource, `allow.everyone.if.no.acl.found` decides.
 
 Decisions are remembered until the next change; the memory is bounded. `add_records` changes the validity stamp: no
-request template may go on by the old rights (`runtime/validity.py`).
+request template may continue to use the old rights (`runtime/validity.py`).
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from ottla.protocol.stored.metadata import MetadataRecord
 
 MAX_DECISIONS: Final = 20_000
-"""Remembered decisions; at one more all are forgotten."""
+"""The most remembered decisions; one more clears them all."""
 LONGEST_REMEMBERED_NAME: Final = 256
-"""Clients choose the names of resources, and decisions about longer ones are not remembered."""
+"""Clients choose the names of resources; decisions about longer names are not remembered."""
 _HARDCODED: Final = "hardcode"
 """The name by which Kafka asks for the rights of a super user (`Authorizer.authorizeByResourceType`)."""
 
@@ -57,18 +57,18 @@ class StandardAuthorizer:
     def of_config(
         cls, *, super_users: str, allow_without_acls: bool, on_change: Callable[[], None]
     ) -> StandardAuthorizer:
-        """Made of the text of `super.users`, which was checked before."""
+        """Create one from the text of `super.users`, which was checked before."""
         return cls(
             super_users=split_principals(super_users), allow_without_acls=allow_without_acls, on_change=on_change
         )
 
     def load(self, acls: Mapping[UUID, Acl]) -> None:
-        """Take over the ACLs of the metadata at a start."""
+        """Load the ACLs of the metadata at a start."""
         for acl_id, acl in acls.items():
             self._index.add(acl_id, acl)
 
     def add_records(self, records: Sequence[MetadataRecord]) -> None:
-        """Follow a change of the metadata: ACLs that came and went."""
+        """Apply a change of the metadata: added and removed ACLs."""
         for record in records:
             if isinstance(record, AccessControlEntryRecord):
                 self._index.add(record.id, acl_of(record))
@@ -88,8 +88,8 @@ class StandardAuthorizer:
         return decision
 
     def is_allowed_somewhere(self, peer: Peer, operation: AclOperation, resource_type: ResourceType) -> bool:
-        """Whether the client may do this with at least one resource of the type: with one that an ACL allows, and no
-        other denies. An operation that is implied by another does not count, as in Kafka.
+        """Whether the client may do this with at least one resource of the type: an ACL allows it and no other ACL
+        denies it. An operation that is implied by another does not count, as in Kafka.
         """
         key = (peer.principal, peer.host, operation, resource_type)
         decision = self._decisions.get(key)
@@ -101,7 +101,7 @@ class StandardAuthorizer:
         return decision
 
     def allowed_operations(self, peer: Peer, operations: int, resource_type: ResourceType, name: str) -> int:
-        """Which of these operations it may do: bit sets of AclOperation (KIP-430)."""
+        """The operations among these that the client may do: bit sets of AclOperation (KIP-430)."""
         return sum(
             1 << operation
             for operation in AclOperation
@@ -131,7 +131,7 @@ class StandardAuthorizer:
         return is_allowed or (self._allow_without_acls and not has_acls)
 
     def _is_allowed_by_one(self, peer: Peer, operation: AclOperation, resource_type: ResourceType) -> bool:
-        """The rule of Kafka's `Authorizer.authorizeByResourceType`, for who is no super user."""
+        """The rule of Kafka's `Authorizer.authorizeByResourceType`, for clients that are no super users."""
         denied: dict[int, set[str]] = {PatternType.LITERAL: set(), PatternType.PREFIXED: set()}
         allowed: dict[int, set[str]] = {PatternType.LITERAL: set(), PatternType.PREFIXED: set()}
         for acl in self._index.of_client(resource_type, str(peer.principal), plain_address(peer.host)):

@@ -1,1 +1,1 @@
-"""What clients may take: bytes, time of the broker's thread, changes of partitions, new connections."""
+"""The quotas of clients: bytes, time of the broker's thread, changes of partitions, new connections."""

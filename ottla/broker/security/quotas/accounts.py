@@ -1,7 +1,7 @@
-"""What clients have taken of their quotas: one account for each client, user, or both, and kind of quota.
+"""The usage of quotas: one account for each client, user, or both, and kind of quota.
 
-Accounts are bounded: clients choose their ids. Those not used for an hour go, and the longest unused one where there
-are MAX_ACCOUNTS; a client that would profit from that could as well take another id.
+The number of accounts is bounded, since clients choose their ids. Accounts not used for an hour are removed, and the
+longest unused one when there are MAX_ACCOUNTS; a client that would profit from that could as well take another id.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ MAX_ACCOUNTS = 10_000
 IDLE_MS = 3_600_000
 """Kafka's InactiveSensorExpirationTimeSeconds."""
 MOST_NAME_CHARACTERS = 256
-"""Clients whose ids are the same so far share an account: an id may have 32,767 bytes."""
+"""Clients whose ids agree in so many characters share an account: an id may have 32,767 bytes."""
 MOST_THROTTLE_MS = (1 << 31) - 1
 NS_PER_PERCENT_SECOND = 1e7
 
 
 class Account:
-    """What one client, user, or both have taken of one kind. `meter` is a bucket for changes of partitions."""
+    """The usage of one kind by one client, user, or both. For changes of partitions `meter` is a token bucket."""
 
     __slots__ = ("bound", "is_kept", "key", "meter", "used_ms")
 
@@ -44,13 +44,13 @@ class Account:
         self.meter = meter
         self.used_ms = used_ms
         self.is_kept = True
-        """False once it is forgotten: the next request of the client has another one."""
+        """False after it is forgotten: the next request of the client gets another one."""
 
 
 class Accounts:
     """See the module. All calls on the broker's thread.
 
-    `now_ns` is the clock that the time of requests is measured by.
+    `now_ns` is the clock that measures the time of requests.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Accounts:
         self.forgotten = 0
         """How many accounts have been forgotten."""
         self.paid_ns = 0
-        """Time of appends that turns have shared, as far as it was charged."""
+        """The charged time of appends that several requests shared."""
         self._accounts: OrderedDict[tuple[str, str, str], Account] = OrderedDict()
 
     @property
@@ -82,38 +82,38 @@ class Accounts:
 
     @property
     def most_request_throttle_ms(self) -> int:
-        """A client over its time waits no longer than this for one request (Kafka's ClientRequestQuotaManager)."""
+        """The longest wait for one request of a client over its time (Kafka's ClientRequestQuotaManager)."""
         return self._sample_ms
 
     def now_ms(self) -> int:
-        """The time that rates are measured by, in whole milliseconds as Kafka's."""
+        """The time for rates, in whole milliseconds as Kafka's."""
         return int(self._now_ms())
 
     def held_ns(self) -> int:
-        """The clock that the time of requests is measured by: it stands still during appends that are shared and paid
-        for, in whichever request they are made.
+        """The clock that measures the time of requests. It stops during shared appends that are charged already, in
+        whichever request they are made.
         """
         return self.now_ns() - self.paid_ns
 
     def touch(self, accounts: Iterable[Account], now_ms: int) -> None:
-        """These are in use: they are not the ones to forget."""
+        """Mark these accounts as used, so that they are not forgotten."""
         for account in accounts:
             if account.is_kept:
                 self._accounts.move_to_end(account.key)
                 account.used_ms = now_ms
 
     def note_throttle(self, peer: Peer, client_id: str, api_key: int, kind: str, throttle_ms: int) -> None:
-        """A client has to wait: for the metrics and the audit log."""
+        """Note that a client has to wait, for the metrics and the audit log."""
         self.counters.note(kind, throttle_ms)
         if self.audit is not None:
             self.audit.throttled(peer, client_id, api_key, kind, throttle_ms)
 
     def window_bytes(self, bound: float) -> float:
-        """What may be fetched in a window that is empty before (Kafka's getMaxValueInQuotaWindow)."""
+        """The bytes that may be fetched in an empty window (Kafka's getMaxValueInQuotaWindow)."""
         return bound * max(self._samples - 1, 1) * self._sample_ms / 1000
 
     def account(self, kind: str, limit: Limit) -> Account:
-        """That of a client under `limit`, whose request is charged to it."""
+        """The account of a client under `limit`, to which its request is charged."""
         accounts, now_ms = self._accounts, self.now_ms()
         key = (kind, limit.user[:MOST_NAME_CHARACTERS], limit.client_id[:MOST_NAME_CHARACTERS])
         account = accounts.get(key)

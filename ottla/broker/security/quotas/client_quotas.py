@@ -1,16 +1,16 @@
-"""The quotas of clients, enforced: what each has taken, and how long it has to wait (KIP-13, 124, 219, 546, 599).
+"""The enforcement of client quotas: usage and waiting times (KIP-13, 124, 219, 546, 599).
 
-Made with the first quota; without one nothing of this exists, and no request pays for it. A request of a client that is
-under a quota gets a `RequestQuota` on the slow path; what request templates answer is charged by a `TemplateQuota`
+Created with the first quota; without a quota none of this exists, and no request pays for it. A request of a client
+under a quota gets a `RequestQuota` on the slow path; requests that templates answer are charged by a `TemplateQuota`
 (`template_quota.py`) to the same accounts.
 
     Produce       its bytes, when it arrives; the connection is muted from then on
-    Fetch         the bytes of the records; one that would be over the quota is answered empty and costs nothing
+    Fetch         the bytes of the records; one that would exceed the quota is answered empty and costs nothing
     any request   the time for which it held the broker's thread, in percent of one processor
     topics        partitions that are created and deleted (`TokenBucket`); newer versions are refused, older ones wait
 
-Differences from Apache Kafka: a Fetch is charged the bytes of its records, not of its whole answer; one that finds its
-account empty is given its first batch whatever its size, or a consumer would wait for ever for a batch that is larger
+Differences from Apache Kafka: a Fetch is charged the bytes of its records, not of its whole answer. A Fetch whose
+account is empty gets its first batch whatever its size, or a consumer would wait forever for a batch that is larger
 than its quota's window.
 """
 
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 STRICT_FROM = {19: 6, 20: 5, 37: 3}
 """CreateTopics, DeleteTopics, CreatePartitions: from these versions on THROTTLING_QUOTA_EXCEEDED is an answer."""
 EXEMPT = frozenset((17, 27, 36))
-"""SaslHandshake and SaslAuthenticate, and WriteTxnMarkers, which brokers of a cluster send each other. Nor is anything
-else charged before the login, ApiVersions above all: who it is, is not known yet, and in Kafka no request gets as far
-as the quotas before (`SaslServerAuthenticator`)."""
+"""SaslHandshake and SaslAuthenticate, and WriteTxnMarkers, which brokers of a cluster send each other. No other request
+before the login is charged either, mainly ApiVersions: the user is not known yet, and in Kafka no request reaches the
+quotas before the login (`SaslServerAuthenticator`)."""
 
 
 class ClientQuotas(Accounts):
-    """The accounts, and the quotas that say who has one. All calls on the broker's thread."""
+    """The accounts, and the quotas that decide which clients have one. All calls on the broker's thread."""
 
     def __init__(
         self,
@@ -54,16 +54,16 @@ class ClientQuotas(Accounts):
         super().__init__(config, counters, now_ms, audit=audit)
         self._all_limits = {kind: Limits(kind) for kind in KINDS}
         self._limits: dict[str, Limits] = {}
-        """Those of the kinds of which there is any quota."""
+        """The limits of the kinds for which any quota is set."""
 
     def change(self, entities: Mapping[Entity, Mapping[str, float]]) -> None:
-        """The quotas of these entities have changed to these. What was taken so far stays."""
+        """Set the quotas of these entities. Their usage so far stays."""
         for limits in self._all_limits.values():
             limits.change(entities)
         self._limits = {kind: limits for kind, limits in self._all_limits.items() if limits}
 
     def request(self, peer: Peer, client_id: str | None, api_key: int, version: int) -> RequestQuota | None:
-        """What a request of the client is charged to; None where it is under no quota."""
+        """The quota to which a request of the client is charged; None if it is under no quota."""
         if api_key in EXEMPT or (peer.authentication is not None and not peer.authentication.is_complete):
             return None
         user, client_id = peer.principal.name, client_id or ""

@@ -1,15 +1,15 @@
-"""How fast connections may come: to the broker, by a listener, from an address (KIP-402, KIP-612).
+"""The rates of new connections: to the broker, by a listener, from an address (KIP-402, KIP-612).
 
     max.connection.creation.rate                    of the broker, and of each listener
     listener.name.NAME.max.connection.creation.rate  of one listener
     connection_creation_rate                        of an address, or of every address: a client quota of entity `ip`
 
 A connection over the broker's or a listener's rate waits, as one that Kafka's acceptor has not accepted yet: those of a
-listener come in one after the other. One over the rate of its address is not counted, is closed, and not before the
-time that it would have had to wait, or it would come again at once (Kafka's ConnectionQuotas).
+listener come in one after the other. A connection over the rate of its address is not counted and is closed, but only
+after the time that it would have had to wait, or it would come again immediately (Kafka's ConnectionQuotas).
 
-Difference from Apache Kafka: who would have to wait longer than MOST_WAIT_MS is closed, too. There it waits in the
-system's backlog; here each takes a descriptor.
+Difference from Apache Kafka: a connection that would have to wait longer than MOST_WAIT_MS is closed, too. In Kafka it
+waits in the system's backlog; here each takes a descriptor.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig
 
 MOST_WAIT_MS: Final = 30_000
-"""Clients give a request up after so long."""
+"""After this time clients give a request up."""
 MAX_ADDRESSES: Final = 10_000
-"""An address is forgotten when it has been silent for the longest of so many."""
+"""Above this number the address whose last connection is the oldest is forgotten."""
 NO_LIMIT: Final = (1 << 31) - 1
 _BROKER = ""
 
 
 class Arrival(NamedTuple):
-    """What becomes of a new connection: it is heard after `wait_ms`, or closed then if there is a `refusal`."""
+    """The decision about a new connection: it is read after `wait_ms`, or closed then if there is a `refusal`."""
 
     wait_ms: int
     refusal: str | None = None
@@ -52,13 +52,13 @@ class ConnectionRates:
         self._now_ms = now_ms
         self._samples, self._sample_ms = config.quota_window_num, config.quota_window_size_seconds * 1000
         self._rates: dict[str, Rate] = {}
-        """Of the broker, and of each listener."""
+        """The rates of the broker and of each listener."""
         self._free_ms: dict[str, int] = {}
         """When the next connection may come in."""
         self._addresses: OrderedDict[str, Rate] = OrderedDict()
 
     def arrive(self, listener: str, listener_rate: int, host: str, addresses: Mapping[str | None, float]) -> Arrival:
-        """Count a connection from `host`. `listener_rate` is what the listener may take, `addresses` the quotas."""
+        """Count a connection from `host`. `listener_rate` is the listener's limit; `addresses` are the quotas."""
         now_ms = int(self._now_ms())
         bounds = {_BROKER: self._config.max_connection_creation_rate, listener: listener_rate}
         limited = {name: bound for name, bound in bounds.items() if bound < NO_LIMIT}
@@ -88,7 +88,7 @@ class ConnectionRates:
         return WELCOME
 
     def _charge_address(self, host: str, bound: float, now_ms: int) -> int:
-        """How long it has to wait; it is not counted then."""
+        """How long the connection has to wait. If it has to, it is not counted."""
         addresses = self._addresses
         rate = addresses.get(host)
         if rate is None:

@@ -1,4 +1,4 @@
-"""Which quota a client is under: Kafka's eight levels, of which the first that is set counts (KIP-55, KIP-257).
+"""The quota that applies to a client: the first that is set of Kafka's eight levels (KIP-55, KIP-257).
 
     1  user and client id        5  default user and default client id
     2  user and default client   6  default user
@@ -29,11 +29,11 @@ CONNECTION_RATE = "connection_creation_rate"
 """The quota of addresses."""
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 _ABSENT = ""
-"""Of an entity without this type: no name is empty."""
+"""The name for an entity without this type; no real name is empty."""
 
 
 class Limit(NamedTuple):
-    """A quota that counts for a client: its value, and to whose account it goes."""
+    """A quota that applies to a client: its value, and the user and client id of its account."""
 
     bound: float
     user: str
@@ -48,7 +48,7 @@ class Limits:
         self._bounds: dict[tuple[str | None, str | None], float] = {}
 
     def change(self, entities: Mapping[Entity, Mapping[str, float]]) -> None:
-        """These entities have these quotas from now on; the others keep theirs."""
+        """Set the quotas of these entities; other entities keep theirs."""
         for entity, values in entities.items():
             parts = dict(entity)
             if IP in parts:
@@ -64,7 +64,7 @@ class Limits:
         return bool(self._bounds)
 
     def of(self, user: str, client_id: str) -> Limit | None:
-        """The quota of a client; None where it has none."""
+        """The quota of a client; None if it has none."""
         bounds = self._bounds
         for level, account in (
             ((user, client_id), (user, client_id)),

@@ -1,7 +1,7 @@
-"""The switch of all quotas: what is set in the metadata, handed to those who enforce it.
+"""The switch of all quotas: it passes the quotas in the metadata to the code that enforces them.
 
-A start imports this much. `clients` is None, and `address_rates` empty, as long as no such quota is set. A change costs
-by what it changes: ten thousand other entities may have quotas.
+A start imports this module only. `clients` is None, and `address_rates` empty, as long as no such quota is set. The
+cost of a change depends on what it changes: ten thousand other entities may have quotas.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ class Quotas:
         self._now_ms = now_ms
         self.counters = ThrottleCounters()
         self.audit: Audit | None = None
-        """Learns who was throttled; None where there is no audit log."""
+        """Records throttled clients; None if there is no audit log."""
         self.clients: ClientQuotas | None = None
         self._client_entities: dict[Entity, dict[str, float]] = {}
         self.address_rates: dict[str | None, float] = {}
-        """Connections per second by address; that of None is every other address's."""
+        """Connections per second by address; None: the rate of every other address."""
         self._address_spellings: dict[str | None, dict[str | None, float]] = {}
-        """The same for each way in which an address is written; the one that was set last is the one that counts."""
+        """The same for each spelling of an address; the rate that was set last counts."""
 
     def change(self, entities: Mapping[Entity, Mapping[str, float]]) -> None:
-        """These entities have these quotas from now on, or none; the others keep theirs. Templates that were learnt
-        before know nothing of them, and are forgotten.
+        """Set the quotas of these entities, or none; other entities keep theirs. Templates that were learnt before do
+        not know them, and are forgotten.
         """
         changed: dict[Entity, dict[str, float]] = {}
         present = self._client_entities
@@ -85,13 +85,13 @@ class Quotas:
 
 
 def _canonical(address: str | None) -> str | None:
-    """An address as sockets report it, whatever way it was written."""
+    """An address in the spelling in which sockets report it."""
     if address is None:
         return None
     import ipaddress  # few have such a quota
 
     try:
         parsed = ipaddress.ip_address(address)
-    except ValueError:  # a host name, which Kafka has looked up before the directory was taken over
+    except ValueError:  # a host name: Kafka resolved it, before Ottla took the directory over
         return address
     return str(getattr(parsed, "ipv4_mapped", None) or parsed)

@@ -1,16 +1,16 @@
-"""A rate over a moving window of samples (Kafka's `Rate` over `WindowedSum`, `SampledStat`), and how long to wait.
+"""A rate over a moving window of samples (Kafka's `Rate` over `WindowedSum`, `SampledStat`), and the time to wait.
 
-With samples of 1 s and `samples` = 11, the window is the ten whole samples before now and what has passed of the
-newest. A rate counts as over the whole window from the first value on: 1,000 in the first second are 100 per second.
+With samples of 1 s and `samples` = 11, the window is the ten whole samples before now and the elapsed part of the
+newest. From the first value on, a rate is computed over the whole window: 1,000 in the first second are 100 per second.
 That is the burst that a quota allows.
 
     rate      sum of the samples / seconds of the window
     wait      (rate - bound) / bound * window: after it, without new values, the rate is the bound (`QuotaUtils`)
 
-A sample that has seen nothing for the whole window is empty again. Time is passed in, in whole milliseconds.
+A sample without a new value for the whole window is empty again. Callers pass the time, in whole milliseconds.
 
-The window is never shorter than all samples but one. So where all that the samples hold is no more than the bound
-allows for that long, the rate is within the bound, and need not be measured (`add_within`).
+The window is never shorter than all samples but one. So if the sum of the samples is within the bound for that time,
+the rate is within the bound, and need not be measured (`add_within`).
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class Rate:
         self._sample_ms = sample_ms
         self._least_window_s = max((samples - 1) * sample_ms, 1) / 1000
         self._sum = 0.0
-        """Of all samples, also of those that a measurement would find to be over."""
+        """The sum of all samples, also of those that the next measurement would find expired."""
         self._current = 0
         self._starts_ms: list[int] = []
         self._last_ms: list[int] = []
         self._values: list[float] = []
 
     def record(self, value: float, now_ms: int) -> None:
-        """Add a value; a negative one takes back what was added."""
+        """Add a value; a negative one withdraws what was added."""
         starts_ms, slot = self._starts_ms, self._current
         if not starts_ms or now_ms - starts_ms[slot] >= self._sample_ms:
             slot = self._next_sample(now_ms)
@@ -44,14 +44,14 @@ class Rate:
         self._last_ms[slot] = now_ms
 
     def add_within(self, value: float, bound: float, now_ms: int) -> bool:
-        """Add a value if nobody has to wait for that (`wait_ms`), else nothing; whether it was added."""
+        """Add a value if no wait follows from it (`wait_ms`), else nothing. Returns whether it was added."""
         if self._sum + value > bound * self._least_window_s:
             self.record(value, now_ms)
             if not self.wait_ms(bound, now_ms):
                 return True
             self.record(-value, now_ms)
             return False
-        # `record`, without the call.
+        # `record`, inlined.
         starts_ms, slot = self._starts_ms, self._current
         if not starts_ms or now_ms - starts_ms[slot] >= self._sample_ms:
             slot = self._next_sample(now_ms)
@@ -77,7 +77,7 @@ class Rate:
         return sum(self._values) / (window_ms / 1000), window_ms
 
     def wait_ms(self, bound: float, now_ms: int) -> int:
-        """How long until the rate is the bound again, 0 where it is not above it."""
+        """The time until the rate is down to the bound again; 0 if it is not above it."""
         rate, window_ms = self.measure(now_ms)
         return 0 if rate <= bound else math.floor((rate - bound) / bound * window_ms + 0.5)
 

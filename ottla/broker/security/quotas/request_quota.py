@@ -1,4 +1,4 @@
-"""What one request is charged to on the slow path, and how long its connection is muted for that (KIP-219)."""
+"""The quota of one request on the slow path: its charges, and how long its connection is muted for them (KIP-219)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class RequestQuota:
-    """What one request takes, and how long its connection is muted for that. Its time begins when it is made."""
+    """The charges of one request, and how long its connection is muted for them. Its time begins when this is made."""
 
     __slots__ = (
         "_accounts",
@@ -52,22 +52,22 @@ class RequestQuota:
         self._api_key = api_key
         self._is_strict = is_strict
         self._began_ns: int | None = quotas.held_ns()
-        """None while it waits."""
+        """When its current time on the thread began; None while it waits."""
         self._throttle_ms = self._request_ms = self._mutation_ms = self._mutation_at_ms = 0
         self.is_timed = REQUEST in accounts
-        """False for one whose time is not charged: a Produce without an answer."""
+        """Whether its time is charged; not that of a Produce without an answer."""
 
     def produced(self, size_bytes: int) -> None:
         """Charge a Produce request."""
         self._throttle(PRODUCE, self._charge(PRODUCE, size_bytes))
 
     def fetch_bytes(self, most_bytes: int) -> int:
-        """How much may be read for a Fetch: no more than could ever be answered without waiting."""
+        """The most bytes to read for a Fetch: not more than could ever be answered without a wait."""
         account = self._accounts.get(FETCH)
         return most_bytes if account is None else int(min(most_bytes, self._quotas.window_bytes(account.bound)))
 
     def may_fetch(self, size_bytes: int) -> bool:
-        """Charge so many bytes of records, and say whether they may be sent; else they cost nothing."""
+        """Charge the bytes of records; return whether they may be sent. If not, they cost nothing."""
         self._charge_time()
         account = self._accounts.get(FETCH)
         fetch_ms = 0
@@ -86,8 +86,8 @@ class RequestQuota:
         return False
 
     def mutated(self, partitions: int) -> None:
-        """Charge partitions that are created or deleted. Raises KafkaError where the quota is used up, and the version
-        of the request knows that error.
+        """Charge partitions that are created or deleted. Raises KafkaError if the quota is used up and the version of
+        the request has that error.
         """
         account = self._accounts.get(MUTATION)
         if account is None:
@@ -106,32 +106,32 @@ class RequestQuota:
             raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded.")
 
     def hold(self) -> None:
-        """The request lets go of the thread: charge its time so far."""
+        """Charge the time so far: the request leaves the thread."""
         self._charge_time()
         self._began_ns = None
 
     def go_on(self) -> None:
-        """The request has the thread again."""
+        """Begin to measure again: the request has the thread again."""
         if self._began_ns is None:
             self._began_ns = self._quotas.held_ns()
 
     def now_ns(self) -> int:
-        """The clock that a shared append is measured by."""
+        """The clock that measures a shared append."""
         return self._quotas.now_ns()
 
     def pay(self, held_ns: int) -> None:
-        """Charge its share of an append that others share (`partitions/append_shares.py`)."""
+        """Charge its share of an append that several requests share (`partitions/append_shares.py`)."""
         if self.is_timed:
             self._quotas.paid_ns += held_ns
             self._charge_ns(held_ns)
 
     def for_templates(self) -> TemplateQuota | None:
-        """What such requests are charged to where a template answers them; None where that is nothing."""
+        """The quota of such requests when a template answers them; None if they have none."""
         accounts = {kind: account for kind, account in self._accounts.items() if kind != MUTATION}
         return TemplateQuota(self._quotas, self._peer, self._client_id, accounts) if accounts else None
 
     def settle(self, response: Response | None) -> None:
-        """The request is answered: charge its time, mute the connection, and say so in the answer."""
+        """Charge the time of the answered request, mute the connection, and set the throttle time in the answer."""
         self._charge_time()
         self._throttle(REQUEST, self._request_ms)
         if self._mutation_ms:

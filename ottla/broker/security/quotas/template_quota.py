@@ -1,14 +1,14 @@
-"""What the requests of one client are charged to where request templates answer them: a connection has one.
+"""The quota of one client's requests that request templates answer: a connection has one.
 
-It charges what a `RequestQuota` charges, to the same accounts, in fewer steps. A template answers only what stays
-within the quotas: what would be over one is left to the slow path, which charges it, answers, and mutes the connection.
-Only for time, which is known when the answer is there, the connection is muted here (`end`).
+It charges what a `RequestQuota` charges, to the same accounts, in fewer steps. A template answers only requests within
+the quotas: a request that would exceed one takes the slow path, which charges it, answers, and mutes the connection.
+Only for the time, which is known when the answer is ready, the connection is muted here (`end`).
 
-    begin                              requests have the thread
-    may_produce, may_fetch             charge them; False: nothing but time was charged, and the slow path answers
-    end, or owe where nobody waits     the thread goes to others
+    begin                               requests have the thread
+    may_produce, may_fetch              charge them; False: nothing but time was charged, and the slow path answers
+    end, or owe if no client waits      other work gets the thread
 
-The time of what waits beside others, and its share of an append, is owed until the next request, or the answer.
+The time of a request that waits with others, and its share of an append, is owed until the next request or the answer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ottla.broker.security.quotas.accounts import Account, Accounts
 
 TOUCH_MS = 1_000
-"""Accounts are marked as used after so long, not with every request."""
+"""Accounts are marked as used after this time, not with every request."""
 PRODUCE_KEY = 0
 
 
@@ -49,17 +49,17 @@ class TemplateQuota:
         self._forgotten = quotas.forgotten
         self._now_ms = self._touched_ms = quotas.now_ms()
         self._began_ns: int | None = None
-        """None while the client has no request under way here."""
+        """None while the client has no request on the thread."""
         self._owed_ns = 0
         self._produced = 0
 
     def is_same(self, other: TemplateQuota) -> bool:
-        """Whether both are of the same client, and charge the same accounts."""
+        """Whether both belong to the same client and charge the same accounts."""
         return self.client_id == other.client_id and self.accounts == other.accounts
 
     def begin(self) -> bool:
-        """Requests of the client have the thread from now on; False where its accounts were forgotten, and others
-        stand for them: then a request has to take the slow path, and what was learnt goes.
+        """Begin to measure: requests of the client have the thread now. False if its accounts were forgotten and may
+        have been replaced: then a request has to take the slow path, and the templates are dropped.
         """
         quotas = self.quotas
         self._now_ms = now_ms = quotas.now_ms()
@@ -73,13 +73,13 @@ class TemplateQuota:
         self._produced = 0
         if self.is_timed:
             now_ns = quotas.now_ns() - quotas.paid_ns
-            if self._began_ns is not None:  # one inside another: a Fetch lets be appended what was gathered before
+            if self._began_ns is not None:  # nested: a Fetch has the batches appended that were gathered before
                 self._owed_ns += now_ns - self._began_ns
             self._began_ns = now_ns
         return True
 
     def may_produce(self, size_bytes: int) -> bool:
-        """Charge the bytes of Produce requests if they are within the quota; whether they are."""
+        """Charge the bytes of Produce requests if they are within the quota. Returns whether they are."""
         rate, account = self._produce_rate, self._produce_account
         if rate is None or account is None:
             return True
@@ -89,18 +89,18 @@ class TemplateQuota:
         return True
 
     def take_back(self) -> None:
-        """The Produce requests since `begin` take the slow path all the same, which charges them."""
+        """Undo the charge of the Produce requests since `begin`: they take the slow path after all, which charges."""
         if self._produced and self._produce_rate is not None:
             self._produce_rate.record(-self._produced, self._now_ms)
         self._produced = 0
 
     def fetch_bytes(self, most_bytes: int) -> int:
-        """How much may be read for a Fetch: no more than could ever be answered without waiting."""
+        """The most bytes to read for a Fetch: not more than could ever be answered without a wait."""
         account = self._fetch_account
         return most_bytes if account is None else int(min(most_bytes, self.quotas.window_bytes(account.bound)))
 
     def may_fetch(self, size_bytes: int) -> bool:
-        """Charge the bytes of records if these and the time so far are within the quotas; whether they are."""
+        """Charge the bytes of records if they and the time so far are within the quotas. Returns whether they are."""
         if self.is_timed and not self._charge_time():
             return False
         rate, account = self._fetch_rate, self._fetch_account
@@ -111,14 +111,14 @@ class TemplateQuota:
         return self.begin() and self.may_fetch(size_bytes)
 
     def owe(self) -> None:
-        """The thread goes to others; what it was held for is charged later."""
+        """Stop measuring: other work gets the thread. The time until now is charged later."""
         if self._began_ns is not None:
             self._owed_ns += self.held_ns() - self._began_ns
             self._began_ns = None
 
     def end(self, api_key: int = PRODUCE_KEY) -> int:
-        """Requests of this API are answered: charge the time, and mute the connection for what is returned, in ms,
-        where that is over the quota. The answers have to say so.
+        """Charge the time of answered requests of this API. If it exceeds the quota, mute the connection for the
+        returned milliseconds, which the answers have to contain.
         """
         rate, account = self._request_rate, self._request_account
         if rate is None or account is None:
@@ -136,20 +136,20 @@ class TemplateQuota:
         return wait_ms
 
     def held_ns(self) -> int:
-        """The clock that requests are measured by (`Accounts.held_ns`)."""
+        """The clock that measures requests (`Accounts.held_ns`)."""
         return self.quotas.held_ns()
 
     def now_ns(self) -> int:
-        """The clock that a shared append is measured by."""
+        """The clock that measures a shared append."""
         return self.quotas.now_ns()
 
     def pay(self, held_ns: int) -> None:
-        """Owe its share of an append that others share."""
+        """Owe its share of an append that several requests share."""
         self.quotas.paid_ns += held_ns
         self._owed_ns += held_ns
 
     def _charge_time(self) -> bool:
-        """Charge the time so far, and what is owed; whether that is within the quota."""
+        """Charge the time so far, and what is owed. Returns whether that is within the quota."""
         rate, account = self._request_rate, self._request_account
         assert rate is not None
         assert account is not None

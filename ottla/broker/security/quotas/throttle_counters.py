@@ -13,6 +13,6 @@ class ThrottleCounters:
         self.throttle_ms: dict[str, int] = {}
 
     def note(self, kind: str, throttle_ms: int) -> None:
-        """Somebody has to wait."""
+        """Count a client that has to wait."""
         self.throttled[kind] = self.throttled.get(kind, 0) + 1
         self.throttle_ms[kind] = self.throttle_ms.get(kind, 0) + throttle_ms

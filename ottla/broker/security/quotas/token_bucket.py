@@ -1,7 +1,7 @@
-"""A token bucket (Kafka's `TokenBucket`, KIP-599): what is not used is saved, up to a burst of the whole window.
+"""A token bucket (Kafka's `TokenBucket`, KIP-599): unused tokens are saved, up to a burst of the whole window.
 
-A bucket of 2 per second with 11 samples of 1 s holds 22. One that is asked for more than it has gives them all the same
-and owes the rest: a request of many partitions is never too large, it makes the next one wait. Time is passed in.
+A bucket of 2 per second with 11 samples of 1 s holds 22. A request for more tokens than it has still gets them, and the
+rest is owed: a request of many partitions is never too large, it makes the next one wait. Callers pass the time.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ class TokenBucket:
         self._updated_ms = 0
 
     def take(self, tokens: float, per_second: float, now_ms: int) -> None:
-        """Take so many, also those that are not there."""
+        """Take so many, even more than there are."""
         self._tokens = min(self._window_s * per_second, self.left(per_second, now_ms) - tokens)
 
     def left(self, per_second: float, now_ms: int) -> float:
-        """How many there are, less than 0 where some are owed."""
+        """How many there are; negative if some are owed."""
         filled = self._tokens + per_second * (now_ms - self._updated_ms) / 1000
         self._tokens, self._updated_ms = min(self._window_s * per_second, filled), now_ms
         return self._tokens
 
     def wait_ms(self, per_second: float, now_ms: int) -> int:
-        """How long until nothing is owed."""
+        """The time until nothing is owed."""
         left = self.left(per_second, now_ms)
         return 0 if left >= 0 else math.floor(-left / per_second * 1000 + 0.5)

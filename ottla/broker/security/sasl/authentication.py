@@ -1,15 +1,15 @@
-"""The authentication of one connection: its stages, its deadline, and when its session ends (SaslServerAuthenticator).
+"""The authentication of one connection: its stages, its deadline, the end of its session (SaslServerAuthenticator).
 
     HANDSHAKE --mechanism--> EXCHANGE --tokens--> COMPLETE     (--> HANDSHAKE again: re-authentication, KIP-368)
                                       \\--> FAILED: answered after a delay, then closed
 
 The delay of failures is `connection.failed.authentication.delay.ms`.
 
-It knows no frames and no loop: handlers give it what a request says (`broker/api/sasl_handshake.py`,
-`sasl_authenticate.py`), `requests/authenticating.py` what a client of before Kafka 1.0 sends bare. It sets the peer's
-principal, and asks the peer's connection to end or to let requests in.
+It knows no frames and no loop: handlers pass it the contents of requests (`broker/api/sasl_handshake.py`,
+`sasl_authenticate.py`), and `requests/authenticating.py` the bare tokens of clients older than Kafka 1.0. It sets the
+peer's principal, and asks the peer's connection to end or to admit requests.
 
-A peer whose session has an end keeps its Authentication; any other drops it when it is complete, and costs no more
+A peer whose session can expire keeps its Authentication; any other drops it when it is complete, and then costs no more
 than a connection without authentication.
 """
 
@@ -38,7 +38,7 @@ LEAST_BETWEEN_SESSIONS_MS = 1_000
 
 
 class Stage(enum.Enum):
-    """What is waited for."""
+    """The state of an authentication: the step that comes next."""
 
     HANDSHAKE = enum.auto()
     EXCHANGE = enum.auto()
@@ -47,7 +47,7 @@ class Stage(enum.Enum):
 
 
 class Limits(NamedTuple):
-    """Of a listener. `max_session_ms`: after how long a session has to be begun again, by mechanism, 0 for never."""
+    """The limits of a listener. `max_session_ms`: the longest session by mechanism; 0: no limit."""
 
     max_receive_bytes: int = 524288
     failure_delay_ms: int = 100
@@ -56,14 +56,14 @@ class Limits(NamedTuple):
 
 
 class HandshakeAnswer(NamedTuple):
-    """What SaslHandshake is answered."""
+    """The answer to SaslHandshake."""
 
     error_code: ErrorCode
     mechanisms: list[str]
 
 
 class TokenAnswer(NamedTuple):
-    """What a token is answered."""
+    """The answer to a token."""
 
     error_code: ErrorCode = ErrorCode.NONE
     error_message: str | None = None
@@ -108,31 +108,31 @@ class Authentication:
         self._mechanism = ""
         self._server: MechanismServer | None = None
         self._principal: Principal | None = None
-        """Who it was in the session before."""
+        """The principal of the session before."""
         self._deadline: Timer | None = None
         self._session_began_ms: float | None = None
         """When the login of the next session began; None before the first."""
         self._knows_sessions = False
         """Whether the client knows of re-authentication (SaslAuthenticate 1)."""
         self.expires_ms: float | None = None
-        """The monotonic time at which the session ends; None for never, and while there is none."""
+        """The monotonic time at which the session ends; None: never, or there is no session."""
         self.stage = Stage.HANDSHAKE
         self.logins: Logins | None = None
-        """Counts who has logged in and who has not; None where nothing does."""
+        """Counts successful and failed logins; None: nothing counts them."""
         self.takes_bare_tokens = False
-        """Whether what comes next is a token without a request around it (SaslHandshake 0)."""
+        """Whether the next frame is a token without a request around it (SaslHandshake 0)."""
 
     # -- the life of the connection -----------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """The client has connected: from now on its time runs."""
+        """Start the deadline: the client has connected."""
         timeout_ms = self._limits.timeout_ms
         self._plan(
             timeout_ms, lambda: self._give_up(f"not authenticated within ottla.handshake.timeout.ms={timeout_ms}")
         )
 
     def end(self) -> None:
-        """The connection has ended."""
+        """Drop the login: the connection has ended."""
         self._cancel()
         self.stage, self._server = Stage.FAILED, None
 
@@ -143,12 +143,12 @@ class Authentication:
 
     @property
     def has_expired(self) -> bool:
-        """Whether the client's session is over: it may begin another one, and nothing else."""
+        """Whether the client's session has expired: it may begin another one, and nothing else."""
         return self.expires_ms is not None and self._clock.monotonic_ms() >= self.expires_ms
 
     def begin_again(self) -> bool:
-        """A client with a session sends SaslHandshake: whether that begins its next one. Once a second at most, and
-        not where sessions have no end (Kafka's `maybeBeginServerReauthentication`).
+        """Begin the next session of a client that sends SaslHandshake within one; return whether that is allowed: once
+        a second at most, and only if sessions expire (Kafka's `maybeBeginServerReauthentication`).
         """
         now_ms = self._clock.monotonic_ms()
         if self.expires_ms is None:
@@ -163,14 +163,14 @@ class Authentication:
         return True
 
     def note_expired(self) -> None:
-        """The connection is closed: the client went on after its session was over."""
+        """Count a connection that is closed because its client sent a request after the session had expired."""
         if self.logins is not None:
             self.logins.expired(self._peer, self._mechanism)
 
     # -- what the client sends ----------------------------------------------------------------------------------------
 
     def handshake(self, mechanism: str, version: int) -> HandshakeAnswer:
-        """The client names its mechanism. After an error the caller answers by `refuse`."""
+        """Set the mechanism that the client names. After an error the caller answers with `refuse`."""
         enabled = list(self._mechanisms)
         if self.stage is not Stage.HANDSHAKE:
             return HandshakeAnswer(ErrorCode.ILLEGAL_SASL_STATE, [])
@@ -186,8 +186,8 @@ class Authentication:
         return HandshakeAnswer(ErrorCode.NONE, enabled)
 
     def evaluate(self, token: bytes, version: int = 0) -> Pending[TokenAnswer]:
-        """The answer to a token of the mechanism: at once, or when its keys are there; a failure after its delay.
-        `version` is that of SaslAuthenticate, 0 for a bare token, too.
+        """The answer to a token of the mechanism: immediately, or when its keys are available; a failure after its
+        delay. `version` is that of SaslAuthenticate, and 0 for a bare token.
         """
         self._knows_sessions = self._knows_sessions or version > 0
         answer: Pending[TokenAnswer] = Pending(parks=True)
@@ -212,8 +212,8 @@ class Authentication:
         return answer
 
     def refuse(self, reason: str, user: str | None = None) -> Pending[None]:
-        """Complete when a refusal may be sent, after the delay of failures; the connection ends with it. `user` is
-        whose login has failed, where that is known.
+        """Refuse the login: complete the result after the delay of failures, when the refusal may be sent; then the
+        connection ends. `user` is the user whose login has failed, if known.
         """
         refused: Pending[None] = Pending(parks=True)
         self._count_failure(reason, user)
@@ -226,11 +226,11 @@ class Authentication:
         self._plan(self._limits.failure_delay_ms, after_delay)
         return refused
 
-    # -- what becomes of it -------------------------------------------------------------------------------------------
+    # -- the result of the login --------------------------------------------------------------------------------------
 
     def _evaluated(self, answer: Pending[TokenAnswer], done: Pending[Step]) -> None:
         if self.stage is not Stage.EXCHANGE:
-            return  # it was given up
+            return  # the login was given up
         if isinstance(done.error, SaslFailure):
             self._fail(answer, done.error)
         elif done.error is not None:
@@ -241,7 +241,7 @@ class Authentication:
             self._take(answer, done.response)
 
     def _take(self, answer: Pending[TokenAnswer], step: Step) -> None:
-        """Answer a token that was right; the last one completes the authentication."""
+        """Answer a valid token; the last one completes the authentication."""
         if step.user is None:
             answer.complete(TokenAnswer(auth_bytes=step.token))
             return
@@ -271,14 +271,14 @@ class Authentication:
             peer.authenticated(is_watched=lifetime_ms is not None)
 
     def _lifetime_ms(self, expires_at_ms: float | None) -> int | None:
-        """How long the session lasts; None for ever."""
+        """How long the session lasts; None: forever."""
         most_ms = self._limits.max_session_ms.get(self._mechanism, 0) or None
         left_ms = None if expires_at_ms is None else max(0, int(expires_at_ms - self._clock.wall_ms()))
         both = [one for one in (most_ms, left_ms) if one is not None]
         return min(both) if both else None
 
     def _expire(self) -> None:
-        """The session is over: what templates would answer has to be asked for in the slow path, which closes."""
+        """End the session: drop the templates, so that the next request takes the slow path, which closes."""
         self._deadline = None
         self._peer.hot_path = None
 
@@ -315,12 +315,12 @@ class Authentication:
 
 
 def authentication_of(peer: Peer) -> Authentication | None:
-    """The authentication that the client has yet to complete, or to repeat some time; None where there is none."""
+    """The authentication that the client has not completed, or has to repeat later; None if there is none."""
     return cast("Authentication | None", peer.authentication)
 
 
 class _OtherMechanism:
-    """In place of a mechanism that is not the one of the session before."""
+    """A server that refuses a mechanism other than that of the session before."""
 
     def __init__(self, mechanism: str, before: str) -> None:
         self._text = (

@@ -1,11 +1,12 @@
-"""The keys that tokens are signed with: a JWKS (RFC 7517) read from a file or URL, kept, and read again.
+"""The keys that sign tokens: a JWKS (RFC 7517) read from a file or URL, kept, and read again.
 
-It is read by a worker, never on the broker's thread: when the broker starts, so that the log has the error before
-a user meets it, when it is older than
-`sasl.oauthbearer.jwks.endpoint.refresh.ms`, and when a token names a key that is not in it (a rotation), then at most
-once in `sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms`, because strangers name any key. While it is being read
-again, logins go on by the keys that are there. A failed read is repeated by a login after a pause that doubles. A read
-takes at most `ottla.sasl.jwks.timeout.ms`, so that no server holds a worker for longer.
+A worker reads it, never the broker's thread:
+- when the broker starts, so that the log has an error before a user meets it;
+- when it is older than `sasl.oauthbearer.jwks.endpoint.refresh.ms`;
+- when a token names a key that is not in it (a rotation), but then at most once in
+  `sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms`, because strangers can name any key.
+While it is read again, logins continue with the present keys. After a failed read, a login reads again after a pause
+that doubles. A read takes at most `ottla.sasl.jwks.timeout.ms`, so that no server holds a worker for longer.
 """
 
 from __future__ import annotations
@@ -33,22 +34,22 @@ ALGORITHMS = {
     "EC": ("ES256", "ES384", "ES512"),
     "OKP": ("EdDSA",),
 }
-"""Those that may have signed a token, by the type of the key: none that signs by a secret, and not `none`."""
+"""The accepted signature algorithms by key type: none with a shared secret, and not `none`."""
 
 
 class VerifyingKey(NamedTuple):
-    """A public key, and what it may be used with."""
+    """A public key, and the algorithms that it may be used with."""
 
     key: Any
     algorithms: tuple[str, ...]
 
 
 Keys = dict[str | None, VerifyingKey]
-"""By key id; None for the one of a token that names none, where there is one key only."""
+"""By key id; if there is only one key, also by None, for tokens that name no key."""
 
 
 def read_url(url: str, timeout_s: float) -> bytes:
-    """The document at a file:, http: or https: URL; a server may take so long. Raises OSError, ValueError."""
+    """The document at a file:, http: or https: URL; a server may take `timeout_s`. Raises OSError, ValueError."""
     parts = urlsplit(url)
     if parts.scheme == "file":
         from urllib.request import url2pathname
@@ -68,8 +69,8 @@ def read_url(url: str, timeout_s: float) -> bytes:
 
 
 class Jwks:
-    """See the module's text. `read` gets the document and may block, for about the seconds that it is given; it raises
-    OSError or ValueError.
+    """See the module's text. `read` returns the document and may block for about as many seconds as its argument; it
+    raises OSError or ValueError.
     """
 
     def __init__(
@@ -100,11 +101,11 @@ class Jwks:
         self._waiting: list[tuple[str | None, Pending[VerifyingKey]]] = []
 
     def begin(self) -> None:
-        """Read it for the first time: where that fails the log says so, and a login tries again."""
+        """Read it for the first time. A failure is logged, and a login tries again."""
         self._refresh()
 
     def find(self, key_id: str | None) -> Pending[VerifyingKey]:
-        """The key of that id, at once where it is known; completed with None where there is none."""
+        """The key of that id, immediately if it is known; completed with None if there is none."""
         found: Pending[VerifyingKey] = Pending()
         now_ms = self._clock.monotonic_ms()
         key = None if self._keys is None else self._keys.get(key_id)
@@ -146,8 +147,8 @@ class Jwks:
 
 
 def parse_jwks(document: bytes) -> Keys:
-    """The keys of a JWKS that verify signatures. Raises ValueError where it is none; single keys that cannot be used,
-    such as those of ciphers or of other algorithms, are passed over.
+    """The keys of a JWKS that verify signatures. Raises ValueError if it is no JWKS; single keys that cannot be used,
+    such as those for encryption or of other algorithms, are skipped.
     """
     import jwt
 
@@ -166,7 +167,7 @@ def parse_jwks(document: bytes) -> Keys:
         if "alg" in entry:
             algorithms = tuple(one for one in algorithms if one == entry["alg"])
         if not algorithms:
-            continue  # among them symmetric keys, by which every reader of the JWKS could sign
+            continue  # also symmetric keys: every reader of the JWKS could sign with them
         try:
             key = VerifyingKey(jwt.PyJWK(entry, algorithms[0]).key, algorithms)
         except (jwt.PyJWTError, ValueError, TypeError):
@@ -181,6 +182,6 @@ def parse_jwks(document: bytes) -> Keys:
 
 
 def _shown(url: str) -> str:
-    """Without the secrets that some put into URLs."""
+    """The URL without the secrets that it may contain."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"

@@ -1,6 +1,6 @@
-"""What one listener asks of its clients: which SASL mechanisms it offers, with their users and limits.
+"""The SASL side of one listener: the mechanisms that it offers, with their users and limits.
 
-Made once for each SASL listener when the broker starts; `open` begins the authentication of one connection.
+Created once for each SASL listener when the broker starts; `open` begins the authentication of one connection.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 
 class SaslListener:
-    """See the module's text. `mechanisms` makes the broker's side of a login, by the name of the mechanism;
-    `beginnings` is what they do when the broker starts.
+    """See the module's text. `mechanisms`: factories of the broker's side of a login, by the name of the mechanism;
+    `beginnings`: what they do when the broker starts.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class SaslListener:
         self._beginnings = beginnings
 
     def begin(self) -> None:
-        """The broker has started: what logins will need is read now."""
+        """Read what logins will need: the broker has started."""
         for step in self._beginnings:
             step()
 
@@ -54,7 +54,7 @@ class SaslListener:
 
 
 class Means(NamedTuple):
-    """What mechanisms work with: the users of SCRAM, threads that read keys, the time, delegation tokens."""
+    """The resources of mechanisms: the users of SCRAM, threads that read keys, the time, delegation tokens."""
 
     catalog: Catalog
     workers: Workers
@@ -63,7 +63,7 @@ class Means(NamedTuple):
 
 
 def sasl_listener(config: BrokerConfig, name: str, means: Means) -> SaslListener:
-    """The listener of this name. Raises ConfigError for what the start has not checked yet."""
+    """The listener of this name. Raises ConfigError for keys that the start has not checked yet."""
     own = config.on_listener(name)
     mechanisms: dict[str, Callable[[], MechanismServer]] = {}
     beginnings: list[Callable[[], None]] = []

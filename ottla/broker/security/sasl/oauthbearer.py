@@ -1,12 +1,11 @@
-"""OAUTHBEARER (RFC 7628): the client shows a token, a JWT (RFC 7519) that somebody has signed whom the broker trusts.
+"""OAUTHBEARER (RFC 7628): the client sends a token, a JWT (RFC 7519), signed by an issuer that the broker trusts.
 
-    C: n,,^Aauth=Bearer TOKEN^A^A          S: (nothing: it is right)
+    C: n,,^Aauth=Bearer TOKEN^A^A          S: (nothing: it is valid)
                                            S: {"status":"invalid_token"}      C: ^A      then the login has failed
 
-What is asked of a token: a signature by a key of the JWKS (`jwks.py`) with one of `ALGORITHMS`; `exp` and `iat`; the
-issuer and the audience, where they are configured; a subject. The session ends with the token. `alg: none` and
-symmetric algorithms are refused whatever the configuration says: Kafka's default, a validator that believes unsigned
-tokens, does not exist here.
+A token needs a signature by a key of the JWKS (`jwks.py`) with one of `ALGORITHMS`; `exp` and `iat`; the configured
+issuer and audience, if any; a subject. The session ends with the token. `alg: none` and symmetric algorithms are always
+refused: Kafka's default, a validator that accepts unsigned tokens, does not exist here.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _SEPARATOR = b"\x01"
 
 
 class Expected(NamedTuple):
-    """What a token has to say; an empty issuer and no audience stand for any."""
+    """The required contents of a token; an empty issuer or audience accepts any."""
 
     issuer: str = ""
     audience: tuple[str, ...] = ()
@@ -44,7 +43,7 @@ class Expected(NamedTuple):
 
 
 class _Invalid(Exception):
-    """The token is not right; the text is for the log, and has nothing of the token's signature."""
+    """The token is invalid; the text is for the log, and contains nothing of the token's signature."""
 
 
 class OAuthBearerServer:
@@ -57,7 +56,7 @@ class OAuthBearerServer:
         self._problem: str | None = None
 
     def evaluate(self, token: bytes) -> Step | Pending[Step]:
-        """The first message; after an error was answered, the client's acknowledgement."""
+        """Answer the first message, or the client's acknowledgement of an error."""
         if self._problem is not None:
             raise SaslFailure(self._problem, INVALID_TOKEN)
         authorization_id, bearer = _first_message(token)
@@ -93,7 +92,7 @@ class OAuthBearerServer:
         return Step(b"", user, expires_at_ms)
 
     def _claims(self, bearer: str, key: VerifyingKey) -> tuple[str, float]:
-        """Who the token is about, and when it ends. Raises _Invalid."""
+        """The user of the token, and when it expires. Raises _Invalid."""
         import jwt
 
         expected = self._expected
@@ -108,7 +107,7 @@ class OAuthBearerServer:
                     "require": ["exp", "iat"],
                     "verify_aud": bool(expected.audience),
                     "verify_iss": bool(expected.issuer),
-                    # By our clock, below.
+                    # Checked below, by the broker's clock.
                     "verify_exp": False,
                     "verify_nbf": False,
                     "verify_iat": False,
@@ -136,7 +135,7 @@ class OAuthBearerServer:
         return user.strip(), expires_s * 1000
 
     def _refuse(self, problem: str) -> Step:
-        """Answer as RFC 7628 has it: the client acknowledges it, and then the login has failed."""
+        """Answer as RFC 7628 requires: the client acknowledges the error, and then the login has failed."""
         self._problem = f"invalid token: {problem[:200]}"
         return Step(INVALID_TOKEN.encode())
 
@@ -159,7 +158,7 @@ def _first_message(message: bytes) -> tuple[str | None, str]:
 
 
 def _key_id(bearer: str) -> str | None:
-    """The key that the token says it is signed with. Raises _Invalid for what is no signed token."""
+    """The id of the key that the token names as its signer. Raises _Invalid for anything but a signed token."""
     import jwt
 
     try:

@@ -1,6 +1,6 @@
 """PLAIN (RFC 4616): a name and a password, in one token. The users are in the listener's JAAS entry, as in Kafka.
 
-Comparing takes the same time for a user that does not exist, and for passwords of any length.
+A comparison takes the same time for a user that does not exist, and for passwords of any length.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class PlainUsers:
         self._digests = {name: self._digest(password) for name, password in passwords.items()}
 
     def has(self, name: str) -> bool:
-        """Whether this is a user."""
+        """Whether this user exists."""
         return name in self._digests
 
     def is_right(self, name: str, password: str) -> bool:
-        """Whether this is a user, with that password."""
+        """Whether this user exists and has that password."""
         digest = self._digests.get(name, self._nobody)
         return hmac.compare_digest(self._digest(password), digest)
 

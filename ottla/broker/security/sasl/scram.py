@@ -1,15 +1,15 @@
-"""SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677), as Kafka's ScramSaslServer speaks them.
+"""SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677), as in Kafka's ScramSaslServer.
 
     C: n,,n=alice,r=CNONCE                        S: r=CNONCE+SNONCE,s=SALT,i=4096
     C: c=biws,r=CNONCE+SNONCE,p=PROOF             S: v=SIGNATURE
 
-A user that does not exist gets a salt all the same, always the same one, and fails at the proof like a wrong password.
-Channel binding is not offered: the flags `n` and `y` are taken, `p` is refused. An authorization id may only be the
-name itself. librdkafka before 2.6.1 puts its own nonce in front of the final one once more, which is taken as Kafka 3.9
-takes it: the broker's nonce is in it, and the proof covers it. The extension `tokenauth=true` says that the name is
-that of a delegation token (KIP-48).
+A user that does not exist also gets a salt, always the same one, and fails at the proof like a wrong password. Channel
+binding is not offered: the flags `n` and `y` are accepted, `p` is refused. An authorization id may only be the name
+itself. librdkafka before 2.6.1 repeats its own nonce in front of the final one. That is accepted, as in Kafka 3.9: the
+broker's nonce is in it, and the proof covers it. The extension `tokenauth=true` means that the name is the id of a
+delegation token (KIP-48).
 
-Why not by a library: docs/decisions/scram-server.md.
+Why there is no library for it: docs/decisions/scram-server.md.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _CLIENT_FINAL = re.compile(
     r",p=(?P<proof>[A-Za-z0-9/+=]+)"
 )
 LONGEST_MESSAGE_BYTES = 8192
-"""A message is some hundred bytes; what is longer is not looked at."""
+"""A message has some hundred bytes; a longer one is refused unread."""
 
 
 class ScramCredential(NamedTuple):
-    """What is known of a user; `user` is who a login by it is: the name itself, or the owner of a token."""
+    """The stored credential of a user; `user` is the user after a login: the name itself, or the owner of a token."""
 
     salt: bytes
     stored_key: bytes
@@ -56,27 +56,27 @@ class ScramCredential(NamedTuple):
 
 
 FindCredential = Callable[[str, str, bool], ScramCredential | None]
-"""By mechanism, name, and whether that is a delegation token's."""
+"""Finds one by mechanism, name, and whether the name is that of a delegation token."""
 
 
 class MadeUp:
-    """Credentials for users that do not exist: nobody can log in by one, and asking twice shows the same salt.
+    """Credentials for users that do not exist: no client can log in with one, and two requests see the same salt.
 
-    The key is drawn at each start. So salts of users that do not exist change with a restart, which an attacker who
-    waits for one can see (docs/security.md).
+    The key is drawn at each start. So salts of users that do not exist change with a restart, and an attacker can
+    notice that (docs/security.md).
     """
 
     def __init__(self) -> None:
         self._secret = os.urandom(32)
 
     def credential(self, mechanism: str, name: str) -> ScramCredential:
-        """The same for the same name; it costs the same time as looking for a user that exists."""
+        """The same salt for the same name. Called for users that exist, too, so that the time does not show them."""
         seed = digest_of(mechanism, self._secret, f"{mechanism} {name}".encode(errors="surrogatepass"))
         return ScramCredential(as_salt(seed), os.urandom(len(seed)), os.urandom(len(seed)), LEAST_ITERATIONS, "")
 
 
 class ScramServer:
-    """One login. A message out of its order is a failure, like any that is not well formed."""
+    """One login. A message out of order is a failure, like a malformed one."""
 
     def __init__(self, mechanism: str, find: FindCredential, made_up: MadeUp) -> None:
         self._mechanism = mechanism
@@ -124,7 +124,7 @@ class ScramServer:
             raise SaslFailure("a malformed final SCRAM message")
         if not hmac.compare_digest(_decoded(match["binding"]), self._header.encode()):
             raise SaslFailure("the final SCRAM message is bound to another first one")
-        if match["nonce"] not in (self._nonce, self._repeated_nonce):  # no secret: it was sent to the client
+        if match["nonce"] not in (self._nonce, self._repeated_nonce):  # no secret: the client got it
             raise SaslFailure("the final SCRAM message has another nonce: it belongs to another login")
         auth_message = f"{self._first_bare},{self._server_first},{match['without_proof']}".encode()
         is_proved = proves(self._mechanism, credential.stored_key, auth_message, _decoded(match["proof"]))

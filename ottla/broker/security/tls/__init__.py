@@ -1,1 +1,1 @@
-"""TLS of listeners: key and trust stores, contexts, who a certificate names. No sockets: `net/tls.py` has those."""
+"""TLS of listeners: key and trust stores, contexts, the names in certificates. No sockets: see `net/tls_layer.py`."""

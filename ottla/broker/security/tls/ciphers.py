@@ -1,9 +1,9 @@
-"""Protocol versions and cipher suites by Java's names, as Kafka's keys have them, in those of OpenSSL.
+"""Translation of Java's names for protocol versions and cipher suites, as in Kafka's keys, into OpenSSL's.
 
-TLS 1.2: a suite by its name. TLS 1.3 has suites of its own, which Python's `ssl` can only switch on and off together
-(`SSLContext.set_ciphersuites` comes with Python 3.15): without any of their names TLS 1.3 is off, as in Java; with some
-of them all are on, and a warning says so. Suites without forward secrecy are not among OpenSSL's defaults but may be
-asked for; DHE needs parameters that nobody configures, and is not offered.
+TLS 1.2: each suite by its name. TLS 1.3 has its own suites, which Python's `ssl` can only switch on and off together
+(`SSLContext.set_ciphersuites` comes with Python 3.15): if none of them is named, TLS 1.3 is off, as in Java; if some
+are named, all are on, and a warning is logged. Suites without forward secrecy are not among OpenSSL's defaults but may
+be configured. DHE is not offered: it needs parameters that no administrator configures.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ TLS_1_3_SUITES = ("TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS
 
 VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 OLD_VERSIONS = ("SSLv2Hello", "SSLv3", "TLSv1", "TLSv1.1")
-"""Java knows their names, and has them switched off, too."""
+"""Java knows these names, and has them switched off, too."""
 
 
 def _table() -> Iterator[tuple[str, str]]:
@@ -32,11 +32,11 @@ def _table() -> Iterator[tuple[str, str]]:
 
 
 TLS_1_2_SUITES = dict(_table())
-"""OpenSSL's name by Java's."""
+"""OpenSSL's names by Java's."""
 
 
 class Choice(NamedTuple):
-    """The versions, lowest and highest, and OpenSSL's list of suites for TLS 1.2 (empty: its own); `warning` or ""."""
+    """Lowest and highest version, OpenSSL's list of suites for TLS 1.2 (empty: its default), and a warning or ""."""
 
     lowest: ssl.TLSVersion
     highest: ssl.TLSVersion
@@ -45,7 +45,7 @@ class Choice(NamedTuple):
 
 
 def choose(versions: Sequence[str], suites: Sequence[str]) -> Choice:
-    """What `ssl.enabled.protocols` and `ssl.cipher.suites` come to.
+    """The choice that `ssl.enabled.protocols` and `ssl.cipher.suites` make.
 
     Raises ValueError("ssl.enabled.protocols" or "ssl.cipher.suites", reason).
     """

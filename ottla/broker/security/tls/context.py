@@ -1,8 +1,8 @@
-"""The `ssl.SSLContext` of a listener, made of its stores and keys; what OpenSSL says against it, in words.
+"""The `ssl.SSLContext` of a listener, made from its stores and keys, with readable errors for those of OpenSSL.
 
-Keys go to OpenSSL through a file in memory (`ottla/pem_file.py`). Compression and renegotiation are off, and nothing is
-resumed: each handshake is a whole one, so a certificate that is not trusted any more opens nothing. Where there are
-several certificates, the name that the client asks for (SNI) chooses.
+Keys reach OpenSSL through a file in memory (`ottla/pem_file.py`). Compression and renegotiation are off, and no session
+is resumed: each handshake is a full one, so a certificate that is no longer trusted gets no connection. If there are
+several certificates, the name in the client's SNI selects one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required"
 
 
 class TlsKeys(StoreKeys, Protocol):
-    """All keys that a context is made of."""
+    """All configuration keys from which a context is made."""
 
     ssl_enabled_protocols: tuple[str, ...]
     ssl_cipher_suites: tuple[str, ...]
@@ -30,7 +30,7 @@ class TlsKeys(StoreKeys, Protocol):
 
 
 class MadeContext:
-    """A context, the files that it was made of, and warnings about its keys."""
+    """A context, the files from which it was made, and warnings about its keys."""
 
     __slots__ = ("context", "files", "warnings")
 
@@ -41,7 +41,7 @@ class MadeContext:
 
 
 def make_context(keys: TlsKeys, wrong: Wrong) -> MadeContext:
-    """The context of a listener. Raises what `wrong` makes of a key and a reason."""
+    """The context of a listener. Raises the error that `wrong` makes of a key and a reason."""
     try:
         choice = choose(keys.ssl_enabled_protocols, keys.ssl_cipher_suites)
     except ValueError as error:
@@ -73,7 +73,7 @@ def _context(keys: TlsKeys, entry: KeyEntry, trusted: str, choice: Choice, wrong
             context.load_verify_locations(cadata=trusted)
         except ssl.SSLError as error:
             raise wrong(name, f"has a certificate that OpenSSL does not read ({_said(error)})") from None
-        # As Java has it: whatever is in the trust store is trusted, be it in the middle of a chain or a client's own.
+        # As in Java: every certificate in the trust store is trusted, even an intermediate one or a client's own.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.verify_mode = CLIENT_AUTH[keys.ssl_client_auth]
     return context
@@ -82,21 +82,21 @@ def _context(keys: TlsKeys, entry: KeyEntry, trusted: str, choice: Choice, wrong
 def _load_key(context: ssl.SSLContext, entry: KeyEntry, name: str, wrong: Wrong) -> None:
     with pem_file(entry.key + entry.chain) as path:
         try:
-            # Without a password OpenSSL would ask the terminal.
+            # Without this function OpenSSL would ask for a password on the terminal.
             context.load_cert_chain(path, password=lambda: entry.password)
         except ssl.SSLError as error:
             said = _said(error)
             if "KEY_VALUES_MISMATCH" in said or "KEY_TYPE_MISMATCH" in said:
                 raise wrong(name, "has a private key that is not that of its certificate") from None
             if "EE_KEY_TOO_SMALL" in said or "KEY_TOO_SMALL" in said or "MD_TOO_WEAK" in said:
-                raise wrong(name, f"has a key or signature that OpenSSL holds for too weak ({said})") from None
+                raise wrong(name, f"has a key or signature that OpenSSL considers too weak ({said})") from None
             if entry.password:
                 raise wrong("ssl.key.password", f"does not open the private key of {name}, or that is broken") from None
             raise wrong(name, f"has a key or certificate that OpenSSL does not read ({said})") from None
 
 
 def _choose_by_name(contexts: list[ssl.SSLContext], entries: tuple[KeyEntry, ...], wrong: Wrong) -> None:
-    """Let the name that a client asks for choose among the certificates; the first is for all others."""
+    """Choose the certificate by the name that a client asks for; the first one is for all other names."""
     try:
         from cryptography import x509  # heavy, and of an extra: only for several certificates
     except ImportError:

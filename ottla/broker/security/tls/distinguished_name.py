@@ -2,9 +2,9 @@
 
     SEQUENCE { SET { C=DE } SET { O=Ottla } SET { CN=alice } }   ->   CN=alice,O=Ottla,C=DE
 
-The last part comes first. RFC 2253 names nine types of attributes; of every other one Java writes the number, and the
-value as the hexadecimal digits of its encoding: `1.2.840.113549.1.9.1=#1605...`. That is what ACLs of Kafka were
-written for, so the bytes count, and this reads them itself (Python's `getpeercert` gives neither order nor encoding).
+The last part comes first. RFC 2253 names nine types of attributes. For any other type Java writes its number, and its
+value as the hexadecimal digits of the encoding: `1.2.840.113549.1.9.1=#1605...`. ACLs of Kafka contain these names, so
+they must be the same byte for byte. Python's `getpeercert` returns neither order nor encoding, so this module parses.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ KEYWORDS = {
 }
 UTF8, PRINTABLE, T61, IA5, GENERAL, BMP = 0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1E
 TEXTS = frozenset((UTF8, PRINTABLE, T61, IA5, GENERAL, BMP))
-"""Types of values that Java writes as text, whatever their own encoding is, by reading them as UTF-8."""
+"""Types of values that Java writes as text: it reads all of them as UTF-8, whatever their encoding is."""
 SEQUENCE, SET, OBJECT_IDENTIFIER, VERSION = 0x30, 0x31, 0x06, 0xA0
 _ESCAPED = frozenset(',=+<>#;"\\')
 
 
 def subject_of(certificate: bytes) -> str:
-    """The subject's name, of a certificate in DER. Raises ValueError for what is none."""
+    """The subject's name in a certificate (DER). Raises ValueError for anything else."""
     try:
         outer = next(_elements(certificate, 0, len(certificate)))
         body = next(_elements(certificate, outer[1], outer[2]))

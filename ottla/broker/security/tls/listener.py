@@ -1,7 +1,7 @@
-"""TLS of one listener: the context that the next connection gets, and who a certificate names.
+"""TLS of one listener: the context for the next connection, and the principal of a certificate.
 
-A context is replaced by a new one, and the old one stays with the connections that have it. What cannot be used
-changes nothing.
+A new context replaces the old one, which stays with the connections that have it. Files or keys that cannot be used
+change nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Stamp = tuple[tuple[int, int, int] | None, ...]
 
 
 class ListenerTls:
-    """TLS of one listener. Raises ConfigError where its keys cannot be used."""
+    """TLS of one listener. Raises ConfigError if its keys cannot be used."""
 
     def __init__(self, config: BrokerConfig, name: str) -> None:
         self.name = name
@@ -53,15 +53,15 @@ class ListenerTls:
 
     @property
     def context(self) -> ssl.SSLContext:
-        """What the next connection gets."""
+        """The context for the next connection."""
         return self._made.context
 
     def principal_of(self, certificate: bytes | None) -> Principal:
-        """Who shows this certificate (DER), which the handshake has checked; ANONYMOUS without one.
+        """The principal of this certificate (DER), which the handshake has checked; ANONYMOUS without one.
 
         Raises NoRuleApplies, ValueError for a subject that cannot be read.
         """
-        if certificate is None or self._has_sasl:  # there the login says who it is
+        if certificate is None or self._has_sasl:  # with SASL the login decides
             return ANONYMOUS
         known = self._known.get(certificate)
         if known is None:
@@ -72,12 +72,12 @@ class ListenerTls:
         return known
 
     def check(self, overrides: Mapping[str, str]) -> None:
-        """Whether the listener could work with these keys of it set while the broker runs. Raises ConfigError."""
+        """Check that the listener could work with these dynamic values of its keys. Raises ConfigError."""
         self._make(overrides)
 
     def refresh(self) -> None:
-        """Make another context, for the next connections, where its files or its keys have changed. Raises
-        ConfigError, and then all stays until something changes again.
+        """Make a new context for the next connections, if its files or keys have changed. Raises ConfigError; then the
+        old context stays until something changes again.
         """
         overrides, stamp = self._overrides_now(), _stamp(self._made.files)
         if overrides == self._overrides and stamp == self._stamp:
@@ -94,7 +94,7 @@ class ListenerTls:
         config, name = self._config, self.name
         keys = config.on_listener(name, dynamic=overrides)
         if self._has_sasl and "ssl.client.auth" not in config.listener_overrides.get(name, {}):
-            keys.ssl_client_auth = "none"  # as in Kafka (KIP-684): with SASL only a key of the listener asks for both
+            keys.ssl_client_auth = "none"  # as in Kafka (KIP-684): with SASL, only a key of the listener turns it on
 
         def wrong(key: str, reason: str) -> ConfigError:
             return config.wrong_on_listener(name, key, reason, overrides)
@@ -103,7 +103,7 @@ class ListenerTls:
 
 
 def _stamp(files: tuple[Path, ...]) -> Stamp:
-    """By what a change of a file is seen; None for one that is not there."""
+    """Values that change when a file changes; None for a missing file."""
     found: list[tuple[int, int, int] | None] = []
     for path in files:
         state = None

@@ -1,8 +1,8 @@
 """The TLS of all listeners of one broker.
 
-A listener gets a new context when a file of it has changed (`look_at_files`, a chore), and when a client changes its
-keys while the broker runs (`listener.name.NAME.ssl.keystore.location` and its like). What cannot be used changes
-nothing: a client is refused, a changed file is said once.
+A listener gets a new context when one of its files has changed (`look_at_files`, a chore), and when a client changes
+its keys while the broker runs (`listener.name.NAME.ssl.keystore.location` and similar). Files or keys that cannot be
+used change nothing: the client's request is refused, the changed file is logged once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LOG = logging.getLogger("ottla.tls")
 
 
 class TlsListeners:
-    """Those of one broker, by name. Empty until `open`, and where no listener speaks TLS."""
+    """The TLS listeners of one broker, by name. Empty until `open`, and if no listener speaks TLS."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config
@@ -36,12 +36,12 @@ class TlsListeners:
                 self.by_name[listener.name] = ListenerTls(self._config, listener.name)
 
     def on_start(self) -> None:
-        """The metadata are read: take what was set while the broker ran. Raises ConfigError."""
+        """Apply the keys that were set while the broker ran: the metadata are read. Raises ConfigError."""
         for listener in self.by_name.values():
             listener.refresh()
 
     def check(self, dynamic: Mapping[str, Mapping[str, str]]) -> None:
-        """Whether the listeners could work with what a client wants to be set, by listener and short key.
+        """Check that the listeners could work with the values that a client wants to set, by listener and short key.
 
         Raises ConfigError.
         """
@@ -49,12 +49,12 @@ class TlsListeners:
             listener.check(dynamic.get(name, {}))
 
     def look_at_files(self) -> bool:
-        """A chore: take what has changed. No work is left over."""
+        """Apply changed files; a chore that never leaves work for another step."""
         self.on_configuration()
         return False
 
     def on_configuration(self) -> None:
-        """Listeners that have other keys or files now get a new context."""
+        """Make a new context for each listener whose keys or files have changed."""
         for listener in self.by_name.values():
             try:
                 listener.refresh()

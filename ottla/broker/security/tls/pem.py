@@ -1,6 +1,7 @@
-"""PEM text as people have it in files and in server.properties: its blocks, each in the form that OpenSSL reads.
+"""PEM text as it is found in files and in server.properties: its blocks, each in the form that OpenSSL reads.
 
-In a properties file a block is often one line, with spaces for the ends of lines; Kafka takes that, and so do we.
+In a properties file a block is often one line, with spaces for the ends of lines. Kafka accepts that, and so does
+Ottla.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _BEGIN = re.compile(r"-----BEGIN ([A-Z0-9 ]{1,40})-----")
 
 
 class Block(NamedTuple):
-    """`label` is what stands behind BEGIN; `text` the whole block, line by line."""
+    """One block. `label` is the text after BEGIN; `text` is the whole block, line by line."""
 
     label: str
     text: str
@@ -34,7 +35,7 @@ class Block(NamedTuple):
 
     @property
     def is_key(self) -> bool:
-        """Whether it is a private key, of whatever form."""
+        """Whether it is a private key, in any form."""
         return self.label.endswith("PRIVATE KEY")
 
     @property
@@ -44,7 +45,7 @@ class Block(NamedTuple):
 
 
 def blocks(text: str) -> list[Block]:
-    """The blocks of a PEM text; what stands between them is passed over. Raises ValueError for a broken one."""
+    """The blocks of a PEM text; text between them is skipped. Raises ValueError for a broken one."""
     found: list[Block] = []
     position = 0
     while (begin := _BEGIN.search(text, position)) is not None:

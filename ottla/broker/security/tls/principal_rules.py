@@ -1,13 +1,13 @@
-"""`ssl.principal.mapping.rules`: which name a certificate's subject becomes (Kafka's `SslPrincipalMapper`, KIP-371).
+"""`ssl.principal.mapping.rules`: the user name for a certificate's subject (Kafka's `SslPrincipalMapper`, KIP-371).
 
     RULE:^CN=(.*?),OU=ops.*$/$1/L, DEFAULT
 
-The first rule whose pattern is the whole name counts; DEFAULT is the name itself. `$1` stands for what the first group
-holds; where there is no such group, for itself. As Kafka does, every place where the pattern matches is replaced: `.*`
-matches twice, the whole and the empty end.
+The first rule whose pattern matches the whole name counts; DEFAULT is the name itself. `$1` means the contents of the
+first group, or, if there is no such group, the text `$1`. As in Kafka, every match of the pattern is replaced: `.*`
+matches twice, the whole name and the empty end.
 
-Patterns run on RE2, whose time is linear in the name, since names come from clients: what only Java's expressions have
-(looking ahead, references back) is refused at the start.
+Patterns run on RE2, which needs linear time in the length of the name, since names come from clients. Features that
+only Java's expressions have (look-ahead, back-references) are refused at the start.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Rule = Callable[[str], "str | None"]
 
 
 class NoRuleApplies(Exception):
-    """No rule knows a name for this subject."""
+    """No rule matches this subject."""
 
 
 class PrincipalRules:
@@ -52,7 +52,7 @@ class PrincipalRules:
             raise ValueError(f"has more than {MAX_RULES} rules")
 
     def name_of(self, subject: str) -> str:
-        """The name that the first fitting rule makes. Raises NoRuleApplies."""
+        """The name that the first matching rule makes. Raises NoRuleApplies."""
         for rule in self._rules:
             name = rule(subject)
             if name is not None:
@@ -61,7 +61,7 @@ class PrincipalRules:
 
 
 def _rule(pattern: str, replacement: str, case: str) -> Rule:
-    import re2  # no start waits for it that has no rules
+    import re2  # a start without rules does not need it
 
     if len(pattern) > MAX_PATTERN_LENGTH:
         raise ValueError(f"a pattern has {len(pattern)} characters; {MAX_PATTERN_LENGTH} are the most")
@@ -109,7 +109,7 @@ def _parts(replacement: str, groups: int) -> list[str | int]:
         else:
             number = int(digits[0][0])
             length = 1
-            if number > groups:  # Kafka takes it literally, but for a pattern without groups, of which Java complains
+            if number > groups:  # literal in Kafka, except for a pattern without groups: Java refuses that
                 if not groups:
                     raise ValueError(f"{replacement!r}: the pattern has no group {number}")
                 parts.append(f"${digits[0]}")

@@ -1,12 +1,12 @@
-"""Key stores and trust stores of a listener, in whichever form they are configured, as PEM.
+"""Key stores and trust stores of a listener, converted to PEM from whichever form is configured.
 
     PEM      a file, or the text itself in `ssl.keystore.key`, `ssl.keystore.certificate.chain` and
              `ssl.truststore.certificates`
     PKCS12   a file, read by `cryptography` (the extra `security`)
-    JKS      Java's own form is not read. Java takes a PKCS12 file for JKS too, and JKS is Kafka's default, so the file
-             itself decides
+    JKS      Java's own form is not read. But with type JKS Java also accepts a PKCS12 file, and JKS is Kafka's default:
+             so the contents of the file decide
 
-Which combinations are refused follows Kafka's `DefaultSslEngineFactory`. Beyond it, a PEM file may have several keys,
+Which combinations are refused follows Kafka's `DefaultSslEngineFactory`. In addition, a PEM file may have several keys,
 each followed by its chain; the first is for clients that ask for no name, or for one that no certificate has.
 """
 
@@ -27,7 +27,7 @@ NEEDS_CRYPTOGRAPHY = "needs the package cryptography: `pip install 'ottla[securi
 
 
 class StoreKeys(Protocol):
-    """The keys that say where the stores are, as they count on one listener."""
+    """The configuration keys of the stores, with their values for one listener."""
 
     ssl_keystore_type: str
     ssl_keystore_location: str
@@ -46,7 +46,7 @@ Wrong = Callable[[str, str], "ConfigError"]
 
 
 class KeyEntry:
-    """A private key with the chain of its certificate, PEM; `password` opens the key. Has no `repr` that shows them."""
+    """A private key with its certificate chain, PEM; `password` opens the key. Its `repr` shows none of them."""
 
     __slots__ = ("chain", "key", "password")
 
@@ -57,8 +57,8 @@ class KeyEntry:
 
 
 class Stores(NamedTuple):
-    """What a listener shows and trusts. `trusted` is PEM, empty where there is no trust store; `files` are what both
-    were read from.
+    """The certificates that a listener presents and trusts. `trusted` is PEM, empty without a trust store; both were
+    read from `files`.
     """
 
     entries: tuple[KeyEntry, ...]
@@ -67,7 +67,7 @@ class Stores(NamedTuple):
 
 
 def read_stores(keys: StoreKeys, wrong: Wrong) -> Stores:
-    """Read both stores. Raises what `wrong` makes, one line for people."""
+    """Read both stores. Raises the error that `wrong` makes, one line for the user."""
     files = tuple(Path(location) for location in (keys.ssl_keystore_location, keys.ssl_truststore_location) if location)
     return Stores(_key_store(keys, wrong), _trust_store(keys, wrong), files)
 
@@ -153,7 +153,7 @@ def _certificates(key: str, text: str, wrong: Wrong) -> str:
 
 
 def _entries(key: str, found: list[Block], password: str, wrong: Wrong) -> tuple[KeyEntry, ...]:
-    """Each key with the certificates behind it; the only key with all, wherever it stands."""
+    """Each key with the certificates after it; a single key with all, wherever it is."""
     private = [block for block in found if block.is_key]
     if not private:
         raise wrong(key, "has no private key (-----BEGIN PRIVATE KEY-----)")
@@ -168,7 +168,7 @@ def _entries(key: str, found: list[Block], password: str, wrong: Wrong) -> tuple
             for place, following in zip(places, [*places[1:], len(found)], strict=True)
         ]
     if not all(chains):
-        what = "has no certificate" if len(private) == 1 else "has a key without a certificate behind it"
+        what = "has no certificate" if len(private) == 1 else "has a key without a certificate after it"
         raise wrong(key, f"{what} (-----BEGIN CERTIFICATE-----)")
     return tuple(KeyEntry(block.text, chain, password) for block, chain in zip(private, chains, strict=True))
 
@@ -187,7 +187,7 @@ def _read(key: str, location: str, wrong: Wrong) -> bytes:
 
 
 def _is_pem(prefix: str, kind: str, location: str, data: bytes, wrong: Wrong) -> bool:
-    """Whether the file is PEM, as its type says, and not PKCS12. Refuses JKS, and a type that is not the file's."""
+    """Whether the file is PEM and not PKCS12. Refuses JKS, and a file whose contents contradict its type."""
     if data.startswith(JKS_MAGIC):
         target = f"{Path(location).with_suffix('.p12')}"
         raise wrong(
@@ -206,7 +206,7 @@ def _is_pem(prefix: str, kind: str, location: str, data: bytes, wrong: Wrong) ->
 
 
 def _open_pkcs12(prefix: str, password: str, data: bytes, wrong: Wrong) -> tuple[str, list[str]]:
-    """The private key, decrypted, and the certificates, its own first; PEM."""
+    """The decrypted private key and the certificates, with the key's own first; PEM."""
     try:
         from cryptography.hazmat.primitives import serialization  # heavy, and of an extra
         from cryptography.hazmat.primitives.serialization import pkcs12

@@ -1,1 +1,1 @@
-"""Delegation tokens (KIP-48): secrets with which others may act as their owner for a while."""
+"""Delegation tokens (KIP-48): secrets with which other clients may act as their owner for a while."""

@@ -1,10 +1,10 @@
-"""The delegation tokens of this broker: their secrets, and how they come, change and go.
+"""The delegation tokens of this broker: their secrets, and how they are created, changed and removed.
 
-A token is in the metadata (`metadata/tokens.py`); its secret is the HMAC-SHA-512 of its id by
-`delegation.token.secret.key`, and the password of the SCRAM user whose name is the id is that secret in base64. So the
-key has to stay the same over restarts, and is the same at a Kafka that takes the directory over.
+A token is in the metadata (`metadata/tokens.py`). Its secret is the HMAC-SHA-512 of its id with the key
+`delegation.token.secret.key`. For SCRAM the id is the user name, and the secret in base64 is the password. So the key
+has to stay the same over restarts, also in a Kafka broker that takes the directory over.
 
-All on the broker's one thread. Follows Kafka's `DelegationTokenManager` and `DelegationTokenControlManager`.
+All calls on the broker's thread. Follows Kafka's `DelegationTokenManager` and `DelegationTokenControlManager`.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Done = Callable[[DelegationToken | KafkaError], None]
-"""Called once: with the token as it is when the change is synced, or with why there is none."""
+"""Called once: with the token when the change is synced, or with the error."""
 MAX_CREDENTIALS = 1_000
-"""What of tokens' SCRAM credentials is kept: each takes some milliseconds to make."""
+"""The most SCRAM credentials of tokens that are kept: each takes some milliseconds to compute."""
 
 
 class TokenCredential(NamedTuple):
-    """With what a client proves that it holds a token's secret by SCRAM (`ottla.scram`), and who it is then."""
+    """The SCRAM credential of a token (`ottla.scram`), with the token, whose owner is the user after the login."""
 
     token: DelegationToken
     salt: bytes
@@ -69,7 +69,7 @@ class DelegationTokens:
         self._clock = clock
         self._key = config.delegation_token_secret_key.encode()
         self._ids: dict[bytes, str] | None = None
-        """Of each token by its secret; None until it is first asked for."""
+        """The id of each token by its secret; None until first needed."""
         self._credentials: dict[tuple[str, str], TokenCredential] = {}
 
     @property
@@ -78,15 +78,15 @@ class DelegationTokens:
         return bool(self._key)
 
     def secret_of(self, token: DelegationToken) -> bytes:
-        """The HMAC that its holder shows."""
+        """The HMAC that the holder of the token has to send."""
         return hmac.digest(self._key, token.token_id.encode(), hashlib.sha512)
 
     def tokens(self) -> Iterable[DelegationToken]:
-        """All tokens, also such that have expired and are not removed yet."""
+        """All tokens, also expired ones that are not removed yet."""
         return self._catalog.image.tokens.values()
 
     def credential(self, mechanism: str, token_id: str) -> TokenCredential | None:
-        """How a client logs in by this token; None where nobody can. Kafka's `DelegationTokenCache.credential`."""
+        """The credential for a login by this token, if it is valid. Kafka's `DelegationTokenCache.credential`."""
         token = self._catalog.image.tokens.get(token_id)
         if token is None or not self.is_enabled or token.is_expired(self._clock.wall_ms()):
             return None
@@ -106,7 +106,7 @@ class DelegationTokens:
     def create(
         self, owner: Principal, requester: Principal, renewers: Sequence[Principal], lifetime_ms: int, done: Done
     ) -> None:
-        """Create a token that lives for `lifetime_ms`, at most and by default as long as the broker lets it."""
+        """Create a token that lives for `lifetime_ms`; the broker's limit is the maximum and the default."""
         if not self._may_change(done):
             return
         now_ms, most_ms = int(self._clock.wall_ms()), self._config.delegation_token_max_lifetime_ms
@@ -123,17 +123,17 @@ class DelegationTokens:
         self._change(lambda image: plan_creation(image, token), done)
 
     def renew(self, secret: bytes, by: Principal, period_ms: int, done: Done) -> None:
-        """Let a token live on for `period_ms`, at most and by default for the broker's time."""
+        """Extend the life of a token by `period_ms`; the broker's expiry time is the maximum and the default."""
         most_ms = self._config.delegation_token_expiry_time_ms
         period_ms = min(most_ms, period_ms) if period_ms > 0 else most_ms
         self._change_known(secret, by, period_ms, plan_renewal, done)
 
     def expire(self, secret: bytes, by: Principal, period_ms: int, done: Done) -> None:
-        """Let a token end in `period_ms`; at once where that is negative."""
+        """Let a token expire in `period_ms`; immediately if that is negative."""
         self._change_known(secret, by, period_ms, plan_expiry, done)
 
     def remove_expired(self) -> bool:
-        """Remove some of the tokens that have expired; whether more may be left. A step of a chore."""
+        """Remove some of the expired tokens; return whether more may be left. A step of a chore."""
         now_ms = int(self._clock.wall_ms())
         expired = sum(token.is_expired(now_ms) for token in self.tokens())
         if not expired:
@@ -193,7 +193,7 @@ class DelegationTokens:
         return self._ids.get(secret)
 
     def _forget(self) -> None:
-        """Tokens have come or gone."""
+        """Update the caches: tokens have been added or removed."""
         tokens, ids = self._catalog.image.tokens, self._ids
         if ids is not None:
             known = set(ids.values())

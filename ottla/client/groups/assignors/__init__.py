@@ -1,4 +1,4 @@
-"""The classic protocol's assignors: pure functions of what the members of a group said, run by the group's leader."""
+"""The classic protocol's assignors: pure functions of the members' subscriptions, run by the group's leader."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _JAVA_NAMES = {f"org.apache.kafka.clients.consumer.{kind.__name__}": name for na
 def to_assignors(given: object) -> tuple[Assignor, ...]:
     """Return the assignors that an option names, the preferred one first.
 
-    Names may stand in a list or with commas, Java's class names are understood, and an `Assignor` of the program's own
-    may stand in the list. Raises ValueError("must be ...") for anything else.
+    Names may be in a list or separated by commas. Java's class names are accepted, and so is a program's own `Assignor`
+    in the list. Raises ValueError("must be ...") for anything else.
     """
     items = given.split(",") if isinstance(given, str) else given
     if not isinstance(items, Iterable):
@@ -42,7 +42,7 @@ def to_assignors(given: object) -> tuple[Assignor, ...]:
 
 
 def rebalances_cooperatively(assignors: Sequence[Assignor]) -> bool:
-    """Whether members keep, during a rebalance, what they need not give up: only if every assignor can work so."""
+    """Whether members keep partitions during a rebalance: only if every assignor is cooperative."""
     return all(assignor.is_cooperative for assignor in assignors)
 
 

@@ -1,14 +1,14 @@
-"""As even as can be with as few moves as need be: what the sticky assignors have in common. Pure.
+"""The common algorithm of the sticky assignors: the most even assignment with the fewest moves. Pure.
 
-1. *Claims*: a partition stays with the member that says it owns it, if that still subscribes to the topic. Of several
-   who say so the one of the latest generation counts; if there are two of one generation, neither does.
-2. Partitions without an owner go to the subscriber that has the fewest, scarce ones (of few subscribers) first.
-3. *Chains*: while some member has at least two more than another that could, perhaps by way of others, take over, one
-   partition moves along that way. Without such a chain no assignment is more even (Harvey et al., optimal
-   semi-matchings).
+1. *Claims*: a partition stays with the member that claims to own it, if that still subscribes to the topic. Of several
+   claims that of the latest generation wins; two of the same generation are both ignored.
+2. Partitions without an owner are assigned to the subscriber that has the fewest, those with few subscribers first.
+3. *Chains*: while a member has at least two more than another one that could take over a partition, directly or via
+   other members, one partition moves along this chain. Without such a chain no assignment is more even (Harvey et al.,
+   optimal semi-matchings).
 
-Chains are looked for among members and topics, not partitions, since any partition of a topic serves a subscriber as
-well: thousands of partitions cost no more than few.
+The search for chains works on members and topics, not partitions, since all partitions of a topic are equal for a
+subscriber: thousands of partitions cost no more than a few.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ottla.client.structs import TopicPartition
 
 
 class Claim(NamedTuple):
-    """What a member says that it owns, and the generation in which it got that; -1 where it does not say."""
+    """The partitions that a member claims to own, and the generation in which it got them; -1 if that is unknown."""
 
     partitions: Sequence[TopicPartition]
     generation: int
@@ -31,7 +31,7 @@ class Claim(NamedTuple):
 def balance(
     partition_counts: Mapping[str, int], members: Sequence[GroupMember], claims: Mapping[str, Claim]
 ) -> Assignment:
-    """Return what each member is to own: every partition that somebody subscribes to has one owner."""
+    """Return the assignment of each member: every partition with a subscriber has one owner."""
     if not members:
         return {}
     shares = _Shares(partition_counts, in_order(members))
@@ -46,7 +46,7 @@ def balance(
 def _kept(
     partition_counts: Mapping[str, int], members: Sequence[GroupMember], claims: Mapping[str, Claim]
 ) -> dict[TopicPartition, str]:
-    """Return whose each partition is by the members' own words."""
+    """Return the owner of each partition by the members' claims."""
     owners: dict[TopicPartition, tuple[int, str | None]] = {}
     for member in members:
         claim = claims[member.member_id]
@@ -63,7 +63,7 @@ def _kept(
 
 
 class _Shares:
-    """Who has what while it is being shared out."""
+    """The partitions of each member while they are being assigned."""
 
     def __init__(self, partition_counts: Mapping[str, int], members: Sequence[GroupMember]) -> None:
         self._counts = {member.member_id: 0 for member in members}
@@ -79,20 +79,20 @@ class _Shares:
         self._place = {member.member_id: place for place, member in enumerate(members)}
 
     def give(self, partition: TopicPartition, member_id: str) -> None:
-        """Let a member keep what it has."""
+        """Let a member keep a partition."""
         self._free[partition.topic].discard(partition.partition)
         self._kept[member_id].add(partition)
         self._add(partition.topic, partition.partition, member_id)
 
     def hand_out_the_rest(self) -> None:
-        """Give what nobody has to those who have least."""
+        """Assign the free partitions to the members with the fewest."""
         for topic in sorted(self._free, key=lambda topic: (len(self._subscribers[topic]), topic)):
             for index in sorted(self._free[topic]):
                 taker = min(self._subscribers[topic], key=lambda one: (self._counts[one], self._place[one]))
                 self._add(topic, index, taker)
 
     def move_along_a_chain(self) -> bool:
-        """Move one partition from a member with many to one with few, over others if need be; False if none can."""
+        """Move one partition from a member with many to one with few, via others if needed; False if none can move."""
         for giver in sorted(self._counts, key=lambda one: -self._counts[one]):
             if self._counts[giver] - min(self._counts.values()) < 2:
                 return False
@@ -104,14 +104,14 @@ class _Shares:
         return False
 
     def assignment(self) -> Assignment:
-        """What everybody has, in order."""
+        """Return the partitions of all members, in order."""
         return {
             member_id: [TopicPartition(topic, index) for topic in sorted(owned) for index in sorted(owned[topic])]
             for member_id, owned in self._by_topic.items()
         }
 
     def _chain_from(self, giver: str) -> list[tuple[str, str, str]]:
-        """Return the shortest way, as (from, topic, to), to the member with the fewest that the giver can reach."""
+        """Return the shortest chain, as (from, topic, to), to the reachable member with the fewest partitions."""
         came_by: dict[str, tuple[str, str]] = {}
         waiting = deque([giver])
         seen_topics: set[str] = set()
@@ -121,7 +121,7 @@ class _Shares:
             for topic, owned in self._by_topic[source].items():
                 if not owned or topic in seen_topics:
                     continue
-                seen_topics.add(topic)  # a member that can get it has been reached from the nearest owner already
+                seen_topics.add(topic)  # members that can get it were already reached from the nearest owner
                 for target in self._subscribers[topic]:
                     if target == giver or target in came_by:
                         continue
@@ -139,7 +139,7 @@ class _Shares:
         return chain
 
     def _move(self, topic: str, source: str, target: str) -> None:
-        """Move a partition: one that the target had before, else one that the source did not have before."""
+        """Move a partition: preferably one that the target had before, else one that the source did not have before."""
         owned = self._by_topic[source][topic]
         index = min(
             owned,

@@ -1,8 +1,8 @@
-"""Cooperative sticky: sticky, but nobody stops for a rebalance (Kafka's CooperativeStickyAssignor, KIP-429).
+"""Cooperative sticky: sticky, but no member stops for a rebalance (Kafka's CooperativeStickyAssignor, KIP-429).
 
-Members keep what they own while they join. A partition that is to move is first given to nobody; when its owner has
-given it up the group rebalances again, and then it gets its new owner. What a member owns stands in its subscription;
-since version 2 of that also the generation, and for older readers of it in the user data, an int32.
+Members keep their partitions while they join. A partition that moves is assigned to no member at first; when its owner
+has given it up the group rebalances again, and then it gets its new owner. A member's subscription contains its
+partitions, since version 2 also the generation; for older readers the generation is in the user data, an int32.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class CooperativeStickyAssignor(Assignor):
         return _INT32.pack(generation)
 
     def assign(self, partition_counts: Mapping[str, int], members: Sequence[GroupMember]) -> Assignment:
-        """Share out, and hold back what another member still has to give up."""
+        """Assign, but hold back partitions that another member still has to give up."""
         claims = {member.member_id: Claim(member.owned, _generation_of(member)) for member in members}
         assignment = balance(partition_counts, members, claims)
         owners: dict[TopicPartition, set[str]] = defaultdict(set)

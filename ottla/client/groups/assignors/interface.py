@@ -1,6 +1,6 @@
-"""What an assignor of the classic protocol is given and gives back.
+"""The interface of an assignor in the classic protocol.
 
-A program may bring its own: a subclass of `Assignor` with a name that all members of the group use.
+A program may have its own: a subclass of `Assignor` with a name that all members of the group use.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from ottla.client.structs import TopicPartition
 NO_GENERATION = -1
 
 Assignment = dict[str, list[TopicPartition]]
-"""What each member is to own, by member id; every member is in it."""
+"""The partitions of each member, by member id; it has every member."""
 
 
 class GroupMember(NamedTuple):
-    """A member as the leader sees it: what it subscribes to and what it says that it owns.
+    """A member for the leader: its subscribed topics and the partitions that it claims to own.
 
-    `generation` is that in which it got what it owns, -1 where it does not say. `user_data` is the assignor's own.
+    `generation` is the one in which it got these partitions, -1 if unknown. `user_data` belongs to the assignor.
     """
 
     member_id: str
@@ -32,26 +32,26 @@ class GroupMember(NamedTuple):
 
 
 class Assignor(ABC):
-    """Shares out partitions among members. Stateless: what it must remember travels in the members' user data."""
+    """Assigns partitions to members. It is stateless: state between rebalances is in the members' user data."""
 
     name: ClassVar[str]
-    """What the members of a group agree on; Kafka's names."""
+    """The name on which the members of a group agree, as in Kafka."""
     is_cooperative: ClassVar[bool] = False
-    """Whether a member may keep its partitions while the group rebalances (KIP-429). If so, `assign` must not give a
-    member what another still owns."""
+    """Whether a member may keep its partitions while the group rebalances (KIP-429). If so, `assign` must not assign a
+    partition that another member still owns."""
 
     def user_data(self, previous: Sequence[TopicPartition], generation: int) -> bytes:
-        """Return what a member sends the leader beside its topics: `previous` is what it got last, in `generation`."""
+        """Return a member's data for the leader besides its topics: `previous` are its last partitions."""
         return b""
 
     @abstractmethod
     def assign(self, partition_counts: Mapping[str, int], members: Sequence[GroupMember]) -> Assignment:
-        """Return what each member is to own; topics that are not in `partition_counts` do not exist."""
+        """Return the partitions of each member; topics that are not in `partition_counts` do not exist."""
 
 
 def in_order(members: Iterable[GroupMember]) -> list[GroupMember]:
-    """Return members as Kafka orders them: static ones first, by instance id, then the others by member id.
+    """Return members in Kafka's order: static ones first, by instance id, then the rest by member id.
 
-    So that a static member that restarts, with a new member id, gets the place it had.
+    So a static member that restarts, with a new member id, keeps its place.
     """
     return sorted(members, key=lambda one: (one.group_instance_id is None, one.group_instance_id or "", one.member_id))

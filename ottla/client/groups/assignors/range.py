@@ -1,10 +1,11 @@
-"""Range: each topic's partitions in a row, each member a stretch of them (Kafka's RangeAssignor, its default).
+"""Range: each member gets a contiguous range of each topic's partitions (Kafka's RangeAssignor, its default).
 
-Of P partitions and C members each gets P // C, and the first P % C members one more. 4 partitions among 3 members make
-2, 1, 1. A formula that is often seen, ceil(P / C) for each as long as there are any, makes 2, 2, 0 of them and leaves a
-member idle; Kafka does not do so, and neither do we. Where C divides P the two are the same.
+With P partitions and C members each gets P // C, and the first P % C members one more: 4 partitions for 3 members are
+2, 1, 1. Another common formula, ceil(P / C) for each while there are any, gives 2, 2, 0 and leaves a member idle;
+neither Kafka nor this client uses it. If C divides P the two are the same.
 
-Topics with as many partitions and the same members are shared out alike, so that equal keys of both meet at one member.
+Topics with the same number of partitions and the same members are assigned alike, so that equal keys of both topics are
+read by the same member.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class RangeAssignor(Assignor):
     name = "range"
 
     def assign(self, partition_counts: Mapping[str, int], members: Sequence[GroupMember]) -> Assignment:
-        """Share out topic by topic."""
+        """Assign topic by topic."""
         assignment: Assignment = {member.member_id: [] for member in members}
         for topic, count in sorted(partition_counts.items()):
             subscribed = in_order(member for member in members if topic in member.topics)

@@ -1,6 +1,6 @@
-"""Round robin: all partitions of all topics are dealt out one by one, in turn (Kafka's RoundRobinAssignor).
+"""Round robin: all partitions of all topics are assigned one by one, in turn (Kafka's RoundRobinAssignor).
 
-A member that does not subscribe to a partition's topic is passed over, and its turn is over with that.
+A member that does not subscribe to a partition's topic is skipped, and loses this turn.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class RoundRobinAssignor(Assignor):
     name = "roundrobin"
 
     def assign(self, partition_counts: Mapping[str, int], members: Sequence[GroupMember]) -> Assignment:
-        """Deal out."""
+        """Assign the partitions in turn."""
         assignment: Assignment = {member.member_id: [] for member in members}
         wanted = frozenset().union(*(member.topics for member in members))
         turns = cycle(in_order(members))

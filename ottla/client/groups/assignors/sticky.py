@@ -1,13 +1,13 @@
-"""Sticky: as even as can be, and who has a partition keeps it unless that stands in the way (Kafka's StickyAssignor).
+"""Sticky: the most even assignment in which members keep as many partitions as possible (Kafka's StickyAssignor).
 
-Members give up everything before a rebalance, so what they had travels in the user data, in the format of Kafka's
-`StickyAssignorUserData`: an int32 count of topics, each an int16 length with its name, an int32 count and the int32
+Members give up all partitions before a rebalance. So their former partitions are in the user data, in the format of
+Kafka's `StickyAssignorUserData`: an int32 count of topics, each an int16 length, its name, an int32 count and the int32
 partitions; then (version 1) the int32 generation. `orders-0` and `orders-2` of generation 7:
 
     00000001 0006 6f7264657273 00000002 00000000 00000002 00000007
 
-Members of other clients share a group by it. Who computes the assignment differs from Java in the choice among equally
-even and equally sticky ones; the group does not notice, since only its leader computes.
+With this format, members of other clients can be in the same group. Among equally even and equally sticky assignments
+the choice may differ from Java's; that does not matter, since only the leader computes it.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class StickyAssignor(Assignor):
     name = "sticky"
 
     def user_data(self, previous: Sequence[TopicPartition], generation: int) -> bytes:
-        """Return what the member had; nothing before its first assignment."""
+        """Return the member's former partitions; empty before its first assignment."""
         return encode_previous(previous, generation) if generation >= 0 else b""
 
     def assign(self, partition_counts: Mapping[str, int], members: Sequence[GroupMember]) -> Assignment:
-        """Share out, starting from what the members had."""
+        """Assign, starting from the members' former partitions."""
         claims = {}
         for member in members:
             previous, generation = decode_previous(member.user_data)
@@ -56,7 +56,7 @@ def encode_previous(previous: Sequence[TopicPartition], generation: int) -> byte
 
 
 def decode_previous(data: bytes) -> tuple[list[TopicPartition], int]:
-    """Return partitions and generation (-1 in version 0); nothing of bytes that are no such user data, like Kafka."""
+    """Return partitions and generation (-1 in version 0); no partitions for malformed user data, as in Kafka."""
     previous: list[TopicPartition] = []
     position = 4
     try:

@@ -1,12 +1,12 @@
-"""The records of `__consumer_offsets`: what groups have committed, and what groups are.
+"""The records of `__consumer_offsets`: the committed offsets of groups, and the groups themselves.
 
-A key begins with its type, a value with the version that it is written in; what follows is the message. The offset 42
-of group ``g`` in partition 0 of topic ``t``, committed at time 1 without metadata or a known leader epoch::
+A key begins with its type, a value with its version; the message follows. The offset 42 of group ``g`` in partition 0
+of topic ``t``, committed at time 1 without metadata or a known leader epoch::
 
     00 01  00 01 67  00 01 74  00 00 00 00                                      type 1: "g", "t", 0
     00 03  00 00 00 00 00 00 00 2a  ff ff ff ff  00 00  00 00 00 00 00 00 00 01  version 3: 42, -1, "", 1
 
-A record without a value (a tombstone) forgets what its key names. Bytes after a message are ignored, as in Kafka.
+A record without a value (a tombstone) deletes what its key names. Bytes after a message are ignored, as in Kafka.
 Types 9 to 15 belong to share groups and 17 to 23 to streams groups; they are read as `UnknownRecord`, so that
 a broker that opens a directory of Kafka can keep them. Source: Kafka's ``CoordinatorRecordSerde``,
 ``GroupCoordinatorRecordHelpers`` and the schemas of release 4.1.
@@ -58,7 +58,7 @@ GROUP_RECORDS: dict[int, tuple[type[GroupKey], type[GroupValue]]] = {
 """The key and value classes by their record type."""
 
 LEGACY_OFFSET_COMMIT_TYPE = 0
-"""The type that the first versions of Kafka gave to committed offsets; its fields are those of type 1."""
+"""The type of committed offsets in the first versions of Kafka; its fields are those of type 1."""
 
 _PREFIX = struct.Struct(">h")
 _PARTITION = struct.Struct(">i")
@@ -96,7 +96,7 @@ __all__ = [
 def encode_group_key(key: Struct) -> bytes:
     """The key of a record of `__consumer_offsets`.
 
-    Raises TypeError for a struct that is no such key, and UnencodableMessage.
+    Raises TypeError for a struct that is not such a key, and UnencodableMessage.
     """
     if not isinstance(key, GroupKey):
         raise TypeError(f"{type(key).__name__} is not a key of __consumer_offsets")
@@ -104,9 +104,9 @@ def encode_group_key(key: Struct) -> bytes:
 
 
 def encode_offset_keys(group: str, topic: str, partitions: Iterable[int]) -> list[bytes]:
-    """The keys of a group's offsets in some partitions of a topic, as `encode_group_key` makes each.
+    """The keys of a group's offsets in some partitions of a topic, each as from `encode_group_key`.
 
-    They differ in their last field only, the partition. Raises UnencodableMessage.
+    They differ only in their last field, the partition. Raises UnencodableMessage.
     """
     front = encode_group_key(OffsetCommitKey(group=group, topic=topic, partition=0))[: -_PARTITION.size]
     return [front + _PARTITION.pack(partition) for partition in partitions]
@@ -116,7 +116,7 @@ def encode_group_value(value: Struct, version: int | None = None) -> bytes:
     """The value of a record of `__consumer_offsets`.
 
     Without a `version`, the one that Kafka 4.1 writes, which for an offset with an expiry is version 1.
-    Raises TypeError for a struct that is no such value, UnencodableMessage, and ValueError for a version that it lacks.
+    Raises TypeError for a struct that is not such a value, UnencodableMessage, and ValueError for an unknown version.
     """
     if not isinstance(value, GroupValue):
         raise TypeError(f"{type(value).__name__} is not a value of __consumer_offsets")
@@ -129,8 +129,8 @@ def encode_group_value(value: Struct, version: int | None = None) -> bytes:
 def decode_group_record(key: Buffer, value: Buffer | None) -> tuple[Struct, Struct | None]:
     """The key and the value of a record of `__consumer_offsets`; no value for a tombstone.
 
-    A record of a type that is not known comes as an `UnknownRecord` and no value.
-    Raises MalformedMessage for broken bytes, and for a version of a value that is not known.
+    A record of an unknown type is returned as an `UnknownRecord` and no value.
+    Raises MalformedMessage for broken bytes, and for an unknown version of a value.
     """
     record_type = _prefix(key, "key")
     is_legacy = record_type == LEGACY_OFFSET_COMMIT_TYPE
@@ -149,7 +149,7 @@ def decode_group_record(key: Buffer, value: Buffer | None) -> tuple[Struct, Stru
 
 
 def _prefix(data: Buffer, what: str) -> int:
-    """The type in front of a key, the version in front of a value."""
+    """The type at the beginning of a key, or the version at the beginning of a value."""
     if len(data) < _PREFIX.size:
         raise MalformedMessage(f"a {what} of {len(data)} bytes in __consumer_offsets says neither type nor version")
     number: int = _PREFIX.unpack_from(data)[0]

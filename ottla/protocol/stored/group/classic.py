@@ -14,7 +14,7 @@ class GroupMetadataKey(GroupKey, key=2, versions="0"):
 
 
 class GroupMetadataValue(GroupValue, key=2, versions="0-4", flexible="4+", written=3):
-    """A generation of the group: all of its members, with what they subscribe to and own.
+    """A generation of the group: all of its members, with their subscriptions and assignments.
 
     `protocol` and `leader` are null in an empty group. Kafka 4.1 writes version 3.
     """

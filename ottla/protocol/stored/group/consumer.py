@@ -1,7 +1,7 @@
 """Records of `__consumer_offsets` about groups of the consumer protocol (KIP-848).
 
-One record for each thing that changes by itself: the group's epoch, its topics, each member, the target, each member's
-part of the target, and what each member owns at present. A tombstone forgets the thing.
+Each part that changes by itself has a record: the group's epoch, its topics, each member, the target assignment, each
+member's part of the target, and each member's current assignment. A tombstone deletes the part.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class ConsumerGroupMetadataKey(GroupKey, key=3, versions="0"):
 
 
 class ConsumerGroupMetadataValue(GroupValue, key=3, versions="0", flexible="0+"):
-    """The group's epoch. `metadata_hash` stands for the topics it subscribes to (Kafka 4.1, KIP-1101)."""
+    """The group's epoch. `metadata_hash` is a hash of the topics it subscribes to (Kafka 4.1, KIP-1101)."""
 
     epoch: Int32
     metadata_hash: Int64 = tagged(0, "0+", default=0)
@@ -31,7 +31,7 @@ class ConsumerGroupPartitionMetadataKey(GroupKey, key=4, versions="0"):
 
 
 class ConsumerGroupPartitionMetadataValue(GroupValue, key=4, versions="0", flexible="0+"):
-    """The topics that the group subscribes to. Kafka 4.1 writes tombstones only: the hash has come in its place."""
+    """The topics that the group subscribes to. Kafka 4.1 writes tombstones only: the hash has replaced it."""
 
     class PartitionMetadata(Struct):
         """A partition and the racks of its replicas."""
@@ -58,7 +58,7 @@ class ConsumerGroupMemberMetadataKey(GroupKey, key=5, versions="0"):
 
 
 class ConsumerGroupMemberMetadataValue(GroupValue, key=5, versions="0", flexible="0+"):
-    """What a member is and subscribes to."""
+    """A member and its subscription."""
 
     class ClassicProtocol(Struct):
         """An assignor that a classic member knows, and its metadata for it."""
@@ -67,7 +67,7 @@ class ConsumerGroupMemberMetadataValue(GroupValue, key=5, versions="0", flexible
         metadata: Bytes
 
     class ClassicMemberMetadata(Struct):
-        """What more there is to know of a member that speaks the classic protocol in such a group."""
+        """The additional fields of a member that uses the classic protocol in such a group."""
 
         session_timeout_ms: Int32
         supported_protocols: list[ConsumerGroupMemberMetadataValue.ClassicProtocol]
@@ -90,7 +90,7 @@ class ConsumerGroupTargetAssignmentMetadataKey(GroupKey, key=6, versions="0"):
 
 
 class ConsumerGroupTargetAssignmentMetadataValue(GroupValue, key=6, versions="0", flexible="0+"):
-    """The epoch of the group that the target was computed for."""
+    """The epoch of the group for which the target was computed."""
 
     assignment_epoch: Int32
 
@@ -103,7 +103,7 @@ class ConsumerGroupTargetAssignmentMemberKey(GroupKey, key=7, versions="0"):
 
 
 class ConsumerGroupTargetAssignmentMemberValue(GroupValue, key=7, versions="0", flexible="0+"):
-    """What the member is to own."""
+    """The partitions that the member is to own."""
 
     class TopicPartition(Struct):
         """A topic's partitions."""
@@ -122,7 +122,7 @@ class ConsumerGroupCurrentMemberAssignmentKey(GroupKey, key=8, versions="0"):
 
 
 class ConsumerGroupCurrentMemberAssignmentValue(GroupValue, key=8, versions="0", flexible="0+"):
-    """What the member owns on its way to the target, and what it has still to give up.
+    """The partitions that the member owns on its way to the target, and those that it has still to give up.
 
     `state`: 0 stable, 1 unrevoked partitions, 2 unreleased partitions, 127 unknown.
     """
@@ -130,7 +130,7 @@ class ConsumerGroupCurrentMemberAssignmentValue(GroupValue, key=8, versions="0",
     class TopicPartitions(Struct):
         """A topic's partitions, and for each the epoch at which it was assigned to the member (KIP-1251, Kafka 4.3).
 
-        Earlier releases write no epochs, and read over them.
+        Earlier releases write no epochs, and skip them when reading.
         """
 
         topic_id: Uuid

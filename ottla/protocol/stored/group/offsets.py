@@ -11,7 +11,7 @@ from ottla.protocol.types import ZERO_UUID, Int32, Int64, String, Uuid
 
 
 class OffsetCommitKey(GroupKey, key=1, versions="0"):
-    """Whose offset: a group's, in a partition. Kafka before 0.9 wrote type 0 with the same fields."""
+    """The group and the partition of an offset. Kafka before 0.9 wrote type 0 with the same fields."""
 
     group: String
     topic: String
@@ -19,9 +19,9 @@ class OffsetCommitKey(GroupKey, key=1, versions="0"):
 
 
 class OffsetCommitValue(GroupValue, key=1, versions="0-4", flexible="4+", written=4):
-    """How far the group has read: the next record's offset.
+    """The committed offset of the group: that of the next record to read.
 
-    Kafka 4.1 writes version 4, and version 1 where an expiry was asked for (`expire_timestamp`, OffsetCommit 2-4).
+    Kafka 4.1 writes version 4, and version 1 if an expiry was requested (`expire_timestamp`, OffsetCommit 2-4).
     """
 
     offset: Int64

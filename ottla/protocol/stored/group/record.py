@@ -1,4 +1,4 @@
-"""What the records of `__consumer_offsets` have in common: keys that say their type, values that say their version."""
+"""The base classes of the records of `__consumer_offsets`: keys begin with their type, values with their version."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class GroupKey(Message):
 
 
 class GroupValue(Message):
-    """The value of a record of `__consumer_offsets`, in a version that it says itself."""
+    """The value of a record of `__consumer_offsets`, which begins with its version."""
 
     written_version: ClassVar[int] = 0
     """The version that Kafka 4.1 writes."""

@@ -1,19 +1,19 @@
-"""The records of the cluster metadata log, ``__cluster_metadata-0``, and how they are framed.
+"""The records of the cluster metadata log, ``__cluster_metadata-0``, and their framing.
 
 The value of each data record in that log (and in its snapshots) is::
 
     unsigned varint   frame version, always 1
     unsigned varint   record type
     unsigned varint   version of the record type
-    ...               the record, in the flexible form of that version
+    ...               the record, in the flexible encoding of that version
 
 for example the TopicRecord of topic ``t`` with an id of sixteen bytes, all 0x11::
 
     01  02  00  02 74  11 x 16  00      frame 1, type 2, version 0, "t", the id, no tagged fields
 
-Keys are null. Source: Kafka's ``MetadataRecordSerde`` and the schemas of release 4.1. All types that a 4.1 log may hold
-are here, whether Ottla writes them or not, so that a directory of Kafka's can be read. Unlike a request, a record must
-end where its bytes end.
+Keys are null. Source: Kafka's ``MetadataRecordSerde`` and the schemas of release 4.1. All record types of 4.1 are here,
+whether Ottla writes them or not, so that a directory of Kafka's can be read. Unlike a request, a record must not be
+followed by more bytes.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ __all__ = [
 def encode_metadata_record(record: MetadataRecord, version: int | None = None) -> bytes:
     """The value of a record of the metadata log.
 
-    Without a `version`, the latest one, which is what a log at the ``metadata.version`` of Kafka 4.1 holds.
+    Without a `version`, the latest one, which a log at the ``metadata.version`` of Kafka 4.1 has.
     Raises UnencodableMessage, and ValueError for a version that the record type does not have.
     """
     if version is None:
@@ -150,9 +150,9 @@ def encode_metadata_record(record: MetadataRecord, version: int | None = None) -
 
 
 def decode_metadata_record(data: Buffer) -> MetadataRecord:
-    """The record in the value of a record of the metadata log.
+    """Decode the value of a record of the metadata log.
 
-    Raises MalformedMessage for another frame version, a type or version that is not known, and for broken bytes.
+    Raises MalformedMessage for another frame version, an unknown type or version, and for broken bytes.
     """
     try:
         frame_version, position = decode_unsigned_varint(data, 0)

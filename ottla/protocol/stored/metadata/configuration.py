@@ -1,4 +1,4 @@
-"""Metadata records of what is set for the cluster: configuration, features, producer ids, quotas."""
+"""Metadata records of settings of the cluster: configuration, features, producer ids, quotas."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ConfigRecord(MetadataRecord, key=4, versions="0", flexible="0+"):
 
 
 class FeatureLevelRecord(MetadataRecord, key=12, versions="0", flexible="0+"):
-    """A feature runs at this level from here on; 0 ends it. ``metadata.version`` is the first record of a log."""
+    """A feature has this level from here on; 0 removes it. ``metadata.version`` is the first record of a log."""
 
     name: String
     feature_level: Int16
@@ -38,7 +38,7 @@ class ClientQuotaRecord(MetadataRecord, key=14, versions="0", flexible="0+"):
     """A quota was set or removed (KIP-546)."""
 
     class EntityData(Struct):
-        """Whom it concerns: `entity_type` user, client-id or ip; a null name is the default of that type."""
+        """A part of the entity: `entity_type` user, client-id or ip; a null name is the default of that type."""
 
         entity_type: String
         entity_name: NullableString

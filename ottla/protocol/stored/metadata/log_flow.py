@@ -1,4 +1,4 @@
-"""Metadata records that concern the metadata log itself: sign of life, atomic groups of batches, the migration's state.
+"""Metadata records about the metadata log itself: no-ops, atomic groups of batches, the state of a migration.
 
 Records between BeginTransactionRecord and EndTransactionRecord take effect together, or not at all if an
 AbortTransactionRecord ends them (KIP-868).
@@ -12,21 +12,21 @@ from ottla.protocol.types import Int8, NullableString
 
 
 class NoOpRecord(MetadataRecord, key=20, versions="0", flexible="0+"):
-    """The controller lives (KIP-835). Nothing changes."""
+    """Shows that the controller is alive (KIP-835). Changes nothing."""
 
 
 class BeginTransactionRecord(MetadataRecord, key=23, versions="0", flexible="0+"):
-    """What follows takes effect at the end of the transaction."""
+    """The records after this one take effect at the end of the transaction."""
 
     name: NullableString = tagged(0, "0+", default=None)
 
 
 class EndTransactionRecord(MetadataRecord, key=24, versions="0", flexible="0+"):
-    """What came since the begin takes effect."""
+    """The records since the begin take effect."""
 
 
 class AbortTransactionRecord(MetadataRecord, key=25, versions="0", flexible="0+"):
-    """What came since the begin is void."""
+    """The records since the begin are discarded."""
 
     reason: NullableString = tagged(0, "0+", default=None)
 

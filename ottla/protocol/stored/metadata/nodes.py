@@ -52,10 +52,10 @@ class UnregisterBrokerRecord(MetadataRecord, key=1, versions="0", flexible="0+")
 
 
 class BrokerRegistrationChangeRecord(MetadataRecord, key=17, versions="0-2", flexible="0+"):
-    """What changed about a registered broker.
+    """A change of a registered broker.
 
-    `fenced`: 1 now fenced, -1 no longer, 0 as before; `in_controlled_shutdown` (version 1): 1 entered, 0 as before;
-    `log_dirs` (version 2): those online now, if there are any in the record.
+    `fenced`: 1 now fenced, -1 no longer, 0 unchanged; `in_controlled_shutdown` (version 1): 1 entered, 0 unchanged;
+    `log_dirs` (version 2): the directories that are online now, if the record has any.
     """
 
     broker_id: Int32

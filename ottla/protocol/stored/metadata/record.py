@@ -1,4 +1,4 @@
-"""What all records of the cluster metadata log have in common: a type, and versions."""
+"""The base class of all records of the cluster metadata log: a type, and versions."""
 
 from __future__ import annotations
 

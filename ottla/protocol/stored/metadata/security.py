@@ -11,7 +11,7 @@ from ottla.protocol.types import Bytes, Int8, Int32, Int64, String, Uuid
 
 
 class AccessControlEntryRecord(MetadataRecord, key=18, versions="0", flexible="0+"):
-    """An ACL came to be."""
+    """An ACL was added."""
 
     id: Uuid
     resource_type: Int8
@@ -24,7 +24,7 @@ class AccessControlEntryRecord(MetadataRecord, key=18, versions="0", flexible="0
 
 
 class RemoveAccessControlEntryRecord(MetadataRecord, key=19, versions="0", flexible="0+"):
-    """An ACL is gone."""
+    """An ACL was removed."""
 
     id: Uuid
 
@@ -47,14 +47,14 @@ class UserScramCredentialRecord(MetadataRecord, key=11, versions="0", flexible="
 
 
 class RemoveUserScramCredentialRecord(MetadataRecord, key=22, versions="0", flexible="0+"):
-    """A user's credential is gone."""
+    """A user's credential was removed."""
 
     name: String
     mechanism: Int8
 
 
 class DelegationTokenRecord(MetadataRecord, key=10, versions="0", flexible="0+"):
-    """A delegation token came to be or was renewed; times in ms since the epoch."""
+    """A delegation token was created or renewed; times in ms since the epoch."""
 
     owner: String
     requester: String
@@ -66,6 +66,6 @@ class DelegationTokenRecord(MetadataRecord, key=10, versions="0", flexible="0+")
 
 
 class RemoveDelegationTokenRecord(MetadataRecord, key=26, versions="0", flexible="0+"):
-    """A delegation token is gone."""
+    """A delegation token was removed."""
 
     token_id: String

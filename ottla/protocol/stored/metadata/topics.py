@@ -1,8 +1,8 @@
 """Metadata records of topics and partitions.
 
-A topic is a TopicRecord and a PartitionRecord for each partition; changes follow as PartitionChangeRecords, which name
-only what changes; a RemoveTopicRecord takes all of it away. Replicas are broker ids, `directories` the log directory
-ids of the replicas in the same order.
+A topic is a TopicRecord and a PartitionRecord for each partition. PartitionChangeRecords follow, with changed fields
+only. A RemoveTopicRecord removes all of it. Replicas are broker ids; `directories` has the log directory ids of the
+replicas, in the same order.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ NO_LEADER_CHANGE = -2
 
 
 class TopicRecord(MetadataRecord, key=2, versions="0", flexible="0+"):
-    """A topic comes to be."""
+    """A topic was created."""
 
     name: String
     topic_id: Uuid
 
 
 class PartitionRecord(MetadataRecord, key=3, versions="0-2", flexible="0+"):
-    """A partition comes to be, or is stated again in a snapshot.
+    """A partition was created, or exists in a snapshot.
 
     Version 1 adds the directories (KIP-858), version 2 the eligible leader replicas (KIP-966).
     `leader_recovery_state` is 1 after an unclean election, until the leader has recovered.
@@ -45,10 +45,10 @@ class PartitionRecord(MetadataRecord, key=3, versions="0-2", flexible="0+"):
 
 
 class PartitionChangeRecord(MetadataRecord, key=5, versions="0-2", flexible="0+"):
-    """What changed in a partition; other fields are null, NO_LEADER_CHANGE (`leader`) or -1 (`leader_recovery_state`).
+    """A change of a partition; unchanged fields are null, NO_LEADER_CHANGE (`leader`) or -1 (`leader_recovery_state`).
 
-    A `leader` of -1 means that there is none now. Each record adds one to the partition epoch, and one that names a
-    leader, the same or another, adds one to the leader epoch too. Versions as in PartitionRecord.
+    A `leader` of -1 means that there is none now. Each record increments the partition epoch. A record that names a
+    leader, the same or another, also increments the leader epoch. Versions as in PartitionRecord.
     """
 
     partition_id: Int32 = -1
@@ -65,7 +65,7 @@ class PartitionChangeRecord(MetadataRecord, key=5, versions="0-2", flexible="0+"
 
 
 class RemoveTopicRecord(MetadataRecord, key=9, versions="0", flexible="0+"):
-    """A topic, its partitions and its configuration are gone."""
+    """A topic was deleted, with its partitions and its configuration."""
 
     topic_id: Uuid
 

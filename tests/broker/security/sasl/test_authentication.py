@@ -305,7 +305,7 @@ def test_a_request_after_the_end_of_its_session_closes(short: SaslNode, caplog: 
     assert not client.is_closed
     client.send_request(METADATA, 9)
     assert client.is_closed
-    assert "its session is over, and it sent Metadata before a new login" in caplog.text
+    assert "its session has expired, and it sent Metadata before a new login" in caplog.text
 
 
 def test_a_client_that_logs_in_again_goes_on(short: SaslNode) -> None:
