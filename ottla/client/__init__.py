@@ -16,7 +16,7 @@ from __future__ import annotations
 from ottla.client.accumulator import Delivery
 from ottla.client.admin import Admin
 from ottla.client.admin_acl_results import Acl, AclFilter
-from ottla.client.admin_group_results import GroupDescription, GroupListing, MemberDescription
+from ottla.client.admin_group_results import GroupDescription, GroupListing, MemberDescription, ShareGroupOffset
 from ottla.client.admin_results import (
     AdminError,
     ClusterDescription,
@@ -153,6 +153,7 @@ __all__ = [
     "ResourceType",
     "ScramCredentialInfo",
     "SentRecords",
+    "ShareGroupOffset",
     "TopicDescription",
     "TopicPartition",
     "Transaction",

@@ -8,6 +8,7 @@ from ottla.client.structs import BrokerAddress, TopicPartition
 
 CLASSIC = "classic"
 CONSUMER = "consumer"
+SHARE = "share"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,7 @@ class GroupListing:
     """Kafka's name: Stable, PreparingRebalance, CompletingRebalance, Empty, Dead; Assigning and Reconciling in the
     consumer protocol."""
     group_type: str
-    """ "classic", "consumer", or a newer kind; in lower case."""
+    """ "classic", "consumer", "share", or a newer kind; in lower case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class MemberDescription:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A group in full; `assignor` is its chosen one. Only the consumer protocol has epochs; otherwise they are None."""
+    """A group in full; `assignor` is its chosen one. Epochs are None in the classic protocol."""
 
     group_id: str
     group_type: str
@@ -56,3 +57,13 @@ class GroupDescription:
     members: list[MemberDescription]
     epoch: int | None = None
     assignment_epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShareGroupOffset:
+    """Where a share group is in a partition. All records before `start_offset` are acknowledged or archived."""
+
+    start_offset: int
+    lag: int | None
+    """The records that are not acknowledged or archived yet; None if the broker does not know (before Kafka 4.2)."""
+    leader_epoch: int

@@ -146,10 +146,12 @@ class Connection:
         security = self._settings.security
         if security.token_source is None:
             return security.login
-        from ottla.client_tokens import NoToken, fetch_token
+        from ottla.client_tokens import NoToken, TokenRefused, fetch_token
 
         try:
             return security.with_token(fetch_token(security.token_source, self._timeout_s))
+        except TokenRefused as refused:
+            raise AuthenticationFailed(f"kafka.sasl.oauthbearer.token: {refused}") from None
         except NoToken as none:
             raise BrokerUnavailable(f"kafka.sasl.oauthbearer.token: {none}") from None
         except SecurityProblem as wrong:

@@ -15,16 +15,8 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Protocol
 
-from ottla.broker.share.in_flight import (
-    NEVER_MS,
-    Acknowledgement,
-    Acquired,
-    InFlightRecords,
-    RecordState,
-    Span,
-    StateBatch,
-    Wanted,
-)
+from ottla.broker.share.deliveries import Acknowledgement, Acquired, RecordState, Span, StateBatch, Wanted
+from ottla.broker.share.in_flight import NEVER_MS, InFlightRecords
 from ottla.broker.share.stored_state import Change, SharePartitionKey
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.records.batch import CorruptBatch

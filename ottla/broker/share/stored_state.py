@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from uuid import UUID
 
-from ottla.broker.share.in_flight import RecordState, StateBatch
+from ottla.broker.share.deliveries import RecordState, StateBatch
 from ottla.protocol.stored.share_state import (
     ShareSnapshotKey,
     ShareSnapshotValue,

@@ -10,7 +10,7 @@ from typing import Generic, Unpack
 
 from ottla.client.admin import Admin as AsyncAdmin
 from ottla.client.admin_acl_results import Acl, AclFilter
-from ottla.client.admin_group_results import GroupDescription, GroupListing
+from ottla.client.admin_group_results import GroupDescription, GroupListing, ShareGroupOffset
 from ottla.client.admin_results import (
     ClusterDescription,
     ConfigEntry,
@@ -520,6 +520,39 @@ class AdminMethods(Twin[AsyncAdmin]):
         Raises AdminError by `topic-partition`, UnsupportedByBroker when the broker is too old (before Kafka 2.8).
         """
         return self._await(self._inner.describe_producers(partitions))
+
+    def describe_share_groups(self, group_ids: Sequence[str]) -> dict[str, GroupDescription]:
+        """Return share groups with their members; several members may have the same partition.
+
+        Raises AdminError by group, GROUP_ID_NOT_FOUND for a group that does not exist or is not a share group.
+        """
+        return self._await(self._inner.describe_share_groups(group_ids))
+
+    def share_group_offsets(
+        self, wanted: Mapping[str, Iterable[TopicPartition] | None]
+    ) -> dict[str, dict[TopicPartition, ShareGroupOffset | None]]:
+        """Return where share groups are, in some partitions of each or (None) in all that they have.
+
+        A partition that the group has not read yet is None. Raises AdminError by group, and by `topic-partition` for
+        partitions that were asked for and cannot be described, UNKNOWN_TOPIC_OR_PARTITION for one that does not exist.
+        """
+        return self._await(self._inner.share_group_offsets(wanted))
+
+    def alter_share_group_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Set the start offsets of a share group, which must exist and have no members: it delivers what is after them.
+
+        Raises AdminError by `topic-partition`; a refusal of the whole group is a KafkaError: GROUP_ID_NOT_FOUND, or
+        NON_EMPTY_GROUP for a group with members.
+        """
+        return self._await(self._inner.alter_share_group_offsets(group_id, offsets))
+
+    def delete_share_group_offsets(self, group_id: str, topics: Iterable[str]) -> None:
+        """Let a share group without members forget where it is in topics.
+
+        Raises AdminError by topic; a refusal of the whole group is a KafkaError: GROUP_ID_NOT_FOUND, or NON_EMPTY_GROUP
+        for a group with members.
+        """
+        return self._await(self._inner.delete_share_group_offsets(group_id, topics))
 
     def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
         """Return the groups of all brokers, sorted by name; only those in one of `states` and `types`, if given.

@@ -1,13 +1,14 @@
-"""Conversion of a broker's description of a group to the client's, for both protocols. Pure."""
+"""Conversion of a broker's description of a group to the client's, for each protocol. Pure."""
 
 from __future__ import annotations
 
 import logging
 
-from ottla.client.admin_group_results import CLASSIC, CONSUMER, GroupDescription, MemberDescription
+from ottla.client.admin_group_results import CLASSIC, CONSUMER, SHARE, GroupDescription, MemberDescription
 from ottla.client.structs import BrokerAddress, TopicPartition
 from ottla.protocol.api.consumer_group_describe import ConsumerGroupDescribeResponse
 from ottla.protocol.api.describe_groups import DescribeGroupsResponse
+from ottla.protocol.api.share_group_describe import ShareGroupDescribeResponse
 from ottla.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE, decode_assignment, decode_subscription
 from ottla.protocol.errors import MalformedMessage
 
@@ -63,6 +64,35 @@ def describe_consumer(
     )
 
 
+def describe_share(
+    description: ShareGroupDescribeResponse.DescribedGroup, coordinator: BrokerAddress
+) -> GroupDescription:
+    """Return a share group."""
+    return GroupDescription(
+        group_id=description.group_id,
+        group_type=SHARE,
+        protocol_type=SHARE,
+        state=description.group_state,
+        assignor=description.assignor_name,
+        coordinator=coordinator,
+        members=[
+            MemberDescription(
+                member_id=member.member_id,
+                group_instance_id=None,
+                client_id=member.client_id,
+                host=member.client_host,
+                topics=sorted(member.subscribed_topic_names),
+                assignment=_partitions(member.assignment),
+                epoch=member.member_epoch,
+                speaks_classic=False,
+            )
+            for member in description.members
+        ],
+        epoch=description.group_epoch,
+        assignment_epoch=description.assignment_epoch,
+    )
+
+
 def _classic_member(description: DescribeGroupsResponse.DescribedGroupMember, is_consumers: bool) -> MemberDescription:
     topics: list[str] = []
     assignment: list[TopicPartition] = []
@@ -90,7 +120,9 @@ def _classic_member(description: DescribeGroupsResponse.DescribedGroupMember, is
     )
 
 
-def _partitions(description: ConsumerGroupDescribeResponse.Assignment) -> list[TopicPartition]:
+def _partitions(
+    description: ConsumerGroupDescribeResponse.Assignment | ShareGroupDescribeResponse.Assignment,
+) -> list[TopicPartition]:
     return sorted(
         TopicPartition(topic.topic_name, index) for topic in description.topic_partitions for index in topic.partitions
     )

@@ -4,16 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.broker.share.in_flight import (
-    NEVER_MS,
-    Acknowledgement,
-    Acquired,
-    InFlightRecords,
-    RecordState,
-    Span,
-    StateBatch,
-    Wanted,
-)
+from ottla.broker.share.deliveries import Acknowledgement, Acquired, RecordState, Span, StateBatch, Wanted
+from ottla.broker.share.in_flight import NEVER_MS, InFlightRecords
 from ottla.protocol.api.share_fetch import AcknowledgeType
 from ottla.protocol.errors import ErrorCode, KafkaError
 

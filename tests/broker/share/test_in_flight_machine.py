@@ -17,16 +17,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from kit.examples import examples
 
-from ottla.broker.share.in_flight import (
-    NEVER_MS,
-    Acknowledgement,
-    Acquired,
-    InFlightRecords,
-    RecordState,
-    Span,
-    StateBatch,
-    Wanted,
-)
+from ottla.broker.share.deliveries import Acknowledgement, Acquired, RecordState, Span, StateBatch, Wanted
+from ottla.broker.share.in_flight import NEVER_MS, InFlightRecords
 from ottla.broker.share.stored_state import (
     Change,
     SharePartitionKey,
