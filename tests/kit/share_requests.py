@@ -10,8 +10,12 @@ from kit.group_requests import make_topic
 from kit.nodes import ask, ask_for, partition_of, start_node
 from kit.simulated_files import SimulatedFiles
 
+from ottla.broker.api import HANDLERS
+from ottla.broker.context import Context
 from ottla.broker.node import Node
 from ottla.broker.peer import Peer
+from ottla.broker.runtime.pending import Pending
+from ottla.protocol.api import ApiKey
 from ottla.protocol.api.delete_records import DeleteRecordsRequest
 from ottla.protocol.api.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
@@ -30,7 +34,8 @@ def node_with_records(count: int, **keys: object) -> tuple[Node, SimulatedFiles,
     """A node with keys of the configuration, and so many records; the group begins with the first of them."""
     node, files, clock = start_node(None, None, **keys)
     make_topic(node, "t", 1)
-    Exchange(node).ask(produce_request("t", batch(count)), 9)
+    if count:
+        Exchange(node).ask(produce_request("t", batch(count)), 9)
     kind = IncrementalAlterConfigsRequest
     config = kind.AlterableConfig(name="share.auto.offset.reset", config_operation=0, value="earliest")
     resource = kind.AlterConfigsResource(resource_type=GROUP_RESOURCE, resource_name="g", configs=[config])
@@ -60,11 +65,35 @@ def heartbeat(node: Node, epoch: int) -> None:
 
 
 def acquire_all(node: Node, peer: Peer, epoch: int) -> None:
-    """Fetch what is available, at an epoch of the share session."""
+    """Acquire what is available, which is something, at an epoch of the share session."""
+    assert acquired_by(node, peer, epoch)
+
+
+def fetch_pending(node: Node, peer: Peer, *, group_id: str) -> Pending[ShareFetchResponse]:
+    """The answer to the first fetch of a member of another group, which waits for nothing but its durability."""
+    request = _fetch_request(node, 0, group_id=group_id)
+    answer = HANDLERS[ApiKey.SHARE_FETCH]().handle(request, Context(node.services, 78, 2, connection=peer))
+    assert isinstance(answer, Pending)
+    return answer
+
+
+def acquired_by(node: Node, peer: Peer, epoch: int, *, member_id: str = "m") -> list[tuple[int, int, int]]:
+    """First offset, last offset and delivery count of what a member acquires."""
+    answer = ask(node, _fetch_request(node, epoch, member_id=member_id), 2, peer=peer)
+    assert isinstance(answer, ShareFetchResponse)
+    return [
+        (one.first_offset, one.last_offset, one.delivery_count)
+        for topic in answer.responses
+        for partition in topic.partitions
+        for one in partition.acquired_records
+    ]
+
+
+def _fetch_request(node: Node, epoch: int, *, group_id: str = "g", member_id: str = "m") -> ShareFetchRequest:
     partition = ShareFetchRequest.FetchPartition(partition_index=0, acknowledgement_batches=[])
-    request = ShareFetchRequest(
-        group_id="g",
-        member_id="m",
+    return ShareFetchRequest(
+        group_id=group_id,
+        member_id=member_id,
         share_session_epoch=epoch,
         max_wait_ms=0,
         min_bytes=0,
@@ -73,9 +102,6 @@ def acquire_all(node: Node, peer: Peer, epoch: int) -> None:
         topics=[ShareFetchRequest.FetchTopic(topic_id=topic_id_of(node), partitions=[partition])],
         forgotten_topics_data=[],
     )
-    answer = ask(node, request, 2, peer=peer)
-    assert isinstance(answer, ShareFetchResponse)
-    assert answer.responses[0].partitions[0].acquired_records
 
 
 def acknowledge(

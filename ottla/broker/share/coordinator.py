@@ -231,7 +231,7 @@ class ShareCoordinator:
     def _end_session(self, session: ShareSession) -> None:
         """The member has nothing any more: what it had is available to others."""
         self.sessions.close(session)
-        for place in list(session.places):
+        for place in [*session.places, *sorted(session.left)]:
             self._leave(session, place)
 
     def _leave(self, session: ShareSession, place: Place) -> None:
@@ -242,6 +242,8 @@ class ShareCoordinator:
         share_partition.sessions.discard(session)
         if session.is_closed:
             share_partition.release(session.member_id)
+        elif share_partition.records.has_acquired:
+            session.left.add(place)
         self._used.forget_if_idle(share_partition)
 
     # --- administration ----------------------------------------------------------------------------------------------
