@@ -6,8 +6,10 @@ from kit.nodes import ask_for, pass_time
 from kit.share_requests import (
     acknowledge,
     acquire_all,
+    acquired_by,
     delete_records_before,
     described_offsets,
+    fetch_pending,
     heartbeat,
     node_with_records,
     restarted,
@@ -59,6 +61,30 @@ def test_the_start_offset_moves_over_records_that_are_not_delivered_when_nobody_
     state = next(iter(share_groups.shards.ready("").states.values()))
     assert (state.start_offset, state.complete_count) == (4, 0)
     assert described_offsets(node) == (4, 0)
+
+
+def test_an_acknowledgement_of_records_that_the_log_has_no_more_is_written() -> None:
+    """A power cut may give the log these records back, if retention has removed them: the group does not get them."""
+    node, _, clock = node_with_records(8)
+    peer = Peer()
+    acquire_all(node, peer, 0)
+    pass_time(node, clock, 31_000)  # the locks time out
+    delete_records_before(node, 5)
+    assert described_offsets(node) == (5, 3)
+    acknowledge(node, peer, 1, 0, 4)
+    state = next(iter(node.services.share_groups.get().shards.ready("").states.values()))
+    assert state.start_offset == 5
+
+
+def test_a_fetch_that_brings_nothing_is_answered_when_the_group_has_begun_durably() -> None:
+    """The group would begin later after a power cut, and miss what was produced between."""
+    node, _, _ = node_with_records(0)
+    assert acquired_by(node, Peer(), 0) == []  # the topic of states is made
+    pending = fetch_pending(node, Peer(), group_id="other")
+    node.services.turn.end()
+    assert not pending.done
+    node.settle()
+    assert pending.done
 
 
 def test_offsets_that_are_deleted_while_a_member_joins_are_answered_as_deleted() -> None:
