@@ -231,7 +231,7 @@ class ShareCoordinator:
     def _end_session(self, session: ShareSession) -> None:
         """The member has nothing any more: what it had is available to others."""
         self.sessions.close(session)
-        for place in list(session.places):
+        for place in [*session.places, *sorted(session.left)]:
             self._leave(session, place)
 
     def _leave(self, session: ShareSession, place: Place) -> None:
@@ -242,12 +242,18 @@ class ShareCoordinator:
         share_partition.sessions.discard(session)
         if session.is_closed:
             share_partition.release(session.member_id)
+        elif share_partition.records.has_acquired:
+            session.left.add(place)
         self._used.forget_if_idle(share_partition)
 
     # --- administration ----------------------------------------------------------------------------------------------
 
     def offsets_of(self, key: SharePartitionKey) -> tuple[int, int]:
-        """The start offset and the lag of a share partition, -1 where they are not known. Raises KafkaError."""
+        """The start offset and the lag of a share partition, -1 where they are not known.
+
+        The start offset is the written one, which never goes back. Records without a delivery (aborted, compacted) may
+        have moved that of the records in flight, which only the lag says. Raises KafkaError.
+        """
         if not self.shards.is_adopted:
             return -1, -1
         state = self.shards.ready(key.text).states.get(key)
@@ -257,7 +263,7 @@ class ShareCoordinator:
         share_partition = self._used.get(key)
         if share_partition is not None:
             share_partition.records.begin_at(partition.log_start_offset)
-            return share_partition.records.start_offset, share_partition.lag
+            return max(state.start_offset, partition.log_start_offset), share_partition.lag
         start_offset, complete_count = state.start_offset, state.complete_count
         if partition.log_start_offset > start_offset and complete_count >= 0:
             records = InFlightRecords(start_offset, state.batches)

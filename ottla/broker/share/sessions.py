@@ -31,7 +31,7 @@ Place: TypeAlias = tuple[UUID, int]
 class ShareSession:
     """A member's session, and its partitions in the order of their adding. `epoch` is that of the next request."""
 
-    __slots__ = ("epoch", "group_id", "is_closed", "member_id", "peer", "places")
+    __slots__ = ("epoch", "group_id", "is_closed", "left", "member_id", "peer", "places")
 
     def __init__(self, group_id: str, member_id: str, peer: Peer) -> None:
         self.group_id = group_id
@@ -40,6 +40,8 @@ class ShareSession:
         self.epoch = 1
         self.is_closed = False
         self.places: dict[Place, None] = {}
+        self.left: set[Place] = set()
+        """Partitions that were removed while records of theirs were acquired."""
 
     def in_turn(self) -> list[Place]:
         """The partitions, beginning with another one in each request (fairness under the limits of one answer)."""

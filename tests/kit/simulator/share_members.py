@@ -375,7 +375,7 @@ class ShareMember:
                 record = records.get(offset)
                 where = f"{partition}, offset {offset}"
                 delivery = Delivery(
-                    sent.session, entry.delivery_count, sent.number, number, now_ms, sent.sent_ms + lock_ms
+                    sent.session, generation, entry.delivery_count, sent.number, number, now_ms, sent.sent_ms + lock_ms
                 )
                 held[offset] = Held(delivery, record is not None)
                 self.got.append((partition, offset))
@@ -510,7 +510,7 @@ class ShareMember:
             return
         if partition.topic.name in self._known.model.deleting:
             return
-        if all(now_ms < delivery.until_ms for _, _, delivery in ack.said):
+        if all(now_ms < delivery.until_ms and delivery.generation == ack.generation for _, _, delivery in ack.said):
             offsets = [offset for offset, _, _ in ack.said]
             raise Violation(f"{partition}: {ErrorCode.of(code).name} for {offsets}, which the member has")
 
