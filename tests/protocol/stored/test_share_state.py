@@ -119,4 +119,4 @@ def test_only_keys_and_values_of_the_log_are_written() -> None:
 
 
 def test_a_key_names_the_type_of_its_value() -> None:
-    assert SHARE_STATE_RECORDS == {0: (ShareSnapshotKey, ShareSnapshotValue), 1: (ShareUpdateKey, ShareUpdateValue)}
+    assert {0: (ShareSnapshotKey, ShareSnapshotValue), 1: (ShareUpdateKey, ShareUpdateValue)} == SHARE_STATE_RECORDS
