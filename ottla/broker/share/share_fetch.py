@@ -93,7 +93,7 @@ class ShareFetchRead:
     def look(self) -> None:
         """Read what is available now."""
         self._found, self._bytes = [], 0
-        if self._request.max_records <= 0:
+        if self._request.max_records <= 0 or self.is_over:
             return
         for place in self._session.in_turn()[:PARTITIONS_PER_LOOK]:
             found = Found(place)
