@@ -1,7 +1,7 @@
 """Share sessions (KIP-932): which partitions a member fetches from, remembered between its requests.
 
 A session is named by group and member. It ends with the connection that its newest request came by, and what the member
-has then is available to others. Epochs: 0 opens a session (and ends the one before), -1 ends it, and
+has then is available to others. Epochs: 0 opens a session in the place of the one before, -1 ends it, and
 otherwise each request has the epoch after that of the one before; after 2^31-1 comes 1.
 
 Bounded by `group.share.max.share.sessions`. Source: Kafka's `ShareSessionCache` and `SharePartitionManager.newContext`.
