@@ -1,8 +1,8 @@
 """Acknowledgements in a request, checked: of a ShareAcknowledge, and of a ShareFetch that has some beside it.
 
 Offsets must go up from batch to batch, and each batch has one type, or one for each offset. What is wrong with one
-partition leaves the others as they are. Source: Kafka's `KafkaApis.getAcknowledgeBatchesFromShareFetchRequest` and
-`validateAcknowledgementBatches`.
+partition leaves the others as they are. An offset in two neighbouring batches counts as not acquired any more. Source:
+Kafka's `KafkaApis.getAcknowledgeBatchesFromShareFetchRequest` and `validateAcknowledgementBatches`.
 """
 
 from __future__ import annotations
@@ -60,20 +60,22 @@ def batches_by_place(topics: Iterable[TopicOfRequest]) -> dict[Place, list[Ackno
 
 
 def acknowledgements_of(batches: Iterable[AcknowledgementBatch], *, may_renew: bool) -> list[Acknowledgement]:
-    """The acknowledgements of one partition. Raises KafkaError INVALID_REQUEST.
+    """The acknowledgements of one partition. Raises KafkaError INVALID_REQUEST, INVALID_RECORD_STATE.
 
     `may_renew`: the request says that some renew, and the group allows it.
     """
     found: list[Acknowledgement] = []
-    end_offset = -1
+    last_offset = -1
     for batch in batches:
         if batch.first_offset > batch.last_offset:
             raise _invalid(f"offsets {batch.first_offset} to {batch.last_offset} go down")
-        if batch.first_offset < end_offset or batch.first_offset < 0:
+        if batch.first_offset < last_offset or batch.first_offset < 0:
             raise _invalid(f"offset {batch.first_offset} is not after those before it")
         _check_types(batch.acknowledge_types, batch.last_offset - batch.first_offset + 1, may_renew=may_renew)
+        if found and batch.first_offset == last_offset:
+            raise KafkaError(ErrorCode.INVALID_RECORD_STATE, f"offset {last_offset} is acknowledged twice")
         found.append(Acknowledgement(batch.first_offset, batch.last_offset, batch.acknowledge_types))
-        end_offset = batch.last_offset + 1
+        last_offset = batch.last_offset
     return found
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from ottla.broker.coordination.runtime import CoordinatorRuntime
 from ottla.broker.coordination.writes import JointAnswer
@@ -27,11 +27,13 @@ from ottla.broker.share.state_topic import share_state_definition
 from ottla.broker.share.stored_state import SharePartitionKey
 from ottla.broker.share.used_partitions import MayRead, UsedPartitions
 from ottla.protocol.api.share_acknowledge import ShareAcknowledgeResponse
-from ottla.protocol.api.share_fetch import ShareFetchResponse
+from ottla.protocol.api.share_fetch import AcquireMode, ShareFetchResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage.formats.layout import TopicPartition
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from ottla.broker.coordination.shard import ShardContext
     from ottla.broker.peer import Peer, RequestContext
     from ottla.broker.runtime.timers import Timer
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
+_ACQUIRE_MODES: Final = frozenset(int(mode) for mode in AcquireMode)
 Batches = Mapping["Place", "Iterable[AcknowledgementBatch]"]
 
 
@@ -116,6 +119,8 @@ class ShareCoordinator:
         epoch = request.share_session_epoch
         batches = batches_by_place(request.topics)
         acknowledged = {place: given for place, given in batches.items() if given}
+        if request.share_acquire_mode not in _ACQUIRE_MODES:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{request.share_acquire_mode} is no acquire mode")
         if epoch == INITIAL_EPOCH and acknowledged:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a new share session has nothing to acknowledge")
         if request.is_renew_ack and (
@@ -157,27 +162,27 @@ class ShareCoordinator:
         if request.share_session_epoch == INITIAL_EPOCH:
             raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH, "an acknowledgement opens no share session")
         session = self._session_of(group_id, member_id, request.share_session_epoch, context.connection)
-        batches = batches_by_place(request.topics)
+        batches = {place: given for place, given in batches_by_place(request.topics).items() if given}
         results, touched = self._acknowledge_all(session, batches, may_read, may_renew=request.is_renew_ack)
         if request.share_session_epoch == FINAL_EPOCH:
             self._end_session(session)
         lock_ms = self.used.settings_of(group_id).lock_duration_ms
         response = ShareAcknowledgeResponse(acquisition_lock_timeout_ms=lock_ms, responses=[], node_endpoints=[])
-        for topic in request.topics:
-            results_of_topic = ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse(
-                topic_id=topic.topic_id, partitions=[]
-            )
-            response.responses.append(results_of_topic)
-            for asked in topic.partitions:
-                error = results[topic.topic_id, asked.partition_index]
-                results_of_topic.partitions.append(
-                    ShareAcknowledgeResponse.PartitionData(
-                        partition_index=asked.partition_index,
-                        error_code=ErrorCode.NONE if error is None else error.code,
-                        error_message=None if error is None else error.message,
-                        current_leader=ShareAcknowledgeResponse.LeaderIdAndEpoch(),
-                    )
+        by_topic: dict[UUID, ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse] = {}
+        for (topic_id, index), error in results.items():
+            topic_results = by_topic.get(topic_id)
+            if topic_results is None:
+                topic_results = ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse(topic_id=topic_id, partitions=[])
+                by_topic[topic_id] = topic_results
+                response.responses.append(topic_results)
+            topic_results.partitions.append(
+                ShareAcknowledgeResponse.PartitionData(
+                    partition_index=index,
+                    error_code=ErrorCode.NONE if error is None else error.code,
+                    error_message=None if error is None else error.message,
+                    current_leader=ShareAcknowledgeResponse.LeaderIdAndEpoch(),
                 )
+            )
         self._answer(pending, response, touched)
 
     def _acknowledge_all(
@@ -210,8 +215,10 @@ class ShareCoordinator:
         if epoch == INITIAL_EPOCH:
             before = self.sessions.get(group_id, member_id)
             if before is not None:
-                self._end_session(before)
+                self._end_session(before, is_replaced=True)
             session = self.sessions.open(group_id, member_id, peer)
+            if before is not None:
+                session.left |= before.left
         else:
             session = self.sessions.resume(group_id, member_id, epoch, peer)
         peer.when_ended(self, partial(self._disconnected, peer))
@@ -221,19 +228,21 @@ class ShareCoordinator:
         for session in self.sessions.of_peer(peer):
             self._end_session(session)
 
-    def _end_session(self, session: ShareSession) -> None:
-        """The member has nothing any more: what it had is available to others."""
+    def _end_session(self, session: ShareSession, *, is_replaced: bool = False) -> None:
+        """The member has nothing any more: what it had is available to others. Where it opens another session, it
+        keeps what it has, as in Kafka: it may be working on it.
+        """
         self.sessions.close(session)
         for place in [*session.places, *sorted(session.left)]:
-            self._leave(session, place)
+            self._leave(session, place, releases=not is_replaced)
 
-    def _leave(self, session: ShareSession, place: Place) -> None:
-        """A session has a partition no more. What its member has acquired stays its own while the session lasts."""
+    def _leave(self, session: ShareSession, place: Place, *, releases: bool = False) -> None:
+        """A session has a partition no more. What its member has acquired stays its own, unless it is released."""
         share_partition = self.used.get(SharePartitionKey(session.group_id, *place))
         if share_partition is None:
             return
         share_partition.sessions.discard(session)
-        if session.is_closed:
+        if releases:
             share_partition.release(session.member_id)
         elif share_partition.records.has_acquired:
             session.left.add(place)

@@ -1,7 +1,7 @@
 """Share sessions (KIP-932): which partitions a member fetches from, remembered between its requests.
 
 A session is named by group and member. It ends with the connection that its newest request came by, and what the member
-has then is available to others. Epochs: 0 opens a session (and ends the one before), -1 ends it, and
+has then is available to others. Epochs: 0 opens a session in the place of the one before, -1 ends it, and
 otherwise each request has the epoch after that of the one before; after 2^31-1 comes 1.
 
 Bounded by `group.share.max.share.sessions`. Source: Kafka's `ShareSessionCache` and `SharePartitionManager.newContext`.
@@ -41,7 +41,7 @@ class ShareSession:
         self.is_closed = False
         self.places: dict[Place, None] = {}
         self.left: set[Place] = set()
-        """Partitions that were removed while records of theirs were acquired."""
+        """Partitions that were removed while records of theirs were acquired, also from the member's session before."""
 
     def in_turn(self) -> list[Place]:
         """The partitions, beginning with another one in each request (fairness under the limits of one answer)."""
