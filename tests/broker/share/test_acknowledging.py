@@ -43,7 +43,7 @@ def test_batches_need_not_be_neighbours() -> None:
     [
         ([batch(3, 2, ACCEPT)], "offsets 3 to 2 go down"),
         ([batch(-1, 2, ACCEPT)], "offset -1 is not after"),
-        ([batch(0, 3, ACCEPT), batch(3, 4, ACCEPT)], "offset 3 is not after"),
+        ([batch(0, 3, ACCEPT), batch(2, 4, ACCEPT)], "offset 2 is not after"),
         ([batch(5, 6, ACCEPT), batch(0, 1, ACCEPT)], "offset 0 is not after"),
         ([batch(0, 0)], "no acknowledge type"),
         ([batch(0, 2, ACCEPT, ACCEPT)], "a batch of 3 offsets has 2 acknowledge types"),
@@ -55,6 +55,12 @@ def test_batches_need_not_be_neighbours() -> None:
 )
 def test_what_cannot_be_is_refused(batches: list[ShareFetchRequest.AcknowledgementBatch], words: str) -> None:
     assert words in reason(*batches)
+
+
+def test_the_offset_where_two_batches_meet_is_not_acquired_any_more_as_in_kafka() -> None:
+    with pytest.raises(KafkaError, match="offset 3 is acknowledged twice") as refused:
+        acknowledgements_of([batch(0, 3, ACCEPT), batch(3, 4, ACCEPT)], may_renew=True)
+    assert refused.value.code is ErrorCode.INVALID_RECORD_STATE
 
 
 @pytest.mark.parametrize("types", [(RENEW,), (ACCEPT, RENEW)])

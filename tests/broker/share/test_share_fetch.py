@@ -398,10 +398,16 @@ def test_a_new_session_has_nothing_to_acknowledge(reader: Reader) -> None:
     assert refused(lambda: reader.fetch((0, 0, [ACCEPT]))) is ErrorCode.INVALID_REQUEST
 
 
-def test_a_new_session_ends_the_one_before_and_releases_what_it_had(broker: ShareNode, reader: Reader) -> None:
+def test_a_new_session_ends_the_one_before_and_keeps_what_it_had_until_it_ends(
+    broker: ShareNode, reader: Reader
+) -> None:
     broker.produce(1)
     reader.take()
-    assert Reader(broker).take() == [(0, 0, 2)]
+    again = Reader(broker)
+    assert again.take() == []
+    again.epoch = -1
+    again.fetch()
+    assert Reader(broker, "b").take() == [(0, 0, 2)]
 
 
 def test_the_final_epoch_acknowledges_releases_the_rest_and_reads_nothing(broker: ShareNode, reader: Reader) -> None:
