@@ -11,7 +11,8 @@ from kit.simulator.planting import before, no, nothing
 
 from ottla.broker.share import in_flight, shard, stored_state
 from ottla.broker.share.coordinator import ShareCoordinator
-from ottla.broker.share.in_flight import NEVER_MS, InFlightRecords, RecordState, StateBatch
+from ottla.broker.share.deliveries import RecordState, StateBatch
+from ottla.broker.share.in_flight import NEVER_MS, InFlightRecords
 from ottla.broker.share.shard import ShareStateShard
 from ottla.broker.share.share_partition import SharePartition
 from ottla.broker.share.stored_state import StoredState
@@ -175,12 +176,22 @@ def _lag() -> Any:
         def patched(self: ShareCoordinator, key: Any) -> Any:
             start_offset, lag = offsets_of(self, key)
             state = self.shards.ready(key.text).states.get(key) if start_offset >= 0 else None
-            if state is None or start_offset <= state.start_offset or key in self._share_partitions:
+            if state is None or start_offset <= state.start_offset or self._used.get(key) is not None:
                 return start_offset, lag
-            partition = self._partition_of(key)
+            partition = self._used.partition_of(key)
             assert partition is not None
             return start_offset, max(partition.high_watermark - start_offset - state.complete_count, 0)
 
         return patched
 
     return before(ShareCoordinator, "offsets_of", replace)
+
+
+@bug("share: a beginning is not awaited", "a fetch that brings nothing is answered before the group has begun durably")
+def _beginning() -> Any:
+    return mock.patch.object(SharePartition, "begin", nothing)
+
+
+@bug("share: what the log has lost is acknowledged in memory", "an acknowledgement of removed records writes nothing")
+def _start_not_noted() -> Any:
+    return mock.patch.object(SharePartition, "note_start", nothing)

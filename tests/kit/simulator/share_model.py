@@ -200,6 +200,11 @@ class SharePartitionModel:
         if start_offset is not None:
             self.least_start = self.most_start = start_offset
 
+    def begun_before(self, end_offset: int, generation: int) -> None:
+        """A member has fetched before the partition ended there, and was answered."""
+        if self.is_certain_since(generation):
+            self.most_start = min(self.most_start, end_offset)
+
     # -- deliveries ---------------------------------------------------------------------------------------------------
 
     def fetch_lost(self) -> None:
