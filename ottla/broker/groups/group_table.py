@@ -81,13 +81,15 @@ class GroupTable:
         """The group that handles a JoinGroup, and the effects to be written before its step.
 
         An empty group of the consumer protocol becomes a new one of the classic protocol. A member that names its id
-        must be known, so its group cannot be new. Raises KafkaError UNKNOWN_MEMBER_ID.
+        must be known, so its group cannot be new. Raises KafkaError UNKNOWN_MEMBER_ID, and for a share group
+        INCONSISTENT_GROUP_PROTOCOL.
         """
         group = self.by_id.get(request.group_id)
         if isinstance(group, ClassicGroup) or (isinstance(group, ConsumerGroup) and not group.is_empty):
             return group, Effects()
         if isinstance(group, ShareGroup):
-            raise _is_not(group, "classic")
+            reason = f"Group {request.group_id} is not a classic group."
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, reason)
         if request.member_id and group is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         return self.new_classic(request.group_id), Effects(records=[] if group is None else group.tombstones())

@@ -311,13 +311,9 @@ def test_a_group_keeps_the_topics_that_it_has_read_when_its_members_are_gone(gro
 
 
 def test_a_share_group_has_no_committed_offsets(group: ShareGroupUnderTest) -> None:
-    for call in (
-        lambda: group.group.check_commit("a", None, 1, api_version=9),
-        lambda: group.group.check_fetch_offsets("a", 1),
-    ):
-        with pytest.raises(KafkaError) as refused:
-            call()
-        assert refused.value.code is ErrorCode.GROUP_ID_NOT_FOUND
+    with pytest.raises(KafkaError) as refused:
+        group.group.check_commit("a", None, 1, api_version=9)
+    assert refused.value.code is ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def test_only_an_empty_group_may_be_deleted_or_changed(group: ShareGroupUnderTest, topics: FakeTopics) -> None:
