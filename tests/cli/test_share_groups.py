@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
@@ -191,6 +192,24 @@ def test_topics_and_groups_are_forgotten(broker: BrokerProcess, filled: str, hal
 def group_is_gone(broker: BrokerProcess, group: str) -> bool:
     refused = run(broker, "groups", "describe", group, status=1)
     return refused.stderr == f"ottla: there is no group {group}\n"
+
+
+def test_where_share_groups_are_switched_off_their_refusal_says_so(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path) as broker:
+        run(broker, "topics", "create", "orders")
+        with share_member(broker.bootstrap, "mailers", "orders") as member:
+            received(member, 1, 1)
+        run(broker, "groups", "reset", "billing", "--topic", "orders", "--to-latest", "--execute")
+        run(broker, "features", "downgrade", "share.version", "0", "--unsafe")
+        assert [(one["group"], one["type"]) for one in objects(broker, "groups", "list")] == [
+            ("billing", "classic"),
+            ("mailers", "share"),
+        ]
+        assert [one["group"] for one in objects(broker, "groups", "describe")] == ["billing"]
+        for arguments in (("describe",), ("why",), ("kick", "--all"), ("reset", "--topic", "orders", "--to-latest")):
+            refused = run(broker, "groups", arguments[0], "mailers", *arguments[1:], status=1)
+            assert "mailers: this broker does not serve share groups: share.version is 0" in refused.stderr
+        assert "there is no group x" in run(broker, "groups", "describe", "x", status=1).stderr
 
 
 def test_the_state_of_share_groups_is_not_deleted_unasked(broker: BrokerProcess) -> None:
