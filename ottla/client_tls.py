@@ -1,8 +1,9 @@
 """A client's TLS: the context with its certificates, and messages for failed handshakes.
 
 Both drivers use it, `ottla.client` and `ottla.spark`. Certificates are PEM, in files or inline as in Kafka (KIP-651),
-or PKCS12, which needs the package `cryptography`. The format of a file is detected from its bytes. With no trust store
-the system's authorities are trusted.
+or PKCS12, which needs the package `cryptography`. The format of a file is detected from its bytes; a type
+(`ssl.truststore.type`, `ssl.keystore.type`) that contradicts them is refused, as in Java, where JKS includes PKCS12.
+With no trust store the system's authorities are trusted.
 """
 
 from __future__ import annotations
@@ -160,7 +161,7 @@ def _read(location: str, option: str) -> bytes:
 
 
 def _kind(data: bytes, wanted: str, location: str, option: str) -> str:
-    """Return PEM or PKCS12, as the bytes show; refuse JKS, and the type PEM for bytes that are not PEM."""
+    """Return PEM or PKCS12, as the bytes show; refuse JKS, and bytes that contradict the type that was configured."""
     if data.startswith(_JKS_MAGIC):
         raise SecurityProblem(
             option,
@@ -170,6 +171,9 @@ def _kind(data: bytes, wanted: str, location: str, option: str) -> str:
     found = "PEM" if b"-----BEGIN " in data else "PKCS12"
     if wanted == "PEM" and found != "PEM":
         raise SecurityProblem(option, f"{location} has no PEM in it (-----BEGIN ...-----)")
+    if wanted in ("PKCS12", "JKS") and found == "PEM":
+        wrong = option.replace("location", "type")
+        raise SecurityProblem(option, f"{location} is PEM and not {wanted}: {wrong} is wrong")
     return found
 
 

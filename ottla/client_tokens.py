@@ -17,14 +17,25 @@ from ottla.bounded_fetch import fetch
 from ottla.client_core.security import TokenSource
 
 MAX_TOKEN_BYTES = 64 * 1024
+_BUSY = frozenset({408, 425, 429})
+"""Those HTTP status codes below 500 with which a server asks for another attempt."""
+_NEVER = frozenset({501, 505})
+"""Those from 500 on that another attempt would get again."""
 
 
 class NoToken(Exception):
     """No token could be fetched. The message is one line and contains no secret."""
 
 
+class TokenRefused(NoToken):
+    """Every further attempt would fail the same way: the server refuses the client, or does not issue tokens."""
+
+
 def fetch_token(source: TokenSource, timeout_s: float) -> str:
-    """Return a token. Raises NoToken. Blocks, for at most about `timeout_s` if a server is asked."""
+    """Return a token. Raises NoToken, or TokenRefused where no attempt can succeed.
+
+    Blocks, for at most about `timeout_s` if a server is asked.
+    """
     parts = urlsplit(source.url)
     if parts.scheme == "file":
         return _of_file(url2pathname(parts.path))
@@ -41,7 +52,8 @@ def _of_file(path: str) -> str:
 
 
 def _of_server(source: TokenSource, timeout_s: float) -> str:
-    from http.client import HTTPException
+    from http.client import HTTPException, InvalidURL
+    from ssl import SSLCertVerificationError
     from urllib.error import HTTPError
     from urllib.request import HTTPRedirectHandler, Request
 
@@ -63,19 +75,24 @@ def _of_server(source: TokenSource, timeout_s: float) -> str:
     try:
         data = fetch(request, timeout_s, MAX_TOKEN_BYTES, Stay)
     except HTTPError as refused:
-        raise NoToken(f"{shown} issues no token to client {source.client_id!r}: HTTP status {refused.code}") from None
+        is_final = refused.code in _NEVER or (refused.code < 500 and refused.code not in _BUSY)
+        raise (TokenRefused if is_final else NoToken)(
+            f"{shown} issues no token to client {source.client_id!r}: HTTP status {refused.code}"
+        ) from None
     except (OSError, HTTPException, ValueError) as error:
-        raise NoToken(f"{shown} cannot be asked for a token: {getattr(error, 'reason', None) or error}") from None
+        reason = getattr(error, "reason", None) or error
+        is_final = isinstance(error, (InvalidURL, ValueError)) or isinstance(reason, SSLCertVerificationError)
+        raise (TokenRefused if is_final else NoToken)(f"{shown} cannot be asked for a token: {reason}") from None
     try:
         token = json.loads(_bounded(data, shown))["access_token"]
     except (ValueError, KeyError, TypeError, RecursionError):
         token = None
     if not isinstance(token, str):
-        raise NoToken(f"{shown} answers without an access_token")
+        raise TokenRefused(f"{shown} answers without an access_token")
     return token
 
 
 def _bounded(data: bytes, where: str) -> str:
     if len(data) > MAX_TOKEN_BYTES:
-        raise NoToken(f"{where}: more than {MAX_TOKEN_BYTES} bytes are no token")
+        raise TokenRefused(f"{where}: more than {MAX_TOKEN_BYTES} bytes are no token")
     return data.decode("latin-1").strip()

@@ -34,7 +34,7 @@ from ottla.config.errors import ConfigError
 from ottla.hand_over import Posts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ottla.broker.http.server import Operations, Pages
     from ottla.broker.runtime.workers import Post
@@ -153,8 +153,7 @@ class Server:
         for listener, bound in sockets:
             self.addresses[listener.name] = bound.getsockname()[:2]
         log_start_summary(self.config, node.services, (time.perf_counter_ns() - started_ns) // 1_000_000)
-        for listener, bound in sockets:
-            await self._accept(loop, listener, bound)
+        await self._accept_all(loop, sockets)
         node.services.listening.listen()
         self._watch = LoopWatch(node.services.metrics.loop_lag, node.services.listening.now_ms, loop.call_later)
         self._is_accepting = True
@@ -314,11 +313,23 @@ class Server:
         finally:
             turn.end()
 
+    async def _accept_all(
+        self, loop: asyncio.AbstractEventLoop, sockets: Sequence[tuple[Listener, socket.socket]]
+    ) -> None:
+        for number, (listener, bound) in enumerate(sockets):
+            try:
+                await self._accept(loop, listener, bound)
+            except StartError:
+                for _, unused in sockets[number:]:
+                    unused.close()
+                raise
+
     async def _accept(self, loop: asyncio.AbstractEventLoop, listener: Listener, bound: socket.socket) -> None:
         connections = self.connections
         assert connections is not None
         backlog = self.config.socket_listen_backlog_size
         try:
+            bound.listen(backlog)  # uvloop's create_server reports no OSError of its own
             server = await loop.create_server(lambda: connections.accept(listener.name), sock=bound, backlog=backlog)
         except OSError as error:
             # With SO_REUSEADDR a bound port is only refused to the second process that listens.

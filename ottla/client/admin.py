@@ -103,13 +103,14 @@ class Admin(FeatureAdmin):
 
     async def delete_topics(self, names: Sequence[str]) -> None:
         """Delete topics with all their records; raises AdminError by topic."""
-        states = [DeleteTopicsRequest.DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in as_names(names)]
+        names = as_names(names)
+        states = [DeleteTopicsRequest.DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in names]
 
         async def attempt() -> dict[str, KafkaError]:
             connection, version = await self._controller(DeleteTopicsRequest)
             request = DeleteTopicsRequest(
                 topics=states if version >= _FIRST_VERSION_THAT_DELETES_BY_STATE else [],
-                topic_names=list(names),
+                topic_names=names,
                 timeout_ms=self._options.request_timeout_ms,
             )
             answer = await connection.send(request, DeleteTopicsResponse, version)

@@ -12,19 +12,17 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from ottla.client.admin_client import AdminClient
-from ottla.client.admin_group_results import GroupDescription, GroupListing, MemberDescription
+from ottla.client.admin_group_results import GroupDescription, GroupListing
 from ottla.client.admin_results import AdminError
 from ottla.client.coordinator import KeyType, find_coordinator
 from ottla.client.errors import KafkaError, UnsupportedByBroker, is_worth_retrying
 from ottla.client.groups.commits import offset_fetch_request, read_offset_fetch
 from ottla.client.groups.description import describe_classic, describe_consumer
-from ottla.client.groups.heartbeat_state import HeartbeatState
+from ottla.client.groups.removal import remove_members
 from ottla.client.structs import OffsetAndMetadata, TopicPartition, as_names
 from ottla.protocol.api.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
-from ottla.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from ottla.protocol.api.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from ottla.protocol.api.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from ottla.protocol.api.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from ottla.protocol.api.list_groups import ListGroupsRequest, ListGroupsResponse
 from ottla.protocol.api.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from ottla.protocol.api.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
@@ -38,7 +36,6 @@ Outcomes = dict[str, "T | KafkaError"]
 _FIRST_LIST_VERSION_WITH_STATES = 4
 _FIRST_LIST_VERSION_WITH_TYPES = 5
 _FIRST_FETCH_VERSION_WITH_GROUPS = 8
-_FIRST_LEAVE_VERSION_WITH_MEMBERS = 3
 _DEAD = "Dead"
 
 
@@ -119,11 +116,7 @@ class GroupAdmin(AdminClient):
         names = [member.member_id for member in group.members] if members is None else as_names(members)
         refused = {name: KafkaError(ErrorCode.UNKNOWN_MEMBER_ID) for name in names if name not in by_name}
         chosen = list({by_name[name].member_id: by_name[name] for name in names if name in by_name}.values())
-        classic = [member for member in chosen if member.speaks_classic]
-        refused |= await self._remove_classic(group_id, classic, reason) if classic else {}
-        for member in chosen:
-            if not member.speaks_classic and (error := await self._remove_consumer(group_id, member)) is not None:
-                refused[member.member_id] = error
+        refused |= await remove_members(self._started(), group_id, chosen, reason, self._timeout_ms)
         if refused:
             raise AdminError(refused)
         return [member.member_id for member in chosen]
@@ -329,46 +322,6 @@ class GroupAdmin(AdminClient):
             described = describe_classic(entry, cluster.brokers[node_id])
             outcomes[entry.group_id] = KafkaError(code, entry.error_message) if code else described
         return outcomes
-
-    async def _remove_classic(
-        self, group_id: str, members: Sequence[MemberDescription], reason: str
-    ) -> dict[str, KafkaError]:
-        cluster = self._started()
-        node_id = await find_coordinator(cluster, group_id)
-        connection = await cluster.connection(node_id)
-        version = connection.version_for(LeaveGroupRequest)
-        if version < _FIRST_LEAVE_VERSION_WITH_MEMBERS:
-            answers = [
-                await connection.send(
-                    LeaveGroupRequest(group_id=group_id, member_id=member.member_id), LeaveGroupResponse, version
-                )
-                for member in members
-            ]
-            entries = [(member, answer.error_code) for member, answer in zip(members, answers, strict=True)]
-        else:
-            identities = [
-                LeaveGroupRequest.MemberIdentity(
-                    member_id=member.member_id, group_instance_id=member.group_instance_id, reason=reason
-                )
-                for member in members
-            ]
-            answer = await connection.send(
-                LeaveGroupRequest(group_id=group_id, members=identities), LeaveGroupResponse, version
-            )
-            if answer.error_code:
-                raise KafkaError(ErrorCode.of(answer.error_code))
-            codes = {one.member_id: one.error_code for one in answer.members}
-            entries = [(member, codes.get(member.member_id, 0)) for member in members]
-        return {member.member_id: KafkaError(ErrorCode.of(code)) for member, code in entries if code}
-
-    async def _remove_consumer(self, group_id: str, member: MemberDescription) -> KafkaError | None:
-        """Leave the group in the member's name, by a heartbeat: LeaveGroup is for members of the classic protocol."""
-        cluster = self._started()
-        node_id = await find_coordinator(cluster, group_id)
-        state = HeartbeatState(group_id, member.group_instance_id)
-        leaving = state.leaving(member.member_id, for_good=True)
-        answer = await cluster.ask(node_id, leaving, ConsumerGroupHeartbeatResponse)
-        return KafkaError(ErrorCode.of(answer.error_code), answer.error_message) if answer.error_code else None
 
 
 PASSING = frozenset(

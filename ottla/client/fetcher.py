@@ -244,7 +244,8 @@ class Fetcher:
                     for topic, partitions in by_topic.items()
                 ],
             )
-            names = {topic_id: topic for topic, topic_id in ids.items()} if version > 12 else None
+            uses_ids = version > _LAST_VERSION_WITH_TOPIC_NAMES
+            names = {topic_id: topic for topic, topic_id in ids.items()} if uses_ids else None
             timeout_ms = self._cluster.options.request_timeout_ms + wait_ms
             connection.send_for(SentFetch(self, place, wanted, names, timeout_ms), request, version)
         except KafkaError as failed:

@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping
 from ottla.client.assigned import AssignedPartition
 from ottla.client.cluster import Cluster
 from ottla.client.consumer_options import ISOLATION_LEVELS, ConsumerOptions
-from ottla.client.errors import ClientFailed, ClientTimeout, KafkaError
+from ottla.client.errors import ClientFailed, KafkaError
 from ottla.client.offsets import OffsetAndTimestamp, list_offsets
 from ottla.client.structs import TopicPartition
+from ottla.protocol.errors import ErrorCode
 
 
 class PositionResets:
@@ -61,7 +62,9 @@ class PositionResets:
                 if assigned.generation != generation:
                     continue
                 if place is None:
-                    self._fail(assigned, ClientTimeout(f"{partition}: the broker knows no such offset"))
+                    topic, index = partition
+                    reason = f"{topic}-{index}: the broker's answer has no offset"
+                    self._fail(assigned, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, reason))
                 else:
                     assigned.move(place.offset)
             self._on_data()

@@ -67,7 +67,7 @@ class Secured:
     async def login(self) -> Login | None:
         """Return the login, with a fresh token if it needs one; None without SASL.
 
-        Raises AuthenticationFailed for an invalid token, ConnectionLost if there is none at the moment.
+        Raises AuthenticationFailed for an invalid or refused token, ConnectionLost if there is none at the moment.
         """
         login = self._security.login
         if login is None or login.mechanism != OAUTHBEARER:
@@ -82,10 +82,12 @@ class Secured:
             except Exception as failed:  # the program's own function
                 raise ConnectionLost(f"sasl_oauthbearer_token raised {type(failed).__name__}: {failed}") from failed
         elif source is not None:
-            from ottla.client_tokens import NoToken, fetch_token
+            from ottla.client_tokens import NoToken, TokenRefused, fetch_token
 
             try:
                 token = await asyncio.to_thread(fetch_token, source, self._timeout_s)
+            except TokenRefused as refused:
+                raise AuthenticationFailed(str(refused)) from None
             except NoToken as none:
                 raise ConnectionLost(str(none)) from None
         if not isinstance(token, str):

@@ -29,6 +29,7 @@ from ottla.client_core.transaction_verdicts import (
     verdict_of_batch,
     verdict_of_part,
 )
+from ottla.protocol.api.add_offsets_to_txn import AddOffsetsToTxnResponse
 from ottla.protocol.api.add_partitions_to_txn import AddPartitionsToTxnResponse
 from ottla.protocol.api.end_txn import EndTxnResponse
 from ottla.protocol.api.init_producer_id import InitProducerIdResponse
@@ -249,7 +250,7 @@ class Transactions:
             case Step.ADD_PARTITIONS:
                 verdict, code = self._take_partitions(cast(AddPartitionsToTxnResponse, answer))
             case Step.ADD_OFFSETS:
-                code = ErrorCode.of(cast(InitProducerIdResponse, answer).error_code)
+                code = ErrorCode.of(cast(AddOffsetsToTxnResponse, answer).error_code)
                 verdict = verdict_of_part(code)
                 self._is_open |= verdict is Verdict.DONE
                 if verdict is Verdict.DONE and self._offsets:

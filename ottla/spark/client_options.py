@@ -1,9 +1,9 @@
 """The `kafka.*` options: which of the Kafka consumer's keys this source follows, accepts, and refuses.
 
-Followed keys change what the client does; those of TLS and SASL are read by the client core, as those of every client.
-Keys about groups, polling and reconnecting are accepted and do nothing, since Spark plans the offsets itself and this
-source has no consumer group: a query written for Spark's own source runs unchanged. Keys that Spark's source forbids
-are refused with the option to use instead, all others by name."""
+Followed keys change what the client does; the client core reads those of TLS and SASL, as for every client. Keys about
+groups, polling and reconnecting are accepted and do nothing: Spark plans the offsets, and this source has no consumer
+group. So a query written for Spark's own source runs unchanged. Keys that Spark's source forbids are refused with the
+option to use instead, and unknown keys with the name that was probably meant."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 
 from ottla.client_core.security import DEFAULTS, Security, SecurityProblem, read_security
 from ottla.spark.errors import OptionError
+from ottla.spark.option_names import KAFKA_PREFIX, check_without_effect, nearest, unknown
 from ottla.spark.option_values import Address, addresses, boolean, integer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-KAFKA_PREFIX = "kafka."
+    from ottla.spark.option_names import Kind
+
 LARGEST_FETCH_BYTES = 256 * 1024 * 1024
 _LARGEST_WAIT_MS = 2**31 - 1
 _LARGEST_RETRIES = 1000
@@ -28,7 +30,7 @@ _NO_SECURITY = Security()
 
 @dataclass(frozen=True)
 class ClientSettings:
-    """How a task speaks to brokers; plain values, since they travel to the executors."""
+    """How a task connects and fetches; plain values, since they are pickled to the executors."""
 
     bootstrap_servers: tuple[Address, ...]
     client_id: str
@@ -61,38 +63,37 @@ _FOLLOWED = {
     "retry.backoff.ms": "100",
     "socket.connection.setup.timeout.ms": "10000",
 }
-"""Keys that change something, with their defaults. A Fetch asks for one partition, so of the two bounds of bytes the
-smaller holds; the default is the size that decodes fastest."""
+"""Keys that change something, with their defaults. A Fetch request has one partition, so the smaller of the two
+limits of bytes applies; the default is the size that decodes fastest."""
 
-_WITHOUT_EFFECT = frozenset(
-    {
-        "allow.auto.create.topics",
-        "client.dns.lookup",
-        "client.rack",
-        "connections.max.idle.ms",
-        "default.api.timeout.ms",
-        "enable.metrics.push",
-        "exclude.internal.topics",
-        "group.id",
-        "group.instance.id",
-        "group.protocol",
-        "heartbeat.interval.ms",
-        "max.poll.interval.ms",
-        "max.poll.records",
-        "metadata.max.age.ms",
-        "metric.reporters",
-        "metrics.num.samples",
-        "metrics.recording.level",
-        "metrics.sample.window.ms",
-        "partition.assignment.strategy",
-        "reconnect.backoff.max.ms",
-        "reconnect.backoff.ms",
-        "retry.backoff.max.ms",
-        "send.buffer.bytes",
-        "session.timeout.ms",
-        "socket.connection.setup.timeout.max.ms",
-    }
-)
+WITHOUT_EFFECT: Mapping[str, Kind] = {
+    "allow.auto.create.topics": "boolean",
+    "client.dns.lookup": "text",
+    "client.rack": "text",
+    "connections.max.idle.ms": "number",
+    "default.api.timeout.ms": "number",
+    "enable.metrics.push": "boolean",
+    "exclude.internal.topics": "boolean",
+    "group.id": "text",
+    "group.instance.id": "text",
+    "group.protocol": "text",
+    "heartbeat.interval.ms": "number",
+    "max.poll.interval.ms": "number",
+    "max.poll.records": "number",
+    "metadata.max.age.ms": "number",
+    "metric.reporters": "text",
+    "metrics.num.samples": "number",
+    "metrics.recording.level": "text",
+    "metrics.sample.window.ms": "number",
+    "partition.assignment.strategy": "text",
+    "reconnect.backoff.max.ms": "number",
+    "reconnect.backoff.ms": "number",
+    "retry.backoff.max.ms": "number",
+    "send.buffer.bytes": "number",
+    "session.timeout.ms": "number",
+    "socket.connection.setup.timeout.max.ms": "number",
+}
+"""Keys that are accepted and change nothing, and what their values have to be."""
 
 _REFUSED = {
     "auto.offset.reset": "use option startingOffsets",
@@ -103,16 +104,22 @@ _REFUSED = {
     "value.deserializer": "values are always binary; convert the column",
     "value.serializer": "this is a source",
 }
-"""What Spark's own source forbids, with the way out."""
+"""Keys that Spark's own source forbids, with what to do instead."""
+
+KNOWN_KEYS = _FOLLOWED.keys() | WITHOUT_EFFECT.keys() | DEFAULTS.keys()
+KAFKA_NAMES = frozenset(f"{KAFKA_PREFIX}{key}" for key in KNOWN_KEYS)
+"""The `kafka.*` options of a reader that are not refused."""
 
 
 def client_settings(kafka: Mapping[str, str], given: Mapping[str, str]) -> ClientSettings:
-    """Read the `kafka.*` options (names in lower case) and those of the source's own that steer the client."""
+    """Read the `kafka.*` options (names in lower case), and the source's own options for the client."""
     values = dict(_FOLLOWED)
     secured: dict[str, str] = {}
     for name, value in kafka.items():
         key = name.removeprefix(KAFKA_PREFIX)
         _check_known(key, name)
+        if key in WITHOUT_EFFECT:
+            check_without_effect(name, value, WITHOUT_EFFECT[key])
         (secured if key in DEFAULTS else values)[key] = value.strip()
     if not values["bootstrap.servers"]:
         raise OptionError("option kafka.bootstrap.servers is missing; it names brokers as host:port,host:port")
@@ -147,11 +154,12 @@ def _security(given: Mapping[str, str]) -> Security:
 def _check_known(key: str, name: str) -> None:
     if key in _REFUSED:
         raise OptionError(f"option {name} cannot be set: {_REFUSED[key]}")
-    if key.startswith(("ssl.", "sasl.")) and key not in DEFAULTS:
+    if key in KNOWN_KEYS:
+        return
+    if key.startswith(("ssl.", "sasl.")) and not nearest(name, KAFKA_NAMES):
         known = ", ".join(f"{KAFKA_PREFIX}{one}" for one in DEFAULTS if one.startswith(("ssl.", "sasl.")))
         raise OptionError(f"option {name} is about TLS or SASL, and none that this source has; it has {known}")
-    if key not in _FOLLOWED and key not in _WITHOUT_EFFECT and key not in DEFAULTS:
-        raise OptionError(f"unknown option {name}; known are kafka.{', kafka.'.join(sorted(_FOLLOWED))}")
+    raise OptionError(unknown(name, KAFKA_NAMES, f"kafka.{', kafka.'.join(sorted(_FOLLOWED))}"))
 
 
 def _fetch_bytes(values: Mapping[str, str]) -> int:

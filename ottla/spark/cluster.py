@@ -1,11 +1,11 @@
-"""The cluster as the driver and the tasks see it: topics, leaders, and the offsets at times; each question is new.
+"""Requests about topics, leaders, and offsets by time, for the driver and the tasks; no answer is cached.
 
 Connections are opened on first use, one per address, and dropped when they fail. A bootstrap address only answers the
-first question; everything about a partition goes to its leader at the address that the brokers advertise.
+first request. Requests about a partition go to its leader, at the address that the brokers advertise.
 
-On the driver questions are asked again after retriable errors, `fetchOffset.numRetries` times with
-`fetchOffset.retryIntervalMs` in between. A task asks once (`persistent=False`): it counts the time that passes without
-progress, which a number of retries inside of a question would cut short or prolong.
+The driver repeats a request after retriable errors, `fetchOffset.numRetries` times with `fetchOffset.retryIntervalMs`
+in between. A task sends it once (`persistent=False`): it counts the time without progress itself, which retries in here
+would shorten or prolong.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ottla.protocol.errors import ErrorCode
 from ottla.spark.connection import OLDEST_METADATA, Connection
 from ottla.spark.errors import BrokerUnavailable, ProtocolFailure
 from ottla.spark.option_values import Address
-from ottla.spark.planner import TopicInfo
+from ottla.spark.planner import LATEST_TIMESTAMP, TopicInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -36,24 +36,25 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _NO_TRANSACTION_MS = 2**31 - 1  # what Java's client says without a transactional id
+_TOPIC_RESOURCE = 2  # of DescribeConfigs
 _VALID_PORTS = range(1, 2**16)
 
 
 class Leader(NamedTuple):
-    """The address of a partition's leader, and the id of the topic that the metadata named (zero before Kafka 2.8)."""
+    """The address of a partition's leader, and the topic's id from the same metadata (zero before Kafka 2.8)."""
 
     address: Address
     topic_id: UUID
 
 
 class Retriable(Exception):
-    """An answer that another attempt may better, with what to say when none does."""
+    """A response after which another attempt may succeed, with the message to show if none does."""
 
 
 class Cluster:
-    """Answers questions about topics and offsets. Not for several threads; `close` it when done.
+    """The driver's or a task's connections. Not for several threads; `close` it when done.
 
-    Unless it is `persistent`, what another attempt may better is raised as Retriable or BrokerUnavailable at once.
+    Unless it is `persistent`, the first failed attempt raises Retriable or BrokerUnavailable.
     """
 
     def __init__(
@@ -71,14 +72,14 @@ class Cluster:
         self._connections.clear()
 
     def connection(self, address: Address) -> Connection:
-        """Return the connection to this address, opening it if need be."""
+        """Return the connection to this address; open it if there is none."""
         found = self._connections.get(address)
         if found is None:
             found = self._connections[address] = Connection(address, self._settings)
         return found
 
     def drop(self, address: Address) -> None:
-        """Forget a connection that failed or has answers under way that are not wanted."""
+        """Close a connection that has failed, or whose responses are no longer wanted."""
         connection = self._connections.pop(address, None)
         if connection is not None:
             connection.close()
@@ -91,16 +92,26 @@ class Cluster:
         return self._persistently(lambda: self._describe(topics))
 
     def list_offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """Return the first offset at or after each time, None where there is none; -2 and -1 ask for the ends.
+        """Return the first offset at or after each time, None where there is none; -2 and -1 are the ends of the log.
 
         Raises BrokerUnavailable or ProtocolFailure.
         """
-        return self._persistently(lambda: self._list_offsets(times)) if times else {}
+        committed = self._settings.read_committed
+        return self._persistently(lambda: self._list_offsets(times, read_committed=committed)) if times else {}
+
+    def high_watermarks(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the ends of the logs, also with read_committed, where `list_offsets` returns the last stable ones.
+
+        Raises BrokerUnavailable or ProtocolFailure.
+        """
+        times = dict.fromkeys(places, LATEST_TIMESTAMP)
+        found = self._persistently(lambda: self._list_offsets(times, read_committed=False))
+        return {place: offset or 0 for place, offset in found.items()}
 
     def leader(self, topic: str, partition: int) -> Leader | None:
         """Return the leader of a partition, None when topic or partition does not exist.
 
-        Raises Retriable when there is none just now, BrokerUnavailable when no broker can be asked.
+        Raises Retriable while it has no leader, BrokerUnavailable when no broker answers.
         """
         view = self._view([topic])
         known = view.topics.get(topic)
@@ -114,15 +125,31 @@ class Cluster:
     def partition_leaders(self, topic: str, *, may_create: bool) -> dict[int, Address] | None:
         """Return the leader of every partition of a topic, None when there is no such topic.
 
-        With `may_create` asking may bring it into being, a moment later; whether it does is the broker's
-        `auto.create.topics.enable`. Raises BrokerUnavailable, or ProtocolFailure when a partition stays without a
-        leader.
+        With `may_create` the broker may create the topic, a moment later, if its `auto.create.topics.enable` says so.
+        Raises BrokerUnavailable, or ProtocolFailure when a partition stays without a leader.
         """
         return self._persistently(lambda: self._partition_leaders(topic, may_create))
 
     def init_producer_id(self) -> tuple[int, int]:
         """Return a producer id and epoch for idempotent writing. Raises BrokerUnavailable or ProtocolFailure."""
         return self._persistently(self._init_producer_id)
+
+    def topic_config(self, topic: str, key: str) -> str | None:
+        """Return the value of a topic's configuration; None if no broker returns it, for example without the right.
+
+        It only improves an error message, so failures are not raised.
+        """
+        from ottla.protocol.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+
+        resource = DescribeConfigsRequest.DescribeConfigsResource(
+            resource_type=_TOPIC_RESOURCE, resource_name=topic, configuration_keys=[key]
+        )
+        try:
+            response = self._ask_anyone(DescribeConfigsRequest(resources=[resource]), DescribeConfigsResponse)
+        except (OSError, ProtocolFailure):
+            return None
+        values = [config.value for result in response.results for config in result.configs if config.name == key]
+        return values[0] if values else None
 
     def _persistently(self, question: Callable[[], T]) -> T:
         if not self._is_persistent:
@@ -156,16 +183,22 @@ class Cluster:
 
     def _describe(self, topics: Sequence[str] | None) -> dict[str, TopicInfo]:
         found = {}
-        for name, topic in self._view(topics).topics.items():
+        view = self._view(topics)
+        for name, topic in view.topics.items():
             if topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 continue
             if topics is None and topic.error:
-                continue  # a topic that is just being made or deleted is no reason to fail a pattern
+                continue  # a topic that is being created or deleted does not fail a pattern
             _check(topic.error, name)
-            found[name] = TopicInfo(name, topic.topic_id, tuple(sorted(topic.partitions)), topic.is_internal)
+            partitions = tuple(sorted(topic.partitions))
+            addresses = ((partition, _address_of_leader(view, name, partition)) for partition in partitions)
+            leaders = {partition: address for partition, address in addresses if address is not None}
+            found[name] = TopicInfo(name, topic.topic_id, partitions, topic.is_internal, leaders)
         return found
 
-    def _list_offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+    def _list_offsets(
+        self, times: Mapping[TopicPartition, int], *, read_committed: bool
+    ) -> dict[TopicPartition, int | None]:
         view = self._view(sorted({topic for topic, _ in times}))
         by_leader: dict[Address, list[TopicPartition]] = defaultdict(list)
         for place in times:
@@ -174,7 +207,8 @@ class Cluster:
             by_leader[_leader_address(view, *place)].append(place)
         offsets: dict[TopicPartition, int | None] = {}
         for address, places in by_leader.items():
-            response = self._ask(address, _list_offsets_request(places, times, self._settings), ListOffsetsResponse)
+            request = _list_offsets_request(places, times, read_committed, self._settings.request_timeout_ms)
+            response = self._ask(address, request, ListOffsetsResponse)
             for answered in response.topics:
                 for item in answered.partitions:
                     _check(ErrorCode.of(item.error_code), f"{answered.name}-{item.partition_index}")
@@ -197,7 +231,7 @@ class Cluster:
         return view
 
     def _ask_anyone(self, request: Request, response: type[R]) -> R:
-        """Ask the first broker that answers: those we are connected to, then the bootstrap servers in turn."""
+        """Send the request to connected brokers, then to the bootstrap servers, until one answers."""
         addresses = list(dict.fromkeys([*self._connections, *self._settings.bootstrap_servers]))
         problems = []
         for address in addresses:
@@ -221,7 +255,7 @@ R = TypeVar("R", bound="Response")
 
 
 def _list_offsets_request(
-    places: Sequence[TopicPartition], times: Mapping[TopicPartition, int], settings: ClientSettings
+    places: Sequence[TopicPartition], times: Mapping[TopicPartition, int], read_committed: bool, timeout_ms: int
 ) -> ListOffsetsRequest:
     by_topic: dict[str, list[ListOffsetsRequest.ListOffsetsPartition]] = defaultdict(list)
     for topic, partition in places:
@@ -230,21 +264,26 @@ def _list_offsets_request(
         )
     return ListOffsetsRequest(
         replica_id=-1,
-        isolation_level=int(settings.read_committed),
+        isolation_level=int(read_committed),
         topics=[ListOffsetsRequest.ListOffsetsTopic(name=name, partitions=items) for name, items in by_topic.items()],
-        timeout_ms=settings.request_timeout_ms,
+        timeout_ms=timeout_ms,
     )
 
 
 def _leader_address(view: ClusterView, topic: str, partition: int) -> Address:
+    address = _address_of_leader(view, topic, partition)
+    if address is None:
+        raise Retriable(f"{topic}-{partition} has no leader at the moment")
+    return address
+
+
+def _address_of_leader(view: ClusterView, topic: str, partition: int) -> Address | None:
     broker = view.brokers.get(view.leader_of(topic, partition))
-    if broker is None or broker.port not in _VALID_PORTS:
-        raise Retriable(f"{topic}-{partition} has no leader just now")
-    return Address(broker.host, broker.port)
+    return None if broker is None or broker.port not in _VALID_PORTS else Address(broker.host, broker.port)
 
 
 def _check(error: ErrorCode, what: str) -> None:
-    """Raise what a broker's error means for a question: Retriable, or ProtocolFailure with Kafka's name for it."""
+    """Raise Retriable for an error of a broker that may pass, else ProtocolFailure with Kafka's name for it."""
     if not error:
         return
     problem = f"{what}: the broker answered {error.name} ({error.message})"

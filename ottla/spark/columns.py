@@ -1,7 +1,7 @@
-"""The columns of the source: those of Spark's own Kafka source, and what a user's `.schema(...)` may pick from them.
+"""The columns of the source: those of Spark's own Kafka source, from which a user's `.schema(...)` may select some.
 
-Spark cannot show a Python source which columns a query uses, so the user's schema is the way to read fewer: only what
-it names is decoded and handed over. It is checked here, since Spark takes any schema at load.
+Spark does not pass the columns of a query to a Python source. The user's schema does: only the columns in it are
+decoded and returned. It is checked here, since Spark accepts any schema at load.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 COLUMNS = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP_LTZ, timestampType INT"
 )
-"""TIMESTAMP alone would mean what spark.sql.timestampType says, which may be one without a time zone."""
+"""TIMESTAMP alone would be the type of spark.sql.timestampType, which may have no time zone."""
 
 HEADERS_COLUMN = "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 
@@ -28,7 +28,7 @@ def schema_of(include_headers: bool) -> str:
 
 
 def check_schema(wanted: StructType, include_headers: bool) -> None:
-    """Raise SchemaError unless every wanted column is one of ours and has its type."""
+    """Raise SchemaError unless every wanted column is one of the source's and has its type."""
     known = _column_types()
     for field in wanted.fields:
         if field.name not in known:
@@ -79,5 +79,5 @@ def _column_types() -> dict[str, Any]:
 
 
 def _same_type(found: Any, expected: Any) -> bool:
-    """Compare as Spark writes types: whether something may be null makes no difference."""
+    """Compare types as Spark writes them; nullability makes no difference."""
     return bool(found.simpleString() == expected.simpleString())

@@ -1,15 +1,15 @@
 """One blocking connection to one broker: the driver of `ottla.client_core.exchange` over a socket, every wait bounded.
 
-`send` and `receive` are apart so that a request can be on its way while the last response is decoded. Responses come in
-the order of the requests; one with another correlation id, or larger than MAX_RESPONSE_BYTES, ends the connection.
-A response is read, without a copy, into its own numpy buffer with PADDING_BYTES behind it (see ottla.arrow.varints).
-numpy leaves that memory untouched, so what is announced costs address space only, and memory as bytes arrive.
+`send` and `receive` are separate, so that a request can be in flight while the last response is decoded. Responses come
+in the order of the requests; one with another correlation id, or larger than MAX_RESPONSE_BYTES, ends the connection.
+A response is read, without a copy, into its own numpy buffer followed by PADDING_BYTES (see ottla.arrow.varints).
+numpy does not touch that memory: an announced size costs address space only, and memory as bytes arrive.
 
-With TLS the same socket is wrapped. A session whose end the broker has said (KIP-368) is renewed before a request would
-meet it; answers that come meanwhile are kept for `receive`.
+With TLS the same socket is wrapped. A session whose lifetime the broker has announced (KIP-368) is renewed before it
+ends; responses that arrive meanwhile are kept for `receive`.
 
-Any OSError (TimeoutError, refused, reset), and BrokerUnavailable when the peer closes, means: this connection is over.
-AuthenticationFailed means that another one would end the same way."""
+After any OSError (TimeoutError, refused, reset), and BrokerUnavailable when the peer closes, the connection is closed.
+After AuthenticationFailed another connection would fail in the same way."""
 
 from __future__ import annotations
 
@@ -44,30 +44,30 @@ if TYPE_CHECKING:
     from ottla.spark.option_values import Address
 
 MAX_RESPONSE_BYTES = 512 * 1024 * 1024
-"""Far above what a Fetch asks for, since one batch is returned whole however large it is."""
+"""Far more than a Fetch requests, since one batch is returned whole, whatever its size."""
 
 SOFTWARE_NAME = "ottla-spark"
 SESSION_PART_BEFORE_LOGIN = 0.85
-"""At which part of its life a session is renewed: the smallest that Kafka's client chooses."""
+"""The part of its lifetime after which a session is renewed: the smallest that Kafka's client chooses."""
 _NONCE_BYTES = 24
 
 OLDEST_METADATA = 4
-"""An older Metadata cannot say that looking at a topic must not create it."""
+"""An older Metadata request cannot forbid that it creates the topic."""
 _OLDEST_USED = {**OLDEST_USED, ApiKey.METADATA: OLDEST_METADATA}
 
 R = TypeVar("R", bound=Response)
 
 
 class Connection:
-    """Connects and logs in at once. Raises OSError or BrokerUnavailable without a broker, ProtocolFailure when it is
-    none, AuthenticationFailed when the two do not accept each other.
+    """The constructor connects and logs in. It raises OSError or BrokerUnavailable without a broker, ProtocolFailure if
+    the peer is no broker, AuthenticationFailed when the two do not accept each other.
     """
 
     def __init__(self, address: Address, settings: ClientSettings) -> None:
         self._address = address
         self._settings = settings
         self._timeout_s = settings.request_timeout_ms / 1000
-        # Only sizes are read ahead of their frames, and a frame's buffer is made whole at once: no byte is copied.
+        # Only sizes are read before their frames, and a frame's buffer is allocated as a whole: no byte is copied.
         frames = FrameReader(
             MAX_RESPONSE_BYTES, allocate=_padded, head_bytes=SIZE_BYTES, first_body_bytes=MAX_RESPONSE_BYTES
         )
@@ -79,12 +79,12 @@ class Connection:
             in_order=True,
         )
         self._login_at: float | None = None
-        """When the session is to be renewed; None: never."""
+        """When to renew the session; None: never."""
         self._early: deque[Answer[bool]] = deque()
-        """What was answered while the session was renewed."""
+        """Responses that arrived while the session was renewed."""
         self._has_answered = False
         self._has_received = False
-        """Whether the broker has sent a byte, which one with TLS need not do before it hangs up."""
+        """Whether the broker has sent a byte; a TLS listener may close the connection without one."""
         self._socket = self._connected()
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -101,7 +101,7 @@ class Connection:
 
     def _connected(self) -> socket.socket:
         address, settings = self._address, self._settings
-        # Before anything is dialled: files that cannot be used are nothing that another broker would better.
+        # Before connecting: unusable files would fail in the same way with every other broker.
         context = self._tls_context()
         plain = socket.create_connection((address.host, address.port), timeout=settings.connect_timeout_ms / 1000)
         if context is None:
@@ -142,21 +142,23 @@ class Connection:
     # Logging in -------------------------------------------------------------------------------------------------
 
     def _login(self) -> Login | None:
-        """Return who logs in, with a token fetched now if there is one to fetch."""
+        """Return the user's login, with a token fetched now if there is one to fetch."""
         security = self._settings.security
         if security.token_source is None:
             return security.login
-        from ottla.client_tokens import NoToken, fetch_token
+        from ottla.client_tokens import NoToken, TokenRefused, fetch_token
 
         try:
             return security.with_token(fetch_token(security.token_source, self._timeout_s))
+        except TokenRefused as refused:
+            raise AuthenticationFailed(f"kafka.sasl.oauthbearer.token: {refused}") from None
         except NoToken as none:
             raise BrokerUnavailable(f"kafka.sasl.oauthbearer.token: {none}") from None
         except SecurityProblem as wrong:
             raise AuthenticationFailed(f"kafka.{wrong}") from None
 
     def _settle(self) -> None:
-        """Run the handshake that was begun to its end."""
+        """Finish the handshake that has begun."""
         while self._exchange.is_settling:
             self._flush()
             answer = self._read_answer()
@@ -173,11 +175,11 @@ class Connection:
         self._settle()
 
     def close(self) -> None:
-        """Close the socket; answers still under way are lost."""
+        """Close the socket; responses in flight are lost."""
         self._socket.close()
 
     def version(self, api_key: ApiKey, at_most: int = ANY_VERSION) -> int:
-        """Return the newest version that both sides speak, and not above `at_most`.
+        """Return the newest version that both sides support, not above `at_most`.
 
         Raises ProtocolFailure when there is none.
         """
@@ -195,7 +197,7 @@ class Connection:
         return self.parse(self.receive(), response)
 
     def send(self, request: Request, version: int | None = None, wait_ms: int = 0) -> None:
-        """Send a request at `version` (the newest if None); `wait_ms` is what the broker may take on purpose."""
+        """Send a request at `version` (the newest if None); `wait_ms` is how long the broker may wait deliberately."""
         if version is None:
             version = self.version(ApiKey(type(request).message_key))
         now = time.monotonic()
@@ -206,7 +208,7 @@ class Connection:
         self._flush()
 
     def receive(self) -> Answer[bool]:
-        """Wait for the response to the oldest request that has none yet."""
+        """Wait for the response to the oldest request in flight."""
         if self._early:
             return self._early.popleft()
         while (answer := self._read_answer()) is None:
@@ -226,7 +228,7 @@ class Connection:
             self._socket.sendall(b"".join(self._exchange.bytes_to_send()))
 
     def _read_answer(self) -> Answer[bool] | None:
-        """Read once, and return the answer that is whole with it, if one is."""
+        """Read once, and return the response that is complete then, if there is one."""
         late = f"no answer within {self._settings.request_timeout_ms} ms"
         left = (self._exchange.next_deadline() or 0.0) - time.monotonic()
         if left <= 0:
@@ -242,7 +244,7 @@ class Connection:
             raise BrokerUnavailable(f"{self._address} closed the connection{self._hint()}")
         self._has_received = True
         try:
-            # At most one: no byte of the next frame is read before this one is whole.
+            # At most one: no byte of the next frame is read before this one is complete.
             answers = list(self._exchange.receive(count, time.monotonic()))
         except SpeaksTls:
             protocol = self._settings.security.protocol
@@ -258,12 +260,12 @@ class Connection:
         return answers[0] if answers else None
 
     def _hint(self) -> str:
-        """What may be behind the end of a connection that never served."""
+        """Return the probable reason why a connection ended before it served, or nothing."""
         security = self._settings.security
         if self._has_answered:
             return ""
         if security.login is not None and (security.tls is not None or self._has_received):
-            return ""  # the login has failed, or the broker went away
+            return ""  # the login has failed, or the broker stopped
         wanted = "SASL" if self._exchange.is_ready or security.tls is not None else "TLS"
         return f" before it answered; does its listener want {wanted}? kafka.security.protocol is {security.protocol}"
 
@@ -280,6 +282,6 @@ def _padded(size_bytes: int) -> Buffer:
 
 
 def buffer_of(answer: Answer[bool]) -> npt.NDArray[np.uint8]:
-    """Return the buffer that an answer was read into, which has padding behind the answer."""
+    """Return the buffer of a response, in which padding follows the response."""
     exporter: npt.NDArray[np.uint8] = memoryview(answer.data).obj  # type: ignore[assignment]  # `_padded` made it
     return exporter

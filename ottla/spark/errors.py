@@ -1,8 +1,8 @@
-"""What can go wrong for a reader, each in one line that a person can act on.
+"""The errors of source and sink, each with a message of one line that a user can act on.
 
-Spark wraps an exception of a data source in its own and adds a trace; the message here is the line that matters, so it
-names the option, the topic-partition or the address. `CorruptBatch` (ottla.protocol.records) passes through with the
-topic-partition and offset in front.
+Spark wraps an exception of a data source in its own and adds a trace. The message here is the line that matters, so it
+names the option, the topic-partition or the address. `CorruptBatch` (ottla.protocol.records) is raised with the
+topic-partition and offset before its message.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class BrokerUnavailable(ConnectionError):
 
 
 class ProtocolFailure(RuntimeError):
-    """A broker answered with an error that trying again does not help, or with bytes that are no answer."""
+    """A broker answered with an error that does not pass, or with bytes that are no Kafka response."""
 
 
 class AuthenticationFailed(ProtocolFailure):
@@ -33,20 +33,20 @@ class DataLoss(RuntimeError):
 
 
 class WriteFailed(RuntimeError):
-    """Records that could not be written; names the topic-partition and what the broker said of it."""
+    """Records could not be written; names the topic-partition and the broker's error."""
 
 
 class reported_in_one_line:  # noqa: N801  # used as a statement, like contextlib's own
-    """Cut the trace of an error whose message says it all: Spark shows people the whole trace, message last.
+    """Remove the trace of an error whose message is sufficient: Spark prints the whole trace, with the message last.
 
-    A class, since contextlib's decorator gives an error that its function raises again the old trace back.
+    A class, since contextlib's decorator restores the old trace of an error that its function raises again.
     """
 
     def __enter__(self) -> None:
         """Begin."""
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        """Raise an error of ours again, as if it came from here."""
+        """Raise an error of this module again, as if it came from here."""
         if isinstance(error, _REPORTED):
             raise error.with_traceback(None) from None
 

@@ -1,13 +1,16 @@
 """Reads one offset range of one partition: Fetch after Fetch, the next one sent before the last one is decoded.
 
-What a response's batches say (their last offset) is where the next Fetch begins, so it goes out right after their
-headers are surveyed; decoding and the broker's work overlap. Batches are handed on with the offset from which they
-are wanted.
+The last offset in a response's batch headers decides where the next Fetch begins. So the next Fetch is sent as soon as
+the headers are surveyed, and decoding overlaps with the broker's work. Batches are yielded with the offset from which
+their records are wanted.
 
-Whatever moves or restarts is waited for, up to `kafkaConsumer.pollTimeoutMs` without progress: another leader, a lost
-connection, a topic whose metadata is not there yet. Records that are gone (deleted by retention, a topic deleted or
-rebuilt under the same name, a log that ends before the range) are a DataLoss, or with failOnDataLoss=false a
-warning, and what is left is read. Gaps inside a log are none: compaction and transaction markers leave them.
+A task begins at the leader that the driver knew when it planned the range. It asks for metadata only when that broker
+refuses, cannot be reached, or has less of the log than the range needs.
+
+A task waits, up to `kafkaConsumer.pollTimeoutMs` without progress, for everything that moves or restarts: another
+leader, a lost connection, a topic without metadata yet. Missing records are a DataLoss: deleted by retention, a topic
+deleted or created again under the same name, a log that ends before the range. With failOnDataLoss=false they are a
+warning, and the existing ones are read. Gaps inside a log are no loss: compaction and transaction markers leave them.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from ottla.protocol.records.errors import CorruptBatch
 from ottla.spark.cluster import Cluster, Leader, Retriable
 from ottla.spark.connection import buffer_of
 from ottla.spark.errors import BrokerUnavailable, DataLoss, ProtocolFailure
-from ottla.spark.planner import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from ottla.spark.planner import EARLIEST_TIMESTAMP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,17 +39,18 @@ if TYPE_CHECKING:
     from ottla.protocol.types import Buffer
     from ottla.spark.client_options import ClientSettings
     from ottla.spark.connection import Connection
+    from ottla.spark.option_values import Address
     from ottla.spark.planner import OffsetRange
 
 logger = logging.getLogger(__name__)
 
-_TOPIC_IDS_SINCE = 13  # Fetch names topics by id from this version on, and a topic rebuilt has another id
+_TOPIC_IDS_SINCE = 13  # Fetch names topics by id since this version, and a topic created again has another id
 
 _GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID})
 
 
 class Fetched(NamedTuple):
-    """Some batches of the range; their records before `first_offset` are not wanted."""
+    """Batches of the range; their records before `first_offset` are not wanted."""
 
     found: Survey
     first_offset: int
@@ -54,7 +58,7 @@ class Fetched(NamedTuple):
 
 
 class _Gone(Exception):
-    """The partition does not exist any more, or is another one of the same name."""
+    """The partition does not exist any more, or is of another topic with the same name."""
 
 
 class RangeFetcher:
@@ -76,6 +80,8 @@ class RangeFetcher:
         self._sleep = sleep
         self._cluster = Cluster(settings, persistent=False)
         self._leader: Leader | None = None
+        self._planned_leader = wanted.leader
+        """Where to begin without a look-up; None once that leader has been in doubt."""
         self._position = wanted.start
         self._asked = False
         self._progress_at = monotonic()
@@ -107,7 +113,7 @@ class RangeFetcher:
         return f"{self._wanted.topic}-{self._wanted.partition}"
 
     def _next(self) -> Fetched | None:
-        """Take the response under way, send the next request, return the batches; None when there are none yet."""
+        """Receive a response, send the next request, return the batches; None when there are none yet."""
         connection = self._connect()
         if not self._asked:
             self._ask(connection)
@@ -128,7 +134,7 @@ class RangeFetcher:
             return None
         first_offset = self._position
         if found.next_offset <= first_offset:
-            raise CorruptBatch("the broker sent batches that lie before the offset that was asked for")
+            raise CorruptBatch("the broker sent batches before the requested offset")
         self._position = found.next_offset
         if self._position < self._wanted.end:
             self._ask(connection)
@@ -138,19 +144,42 @@ class RangeFetcher:
         return Fetched(found, first_offset, aborted)
 
     def _connect(self) -> Connection:
+        if self._planned_leader is not None:
+            connection = self._connect_as_planned(self._planned_leader)
+            if connection is not None:
+                return connection
+            self._planned_leader = None
         if self._leader is None:
             leader = self._cluster.leader(self._wanted.topic, self._wanted.partition)
             if leader is None:
                 raise _Gone(f"{self._where} does not exist any more")
             if self._wanted.topic_id.int and leader.topic_id.int and leader.topic_id != self._wanted.topic_id:
-                raise _Gone(f"topic {self._wanted.topic} was deleted and rebuilt since the query was planned")
+                raise _Gone(f"topic {self._wanted.topic} was deleted and created again since the query was planned")
             self._leader = leader
         return self._cluster.connection(self._leader.address)
 
-    def _ask(self, connection: Connection) -> None:
-        version = connection.version(
+    def _connect_as_planned(self, address: Address) -> Connection | None:
+        """Return the connection to the leader of the plan; None where a look-up is needed.
+
+        It is needed when no usable broker has the address any more, and when the broker's Fetch names topics: then it
+        cannot distinguish the planned topic from one that was created later under the same name.
+        """
+        try:
+            connection = self._cluster.connection(address)
+            version = self._fetch_version(connection)
+        except (OSError, ProtocolFailure) as problem:
+            logger.info("%s: %s; looking for the leader", self._where, problem)
+            self._cluster.drop(address)
+            return None
+        return None if self._wanted.topic_id.int and version < _TOPIC_IDS_SINCE else connection
+
+    def _fetch_version(self, connection: Connection) -> int:
+        return connection.version(
             ApiKey.FETCH, at_most=ANY_VERSION if self._wanted.topic_id.int else _TOPIC_IDS_SINCE - 1
         )
+
+    def _ask(self, connection: Connection) -> None:
+        version = self._fetch_version(connection)
         partition = FetchRequest.FetchPartition(
             partition=self._wanted.partition,
             fetch_offset=self._position,
@@ -170,7 +199,7 @@ class RangeFetcher:
         self._asked = True
 
     def _partition_of(self, response: FetchResponse) -> FetchResponse.PartitionData | None:
-        """Return our partition's answer; None when the broker throttles us and sent nothing (KIP-219)."""
+        """Return the partition's part of a response; None when the broker throttles the client (KIP-219)."""
         if response.error_code:
             self._handle_error(ErrorCode.of(response.error_code))
             raise Retriable(f"{self._where}: the broker answered {ErrorCode.of(response.error_code).name}")
@@ -182,19 +211,27 @@ class RangeFetcher:
             if self._waited_too_long():
                 raise Retriable(f"{self._where}: the broker throttles this client by a quota, and sends nothing")
             logger.info("%s: throttled by the broker for %s ms", self._where, response.throttle_time_ms)
-            return None  # the broker takes the next request when the time is over
+            return None  # the broker handles the next request after that time
         raise ProtocolFailure(f"{self._where}: the broker left the partition out of its answer")
 
     def _check_end(self, partition: FetchResponse.PartitionData) -> None:
-        """Nothing at our position: either the range has no more, or leaders and followers lag, which may take a while.
+        """Handle a response without records at the position: the range has no more, or the replicas lag for a while.
 
-        A leader that shows all of the range gives at least one batch of it, however large (KIP-74), if there is one:
-        what stood at its end was compacted away.
+        A leader whose visible end is after the range returns at least one batch of it, however large (KIP-74), if there
+        is one: else the last records of the range were compacted away. The leader of the plan may be a follower by now.
+        A follower answers Fetch as well (KIP-392) and may never have more, so the task looks up the leader first.
         """
         visible_end = partition.last_stable_offset if self._settings.read_committed else partition.high_watermark
         if visible_end >= self._wanted.end:
             self._position = self._wanted.end
-        elif self._waited_too_long():
+        elif self._planned_leader is not None:
+            self._planned_leader = None
+        elif not self._waited_too_long():
+            return
+        elif self._settings.read_committed and partition.high_watermark >= self._wanted.end:
+            hidden = f"an open transaction hides the records from offset {self._position} on"
+            self._give_up(Retriable(f"{hidden} (kafka.isolation.level=read_committed)"))
+        else:
             self._lose(
                 f"{self._where}: no record from offset {self._position} on; the log ends at {partition.high_watermark}",
                 self._wanted.end,
@@ -205,8 +242,8 @@ class RangeFetcher:
         if error == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._handle_out_of_range()
         elif error in _GONE:
-            self._leader = None
-            self._connect()  # raises _Gone when the metadata agrees
+            self._leader = self._planned_leader = None
+            self._connect()  # raises _Gone if the metadata says the same
             raise Retriable(f"{self._where}: the broker answered {error.name}")
         elif error == ErrorCode.CORRUPT_MESSAGE:
             raise ProtocolFailure(
@@ -221,20 +258,20 @@ class RangeFetcher:
     def _handle_out_of_range(self) -> None:
         place = (self._wanted.topic, self._wanted.partition)
         first = self._cluster.list_offsets({place: EARLIEST_TIMESTAMP})[place] or 0
-        last = self._cluster.list_offsets({place: LATEST_TIMESTAMP})[place] or 0
+        last = self._cluster.high_watermarks([place])[place]
         if self._position < first:
             problem = f"{self._where}: offset {self._position} is gone, the log starts at {first}"
             self._lose(problem, min(first, self._wanted.end))
         elif self._position > last:
             self._lose(f"{self._where}: offset {self._position} is gone, the log ends at {last}", self._wanted.end)
         else:
-            raise Retriable(f"{self._where}: offset {self._position} is out of the leader's range just now")
+            raise Retriable(f"{self._where}: offset {self._position} is out of the leader's range at the moment")
 
     def _lose(self, problem: str, next_position: int) -> None:
-        """Report the records from the position to before `next_position` as lost, and go on there."""
+        """Report the records from the position to before `next_position` as lost, and continue there."""
         if self._fail_on_data_loss:
             raise DataLoss(
-                f"{problem} (reading {self._wanted}); failOnDataLoss=false would read what is there"
+                f"{problem} (reading {self._wanted}); failOnDataLoss=false would read the existing records"
             ) from None
         left_out = f"offsets {self._position} to {next_position - 1} are left out"
         logger.warning("%s (reading %s); %s", problem, self._wanted, left_out)
@@ -242,10 +279,11 @@ class RangeFetcher:
         self._progress_at = self._monotonic()
 
     def _recover(self, problem: Exception) -> None:
-        """Drop what may be stale, wait a moment and look for the leader again; give up without progress for long."""
-        if self._leader is not None:
-            self._cluster.drop(self._leader.address)
-        self._leader = None
+        """Drop the connection and the leader, and wait a moment; give up after a long time without progress."""
+        for address in (self._planned_leader, None if self._leader is None else self._leader.address):
+            if address is not None:
+                self._cluster.drop(address)
+        self._leader = self._planned_leader = None
         self._asked = False
         if self._waited_too_long():
             self._give_up(problem)
@@ -263,7 +301,7 @@ class RangeFetcher:
 
 
 def _chunk(answer: Answer[bool], records: Buffer | None) -> Chunk:
-    """Return where the records lie in the response's own buffer, which goes on behind them."""
+    """Return the position of the records in the response's buffer, which continues after them."""
     buffer = buffer_of(answer)
     if not records:
         return Chunk(buffer, 0, 0)

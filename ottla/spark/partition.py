@@ -1,4 +1,4 @@
-"""What travels from the driver to a task, and what the task does with it; the same for batch queries and streams."""
+"""The partition that Spark pickles to a task, and how the task reads it; the same for batch queries and streams."""
 
 from __future__ import annotations
 

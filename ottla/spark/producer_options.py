@@ -1,7 +1,7 @@
 """The `kafka.*` options of a sink: which of the Kafka producer's keys it follows, accepts, and refuses.
 
-Those about connections are the reader's (ottla.spark.client_options). Keys that only matter where records trickle in
-are accepted and do nothing, since a task has its records at hand: a query for Spark's own sink runs unchanged.
+Those about connections are the reader's (ottla.spark.client_options). Keys for records that arrive one by one are
+accepted and do nothing, since a task has its records already. So a query for Spark's own sink runs unchanged.
 """
 
 from __future__ import annotations
@@ -9,13 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ottla.client_core.security import DEFAULTS
 from ottla.protocol.records.compression import Compression
-from ottla.spark.client_options import KAFKA_PREFIX, ClientSettings, client_settings
+from ottla.spark.client_options import ClientSettings, client_settings
 from ottla.spark.errors import OptionError
+from ottla.spark.option_names import KAFKA_PREFIX, check_without_effect, unknown
 from ottla.spark.option_values import boolean, integer, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from ottla.spark.option_names import Kind
 
 _LARGEST_BYTES = 256 * 1024 * 1024
 _LARGEST_WAIT_MS = 2**31 - 1
@@ -23,7 +27,7 @@ _LARGEST_WAIT_MS = 2**31 - 1
 
 @dataclass(frozen=True)
 class ProducerSettings:
-    """How a task writes; plain values, since they travel to the executors. `acks` is -1 (all) or 1."""
+    """How a task writes; plain values, since they are pickled to the executors. `acks` is -1 (all) or 1."""
 
     acks: int
     batch_bytes: int
@@ -44,7 +48,7 @@ _SHARED = frozenset(
         "socket.connection.setup.timeout.ms",
     }
 )
-"""Followed keys that mean for a sink what they mean for a reader."""
+"""Followed keys with the same meaning as for a reader."""
 
 _FOLLOWED = {
     "acks": "all",
@@ -57,34 +61,33 @@ _FOLLOWED = {
     "enable.idempotence": "",
     "max.request.size": str(1024 * 1024),
 }
-"""Keys that change something, with their defaults: Kafka's, but for batches four times as large, since a task does not
-wait for them to fill."""
+"""Keys that change something, with their defaults: Kafka's, except that batches are four times as large, since a task
+does not wait until they are full."""
 
-_WITHOUT_EFFECT = frozenset(
-    {
-        "buffer.memory",
-        "client.dns.lookup",
-        "connections.max.idle.ms",
-        "enable.metrics.push",
-        "linger.ms",
-        "max.block.ms",
-        "max.in.flight.requests.per.connection",
-        "metadata.max.age.ms",
-        "metadata.max.idle.ms",
-        "metric.reporters",
-        "metrics.num.samples",
-        "metrics.recording.level",
-        "metrics.sample.window.ms",
-        "partitioner.adaptive.partitioning.enable",
-        "partitioner.availability.timeout.ms",
-        "reconnect.backoff.max.ms",
-        "reconnect.backoff.ms",
-        "retries",
-        "retry.backoff.max.ms",
-        "send.buffer.bytes",
-        "socket.connection.setup.timeout.max.ms",
-    }
-)
+WITHOUT_EFFECT: Mapping[str, Kind] = {
+    "buffer.memory": "number",
+    "client.dns.lookup": "text",
+    "connections.max.idle.ms": "number",
+    "enable.metrics.push": "boolean",
+    "linger.ms": "number",
+    "max.block.ms": "number",
+    "max.in.flight.requests.per.connection": "number",
+    "metadata.max.age.ms": "number",
+    "metadata.max.idle.ms": "number",
+    "metric.reporters": "text",
+    "metrics.num.samples": "number",
+    "metrics.recording.level": "text",
+    "metrics.sample.window.ms": "number",
+    "partitioner.adaptive.partitioning.enable": "boolean",
+    "partitioner.availability.timeout.ms": "number",
+    "reconnect.backoff.max.ms": "number",
+    "reconnect.backoff.ms": "number",
+    "retries": "number",
+    "retry.backoff.max.ms": "number",
+    "send.buffer.bytes": "number",
+    "socket.connection.setup.timeout.max.ms": "number",
+}
+"""Keys that are accepted and change nothing, and what their values have to be."""
 
 _REFUSED = {
     "interceptor.classes": "there are no Java interceptors here",
@@ -95,6 +98,9 @@ _REFUSED = {
     "transactional.id": "this sink writes at least once, without transactions",
     "value.serializer": "values are written as they are; convert the column to string or binary",
 }
+
+KAFKA_NAMES = frozenset(f"{KAFKA_PREFIX}{key}" for key in (*_SHARED, *_FOLLOWED, *WITHOUT_EFFECT, *DEFAULTS))
+"""The `kafka.*` options of a sink that are not refused."""
 
 
 def producer_settings(kafka: Mapping[str, str]) -> tuple[ClientSettings, ProducerSettings]:
@@ -109,9 +115,11 @@ def producer_settings(kafka: Mapping[str, str]) -> tuple[ClientSettings, Produce
             raise OptionError(f"option {name} cannot be set: {_REFUSED[key]}")
         elif key in _FOLLOWED:
             values[key] = value.strip()
-        elif key not in _WITHOUT_EFFECT:
-            known = ", kafka.".join(sorted({"security.protocol", *_SHARED, *_FOLLOWED}))
-            raise OptionError(f"unknown option {name}; known are kafka.{known}")
+        elif key in WITHOUT_EFFECT:
+            check_without_effect(name, value, WITHOUT_EFFECT[key])
+        else:
+            listed = ", kafka.".join(sorted({"security.protocol", *_SHARED, *_FOLLOWED}))
+            raise OptionError(unknown(name, KAFKA_NAMES, f"kafka.{listed}"))
     client = client_settings(shared, {})
     acks = _acks(values["acks"])
     compression = _compression(values["compression.type"])
@@ -128,7 +136,7 @@ def producer_settings(kafka: Mapping[str, str]) -> tuple[ClientSettings, Produce
 
 def _acks(value: str) -> int:
     if value == "0":
-        raise OptionError("kafka.acks: 0 would lose records without a word; all and 1 are possible")
+        raise OptionError("kafka.acks: 0 would lose records silently; all and 1 are possible")
     known = {"all": -1, "-1": -1, "1": 1}
     if value.lower() not in known:
         raise OptionError(f"kafka.acks: {shown(value)} is none of all, -1, 1")
@@ -136,7 +144,7 @@ def _acks(value: str) -> int:
 
 
 def _idempotence(value: str, acks: int) -> bool:
-    """Without a word about it: as long as acks allow, as in Kafka's producer."""
+    """Return whether to be idempotent: by default if acks allow it, as in Kafka's producer."""
     if not value:
         return acks == -1
     wanted = boolean("kafka.enable.idempotence", value)
@@ -156,10 +164,13 @@ _LEVELS = {Compression.GZIP: (1, 9), Compression.LZ4: (1, 17), Compression.ZSTD:
 
 
 def _level(compression: Compression, values: Mapping[str, str]) -> int | None:
-    key = f"compression.{compression.name.lower()}.level"
-    if compression not in _LEVELS or not values[key]:
-        return None
-    return _number(values, key, *_LEVELS[compression])
+    """Return the level of the codec; those of other codecs are only checked."""
+    levels = {}
+    for codec, (smallest, largest) in _LEVELS.items():
+        key = f"compression.{codec.name.lower()}.level"
+        if values[key]:
+            levels[codec] = _number(values, key, smallest, largest)
+    return levels.get(compression)
 
 
 def _number(values: Mapping[str, str], key: str, smallest: int, largest: int) -> int:

@@ -1,12 +1,12 @@
-"""How a stream's limit of offsets for a micro-batch is shared out among partitions. Pure.
+"""How a stream's limit of offsets for a micro-batch is divided among partitions. Pure.
 
-In proportion to what waits in each, as Spark's Kafka source does it; but what rounding leaves over is given out too, so
-a batch has exactly the limit and the last one of a backlog is never a handful of records. A partition with something to
-read gets at least one offset, else a small one would starve beside a large one; so with more such partitions than the
-limit allows, a batch has one offset of each.
+The division is in proportion to the backlog of each partition, as in Spark's Kafka source. Here the rest from rounding
+is divided too: a batch has exactly the limit, and the last one of a backlog is never a handful of records. A partition
+with something to read gets at least one offset, else a small one would starve beside a large one. With more such
+partitions than the limit allows, a batch has one offset of each.
 
-Worked example: 5, 100 and 1 wait, the limit is 10. Shares: 0.47, 9.43, 0.09. Each gets 1; the other 7 go by what is
-left of the shares, 0, 8.43 and 0: the batch takes 1, 8 and 1.
+Worked example: 5, 100 and 1 wait, the limit is 10. Shares: 0.47, 9.43, 0.09. Each gets 1; the other 7 are divided by
+the rest of the shares, 0, 8.43 and 0: the batch takes 1, 8 and 1.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a task does: fetch an offset range and decode it, batch by batch, into Arrow."""
+"""A reading task: fetch an offset range and decode it, batch by batch, into Arrow."""
 
 from __future__ import annotations
 

@@ -1,14 +1,15 @@
-"""Brings encoded batches to the leaders of their partitions: the blocking driver of `ottla.client_core.send_queues`.
+"""Sends encoded batches to the leaders of their partitions: the blocking driver of `ottla.client_core.send_queues`.
 
-Up to MAX_IN_FLIGHT requests per broker are on their way, each with at most one batch of a partition, so that one sync
-of the broker's disk serves many. What the answers mean, and what of it goes again, is decided in the core. Batches
-carry a producer id and sequences (KIP-98), so a broker that had one already says so and keeps it once; it remembers
-MAX_IN_FLIGHT of them. A broker that has forgotten the producer gets the rest from a new one.
+Up to MAX_IN_FLIGHT requests per broker are in flight, each with at most one batch of a partition, so that one sync of
+the broker's disk serves many. The core decides what responses mean and what is sent again. Batches have a producer id
+and sequences (KIP-98): a broker that has a batch already reports that and keeps it once; it remembers MAX_IN_FLIGHT of
+them. If a broker has forgotten the producer, a new producer id is used for the rest.
 
-`kafka.delivery.timeout.ms` without any progress is the end, counted from the first question on: a broker that is away
-when a task begins is waited for like one that goes away later. What the broker refuses for good ends at once:
-WriteFailed, and Spark fails the task. A batch of another attempt of the same task is a stranger to the broker, so a
-retried task writes its records again: at least once."""
+A task fails after `kafka.delivery.timeout.ms` without any progress, counted from the first request: it waits for a
+broker that is away when the task begins, as for one that stops later. A permanent refusal ends the task immediately,
+with WriteFailed. A batch that is too large for its topic is split, and later batches of the topic are smaller; only a
+single record that is too large ends the task. The broker does not recognise batches of an earlier attempt of the task,
+so a retried task writes its records again: at least once."""
 
 from __future__ import annotations
 
@@ -24,11 +25,12 @@ from ottla.client_core.send_results import Result, SendResult, SendRules
 from ottla.protocol.api import ApiKey
 from ottla.protocol.api.produce import ProduceResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.records.batch import seal_batch
+from ottla.protocol.records.batch import HEADER_BYTES, seal_batch
 from ottla.protocol.records.compression import Compression
 from ottla.protocol.types import ZERO_UUID
 from ottla.spark.cluster import Cluster, Retriable
 from ottla.spark.errors import BrokerUnavailable, ProtocolFailure, WriteFailed
+from ottla.spark.splitting import smaller_batch_bytes, split
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -46,19 +48,18 @@ logger = logging.getLogger(__name__)
 MAX_IN_FLIGHT = 5
 _ZSTD_SINCE = 7
 _SHORTEST_PAUSE_S = 0.001
-"""A pause shorter than the clock can show would never end."""
+"""A pause that is shorter than the clock's resolution would never end."""
 
 _HINTS = {
-    ErrorCode.MESSAGE_TOO_LARGE: "; the topic's max.message.bytes is smaller than a batch: lower kafka.batch.size",
     ErrorCode.INVALID_TIMESTAMP: "; the topic's message.timestamp.after.max.ms and ...before.max.ms bound the times",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "; the broker does not let this client write there",
 }
 
 
 class Batch(QueuedBatch):
-    """Encoded records of one partition. `created_ms` is the time of records that name none."""
+    """Encoded records of one partition. `created_ms` is the timestamp of records without one."""
 
-    __slots__ = ("body", "timestamps_ms", "topic")
+    __slots__ = ("body", "created_ms", "timestamps_ms", "topic")
 
     queue: PartitionQueue[Batch]
 
@@ -66,25 +67,26 @@ class Batch(QueuedBatch):
         super().__init__()
         self.topic = topic
         self.body = body
+        self.created_ms = created_ms
         self.record_count = body.record_count
         self.timestamps_ms = body.timestamps_ms or (created_ms, created_ms)
         self.is_closed = True
 
     @property
     def size_bytes(self) -> int:
-        """The size of the batch, compressed."""
-        return len(self.sealed or b"")
+        """The size of the batch, compressed; before it is sealed, the most that it can be."""
+        return HEADER_BYTES + len(self.body.records) if self.sealed is None else len(self.sealed)
 
 
 class _Sent(NamedTuple):
-    """A request whose answer is due."""
+    """A request in flight."""
 
     address: Address
     batches: list[Batch]
 
 
 class Sender:
-    """Writes for one task. Not for several threads; `close` it when done. The clock's parts are for tests."""
+    """Writes for one task. Not for several threads; `close` it when done. The clock's functions are for tests."""
 
     def __init__(
         self,
@@ -100,7 +102,7 @@ class Sender:
         self._sleep = sleep
         self._backoff = Backoff(client.retry_backoff_ms, client.retry_backoff_ms)
         self._cluster = Cluster(client, persistent=False)
-        # Answers come in the order of the requests, so questions need connections of their own.
+        # Responses come in the order of the requests, so other requests than Produce need their own connections.
         self._lines = Cluster(client, persistent=False)
         self._leaders: dict[str, dict[int, Address]] = {}
         self._queues: SendQueues[Batch, Address] = SendQueues(
@@ -114,29 +116,31 @@ class Sender:
                 never_retried=frozenset({ErrorCode.CORRUPT_MESSAGE}),
             ),
             seal=self._seal,
-            split=lambda batch: [],
+            split=self._split,
             leader_of=lambda topic, partition: self._leaders[topic].get(partition),
             topic_id=lambda topic: ZERO_UUID,  # a writer means the name
             may_write=lambda address: True,
         )
         self._queues.wants_identity = producer.is_idempotent
+        self._batch_bytes: dict[str, int] = {}
+        """How large batches may be, of topics that have refused one as too large."""
         self._by_place: dict[TopicPartition, PartitionQueue[Batch]] = {}
         self._in_flight: deque[_Sent] = deque()
         self._unacknowledged = 0
-        """The number of records that were given to `send` and are not acknowledged."""
+        """The number of records that were passed to `send` and are not acknowledged."""
         self._problem: Exception | None = None
-        """What has failed since the last acknowledgement, and passes perhaps."""
+        """A failure since the last acknowledgement that may pass."""
         self._give_up_at = 0.0
         self.acknowledged = 0
         """The number of records that brokers have acknowledged."""
 
     def close(self) -> None:
-        """Close every connection; what is not acknowledged may or may not be in the log."""
+        """Close every connection; records that are not acknowledged may or may not be in the log."""
         self._cluster.close()
         self._lines.close()
 
     def partition_count(self, topic: str) -> int:
-        """Return how many partitions a topic has; asking may create it, if the broker's configuration says so.
+        """Return how many partitions a topic has; the broker may create it, if its configuration allows that.
 
         Raises WriteFailed for a topic that does not exist or may not be written to, and BrokerUnavailable.
         """
@@ -147,8 +151,12 @@ class Sender:
                 raise WriteFailed(f"cannot write to topic {topic}: {problem}") from None
         return len(self._leaders[topic])
 
+    def batch_bytes(self, topic: str) -> int:
+        """Return the batch size for a topic: `kafka.batch.size`, or less if the topic has refused a batch."""
+        return self._batch_bytes.get(topic, self._settings.batch_bytes)
+
     def send(self, batches: Sequence[Batch]) -> None:
-        """Send batches, each partition's in the order given; returns when they are on their way, or in.
+        """Send batches, each partition's in the given order; return when they are in flight or acknowledged.
 
         Raises WriteFailed or BrokerUnavailable, for these or earlier ones.
         """
@@ -171,9 +179,8 @@ class Sender:
     # Questions --------------------------------------------------------------------------------------------------
 
     def _first_leaders(self, topic: str) -> dict[int, Address]:
-        """Return the leaders of a topic, which may have to be created; a name that stays unknown is an end in seconds.
-
-        A topic that the broker does not create is a mistake in the query, other than a broker that is away.
+        """Return the leaders of a topic, which the broker may have to create first. An unknown name fails in seconds:
+        unlike a broker that is away, it is a mistake in the query.
         """
         for attempts_left in range(self._client.offset_retries, -1, -1):
             found = self._patiently(lambda: self._cluster.partition_leaders(topic, may_create=True))
@@ -185,7 +192,7 @@ class Sender:
         raise WriteFailed(f"cannot write to topic {topic}: the broker answered {unknown.name} ({unknown.message})")
 
     def _patiently(self, question: Callable[[], T]) -> T:
-        """Ask until there is an answer, for as long as a batch would be waited for."""
+        """Repeat a request until it is answered, for at most `kafka.delivery.timeout.ms`."""
         give_up_at = self._monotonic() + self._settings.delivery_timeout_ms / 1000
         attempts = Attempts(self._backoff, give_up_at=give_up_at, last_at_the_end=True)
         while True:
@@ -213,7 +220,7 @@ class Sender:
         return queue
 
     def _find_leaders(self) -> None:
-        """Look for the leaders of what is unacknowledged; a topic that is gone is an end, not something to wait for."""
+        """Look up the leaders of the unacknowledged batches; a deleted topic ends the task."""
         for topic in sorted({queue.topic for queue in self._queues.active}):
             try:
                 leaders = self._cluster.partition_leaders(topic, may_create=False)
@@ -233,9 +240,9 @@ class Sender:
     # Sending ----------------------------------------------------------------------------------------------------
 
     def _step(self) -> None:
-        """Do what can be done now: send all that may go, else take an answer, else pause.
+        """Send all batches that may be sent now; if there are none, receive a response; else pause.
 
-        Raises WriteFailed for what does not pass, and when it does not pass in time.
+        Raises WriteFailed for a permanent refusal, and for a failure that does not pass in time.
         """
         try:
             if self._queues.needs_metadata:
@@ -270,7 +277,7 @@ class Sender:
             self._lose(address, batches, problem)
 
     def _receive(self, sent: _Sent) -> None:
-        """Take the answer to the oldest request."""
+        """Receive the response to the oldest request."""
         try:
             connection = self._lines.connection(sent.address)
             response = connection.parse(connection.receive(), ProduceResponse)
@@ -280,7 +287,7 @@ class Sender:
         self._take(self._queues.answered(sent.address, sent.batches, response, self._monotonic()))
 
     def _lose(self, address: Address, batches: list[Batch], problem: OSError) -> None:
-        """Drop a broken connection, and with it all answers that were due on it."""
+        """Drop a broken connection, and with it all requests in flight on it."""
         self._lines.drop(address)
         self._note(problem)
         lost = [batches, *(sent.batches for sent in self._in_flight if sent.address == address)]
@@ -290,13 +297,15 @@ class Sender:
             self._take(self._queues.lost(address, each, error, self._monotonic()))
 
     def _take(self, results: Iterable[SendResult[Batch]]) -> None:
-        """Count what is acknowledged, note what goes again, raise WriteFailed for what does not."""
+        """Count acknowledged records, note batches that are sent again, raise WriteFailed for the others."""
         passing: Retriable | None = None
         for batch, result, _, answer in results:
             if result is Result.APPENDED:
                 self.acknowledged += batch.record_count
                 self._unacknowledged -= batch.record_count
                 self._problem = None
+                continue
+            if result is Result.SPLIT:
                 continue
             if answer is None:
                 if result is Result.GIVEN_UP:
@@ -307,12 +316,35 @@ class Sender:
             if result is Result.RETRIED:
                 passing = Retriable(said)
             elif code == ErrorCode.MESSAGE_TOO_LARGE and batch.record_count == 1:
-                size = batch.size_bytes
-                raise WriteFailed(f"{said}; one record of {size} bytes is more than the topic's max.message.bytes")
+                raise WriteFailed(self._too_large(batch))
             else:
                 raise WriteFailed(f"{said}{_HINTS.get(code, '')}")
         if passing is not None:
             self._note(passing)
+
+    def _split(self, batch: Batch) -> list[Batch]:
+        """Return smaller batches with the records of one that is too large; none for a single record."""
+        limit = min(self.batch_bytes(batch.topic), smaller_batch_bytes(batch.body))
+        parts = []
+        for index, body in enumerate(split(batch.body, limit)):
+            part = Batch(batch.topic, body, batch.created_ms)
+            part.queue = batch.queue
+            part.serial = (*batch.serial, index)
+            parts.append(part)
+        if parts:
+            self._batch_bytes[batch.topic] = limit
+            logger.info(
+                "%s: a batch of %d bytes is too large for the topic and is split", batch.queue, batch.size_bytes
+            )
+        return parts
+
+    def _too_large(self, batch: Batch) -> str:
+        """Return the message for a record that is too large for its topic."""
+        limit = self._cluster.topic_config(batch.topic, "max.message.bytes")
+        return (
+            f"{batch.queue}: a record of {batch.size_bytes} bytes is larger than the topic's max.message.bytes"
+            f"{'' if limit is None else f' {limit}'}; raise that of topic {batch.topic}, or write smaller records"
+        )
 
     def _seal(self, batch: Batch) -> bytearray:
         base_timestamp, max_timestamp = batch.timestamps_ms
@@ -334,7 +366,7 @@ class Sender:
     # Patience ---------------------------------------------------------------------------------------------------
 
     def _note(self, problem: Exception) -> None:
-        """Remember a problem that may pass; raise WriteFailed or BrokerUnavailable when it has had its time."""
+        """Remember a failure that may pass; raise WriteFailed or BrokerUnavailable after the delivery timeout."""
         now = self._monotonic()
         if self._problem is None:
             self._give_up_at = now + self._settings.delivery_timeout_ms / 1000
@@ -350,6 +382,6 @@ class Sender:
 
 
 def _ending(waited: str, problem: Exception) -> BrokerUnavailable | WriteFailed:
-    """Return what a task fails with when time is up: a broker that is away is not one that answers with errors."""
+    """Return the task's error after the timeout: a broker that is away differs from one that answers with errors."""
     kind = BrokerUnavailable if isinstance(problem, BrokerUnavailable) else WriteFailed
     return kind(f"{waited}: {problem}")

@@ -1,9 +1,9 @@
 """The data source as Spark calls it: options and schema on the driver, offset ranges to tasks, Arrow batches back.
 
-Spark makes an `OttlaDataSource` on the driver, asks it for a schema and a reader or writer, and pickles what it got to
-the executors' Python workers, where `read` or `write` runs. So nothing here holds a connection, and whatever takes time
-to import (numpy, pyarrow) is imported where it is used: Spark imports this module for every first look-up of any data
-source.
+Spark creates an `OttlaDataSource` on the driver and gets a schema and a reader or writer from it. It pickles these to
+the executors' Python workers, where `read` or `write` runs. So nothing here holds a connection. Modules that take long
+to import (numpy, pyarrow) are imported where they are used: Spark imports this module for every first look-up of any
+data source.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class OttlaDataSource(DataSource):
         return FORMAT
 
     def schema(self) -> str:
-        """Return the columns of a reader; wrong options are refused here already, at `load()`."""
+        """Return the columns of a reader; wrong options are refused here, at `load()`."""
         from ottla.spark.columns import schema_of
         from ottla.spark.options import wants_headers
 
@@ -47,7 +47,7 @@ class OttlaDataSource(DataSource):
             return schema_of(wants_headers(self.options))
 
     def reader(self, schema: StructType) -> RangeReader:
-        """Return the reader of a batch query for the columns that the user or `schema()` named."""
+        """Return the reader of a batch query for the columns of the user's schema or of `schema()`."""
         from ottla.spark.columns import check_schema
         from ottla.spark.options import read_options
 
@@ -57,7 +57,7 @@ class OttlaDataSource(DataSource):
         return RangeReader(options, schema)
 
     def streamReader(self, schema: StructType) -> OttlaStreamReader | RefusedStream:  # noqa: N802  # Spark's name
-        """Return the reader of a stream for the columns that the user or `schema()` named; it raises what is wrong."""
+        """Return the reader of a stream for the columns of the user's schema or of `schema()`, or one that raises."""
         from ottla.spark.columns import check_schema
         from ottla.spark.errors import OptionError, SchemaError
         from ottla.spark.options import stream_options
@@ -71,7 +71,7 @@ class OttlaDataSource(DataSource):
         return OttlaStreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        """Return the writer of a batch query. Records are only ever appended, so mode overwrite is refused."""
+        """Return the writer of a batch query. Mode overwrite is refused, since records are always appended."""
         from ottla.spark.errors import OptionError
         from ottla.spark.write_options import write_options
         from ottla.spark.writer import BatchWriter

@@ -1,12 +1,12 @@
-"""Where a stream stands: the next offset of every partition, and the ids of the topics. It lives in the checkpoint.
+"""The position of a stream, in Spark's checkpoint: the next offset of every partition, and the ids of the topics.
 
-Its JSON is that of Spark's own Kafka source with one entry more, under a name that no topic can have:
+Its JSON is that of Spark's own Kafka source with one more entry, under a name that no topic can have:
 
     {"flights": {"0": 2017, "1": 1999}, "$ids": {"flights": "6f0f6d6e-..."}}
 
-The id distinguishes a topic from another one that was made later under the same name; without it, a stream would go on
-in the middle of the new one. It is left out for brokers that have none (before Kafka 2.8), and may be missing when
-read. Equal offsets give equal text, which is how Spark sees that nothing is new.
+The id distinguishes a topic from another one that was created later under the same name; without it, a stream would
+continue in the middle of the new one. Brokers before Kafka 2.8 have no ids, so it may be missing. Equal offsets give
+equal text, by which Spark recognises that nothing is new.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NO_ID = uuid.UUID(int=0)
 
 @dataclass(frozen=True)
 class StreamOffsets:
-    """The offset of the first record that is not read yet, by partition; ids by topic, without unknown ones."""
+    """The offset of the next record to read, by partition; ids by topic, without unknown ones."""
 
     positions: Mapping[TopicPartition, int]
     topic_ids: Mapping[str, uuid.UUID]
@@ -39,7 +39,7 @@ class StreamOffsets:
         return self.topic_ids.get(topic, NO_ID)
 
     def is_same_topic(self, topic: str, other: StreamOffsets) -> bool:
-        """Say whether both mean the same topic by this name, as far as ids are known."""
+        """Return whether both have the same topic under this name, as far as ids are known."""
         mine, others = self.id_of(topic), other.id_of(topic)
         return not mine.int or not others.int or mine == others
 
@@ -53,7 +53,7 @@ class StreamOffsets:
 
     @classmethod
     def from_json(cls, document: Any) -> StreamOffsets:
-        """Read a document of the checkpoint; raises OptionError when it is none of ours."""
+        """Read a document of the checkpoint. Raises OptionError if it is not from this source."""
         try:
             ids = {topic: uuid.UUID(text) for topic, text in document.get(IDS_KEY, {}).items()}
             positions = {

@@ -1,26 +1,27 @@
-"""What a stream's next micro-batch holds. Pure but for the cluster and the clock that it is given.
+"""Which offsets a stream's next micro-batch has. Pure except for the cluster and the clock that it is given.
 
-A stream goes from one `StreamOffsets` to the next. Partitions that appear are read from offset 0, whatever
-`startingOffsets` says: that is where streams begin, and what appeared later is new. Records that were to be read and
-are not there any more are data loss: an error, or with failOnDataLoss=false a warning and whatever is left. That is
-what a topic deleted or rebuilt, a log that ends before the stream's position, and retention faster than the stream
-come to. Source: Spark's KafkaMicroBatchStream for the meaning of limits and of losses.
+A micro-batch leads from one `StreamOffsets` to the next. New partitions are read from offset 0, since `startingOffsets`
+is only for partitions that exist when the stream begins. Records that should be read and are missing are data loss: an
+error, or with failOnDataLoss=false a warning, and the existing ones are read. A topic deleted or created again, a log
+that ends before the stream's position, and retention faster than the stream cause it. Source: Spark's
+KafkaMicroBatchStream for the meaning of limits and of losses.
 """
 
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ottla.spark.errors import DataLoss
 from ottla.spark.planner import (
     OffsetRange,
     check_coverage,
-    end_of_log,
     first_offsets,
     from_latest,
     is_selected,
     last_offsets,
+    log_ends,
     matches,
     present_part,
     select_topics,
@@ -49,13 +50,13 @@ class StreamPlanner:
         self._must_end = False
         self._target: StreamOffsets | None = None
         self._held: Mapping[TopicPartition, int] = {}
-        """Partitions that the stream begins at their ends, until the first batch is planned."""
+        """Partitions whose ends are the stream's start, until the first batch is planned."""
         self._last_batch_at: float | None = None
         self.newest: StreamOffsets | None = None
-        """The ends of the logs when they were last looked at."""
+        """The ends of the logs at the last request."""
 
     def initial(self, cluster: ClusterView) -> StreamOffsets:
-        """Return where a new stream begins. Raises OptionError or DataLoss when the options do not fit the topics."""
+        """Return the start of a new stream. Raises OptionError or DataLoss when the options do not fit the topics."""
         options = self._options
         topics = select_topics(options, cluster)
         partitions = _partitions(topics)
@@ -64,6 +65,7 @@ class StreamPlanner:
         found = matches(options.starting, cluster, partitions)
         lasts = last_offsets(cluster, partitions)
         starts = start_offsets(options, found, firsts, lasts)
+        lasts = log_ends(cluster, lasts, starts, options)
         positions = {}
         for place in partitions:
             # An empty range is checked like any other: a start outside of the log is reported before anything is read.
@@ -73,29 +75,29 @@ class StreamPlanner:
         return StreamOffsets(positions, _ids(topics))
 
     def stop_at_present_end(self) -> None:
-        """Let the stream end at what is there when its next batch is planned (Trigger.AvailableNow).
+        """Let the stream end at the ends of the logs when its next batch is planned (Trigger.AvailableNow).
 
-        Not at what is there now: Spark asks for `initial` after this, and that start must not lie behind the end.
+        Not at their present ends: Spark calls `initial` after this, and that start must not be after the end.
         """
         self._must_end = True
 
     def next_end(
         self, start: StreamOffsets, most: int | None, *, take_all: bool, cluster: ClusterView
     ) -> StreamOffsets:
-        """Return where the micro-batch from `start` ends; `start` itself when there is nothing to do yet.
+        """Return the end of the micro-batch from `start`; `start` itself when there is nothing to do yet.
 
-        `most` bounds its offsets. `take_all` takes no notice of limits. Raises DataLoss.
+        `most` bounds its offsets. `take_all` ignores limits. Raises DataLoss.
 
-        Of partitions where a new stream begins at latest the first batch takes nothing. Spark's checkpoint holds where
-        batches end: after a crash in the first one Spark asks for `initial` again, which is later by then, and what
-        came in between would be in no batch. Spark's own source keeps its start in a file of the checkpoint.
+        The first batch takes nothing from partitions where a new stream begins at latest. Spark's checkpoint has the
+        ends of batches: after a crash in the first one Spark calls `initial` again, which is later by then, and the
+        records in between would be in no batch. Spark's own source keeps its start in a file of the checkpoint.
         """
         ends = self.newest = self._target or self._ends(cluster)
         if self._must_end:
             self._target = ends
         begins = self._begins(start, ends, cluster)
         waiting = {
-            place: 0 if self._held.get(place) == begin else ends.positions[place] - begin
+            place: 0 if self._held.get(place) == begin else max(0, ends.positions[place] - begin)
             for place, begin in begins.items()
         }
         self._held = {}
@@ -107,9 +109,9 @@ class StreamPlanner:
         return StreamOffsets({place: begin + takes[place] for place, begin in begins.items()}, ends.topic_ids)
 
     def ranges(self, start: StreamOffsets, end: StreamOffsets, cluster: ClusterView) -> list[OffsetRange]:
-        """Return the work of a micro-batch, one range per task. Raises DataLoss.
+        """Return the ranges of a micro-batch, one per task. Raises DataLoss.
 
-        Depends on the two offsets and the cluster alone: Spark plans a batch again after a restart.
+        They depend on the two offsets and the cluster only: Spark plans a batch again after a restart.
         """
         wanted = []
         for place, stop in sorted(end.positions.items()):
@@ -122,6 +124,7 @@ class StreamPlanner:
         existing = self._existing(wanted, cluster)
         places = [(part.topic, part.partition) for part in existing]
         firsts, lasts = first_offsets(cluster, places), last_offsets(cluster, places)
+        lasts = log_ends(cluster, lasts, {(part.topic, part.partition): part.end for part in existing}, self._options)
         for part, place in zip(existing, places, strict=True):
             left = present_part(part, firsts[place], lasts[place], self._options)
             if left.start < left.end:
@@ -133,23 +136,32 @@ class StreamPlanner:
         return StreamOffsets(last_offsets(cluster, _partitions(topics)), _ids(topics))
 
     def _begins(self, start: StreamOffsets, ends: StreamOffsets, cluster: ClusterView) -> dict[TopicPartition, int]:
-        """Return where each partition goes on, those that are gone left out."""
+        """Return where each existing partition continues.
+
+        That may be after the end in `ends`: a stream that was read_uncommitted before may have read records of a
+        transaction that is still open. It waits there for the last stable offset, and reads nothing twice.
+        """
         for place in sorted(start.positions.keys() - ends.positions.keys()):
             selected = is_selected(self._options.selection, *place)
             change = "does not exist any more" if selected else "is not selected by the options any more"
-            self._lose(f"{place[0]}-{place[1]} {change}; the stream stood at {_at(start, *place)}")
+            self._lose(f"{place[0]}-{place[1]} {change}; the stream was at {_at(start, *place)}")
         begins = {}
         appeared = []
-        for place, last in ends.positions.items():
+        known = {
+            place: offset
+            for place, offset in start.positions.items()
+            if place in ends.positions and ends.is_same_topic(place[0], start)
+        }
+        lasts = log_ends(cluster, ends.positions, known, self._options)
+        for place, last in lasts.items():
             topic, partition = place
             if place not in start.positions:
                 appeared.append(place)
             elif not ends.is_same_topic(topic, start):
-                self._lose(f"topic {topic} was deleted and rebuilt; the stream stood at {_at(start, *place)}")
+                self._lose(f"topic {topic} was deleted and created again; the stream was at {_at(start, *place)}")
                 appeared.append(place)
             elif last < start.positions[place]:
-                stood = f"the stream stood at {_at(start, *place)}"
-                self._lose(f"{topic}-{partition}: {stood}, {end_of_log(last, self._options)}")
+                self._lose(f"{topic}-{partition}: the stream was at {_at(start, *place)}, the log ends at {last}")
                 begins[place] = last
             else:
                 begins[place] = start.positions[place]
@@ -167,9 +179,9 @@ class StreamPlanner:
             if info is None or part.partition not in info.partitions:
                 self._lose(f"{part} is to be read, but does not exist any more")
             elif part.topic_id.int and info.topic_id.int and part.topic_id != info.topic_id:
-                self._lose(f"{part} is to be read, but the topic was deleted and rebuilt")
+                self._lose(f"{part} is to be read, but the topic was deleted and created again")
             else:
-                existing.append(part)
+                existing.append(replace(part, leader=info.leaders.get(part.partition)))
         return existing
 
     def _is_too_early(self, waiting: int) -> bool:
@@ -178,13 +190,13 @@ class StreamPlanner:
         if limits.least is None or waiting >= limits.least or self._must_end:
             return False
         if self._last_batch_at is None:
-            return False  # what waited for the stream to start has waited
+            return False  # the first batch of a start does not wait
         return self._monotonic() - self._last_batch_at < limits.longest_delay_ms / 1000
 
     def _lose(self, problem: str) -> None:
         if self._options.fail_on_data_loss:
-            raise DataLoss(f"{problem}; failOnDataLoss=false would go on with what is there")
-        logger.warning("%s; going on with what is there", problem)
+            raise DataLoss(f"{problem}; failOnDataLoss=false would continue with the existing records")
+        logger.warning("%s; continuing with the existing records", problem)
 
 
 def _partitions(topics: Mapping[str, TopicInfo]) -> list[TopicPartition]:

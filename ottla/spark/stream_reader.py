@@ -1,9 +1,9 @@
-"""The reader of a stream: what Spark asks on the driver, with the connections and the patience of a long life.
+"""The reader of a stream: the methods that Spark calls on the driver, with long-lived connections.
 
-Spark keeps one such reader per query in a Python process of the driver, where it asks for offsets and ranges batch
-after batch; a copy of it, fresh from pickling, reads ranges in tasks. So nothing is connected before the first
-question, and `read` uses no more than options and schema. Once a cluster has answered, a broker that goes away is
-waited for, up to `kafkaConsumer.pollTimeoutMs`: a restart of the broker is no reason to end a stream."""
+Spark keeps one such reader per query in a Python process of the driver, and requests offsets and ranges from it for
+each batch. Pickled copies read ranges in tasks. So nothing is connected before the first request, and `read` uses only
+options and schema. Once a cluster has answered, the reader waits for a broker that is away, up to
+`kafkaConsumer.pollTimeoutMs`, so that a restart of the broker does not end a stream."""
 
 from __future__ import annotations
 
@@ -52,34 +52,34 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._has_answered = False
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
-        """Return where a stream without a checkpoint begins, by `startingOffsets` and the options about times."""
+        """Return the start of a stream without a checkpoint, by `startingOffsets` and the options about times."""
         return self._ask(lambda planner, cluster: planner.initial(cluster)).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
-        """Return the limit of the options; Spark knows none of two sides, so the lower one is kept here."""
+        """Return the limit of the options; Spark has none with two bounds, so the planner applies the lower one."""
         limits = self._options.limits
         if limits.most is not None:
             return ReadMaxRows(limits.most)
         return ReadAllAvailable() if limits.least is None else ReadMinRows(limits.least)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  # Spark's name
-        """Return where the micro-batch from `start` ends."""
+        """Return the end of the micro-batch from `start`."""
         from ottla.spark.stream_offsets import StreamOffsets
 
         with reported_in_one_line():
             begin = StreamOffsets.from_json(start)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        take_all = isinstance(limit, ReadAllAvailable)  # no limit among the options, or a trigger that overrules them
+        take_all = isinstance(limit, ReadAllAvailable)  # no limit among the options, or a trigger that overrides it
         end = self._ask(lambda planner, cluster: planner.next_end(begin, most, take_all=take_all, cluster=cluster))
         return end.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  # Spark's name
-        """Return the ends of the logs as last seen, for the query's progress; a lag is their distance to the end."""
+        """Return the last known ends of the logs, for the query's progress: their distance to its end is the lag."""
         newest = None if self._planner is None else self._planner.newest
         return None if newest is None else newest.to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
-        """End this run at the records that are there when it starts."""
+        """End this run at the ends of the logs when it starts."""
         planner, _ = self._connected()
         planner.stop_at_present_end()
 
@@ -104,7 +104,7 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._cluster.close()
 
     def _connected(self) -> tuple[StreamPlanner, Cluster]:
-        """Return planner and cluster; connections are opened by the first question."""
+        """Return planner and cluster; the first request opens connections."""
         from ottla.spark.cluster import Cluster
         from ottla.spark.stream_planner import StreamPlanner
 
@@ -131,10 +131,10 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A stream whose options or schema are wrong: whatever Spark asks first is answered by saying so.
+    """A stream whose options or schema are wrong: the first call by Spark raises the error.
 
-    It is not said by `streamReader` itself, since Spark's process for readers then fails at closing the one that it
-    has not got, and an UnboundLocalError is the last line that people see.
+    `streamReader` does not raise it, since Spark's process for readers would then fail to close a reader that it does
+    not have, and the last line of its message would be an UnboundLocalError.
     """
 
     def __init__(self, refusal: OptionError | SchemaError) -> None:

@@ -1,8 +1,8 @@
 """The options and columns of `df.write` and `df.writeStream`, checked on the driver before a task starts.
 
 The columns are those of Spark's own Kafka sink: `value` (required), `key`, `headers`, `partition`, `topic`; and with
-`includeTimestamp`, which Spark's does not have, `timestamp`. Others are left alone, so that rows that were read from a
-topic can be written to another one as they are.
+`includeTimestamp`, which Spark's does not have, `timestamp`. Others are ignored, so that rows read from a topic can be
+written to another one unchanged.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ottla.spark.client_options import KAFKA_PREFIX, ClientSettings
+from ottla.spark.client_options import ClientSettings
 from ottla.spark.errors import OptionError, SchemaError
+from ottla.spark.option_names import KAFKA_PREFIX, unknown, warn_once, warning_of, without_effect
 from ottla.spark.option_values import boolean, shown
-from ottla.spark.producer_options import ProducerSettings, producer_settings
+from ottla.spark.producer_options import KAFKA_NAMES, WITHOUT_EFFECT, ProducerSettings, producer_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +30,7 @@ _LONGEST_TOPIC = 249
 _TOPIC_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 _FROM_SPARK = frozenset({"checkpointlocation", "queryname"})
-"""Spark's own options of a stream, which it hands over with the others."""
+"""Spark's own options of a stream, which it passes with the others."""
 
 _FOR_READING = frozenset({"subscribe", "subscribepattern", "assign"})
 
@@ -46,7 +47,7 @@ _COLUMNS = {
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """What a sink was asked for. `topic` is None when the rows name theirs; `columns` are those of ours in the rows."""
+    """The options of a sink. `topic` is None when the rows have one; `columns` are the sink's columns in the rows."""
 
     topic: str | None
     columns: frozenset[str]
@@ -56,7 +57,7 @@ class WriteOptions:
 
 def write_options(raw: Mapping[str, str], schema: StructType) -> WriteOptions:
     """Read the options of a sink for rows of this schema. Raises OptionError or SchemaError."""
-    if not raw:  # what Spark hands over for a table of the catalog
+    if not raw:  # what Spark passes for a table of the catalog
         raise OptionError(_NO_OPTIONS)
     topic = None
     include_timestamp = False
@@ -74,16 +75,18 @@ def write_options(raw: Mapping[str, str], schema: StructType) -> WriteOptions:
         elif name == "path":
             raise OptionError("save() takes no path; name the topic by option topic")
         elif name not in _FROM_SPARK:
-            raise OptionError(f"unknown option {key}; known are topic, includeTimestamp and kafka.*")
+            known = {"topic", "includeTimestamp", *KAFKA_NAMES}
+            raise OptionError(unknown(key, known, "topic, includeTimestamp and kafka.*"))
     columns = _check_columns(schema, include_timestamp)
     if topic is None and "topic" not in columns:
         raise OptionError("no topic: give option topic, or the rows a column topic")
     client, producer = producer_settings(kafka)
+    warn_once(warning_of(without_effect(kafka, WITHOUT_EFFECT)))
     return WriteOptions(topic, columns - {"topic"} if topic is not None else columns, client, producer)
 
 
 def checked_topic(name: str) -> str:
-    """Return a name that a topic may have; raises OptionError for any other."""
+    """Return the name if it is valid for a topic. Raises OptionError otherwise."""
     if not name or len(name) > _LONGEST_TOPIC or name in (".", "..") or not _TOPIC_CHARACTERS.issuperset(name):
         raise OptionError(f"topic: {shown(name)} cannot be a topic's name; letters, digits, '.', '_' and '-' can")
     return name

@@ -1,12 +1,12 @@
-"""The sinks as Spark calls them: a task's Arrow batches become records, and the driver has nothing left to commit.
+"""The sinks as Spark calls them: a task's Arrow batches become records, and the driver commits nothing.
 
-A task encodes and sends as rows come, and ends when every record is acknowledged. When it fails, Spark runs it again
-and all its records are written again: at least once. `commit` and `abort` therefore do nothing; a micro-batch that
-fails as a whole is run again by Spark, too.
+A task encodes and sends rows as they arrive, and ends when every record is acknowledged. When it fails, Spark runs it
+again and all its records are written again: at least once. `commit` and `abort` therefore do nothing; Spark also runs a
+failed micro-batch again.
 
-Rows of the same task keep their order within a partition. Rows with a column `partition` go there, rows with a key
-where Java's producer would put the key; the others fill partitions in turn, batch by batch. A record gets the time of
-its writing, or with `includeTimestamp` the one that its row names.
+Rows of the same task keep their order within a partition. The column `partition` decides the partition of a row; else
+its key does, as in Java's producer; rows without both fill partitions in turn, batch by batch. The timestamp of a
+record is the time of writing, or with `includeTimestamp` the row's.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return write_rows(iterator, self._options)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """Do nothing: what tasks wrote is in the log."""
+        """Do nothing: the tasks' records are in the log."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """Do nothing: what tasks wrote stays in the log, and is written again when Spark runs the batch again."""
+        """Do nothing: the tasks' records stay in the log, and are written again when Spark runs the batch again."""
 
 
 def write_rows(batches: Iterator[pa.RecordBatch], options: WriteOptions) -> Written:
@@ -101,7 +101,7 @@ def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 class _Task:
-    """Sends the rows of one task; remembers where the rows without a key go next."""
+    """Sends the rows of one task; remembers the next partition for rows without a key."""
 
     def __init__(self, options: WriteOptions, sender: Sender) -> None:
         self._options = options
@@ -127,7 +127,7 @@ class _Task:
         bodies = encode_rows(
             rows,
             partitions,
-            batch_bytes=settings.batch_bytes,
+            batch_bytes=self._sender.batch_bytes(topic),
             most_bytes=settings.max_request_bytes,
             most_name="kafka.max.request.size",
         )
@@ -149,7 +149,7 @@ class _Task:
         )
 
     def _partitions(self, topic: str, table: pa.Table, rows: Rows) -> npt.NDArray[np.int64]:
-        """Say where each row goes: its own partition, else its key's, else the next one's turn."""
+        """Return the partition of each row: its own one, else its key's, else the next in turn."""
         import numpy as np
         import pyarrow.compute as pc
 
@@ -173,7 +173,7 @@ class _Task:
         return chosen
 
     def _turns(self, topic: str, rows: int, partition_count: int, size_bytes: int) -> npt.NDArray[np.int64]:
-        """Fill one partition after the other, about a batch at a time, from a random one on."""
+        """Fill the partitions in turn, about a batch at a time, beginning with a random one."""
         import numpy as np
 
         runs = min(partition_count, rows, 1 + size_bytes // self._options.producer.batch_bytes)
@@ -195,7 +195,7 @@ def _milliseconds(column: pa.ChunkedArray, now_ms: int) -> npt.NDArray[np.int64]
 
 
 def _by_topic(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
-    """Yield the rows of each topic that the column names, topics in the order in which they come up."""
+    """Yield the rows of each topic in the column, in the order of the topics' first rows."""
     import pyarrow.compute as pc
 
     from ottla.spark.write_options import checked_topic

@@ -19,11 +19,12 @@ from kit.exchange import batch, fetch_request, produce_request
 from ottla.broker import server as server_module
 from ottla.broker.loop_timers import LoopTimers
 from ottla.broker.net.connection import READS_ALONE
-from ottla.broker.net.listening import StartError
+from ottla.broker.net.listening import StartError, bind
 from ottla.broker.process import new_event_loop
 from ottla.broker.runtime.descriptors import raise_file_limit
 from ottla.broker.server import Server
 from ottla.config.broker import BrokerConfig
+from ottla.config.listeners import Listener
 from ottla.hand_over import Posts
 from ottla.protocol.api import REGISTRY
 from ottla.protocol.api.metadata import MetadataRequest, MetadataResponse
@@ -208,6 +209,33 @@ async def test_a_port_in_use_is_one_clear_line(tmp_path: Path) -> None:
             await Server(config(tmp_path, listeners=f"PLAINTEXT://127.0.0.1:{port}")).start()
     async with running(tmp_path):  # nothing was left locked
         pass
+
+
+async def test_a_port_that_is_taken_after_it_was_bound_leaves_no_socket_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bound: list[socket.socket] = []
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", 0))
+        port = other.getsockname()[1]
+
+        def bind_before_the_other_listens(listener: Listener, settings: BrokerConfig) -> socket.socket:
+            bound.append(bind(listener, settings))
+            if listener.name == "B":
+                other.listen()
+            return bound[-1]
+
+        monkeypatch.setattr(server_module, "bind", bind_before_the_other_listens)
+        keys = {
+            "listeners": f"A://127.0.0.1:0,B://127.0.0.1:{port},C://127.0.0.1:0",
+            "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT,C:PLAINTEXT",
+            "inter.broker.listener.name": "A",
+        }
+        with pytest.raises(StartError, match=rf"B://127.0.0.1:{port}: another process uses this port"):
+            await Server(config(tmp_path, **keys)).start()
+    await asyncio.sleep(0)  # uvloop closes the first one, which it had, in the next turn
+    assert [one.fileno() for one in bound] == [-1, -1, -1]
 
 
 async def test_a_second_broker_on_the_same_directory_is_refused(tmp_path: Path) -> None:

@@ -95,14 +95,15 @@ async def test_topics_are_deleted_by_the_field_of_the_version(cluster, newest):
         await admin.delete_topics(["a", "b"])
 
 
-async def test_a_text_is_one_name_and_not_a_list_of_letters(cluster):
+@pytest.mark.parametrize("newest", [5, 6])
+async def test_a_text_is_one_name_and_not_a_list_of_letters(cluster, newest):
+    cluster.versions[20] = (1, newest)
     deleted = []
 
     def delete(request, version):
-        deleted.extend(one.name for one in request.topics)
-        return DeleteTopicsResponse(
-            responses=[DeleteTopicsResponse.DeletableTopicResult(name=one.name) for one in request.topics]
-        )
+        names = [state.name for state in request.topics] if version > 5 else request.topic_names
+        deleted.extend(names)
+        return DeleteTopicsResponse(responses=[DeleteTopicsResponse.DeletableTopicResult(name=name) for name in names])
 
     cluster.handlers |= {DeleteTopicsRequest: delete}
     for name in ("a", "b", "ab"):

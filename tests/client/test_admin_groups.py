@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 import pytest
-from kit.fake_broker import FakeCluster
+from kit.fake_broker import HANG_UP, FakeCluster
 
 from ottla.client import (
     Admin,
@@ -306,6 +306,59 @@ async def test_an_old_broker_is_told_of_each_member_alone(cluster):
             await admin.remove_members("g0")
     assert list(refused.value.errors) == ["n"]
     assert [request.member_id for _, request in asked(cluster, LeaveGroupRequest)] == ["m", "n"]
+
+
+async def test_members_leave_where_their_coordinator_has_moved_to(cluster, admin):
+    describe_all(cluster, consumer=[consumer_group("g0", consumer_member("new"), consumer_member("old", kind=0))])
+    leaves = iter(
+        [
+            LeaveGroupResponse(error_code=ErrorCode.NOT_COORDINATOR),
+            LeaveGroupResponse(
+                members=[
+                    LeaveGroupResponse.MemberResponse(
+                        member_id="old", group_instance_id=None, error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+                    )
+                ]
+            ),
+            LeaveGroupResponse(),
+        ]
+    )
+    beats = iter([ErrorCode.NOT_COORDINATOR, ErrorCode.NONE])
+    cluster.handlers[LeaveGroupRequest] = lambda request, version: next(leaves)
+    cluster.handlers[ConsumerGroupHeartbeatRequest] = lambda request, version: ConsumerGroupHeartbeatResponse(
+        error_code=next(beats), member_epoch=-1, heartbeat_interval_ms=0
+    )
+    assert await admin.remove_members("g0") == ["new", "old"]
+    assert (list(leaves), list(beats)) == ([], [])
+
+
+async def test_only_members_that_have_not_left_are_asked_to_leave_again(cluster):
+    cluster.versions[ApiKey.LEAVE_GROUP] = (0, 2)
+    describe_all(cluster, classic=[classic_group("g0", members=[classic_member("m"), classic_member("n")])])
+    codes = iter([ErrorCode.NONE, ErrorCode.NOT_COORDINATOR, ErrorCode.NONE])
+    cluster.handlers[LeaveGroupRequest] = lambda request, version: LeaveGroupResponse(error_code=next(codes))
+    async with Admin(cluster.bootstrap, **QUICK) as admin:
+        assert await admin.remove_members("g0") == ["m", "n"]
+    assert [request.member_id for _, request in asked(cluster, LeaveGroupRequest)] == ["m", "n", "n"]
+
+
+async def test_a_member_has_left_if_only_the_answer_was_lost(cluster, admin):
+    describe_all(cluster, classic=[classic_group("g0", members=[classic_member("m")])])
+    answers = iter(
+        [
+            HANG_UP,
+            LeaveGroupResponse(
+                members=[
+                    LeaveGroupResponse.MemberResponse(
+                        member_id="m", group_instance_id=None, error_code=ErrorCode.UNKNOWN_MEMBER_ID
+                    )
+                ]
+            ),
+        ]
+    )
+    cluster.handlers[LeaveGroupRequest] = lambda request, version: next(answers)
+    assert await admin.remove_members("g0") == ["m"]
+    assert list(answers) == []
 
 
 # Offsets --------------------------------------------------------------------------------------------------------------

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 from kit.fake_broker import SILENCE, FakeCluster
 from kit.inside_clients import asyncio_client
 from kit.threaded_cluster import threaded
 
-from ottla.client import ClientClosed
+from ottla.client import BufferExhausted, ClientClosed, KafkaError
 from ottla.client.blocking import Producer
 from ottla.client.blocking.loop_thread import LoopThread
 from ottla.protocol.api.metadata import MetadataRequest
 
 RUN_LIMIT_S = 60
+INBOX_BYTES = 256 * 1024
 QUICK = {"retry_backoff_ms": 1, "retry_backoff_max_ms": 2}
 TOO_MANY = 2000
 
@@ -103,16 +104,70 @@ def test_where_there_is_no_eventfd_records_are_sent_all_the_same(cluster, monkey
     assert partition.values == [b"one", b"two"]
 
 
-def test_a_record_for_a_topic_that_is_looked_for_again_hears_of_the_close(cluster):
+def producer_that_looks_for_its_topic(cluster, **options):
+    """A producer whose topic was not used for a while, at a broker that does not say where it is now."""
     cluster.add_topic("t")
-    producer = Producer(cluster.bootstrap, metadata_max_idle_ms=0, metadata_max_age_ms=1, **QUICK)
+    producer = Producer(cluster.bootstrap, metadata_max_idle_ms=0, metadata_max_age_ms=1, **QUICK, **options)
     producer.start()
     producer.send_and_wait("t", b"first")
     while asyncio_client(producer)._queues:
         threading.Event().wait(0.001)
     cluster.handlers[MetadataRequest] = lambda _request, _version: SILENCE
+    return producer
+
+
+def test_a_record_for_a_topic_that_is_looked_for_again_hears_of_the_close(cluster):
+    producer = producer_that_looks_for_its_topic(cluster)
     delivery = producer.send("t", b"second")
     with pytest.raises(ClientClosed):
         producer.close(timeout_ms=1)
     with pytest.raises(ClientClosed):
         delivery.result()
+
+
+class Stop:
+    """Where the loop's thread waits, after what was posted before."""
+
+    def __init__(self):
+        self.is_reached, self._goes_on = threading.Event(), threading.Event()
+        LoopThread.current.post(self._wait)
+
+    def _wait(self):
+        self.is_reached.set()
+        self._goes_on.wait(RUN_LIMIT_S)
+
+    def go_on(self):
+        self._goes_on.set()
+
+
+def test_records_that_threads_wait_for_fill_the_inbox_by_their_size(cluster, monkeypatch):
+    producer = producer_that_looks_for_its_topic(cluster, max_block_ms=200)
+    post, has_posted = LoopThread.post, threading.Semaphore(0)
+
+    def counted(thread, step):
+        post(thread, step)
+        has_posted.release()
+
+    def send():
+        with suppress(KafkaError):  # the topic is not found, or the producer is closed
+            producer.send_and_wait("t", bytes(INBOX_BYTES // 2))
+
+    senders = [threading.Thread(target=send) for _ in range(3)]  # the first is taken at once
+    before = Stop()
+    with monkeypatch.context() as patch:
+        patch.setattr(LoopThread, "post", counted)
+        for sender in senders:
+            sender.start()
+            assert has_posted.acquire(timeout=RUN_LIMIT_S)
+    after = Stop()
+    before.go_on()
+    assert after.is_reached.wait(RUN_LIMIT_S)
+    try:
+        with pytest.raises(BufferExhausted):
+            producer.send("t", b"no room")
+    finally:
+        after.go_on()
+        with suppress(KafkaError):
+            producer.close(timeout_ms=1)
+    for sender in senders:
+        sender.join(RUN_LIMIT_S)

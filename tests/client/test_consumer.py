@@ -20,7 +20,7 @@ from ottla.client import (
     TopicPartition,
 )
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
-from ottla.protocol.api.list_offsets import ListOffsetsRequest
+from ottla.protocol.api.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from ottla.protocol.records.batch import Record, decode_batch, encode_batch
 from ottla.protocol.records.control import ControlType, encode_control_key
 
@@ -494,6 +494,20 @@ async def test_old_brokers_are_asked_by_name_and_without_what_they_do_not_know(c
         assert await take(consumer, 10) == list(range(10))
     assert cluster.seen(FetchRequest)[0].topics[0].topic == "t"
     assert cluster.seen(ListOffsetsRequest)
+
+
+async def test_an_answer_without_an_offset_is_the_brokers_error_and_no_timeout(cluster):
+    cluster.add_topic("t")
+    nowhere = ListOffsetsResponse.ListOffsetsPartitionResponse(partition_index=0, offset=-1)
+    cluster.handlers[ListOffsetsRequest] = lambda request, version: ListOffsetsResponse(
+        topics=[ListOffsetsResponse.ListOffsetsTopicResponse(name="t", partitions=[nowhere])]
+    )
+    async with consumer_of(cluster) as consumer:
+        consumer.assign([T0])
+        with pytest.raises(KafkaError, match=r"t-0.*no offset") as failed:
+            await consumer.getone()
+    assert failed.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert not failed.value.code.retriable
 
 
 @pytest.mark.parametrize(

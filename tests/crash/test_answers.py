@@ -12,7 +12,8 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from uuid import UUID
 
 import pytest
 from kit.cleaning import records_of
@@ -38,9 +39,11 @@ from ottla.broker.peer import Peer
 from ottla.broker.principal import ANONYMOUS
 from ottla.broker.runtime.pending import Pending
 from ottla.broker.security.acls.standard_authorizer import StandardAuthorizer
+from ottla.broker.share.stored_state import SharePartitionKey
 from ottla.protocol.acls import AclOperation, PatternType, PermissionType, ResourceType
 from ottla.protocol.api.alter_client_quotas import AlterClientQuotasRequest
 from ottla.protocol.api.alter_configs import AlterConfigsRequest
+from ottla.protocol.api.alter_share_group_offsets import AlterShareGroupOffsetsRequest
 from ottla.protocol.api.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -51,12 +54,16 @@ from ottla.protocol.api.create_partitions import CreatePartitionsRequest
 from ottla.protocol.api.create_topics import CreateTopicsRequest
 from ottla.protocol.api.delete_acls import DeleteAclsRequest
 from ottla.protocol.api.delete_records import DeleteRecordsRequest
+from ottla.protocol.api.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
 from ottla.protocol.api.delete_topics import DeleteTopicsRequest
 from ottla.protocol.api.incremental_alter_configs import IncrementalAlterConfigsRequest
 from ottla.protocol.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.protocol.api.metadata import MetadataRequest
 from ottla.protocol.api.offset_delete import OffsetDeleteRequest
 from ottla.protocol.api.produce import ProduceResponse
+from ottla.protocol.api.share_acknowledge import ShareAcknowledgeRequest
+from ottla.protocol.api.share_fetch import ShareFetchRequest
+from ottla.protocol.api.share_group_heartbeat import ShareGroupHeartbeatRequest
 from ottla.protocol.api.update_features import UpdateFeaturesRequest
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Struct
@@ -261,6 +268,91 @@ def join_consumer_group(_: Node) -> Asked:
     return Asked(request, 1, is_there)
 
 
+def topic_id(node: Node) -> UUID:
+    return node.services.catalog.topics["t"].id
+
+
+def join_share_group(_: Node) -> Asked:
+    request = ShareGroupHeartbeatRequest(group_id="q", member_id="m", member_epoch=0, subscribed_topic_names=["t"])
+
+    def is_there(node: Node) -> bool:
+        """The member is known in the epoch that it received."""
+        pending = begin(node, ShareGroupHeartbeatRequest(group_id="q", member_id="m", member_epoch=1), 1)
+        node.settle()
+        return was_answered(pending)
+
+    return Asked(request, 1, is_there)
+
+
+def answer_to(node: Node, request: Request, version: int) -> Any:
+    pending = begin(node, request, version)
+    node.settle()
+    assert was_answered(pending), pending.error or pending.response
+    return pending.response
+
+
+def has_all_records(node: Node) -> None:
+    """Member `m` of the share group `q` acquires the three records of the topic."""
+    answer_to(node, configured(GROUP_RESOURCE, "q", "share.auto.offset.reset", "earliest")(node).request, 1)
+    answer_to(node, join_share_group(node).request, 1)
+    partition = ShareFetchRequest.FetchPartition(partition_index=0, acknowledgement_batches=[])
+    topic = ShareFetchRequest.FetchTopic(topic_id=topic_id(node), partitions=[partition])
+    fetch = ShareFetchRequest(
+        group_id="q",
+        member_id="m",
+        share_session_epoch=0,
+        max_wait_ms=0,
+        min_bytes=1,
+        max_records=10,
+        batch_size=10,
+        topics=[topic],
+        forgotten_topics_data=[],
+    )
+    answer = answer_to(node, fetch, 2)
+    acquired = answer.responses[0].partitions[0].acquired_records
+    assert (acquired[0].first_offset, acquired[-1].last_offset) == (0, 2)
+
+
+def begins_at(offset: int) -> Callable[[Node], bool]:
+    """Whether the share group `q` is at an offset."""
+
+    def begins(node: Node) -> bool:
+        return node.services.share_groups.get().offsets_of(SharePartitionKey("q", topic_id(node), 0))[0] == offset
+
+    return begins
+
+
+def acknowledge_records(node: Node) -> Asked:
+    has_all_records(node)
+    given = ShareAcknowledgeRequest.AcknowledgementBatch(first_offset=0, last_offset=2, acknowledge_types=[1, 3, 2])
+    partition = ShareAcknowledgeRequest.AcknowledgePartition(partition_index=0, acknowledgement_batches=[given])
+    topic = ShareAcknowledgeRequest.AcknowledgeTopic(topic_id=topic_id(node), partitions=[partition])
+    request = ShareAcknowledgeRequest(group_id="q", member_id="m", share_session_epoch=1, topics=[topic])
+    return Asked(request, 2, begins_at(2))
+
+
+def alter_share_offsets(node: Node) -> Asked:
+    has_all_records(node)
+    answer_to(node, ShareGroupHeartbeatRequest(group_id="q", member_id="m", member_epoch=-1), 1)
+    partition = AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=1)
+    topic = AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestTopic(topic_name="t", partitions=[partition])
+    return Asked(AlterShareGroupOffsetsRequest(group_id="q", topics=[topic]), 0, begins_at(1))
+
+
+def delete_share_offsets(node: Node) -> Asked:
+    has_all_records(node)
+    answer_to(node, ShareGroupHeartbeatRequest(group_id="q", member_id="m", member_epoch=-1), 1)
+    topic = DeleteShareGroupOffsetsRequest.DeleteShareGroupOffsetsRequestTopic(topic_name="t")
+    return Asked(DeleteShareGroupOffsetsRequest(group_id="q", topics=[topic]), 0, begins_at(-1))
+
+
+def delete_share_group(node: Node) -> Asked:
+    has_all_records(node)
+    answer_to(node, ShareGroupHeartbeatRequest(group_id="q", member_id="m", member_epoch=-1), 1)
+    has_no_offsets = begins_at(-1)
+    return Asked(delete_groups_request("q"), 2, lambda node: "q" not in group_ids(node) and has_no_offsets(node))
+
+
 KINDS = [
     Kind("CreateTopics", create_topic),
     Kind("automatic creation", create_by_itself, waits_for_the_disk=False),
@@ -284,6 +376,11 @@ KINDS = [
     Kind("DeleteGroups", delete_group),
     Kind("SyncGroup", sync_group),
     Kind("ConsumerGroupHeartbeat", join_consumer_group),
+    Kind("ShareGroupHeartbeat", join_share_group),
+    Kind("ShareAcknowledge", acknowledge_records),
+    Kind("AlterShareGroupOffsets", alter_share_offsets),
+    Kind("DeleteShareGroupOffsets", delete_share_offsets),
+    Kind("DeleteGroups of a share group", delete_share_group),
 ]
 of_each_kind = pytest.mark.parametrize("kind", KINDS, ids=[kind.name for kind in KINDS])
 

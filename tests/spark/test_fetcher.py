@@ -6,6 +6,7 @@ import logging
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -27,6 +28,7 @@ from ottla.spark.cluster import Cluster
 from ottla.spark.columns import arrow_schema_of
 from ottla.spark.errors import BrokerUnavailable, DataLoss, ProtocolFailure
 from ottla.spark.fetcher import RangeFetcher
+from ottla.spark.option_values import Address
 from ottla.spark.options import ReadOptions, read_options
 from ottla.spark.planner import OffsetRange, plan
 from ottla.spark.reading import read_range
@@ -220,6 +222,76 @@ def test_the_new_leader_is_followed(broker: ScriptedBroker) -> None:
         assert other.count(ApiKey.FETCH) > 0
 
 
+def planned(broker: ScriptedBroker, **given: str) -> OffsetRange:
+    """The range of the only partition, as the driver hands it to a task."""
+    options = options_for(broker, **given)
+    with closing(Cluster(options.client)) as cluster:
+        (wanted,) = plan(options, cluster)
+    return wanted
+
+
+def test_a_task_that_knows_the_leader_asks_for_no_metadata(broker: ScriptedBroker) -> None:
+    wanted = planned(broker)
+    broker.requests.clear()
+    assert read(broker, wanted) == list(range(30))
+    assert {key for key, _, _ in broker.requests} == {ApiKey.API_VERSIONS, ApiKey.FETCH}
+    assert broker.count(ApiKey.API_VERSIONS) == 1
+
+
+def test_a_task_that_knows_the_leader_needs_no_bootstrap_server(broker: ScriptedBroker) -> None:
+    wanted = planned(broker)
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    assert read(broker, wanted, kafka__bootstrap__servers=f"127.0.0.1:{port}") == list(range(30))
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_ID])
+def test_a_planned_leader_that_refuses_is_looked_up_again(code: ErrorCode, broker: ScriptedBroker) -> None:
+    old = ScriptedBroker()
+    old.answers[ApiKey.FETCH] = fetch_error(code)
+    old.answers[ApiKey.METADATA] = broker.metadata
+    with old.running():
+        wanted = replace(planned(broker), leader=Address("127.0.0.1", old.port))
+        assert read(broker, wanted) == list(range(30))
+    assert old.count(ApiKey.FETCH) == 1
+
+
+@pytest.mark.parametrize("address", ["nobody listens", "not a broker", "hangs up", "too old"])
+def test_a_planned_leader_that_is_no_broker_any_more_is_looked_up_again(address: str, broker: ScriptedBroker) -> None:
+    """A query is planned once, and its tasks may run hours later, when another server has the address."""
+    with ExitStack() as running:
+        other = running.enter_context(ScriptedBroker().running())
+        wanted = replace(planned(broker), leader=Address("127.0.0.1", other.port))
+        if address == "nobody listens":
+            other.stop()
+        elif address == "too old":
+            other.versions[ApiKey.FETCH] = (0, 3)
+        else:
+            other.answers[ApiKey.API_VERSIONS] = lambda request, version: None if address == "hangs up" else b"HTTP"
+        assert read(broker, wanted) == list(range(30))
+
+
+def test_a_planned_leader_that_follows_now_and_lags_is_looked_up_again(broker: ScriptedBroker) -> None:
+    """A follower answers Fetch as well (KIP-392), up to the end that it knows, which may stay where it is."""
+    follower = ScriptedBroker()
+    follower.topics["t"] = ScriptedTopic({0: ScriptedLog([batch(0, 10)], 0, 10)}, broker.topics["t"].topic_id)
+    follower.answers[ApiKey.METADATA] = broker.metadata
+    with follower.running():
+        wanted = replace(planned(broker), leader=Address("127.0.0.1", follower.port))
+        assert read(broker, wanted) == list(range(30))
+    assert follower.count(ApiKey.FETCH) == 2
+
+
+@pytest.mark.parametrize("newest", [12, 18])
+def test_a_topic_created_again_since_planning_is_data_loss(newest: int, broker: ScriptedBroker) -> None:
+    """Fetch 12 names topics, so such a broker would serve the records of the new one."""
+    broker.versions[ApiKey.FETCH] = (4, newest)
+    wanted = planned(broker)
+    broker.topics["t"].topic_id = uuid4()
+    with pytest.raises(DataLoss, match="topic t was deleted and created again"):
+        read(broker, wanted)
+
+
 def test_a_lost_connection_is_made_again_without_losing_or_doubling_records(broker: ScriptedBroker) -> None:
     usual = broker.fetch
     asked: list[Request] = []
@@ -332,7 +404,7 @@ def test_a_deleted_topic_is_data_loss(newest: int, broker: ScriptedBroker) -> No
 
 
 def test_a_topic_created_again_under_the_same_name_is_data_loss(broker: ScriptedBroker) -> None:
-    with pytest.raises(DataLoss, match="topic t was deleted and rebuilt"):
+    with pytest.raises(DataLoss, match="topic t was deleted and created again"):
         read(broker, part_of(broker, 0, 30, topic_id=uuid4()))
 
 
@@ -373,6 +445,22 @@ def test_an_empty_answer_below_the_end_of_what_is_committed_is_waited_for(broker
     assert read(broker, part_of(broker, 0, 30), kafka__isolation__level="read_committed") == list(range(30))
 
 
+@pytest.mark.parametrize("loss", ["true", "false"])
+def test_records_that_an_open_transaction_hides_are_no_data_loss(loss: str, broker: ScriptedBroker) -> None:
+    """They must not be left out: a batch of a stream that ends after them would never come back to them."""
+
+    def fetch(request: Request, version: int) -> Response:
+        response = fetch_response(request.topics[0], high_watermark=30)  # type: ignore[attr-defined]  # a FetchRequest
+        response.responses[0].partitions[0].last_stable_offset = 20
+        return response
+
+    broker.answers[ApiKey.FETCH] = fetch
+    options = {"kafka__isolation__level": "read_committed", "kafkaConsumer__pollTimeoutMs": "1"}
+    says = r"no progress in t-0 \[20, 30\) for 1 ms: an open transaction hides the records from offset 20 on"
+    with pytest.raises(ProtocolFailure, match=says):
+        read(broker, part_of(broker, 20, 30), failOnDataLoss=loss, **options)
+
+
 def test_read_committed_asks_for_it_and_leaves_out_aborted_transactions(broker: ScriptedBroker) -> None:
     records = [Record(0, 0, None, b"v")]
     aborted = bytes(encode_batch(records, producer_id=9, producer_epoch=0, base_sequence=0, is_transactional=True))
@@ -403,7 +491,7 @@ def test_batches_before_the_offset_asked_for_do_not_make_an_endless_loop(broker:
         records=batch(0, 10),
         high_watermark=30,
     )
-    with pytest.raises(CorruptBatch, match="before the offset that was asked for"):
+    with pytest.raises(CorruptBatch, match="before the requested offset"):
         read(broker, part_of(broker, 10, 30))
 
 

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import pytest
+from pyspark.sql.types import StructType
 
+from ottla.spark import option_names
 from ottla.spark.errors import OptionError
 from ottla.spark.option_values import Address
 from ottla.spark.options import (
@@ -14,7 +16,11 @@ from ottla.spark.options import (
     SubscribePattern,
     Timestamps,
     read_options,
+    stream_options,
+    wants_headers,
 )
+from ottla.spark.producer_options import producer_settings
+from ottla.spark.source import OttlaDataSource
 
 LEAST = {"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "t"}
 
@@ -102,6 +108,63 @@ def test_group_options_are_accepted_without_effect() -> None:
     assert options(groupIdPrefix="g", kafka__group__id="g", kafka__session__timeout__ms="1") == plain
 
 
+def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.message for record in caplog.records if record.levelname == "WARNING"]
+
+
+def test_options_without_effect_get_one_warning_that_names_them(caplog: pytest.LogCaptureFixture) -> None:
+    given = {"groupIdPrefix": "g", "kafka.session.timeout.ms": "1", "kafka.group.id": "g", "kafka.check.crcs": "true"}
+    for read in (read_options, stream_options):
+        caplog.clear()
+        read(LEAST | given)
+        (warning,) = warnings_of(caplog)
+        assert warning.startswith("options groupIdPrefix, kafka.group.id, kafka.session.timeout.ms have no effect: ")
+    caplog.clear()
+    read_options(LEAST | {"kafka.client.rack": "a"})
+    assert warnings_of(caplog)[0].startswith("option kafka.client.rack has no effect: ")
+    caplog.clear()
+    wants_headers(LEAST | given)  # what Spark asks beside, of the same options
+    options()
+    assert not warnings_of(caplog)
+
+
+@pytest.fixture
+def _no_warning_yet() -> None:
+    option_names.warn_once.cache_clear()
+
+
+@pytest.mark.usefixtures("_no_warning_yet")
+def test_a_sinks_options_without_effect_get_one_warning_however_many_batches_there_are(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Spark makes a writer for every micro-batch, in the same process."""
+    given = {"kafka.bootstrap.servers": "h:1", "topic": "t"}
+    schema = StructType().add("value", "binary")
+    for _ in range(3):
+        OttlaDataSource(given | {"kafka.linger.ms": "5", "kafka.retries": "3"}).streamWriter(schema, False)
+    (warning,) = warnings_of(caplog)
+    assert warning.startswith("options kafka.linger.ms, kafka.retries have no effect: ")
+    caplog.clear()
+    for _ in range(3):
+        OttlaDataSource(given | {"kafka.linger.ms": "5"}).writer(schema, False)
+        OttlaDataSource(given).writer(schema, False)
+    assert len(warnings_of(caplog)) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"kafka.linger.ms": "x"}, "kafka.linger.ms: 'x' is not a whole number"),
+        ({"kafka.retries": "-2"}, "kafka.retries: -2 is not between -1 and"),
+        ({"kafka.compression.lz4.level": "x"}, "kafka.compression.lz4.level: 'x' is not a whole number"),
+        ({"kafka.enable.metrics.push": "maybe"}, "kafka.enable.metrics.push: 'maybe' is neither true nor false"),
+    ],
+)
+def test_a_sinks_option_without_effect_needs_a_value_that_kafka_would_take(given: dict[str, str], says: str) -> None:
+    with pytest.raises(OptionError, match=says):
+        producer_settings({"kafka.bootstrap.servers": "h:1"} | given)
+
+
 def test_limits_per_trigger_are_ignored_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     assert options(maxOffsetsPerTrigger="5") == options()
     assert "maxOffsetsPerTrigger is ignored" in caplog.text
@@ -110,7 +173,11 @@ def test_limits_per_trigger_are_ignored_with_a_warning(caplog: pytest.LogCapture
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"startingOffset": "earliest"}, "unknown option startingOffset;"),
+        ({"startingOffset": "earliest"}, r"unknown option startingOffset; did you mean startingOffsets\?$"),
+        ({"maxoffsetpertrigger": "5"}, r"unknown option maxoffsetpertrigger; did you mean maxOffsetsPerTrigger\?$"),
+        ({"fetch.max.bytes": "5"}, r"unknown option fetch.max.bytes; did you mean kafka.fetch.max.bytes\?$"),
+        ({"Group.Id": "g"}, r"unknown option Group.Id; did you mean kafka.group.id\?$"),
+        ({"nothing.like.it": "5"}, "unknown option nothing.like.it; known are assign, .* and kafka\\.\\*$"),
         ({"path": "/x"}, "load\\(\\) takes no path"),
         ({"assign": '{"t":[0]}'}, "exactly one of .* found subscribe and assign"),
         ({"subscribe": " , "}, "subscribe: no topic"),
@@ -126,10 +193,10 @@ def test_limits_per_trigger_are_ignored_with_a_warning(caplog: pytest.LogCapture
         ({"endingOffsets": "earliest"}, "cannot end at earliest"),
         ({"endingOffsets": '{"t":{"1":-2}}'}, r"cannot end at earliest \(-2\) in t-1"),
         ({"startingTimestamp": "soon"}, "startingTimestamp: 'soon' is not a whole number"),
-        ({"startingTimestamp": "20", "endingTimestamp": "19"}, "endingTimestamp 19 lies before startingTimestamp 20"),
+        ({"startingTimestamp": "20", "endingTimestamp": "19"}, "endingTimestamp 19 is before startingTimestamp 20"),
         (
             {"startingTimestamp": "20", "endingOffsetsByTimestamp": '{"t":{"1":19}}'},
-            "endingOffsetsByTimestamp 19 lies before startingTimestamp 20 in t-1",
+            "endingOffsetsByTimestamp 19 is before startingTimestamp 20 in t-1",
         ),
         ({"startingOffsetsByTimestampStrategy": "first"}, "neither error nor latest"),
         ({"minPartitions": "0"}, "minPartitions: 0 is not between 1"),
@@ -142,7 +209,13 @@ def test_limits_per_trigger_are_ignored_with_a_warning(caplog: pytest.LogCapture
         ({"kafka.auto.offset.reset": "earliest"}, "use option startingOffsets"),
         ({"kafka.value.deserializer": "x"}, "values are always binary"),
         ({"kafka.enable.auto.commit": "true"}, "commits no offsets"),
-        ({"kafka.fetch.min.byte": "1"}, "unknown option kafka.fetch.min.byte;"),
+        ({"kafka.fetch.min.byte": "1"}, r"unknown option kafka.fetch.min.byte; did you mean kafka.fetch.min.bytes\?$"),
+        ({"kafka.session.timeout.ms": "30s"}, "kafka.session.timeout.ms: '30s' is not a whole number"),
+        ({"kafka.allow.auto.create.topics": "no"}, "kafka.allow.auto.create.topics: 'no' is neither true nor false"),
+        ({"kafka.sesion.timeout.ms": "1"}, r"did you mean kafka.session.timeout.ms\?$"),
+        ({"kafka.nothing.like.it": "1"}, "unknown option kafka.nothing.like.it; known are kafka.bootstrap.servers, "),
+        ({"kafka.ssl.truststore.locaton": "x"}, r"did you mean kafka.ssl.truststore.location\?$"),
+        ({"kafka.securty.protocol": "SSL"}, r"did you mean kafka.security.protocol\?$"),
         ({"kafka.isolation.level": "serializable"}, "kafka.isolation.level"),
         ({"kafka.request.timeout.ms": "-1"}, "kafka.request.timeout.ms: -1 is not between"),
     ],

@@ -10,10 +10,12 @@ from kit.examples import examples
 
 from ottla.spark import planner
 from ottla.spark.errors import DataLoss, OptionError
+from ottla.spark.option_values import Address
 from ottla.spark.options import read_options
 from ottla.spark.planner import OffsetRange, TopicInfo, plan, split
 
 ID = UUID(int=7)
+LEADER = Address("h", 9092)
 
 
 class FakeCluster:
@@ -29,7 +31,8 @@ class FakeCluster:
         for name in names:
             partitions = tuple(sorted(index for topic, index in self.logs if topic == name))
             if partitions:
-                found[name] = TopicInfo(name, ID, partitions, is_internal=name.startswith("__"))
+                leaders = dict.fromkeys(partitions[:1], LEADER)  # the other ones have none just now
+                found[name] = TopicInfo(name, ID, partitions, name.startswith("__"), leaders)
         return found
 
     def list_offsets(self, times: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int | None]:
@@ -52,6 +55,11 @@ def planned(cluster: FakeCluster = TWO, **given: str) -> list[tuple[str, int, in
 def test_by_default_each_partition_is_one_range_from_its_first_to_its_last_record() -> None:
     assert planned() == [("t", 0, 0, 100), ("t", 1, 20, 60)]
     assert plan(read_options({"kafka.bootstrap.servers": "h:1", "subscribe": "t"}), TWO)[0].topic_id == ID
+
+
+def test_a_range_names_the_leader_that_the_driver_knows() -> None:
+    options = read_options({"kafka.bootstrap.servers": "h:1", "subscribe": "t", "minPartitions": "3"})
+    assert [(part.partition, part.leader) for part in plan(options, TWO)] == [(0, LEADER), (0, LEADER), (1, None)]
 
 
 def test_empty_partitions_make_no_task() -> None:
@@ -99,12 +107,28 @@ def test_offsets_by_partition_with_earliest_and_latest_in_them() -> None:
             {"startingOffsets": '{"t":{"0":9,"1":30}}', "endingOffsets": '{"t":{"0":8,"1":30}}'},
             "t-0: the ending offset 8",
         ),
-        ({"startingTimestamp": "2000", "endingOffsets": '{"t":{"0":39,"1":60}}'}, "t-0: the ending offset 39"),
     ],
 )
 def test_limits_that_do_not_fit_the_topic_are_refused(given: dict[str, str], says: str) -> None:
     with pytest.raises(OptionError, match=says):
         planned(**given)
+
+
+@pytest.mark.parametrize(
+    ("given", "ranges"),
+    [
+        ({"endingOffsets": '{"t":{"0":30,"1":10}}'}, [("t", 0, 0, 30)]),  # t-1 starts at 20
+        ({"startingOffsets": '{"t":{"0":5,"1":-2}}', "endingOffsets": '{"t":{"0":30,"1":10}}'}, [("t", 0, 5, 30)]),
+        ({"startingTimestamp": "2000", "endingOffsets": '{"t":{"0":39,"1":60}}'}, [("t", 1, 40, 60)]),
+        ({"startingOffsets": '{"t":{"0":35,"1":29}}', "endingTimestamp": "1000"}, [("t", 1, 29, 30)]),
+    ],
+)
+@pytest.mark.parametrize("loss", ["true", "false"])
+def test_an_end_before_a_start_that_the_log_decides_makes_an_empty_partition_as_in_sparks_own_source(
+    loss: str, given: dict[str, str], ranges: list[tuple[str, int, int, int]]
+) -> None:
+    """Only two numbers that contradict each other are a mistake; the log may lose its oldest records at any time."""
+    assert planned(failOnDataLoss=loss, **given) == ranges
 
 
 def test_times_start_and_end_at_the_first_record_that_is_as_new() -> None:
@@ -131,6 +155,11 @@ def test_a_start_after_the_last_record_in_time_is_an_error_unless_the_strategy_s
             ("t", 1, 20, 60),
         ),
         ({"startingOffsets": '{"t":{"0":0,"1":61}}'}, "t-1: offset 61 does not exist, the log ends at 60", None),
+        (
+            {"startingOffsets": '{"t":{"0":0,"1":61}}', "endingOffsetsByTimestamp": '{"t":{"0":9000,"1":1000}}'},
+            "t-1: offset 61 does not exist, the log ends at 60",
+            None,
+        ),
         (
             {"endingOffsets": '{"t":{"0":-1,"1":10}}', "startingOffsets": '{"t":{"0":0,"1":5}}'},
             "offset 5 is gone",

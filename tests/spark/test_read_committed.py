@@ -36,6 +36,29 @@ async def test_a_batch_has_what_is_committed(spark: SparkSession, broker: Broker
         assert await asyncio.to_thread(read, spark, broker, mixed, {}) == mixed.every
 
 
+async def test_a_stream_that_becomes_read_committed_reads_nothing_twice(
+    spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    """Its position is after the last stable offset then."""
+
+    def run(options: dict[str, str]) -> list[bytes]:
+        given = {"kafka.bootstrap.servers": broker.bootstrap, "startingOffsets": "earliest", **options}
+        frame = spark.readStream.format("ottla").options(subscribe=topic, **given).load()
+        writer = frame.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
+        assert writer.trigger(availableNow=True).start(str(tmp_path / "data")).awaitTermination(120)
+        rows = spark.read.parquet(str(tmp_path / "data")).select("offset", "value").collect()
+        return [bytes(row.value) for row in sorted(rows, key=lambda row: row.offset)]
+
+    async with mixed_transactions(broker.bootstrap, topic) as mixed:
+        assert await asyncio.to_thread(run, {}) == mixed.every
+        for loss in ("true", "false"):
+            assert await asyncio.to_thread(run, {**COMMITTED, "failOnDataLoss": loss}) == mixed.every
+        assert mixed.writer is not None
+        await mixed.writer.send_and_wait(topic, b"later", partition=0)
+        await mixed.writer.commit_transaction()
+        assert await asyncio.to_thread(run, COMMITTED) == [*mixed.every, b"later"]
+
+
 @pytest.mark.parametrize("is_commit", [True, False])
 async def test_a_stream_goes_on_behind_a_transaction_that_ended(
     spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path, is_commit: bool

@@ -9,6 +9,7 @@ import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -193,6 +194,32 @@ def test_a_store_that_cannot_be_read_is_named_with_its_option() -> None:
     settings = settings_of("127.0.0.1:1", security_protocol="SSL", ssl_truststore_location="/nowhere")
     with pytest.raises(AuthenticationFailed, match=r"^kafka\.ssl\.truststore\.location /nowhere cannot be read: "):
         Cluster(settings).describe(["t"])
+
+
+def test_a_token_server_that_refuses_the_client_is_one_line_and_one_attempt() -> None:
+    asked: list[str] = []
+
+    class Refusing(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked.append(self.path)
+            self.send_error(401)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Refusing) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        settings = settings_of(
+            "127.0.0.1:1",
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism="OAUTHBEARER",
+            sasl_jaas_config='x.OAuthBearerLoginModule required clientId="me" clientSecret="s3cret";',
+            sasl_oauthbearer_token_endpoint_url=f"http://127.0.0.1:{server.server_port}/token",
+        )
+        with pytest.raises(AuthenticationFailed, match=r"issues no token to client 'me': HTTP status 401"):
+            Cluster(settings).describe(["t"])
+        server.shutdown()
+    assert asked == ["/token"]
 
 
 # Spark ----------------------------------------------------------------------------------------------------------------

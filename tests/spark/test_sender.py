@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from kit.scripted_broker import ScriptedBroker, ScriptedLog, ScriptedTopic
 
 from ottla.arrow.encoder import Rows, encode_rows
 from ottla.protocol.api import REGISTRY, ApiKey
+from ottla.protocol.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from ottla.protocol.api.init_producer_id import InitProducerIdResponse
 from ottla.protocol.api.metadata import MetadataResponse
 from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
@@ -32,6 +33,7 @@ class Partition:
 
     def __init__(self) -> None:
         self.values: list[bytes | None] = []
+        self.batches: list[bytes] = []
         self.seen: dict[tuple[int, int], int] = {}
         self.next: dict[int, int] = {}
 
@@ -45,6 +47,7 @@ class Partition:
                 return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
             self.seen[name] = len(self.values)
             self.next[header.producer_id] = header.last_sequence + 1
+        self.batches.append(bytes(records))
         self.values += [record.value for record in decode_batch(records)]
         return ErrorCode.NONE
 
@@ -56,6 +59,7 @@ class Log:
         self.partitions: dict[int, Partition] = defaultdict(Partition)
         self.faults: dict[int, ErrorCode | str] = {}
         self.always: ErrorCode | None = None
+        self.max_message_bytes: int | None = None
         self.requests: list[ProduceRequest] = []
         self.producer_ids = 100
         for key in (ApiKey.PRODUCE, ApiKey.INIT_PRODUCER_ID):
@@ -75,7 +79,10 @@ class Log:
             return None
         answers = []
         for data in request.topic_data[0].partition_data:
-            code = fault if isinstance(fault, ErrorCode) else self.partitions[data.index].append(data.records)
+            if self.max_message_bytes is not None and len(data.records) > self.max_message_bytes:
+                code = ErrorCode.MESSAGE_TOO_LARGE
+            else:
+                code = fault if isinstance(fault, ErrorCode) else self.partitions[data.index].append(data.records)
             answers.append(
                 ProduceResponse.PartitionProduceResponse(index=data.index, error_code=int(code), base_offset=0)
             )
@@ -197,7 +204,6 @@ def test_a_broker_that_forgot_the_producer_gets_the_rest_from_a_new_one(broker: 
 @pytest.mark.parametrize(
     ("code", "says"),
     [
-        (ErrorCode.MESSAGE_TOO_LARGE, r"t-0: the broker answered MESSAGE_TOO_LARGE .*lower kafka\.batch\.size"),
         (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "TOPIC_AUTHORIZATION_FAILED"),
         (ErrorCode.INVALID_RECORD, "t-0: the broker answered INVALID_RECORD"),
     ],
@@ -209,10 +215,104 @@ def test_what_does_not_pass_is_reported_at_once(code: ErrorCode, says: str, brok
     assert len(log.requests) <= MAX_IN_FLIGHT
 
 
-def test_a_record_that_the_topic_does_not_take_is_distinguished_from_a_batch(broker: ScriptedBroker, log: Log) -> None:
-    log.always = ErrorCode.MESSAGE_TOO_LARGE
-    with pytest.raises(WriteFailed, match=r"one record of \d+ bytes is more than the topic's max\.message\.bytes"):
-        write(broker, count=3)
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+@pytest.mark.parametrize("acks", ["all", "1"])
+def test_a_batch_that_is_too_large_for_the_topic_is_split(
+    acks: str, codec: str, broker: ScriptedBroker, log: Log
+) -> None:
+    log.max_message_bytes = 100
+    assert write(broker, 600, kafka__batch__size="4000", kafka__acks=acks, kafka__compression__type=codec) == 600
+    if acks == "1":  # in which case failures may change the order, as in Kafka's producer
+        assert {index: sorted(values) for index, values in kept(log).items()} == {
+            index: sorted(values) for index, values in expected(600).items()
+        }
+    else:
+        assert kept(log) == expected(600)
+
+
+@pytest.mark.parametrize("fault", [ErrorCode.NOT_LEADER_OR_FOLLOWER, HANG_UP, LOST_ANSWER])
+def test_the_parts_of_a_split_batch_are_kept_once_whatever_happens_to_them(
+    fault: ErrorCode | str, broker: ScriptedBroker, log: Log
+) -> None:
+    log.max_message_bytes = 150
+    log.faults = dict.fromkeys(range(1, 12, 2), fault)
+    assert write(broker, 300, kafka__batch__size="1000") == 300
+    assert kept(log) == expected(300)
+
+
+def test_once_a_batch_was_split_the_next_ones_of_the_topic_are_smaller(broker: ScriptedBroker, log: Log) -> None:
+    log.max_message_bytes = 150
+    client, producer = producer_settings({"kafka.bootstrap.servers": broker.bootstrap, "kafka.batch.size": "1000"})
+    rows = Rows(None, pa.array([b"%d" % i for i in range(100)], pa.large_binary()), None)
+    with closing(Sender(client, producer)) as sender:
+        sender.partition_count("t")
+        refused = []
+        for _ in range(2):
+            log.requests.clear()
+            assert sender.batch_bytes("other") == 1000
+            bodies = encode_rows(rows, np.zeros(100, np.int64), batch_bytes=sender.batch_bytes("t"), most_bytes=10_000)
+            sender.send([Batch("t", body, 0) for body in bodies])
+            sender.flush()
+            sizes = [len(request.topic_data[0].partition_data[0].records) for request in log.requests]
+            refused.append(sum(size > 150 for size in sizes))
+    assert refused[0] > 0
+    assert refused[1] == 0
+    assert kept(log)[0] == [b"%d" % i for i in range(100)] * 2
+
+
+def test_a_split_batch_keeps_times_and_headers(broker: ScriptedBroker, log: Log) -> None:
+    log.max_message_bytes = 130
+    headers = [[("name", b"%d" % i), ("\N{SNOWMAN}", None)] for i in range(9)]
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    rows = Rows(
+        pa.array([b"k%d" % i if i % 2 else None for i in range(9)], pa.large_binary()),
+        pa.array([b"v%d" % i if i != 4 else None for i in range(9)], pa.large_binary()),
+        pa.array([[{"key": key, "value": value} for key, value in row] for row in headers], kind),
+        np.array([500, 100, 900, 300, 200, 800, 400, 700, 600]),
+    )
+    client, producer = producer_settings({"kafka.bootstrap.servers": broker.bootstrap})
+    with closing(Sender(client, producer)) as sender:
+        bodies = encode_rows(rows, np.zeros(9, np.int64), batch_bytes=10_000, most_bytes=10_000)
+        sender.partition_count("t")
+        sender.send([Batch("t", body, 1_700_000_000_000) for body in bodies])
+        sender.flush()
+    written = [(batch, decode_batch(batch)) for batch in log.partitions[0].batches]
+    assert len(written) > 2
+    records = [record for _, batch in written for record in batch]
+    assert [record.timestamp for record in records] == [500, 100, 900, 300, 200, 800, 400, 700, 600]
+    assert [record.key for record in records] == rows.keys.to_pylist()  # type: ignore[union-attr]  # it has keys
+    assert [record.value for record in records] == rows.values.to_pylist()
+    assert [list(record.headers) for record in records] == headers
+    for batch, held in written:
+        header = parse_header(batch)
+        assert header.max_timestamp == max(record.timestamp for record in held)
+        assert [record.offset for record in held] == list(range(header.record_count))
+
+
+def test_a_record_that_is_too_large_alone_is_an_error_with_its_partition_size_and_limit(
+    broker: ScriptedBroker, log: Log
+) -> None:
+    log.max_message_bytes = 65
+    says = (
+        r"t-0: a record of \d\d bytes is larger than the topic's max\.message\.bytes; raise that of topic t, or write"
+    )
+    with pytest.raises(WriteFailed, match=says):
+        write(broker)
+
+    def describe_configs(request: Request, version: int) -> Response:
+        assert isinstance(request, DescribeConfigsRequest)
+        (asked,) = request.resources
+        assert (asked.resource_type, asked.resource_name, asked.configuration_keys) == (2, "t", ["max.message.bytes"])
+        found = DescribeConfigsResponse.DescribeConfigsResourceResult(
+            name="max.message.bytes", value="65", read_only=False, is_sensitive=False
+        )
+        result = DescribeConfigsResponse.DescribeConfigsResult(resource_type=2, resource_name="t", configs=[found])
+        return DescribeConfigsResponse(results=[result])
+
+    broker.versions[ApiKey.DESCRIBE_CONFIGS] = (1, 4)
+    broker.answers[ApiKey.DESCRIBE_CONFIGS] = describe_configs
+    with pytest.raises(WriteFailed, match=r"a record of \d\d bytes is larger than the topic's max\.message\.bytes 65;"):
+        write(broker)
 
 
 def test_without_progress_the_time_is_bounded(broker: ScriptedBroker, log: Log) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 import uuid
@@ -345,10 +346,42 @@ def test_a_broker_that_restarts_while_it_is_written_to_is_waited_for(
     assert sorted(found) == list(range(20_000))
 
 
+@pytest.fixture
+def narrow(broker: BrokerProcess) -> str:
+    """A topic that takes batches of at most 2000 bytes."""
+    topic = f"narrow-{uuid.uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    (made,) = admin.create_topics([NewTopic(topic, 2, 1, config={"max.message.bytes": "2000"})]).values()
+    made.result()
+    return topic
+
+
+def test_batches_that_are_too_large_for_the_topic_are_split(
+    spark: SparkSession, broker: BrokerProcess, narrow: str
+) -> None:
+    rows = spark.range(0, 3000, 1, 1).selectExpr("cast(id % 2 AS int) AS partition", "concat(id, ' ', uuid()) AS value")
+    save(rows, broker, topic=narrow)
+    found: dict[int, list[int]] = {0: [], 1: []}
+    for message in read_all(broker, narrow, 3000):
+        found[message.partition()].append(int(message.value().split()[0]))
+    assert found == {0: list(range(0, 3000, 2)), 1: list(range(1, 3000, 2))}
+
+
+def test_a_record_that_is_too_large_for_the_topic_is_an_error_that_names_the_limit(
+    spark: SparkSession, broker: BrokerProcess, narrow: str
+) -> None:
+    rows = spark.range(0, 50, 1, 1).selectExpr("0 AS partition", "repeat('x', if(id = 20, 3000, 10)) AS value")
+    with pytest.raises(Exception) as raised:  # noqa: PT011  # whatever Spark wraps it in
+        save(rows, broker, topic=narrow)
+    says = r"WriteFailed: \S+-0: a record of 30\d\d bytes is larger than the topic's max\.message\.bytes 2000; raise"
+    assert re.search(says, str(raised.value))
+
+
 @pytest.mark.parametrize(
     ("select", "given", "says"),
     [
-        ("'v' AS value", {"topicc": "t", "topic": "t"}, "OptionError: unknown option topicc; known are topic"),
+        ("'v' AS value", {"topicc": "t", "topic": "t"}, "OptionError: unknown option topicc; did you mean topic?"),
+        ("'v' AS value", {"verbose": "t", "topic": "t"}, "OptionError: unknown option verbose; known are topic"),
         (
             "'v' AS value",
             {"topic": "t", "includeTimestamp": "yes"},
@@ -369,11 +402,15 @@ def test_a_broker_that_restarts_while_it_is_written_to_is_waited_for(
             {"topic": "t", "includeTimestamp": "true"},
             "SchemaError: column timestamp is timestamp_ntz; a sink needs timestamp",
         ),
-        ("'v' AS value", {"kafka__batch__sizes": "1", "topic": "t"}, "unknown option kafka.batch.sizes; known are"),
+        (
+            "'v' AS value",
+            {"kafka__batch__sizes": "1", "topic": "t"},
+            "option kafka.batch.sizes; did you mean kafka.batch.size?",
+        ),
         ("'v' AS value", {}, "OptionError: no topic: give option topic, or the rows a column topic"),
         ("'v' AS value", {"topic": "a b"}, "OptionError: topic: 'a b' cannot be a topic's name"),
         ("'v' AS value", {"subscribe": "t"}, "OptionError: option subscribe is for reading"),
-        ("'v' AS value", {"topic": "t", "kafka__acks": "0"}, "kafka.acks: 0 would lose records without a word"),
+        ("'v' AS value", {"topic": "t", "kafka__acks": "0"}, "kafka.acks: 0 would lose records silently"),
         ("'v' AS value", {"topic": "t", "kafka__transactional__id": "x"}, "this sink writes at least once"),
         ("'v' AS value", {"topic": "t", "kafka__compression__type": "rar"}, "kafka.compression.type: 'rar' is none"),
         ("id AS value", {"topic": "t"}, "SchemaError: column value is bigint; a sink needs string or binary"),

@@ -10,11 +10,15 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from kit.broker import BrokerProcess
+from kit.scripted_broker import ScriptedBroker, ScriptedLog, ScriptedTopic
 
 import pyspark_ottla
+from ottla.protocol.api import ApiKey
+from ottla.protocol.records.batch import encode_batch
+from ottla.protocol.records.record import Record
 from ottla.spark import register
 from ottla.spark.source import OttlaDataSource, RangeReader
 
@@ -199,6 +203,21 @@ def test_a_session_whose_timestamps_have_no_zone_reads_the_column_all_the_same(
     assert first[0] == START_MS
 
 
+def test_an_end_below_the_first_record_that_is_left_makes_an_empty_partition(
+    spark: SparkSession, broker: BrokerProcess, topic: str
+) -> None:
+    produce(broker, topic, "none", 30)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    (deleted,) = admin.delete_records([TopicPartition(topic, 1, 6)]).values()
+    deleted.result()
+    ends = f'{{"{topic}":{{"0":4,"1":4,"2":4}}}}'
+    table = load(spark, broker, subscribe=topic, endingOffsets=ends)
+    assert {row["partition"]: row["count"] for row in table.groupBy("partition").count().collect()} == {0: 4, 2: 4}
+    starts = f'{{"{topic}":{{"0":2,"1":2,"2":2}}}}'
+    with pytest.raises(Exception, match=f"DataLoss: {topic}-1: offset 2 is gone, the log starts at 6"):
+        load(spark, broker, subscribe=topic, startingOffsets=starts, endingOffsets=ends).count()
+
+
 def test_a_dataframe_and_a_view_show_later_records_after_another_load(
     spark: SparkSession, broker: BrokerProcess, topic: str
 ) -> None:
@@ -219,6 +238,19 @@ def test_a_dataframe_and_a_view_show_later_records_after_another_load(
     assert (load(spark, broker, subscribe=topic).count(), spark.table("later").count()) == (4, 4)
 
 
+def test_a_query_asks_for_the_metadata_of_a_topic_on_the_driver_and_not_in_every_task(spark: SparkSession) -> None:
+    """Two brokers, so that the bootstrap server is not the leader."""
+    bootstrap, leader = ScriptedBroker(), ScriptedBroker()
+    records = bytes(encode_batch([Record(0, START_MS, None, b"v")]))
+    logs = {index: ScriptedLog([records], 0, 1) for index in range(20)}
+    bootstrap.topics["t"] = leader.topics["t"] = ScriptedTopic(logs, leader_port=leader.port)
+    with bootstrap.running(), leader.running():
+        reader = spark.read.format("ottla").option("kafka.bootstrap.servers", bootstrap.bootstrap)
+        assert reader.option("subscribe", "t").load().count() == 20
+    assert leader.count(ApiKey.FETCH) == 20
+    assert bootstrap.count(ApiKey.METADATA) + leader.count(ApiKey.METADATA) == 3
+
+
 def test_a_query_that_stops_early_gets_its_rows(spark: SparkSession, broker: BrokerProcess, numbers: str) -> None:
     assert len(load(spark, broker, subscribe=numbers).limit(5).collect()) == 5
 
@@ -228,7 +260,10 @@ def test_a_query_that_stops_early_gets_its_rows(spark: SparkSession, broker: Bro
     [
         ({"subscribe": "there-is-no-such-topic"}, "OptionError: unknown topic there-is-no-such-topic\n"),
         ({"subscribe": "a", "assign": "{}"}, "OptionError: exactly one of subscribe, subscribePattern and assign"),
-        ({"subscribe": "a", "startingoffset": "earliest"}, "OptionError: unknown option startingoffset;"),
+        (
+            {"subscribe": "a", "startingoffset": "earliest"},
+            "unknown option startingoffset; did you mean startingOffsets?",
+        ),
         (
             {"subscribe": "a", "kafka__bootstrap__servers": "127.0.0.1:1"},
             "BrokerUnavailable: cannot reach 127.0.0.1:1:",

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from kit.examples import examples
 
 from ottla.spark.errors import DataLoss, OptionError
+from ottla.spark.option_values import Address
 from ottla.spark.options import stream_options
 from ottla.spark.planner import TopicInfo
 from ottla.spark.rate_limit import share_out
@@ -17,6 +18,7 @@ from ottla.spark.stream_offsets import StreamOffsets
 from ottla.spark.stream_planner import StreamPlanner
 
 ID, OTHER_ID = UUID(int=7), UUID(int=8)
+LEADER = Address("h", 9092)
 
 
 class FakeCluster:
@@ -25,6 +27,8 @@ class FakeCluster:
     def __init__(self, logs: Mapping[tuple[str, int], tuple[int, int]]) -> None:
         self.logs = dict(logs)
         self.ids: dict[str, UUID] = {}
+        self.watermarks: dict[tuple[str, int], int] = {}
+        """Where they are not the last offsets: an open transaction hides what comes before them."""
 
     def describe(self, topics: Sequence[str] | None) -> dict[str, TopicInfo]:
         names = {name for name, _ in self.logs} if topics is None else set(topics)
@@ -32,11 +36,15 @@ class FakeCluster:
         for name in names:
             partitions = tuple(sorted(index for topic, index in self.logs if topic == name))
             if partitions:
-                found[name] = TopicInfo(name, self.ids.get(name, ID), partitions)
+                leaders = dict.fromkeys(partitions, LEADER)
+                found[name] = TopicInfo(name, self.ids.get(name, ID), partitions, leaders=leaders)
         return found
 
     def list_offsets(self, times: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int | None]:
         return {place: self.logs[place][0 if time == -2 else 1] for place, time in times.items()}
+
+    def high_watermarks(self, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        return {place: self.watermarks.get(place, self.logs[place][1]) for place in places}
 
 
 class Clock:
@@ -226,10 +234,10 @@ def test_a_partition_that_is_gone_is_data_loss_or_left_out(
     cluster: FakeCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     del cluster.logs["t", 1]
-    with pytest.raises(DataLoss, match="t-1 does not exist any more; the stream stood at offset 50"):
+    with pytest.raises(DataLoss, match="t-1 does not exist any more; the stream was at offset 50"):
         end(planner(), at(90, 50), cluster)
     assert end(planner(failOnDataLoss="false"), at(90, 50), cluster) == [100]
-    assert "going on with what is there" in caplog.text
+    assert "continuing with the existing records" in caplog.text
     del cluster.logs["t", 0]
     assert end(planner(failOnDataLoss="false"), at(90, 50), cluster) == []
 
@@ -239,30 +247,79 @@ def test_a_partition_that_the_options_do_not_select_any_more_is_not_said_to_be_g
     selection: dict[str, str], cluster: FakeCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster.logs["u", 0] = (0, 5)
-    with pytest.raises(DataLoss, match=r"t-\d is not selected by the options any more; the stream stood at offset"):
+    with pytest.raises(DataLoss, match=r"t-\d is not selected by the options any more; the stream was at offset"):
         end(planner(**selection), at(100, 50), cluster)
     end(planner(**selection, failOnDataLoss="false"), at(100, 50), cluster)
-    assert "t-1 is not selected by the options any more; the stream stood at offset 50" in caplog.text
-    assert "exist" not in caplog.text
+    assert "t-1 is not selected by the options any more; the stream was at offset 50" in caplog.text
+    assert "not exist" not in caplog.text
 
 
 def test_a_log_that_ends_before_the_streams_position_is_data_loss(cluster: FakeCluster) -> None:
-    with pytest.raises(DataLoss, match="t-0: the stream stood at offset 101, the log ends at 100"):
+    with pytest.raises(DataLoss, match="t-0: the stream was at offset 101, the log ends at 100"):
         end(planner(), at(101, 60), cluster)
     assert end(planner(failOnDataLoss="false"), at(101, 50), cluster) == [100, 60]
 
 
-def test_a_position_after_the_last_stable_offset_is_not_said_to_be_after_the_log(cluster: FakeCluster) -> None:
-    """The records are there; an open transaction hides them from a query that is read_committed since its restart."""
-    says = r"t-0: the stream stood at offset 101, the last stable offset is 100 \(kafka\.isolation"
-    with pytest.raises(DataLoss, match=says):
-        end(planner(**{"kafka.isolation.level": "read_committed"}), at(101, 60), cluster)
+COMMITTED = {"kafka.isolation.level": "read_committed"}
+
+
+@pytest.mark.parametrize("loss", ["true", "false"])
+def test_a_stream_that_becomes_read_committed_waits_for_an_open_transaction_and_reads_nothing_twice(
+    loss: str, cluster: FakeCluster
+) -> None:
+    """It has read the records of the open transaction, which begins before the stream's position."""
+    cluster.watermarks["t", 0] = 120
+    for plan in (planner(**COMMITTED, failOnDataLoss=loss), planner(**COMMITTED, failOnDataLoss=loss)):
+        assert end(plan, at(110, 55), cluster) == [110, 60]
+        assert end(plan, at(110, 60), cluster, most=3) == [110, 60]
+    cluster.logs["t", 0] = (0, 105)
+    assert end(plan, at(110, 60), cluster) == [110, 60]
+    cluster.logs["t", 0] = (0, 120)
+    assert end(plan, at(110, 60), cluster) == [120, 60]
+
+
+def test_available_now_ends_before_an_open_transaction_that_the_stream_has_read(cluster: FakeCluster) -> None:
+    cluster.watermarks["t", 0] = 120
+    plan = planner(**COMMITTED)
+    plan.stop_at_present_end()
+    assert end(plan, at(110, 60), cluster) == [110, 60]
+
+
+def test_a_log_that_is_shorter_than_a_read_committed_streams_position_is_data_loss(cluster: FakeCluster) -> None:
+    cluster.watermarks["t", 0] = 105
+    with pytest.raises(DataLoss, match="t-0: the stream was at offset 110, the log ends at 105;"):
+        end(planner(**COMMITTED), at(110, 60), cluster)
+    # What is left was read before, also what an open transaction hides.
+    assert end(planner(**COMMITTED, failOnDataLoss="false"), at(110, 60), cluster) == [105, 60]
+
+
+@pytest.mark.parametrize("loss", ["true", "false"])
+def test_a_batch_planned_before_the_stream_became_read_committed_keeps_its_end(loss: str, cluster: FakeCluster) -> None:
+    """After a crash Spark runs it again. A shorter one would leave records out: the next one begins at its end."""
+    cluster.watermarks["t", 0] = 120
+    plan = planner(**COMMITTED, failOnDataLoss=loss)
+    assert ranges(plan, at(90, 60), at(110, 60), cluster) == ["t-0 [90, 110)"]
+    cluster.watermarks["t", 0] = 105
+    if loss == "true":
+        with pytest.raises(DataLoss, match="t-0: offset 110 does not exist, the log ends at 105;"):
+            plan.ranges(at(90, 60), at(110, 60), cluster)
+    else:
+        assert ranges(plan, at(90, 60), at(110, 60), cluster) == ["t-0 [90, 105)"]
+
+
+def test_a_read_committed_stream_may_start_within_an_open_transaction(cluster: FakeCluster) -> None:
+    cluster.watermarks["t", 0] = 120
+    starts = {"startingOffsets": '{"t":{"0":110,"1":-2}}'}
+    assert planner(**COMMITTED, **starts).initial(cluster) == at(110, 20)
+    cluster.watermarks["t", 0] = 105
+    with pytest.raises(DataLoss, match="t-0: offset 110 does not exist, the log ends at 105;"):
+        planner(**COMMITTED, **starts).initial(cluster)
 
 
 def test_a_topic_created_again_is_data_loss_or_read_from_its_beginning(cluster: FakeCluster) -> None:
     cluster.logs = {("t", 0): (0, 200), ("t", 1): (0, 5)}
     cluster.ids["t"] = OTHER_ID
-    with pytest.raises(DataLoss, match="topic t was deleted and rebuilt; the stream stood at offset 100"):
+    with pytest.raises(DataLoss, match="topic t was deleted and created again; the stream was at offset 100"):
         end(planner(), at(100, 60), cluster)
     plan = planner(failOnDataLoss="false")
     stop = plan.next_end(at(100, 60), None, take_all=True, cluster=cluster)
@@ -278,7 +335,7 @@ def test_a_planned_batch_whose_records_are_gone_is_data_loss_when_it_is_planned_
         plan.ranges(start, stop, cluster)
     assert ranges(mild, start, stop, cluster) == ["t-0 [30, 90)", "t-1 [20, 60)"]
     cluster.ids["t"] = OTHER_ID
-    with pytest.raises(DataLoss, match=r"t-0 \[10, 100\) is to be read, but the topic was deleted and rebuilt"):
+    with pytest.raises(DataLoss, match=r"t-0 \[10, 100\) is to be read, but the topic was deleted and created again"):
         plan.ranges(start, stop, cluster)
     cluster.logs.clear()
     with pytest.raises(DataLoss, match="does not exist any more"):
@@ -290,6 +347,10 @@ def test_nothing_new_is_the_same_offsets_and_no_work(cluster: FakeCluster) -> No
     plan = planner()
     assert plan.next_end(at(100, 60), 10, take_all=False, cluster=cluster).to_json() == at(100, 60).to_json()
     assert plan.ranges(at(100, 60), at(100, 60), cluster) == []
+
+
+def test_the_ranges_of_a_batch_name_the_leaders_of_now(cluster: FakeCluster) -> None:
+    assert [part.leader for part in planner().ranges(at(0, 20), at(100, 60), cluster)] == [LEADER, LEADER]
 
 
 def test_a_batch_is_split_like_a_batch_query(cluster: FakeCluster) -> None:

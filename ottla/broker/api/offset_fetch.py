@@ -83,10 +83,11 @@ def _fetch_permitted(
 def _fetch_permitted_groups(
     request: OffsetFetchRequest, context: Context, groups: GroupCoordinator
 ) -> Pending[OffsetFetchResponse]:
-    refused = [
-        group for group in request.groups if not context.may(AclOperation.DESCRIBE, ResourceType.GROUP, group.group_id)
-    ]
-    asked = [group for group in request.groups if group not in refused]
+    asked: list[OffsetFetchRequest.OffsetFetchRequestGroup] = []
+    refused: list[OffsetFetchRequest.OffsetFetchRequestGroup] = []
+    for group in request.groups:
+        is_permitted = context.may(AclOperation.DESCRIBE, ResourceType.GROUP, group.group_id)
+        (asked if is_permitted else refused).append(group)
     stripped = [
         group
         if group.topics is None

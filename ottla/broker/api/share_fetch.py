@@ -6,7 +6,7 @@ served.
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ottla.broker.declarations import Need
@@ -33,5 +33,16 @@ CHUNKS = ()
 def handle(request: ShareFetchRequest, context: Context) -> Pending[ShareFetchResponse]:
     """Answer with what was acquired, at once or when there is something."""
     check_share_groups(context.services.catalog)
-    may_read = partial(context.may, AclOperation.READ, ResourceType.TOPIC)
-    return context.services.share_groups.get().fetch(request, context, may_read)
+    return context.services.share_groups.get().fetch(request, context, _may_read(context))
+
+
+def _may_read(context: Context) -> Callable[[str], bool]:
+    """Whether the client may read a topic. The audit log gets it once for each request, which may look often."""
+    asked: set[str] = set()
+
+    def may_read(topic: str) -> bool:
+        ask = context.has if topic in asked else context.may
+        asked.add(topic)
+        return ask(AclOperation.READ, ResourceType.TOPIC, topic)
+
+    return may_read

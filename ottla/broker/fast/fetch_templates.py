@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 MAX_TEMPLATES = 256
 """Templates remembered per connection; a client that reads more partitions singly takes the slow path for some."""
 
+MOST_FRAME_BYTES = 2_048
+"""Longer requests are not remembered: they have the client id, which may have 32 KB."""
+
 MOST_COPIED_BYTES = 1 << 20
 """The limit of one answer where the transport cannot send a map. The slow path asks for memory before it reads more."""
 
@@ -161,6 +164,8 @@ class FetchTemplates:
 
         `max_fetch_bytes`: no answer is longer, even if more is requested (`most_bytes`).
         """
+        if len(frame) > MOST_FRAME_BYTES:
+            return
         content = bytes(frame)
         offset = _INT64.pack(request.topics[0].partitions[0].fetch_offset)
         at = _offset_position(content, request, version)

@@ -193,6 +193,8 @@ class ParkedPlainFetch(ParkedFetch):
                 if owner is not None:
                     owner.parked_answered(self, answer)
             elif answer is None:
+                if quota is not None:
+                    quota.owe()  # before the slow path, which charges its own time
                 self.fall_back()
             if quota is not None:
                 quota.owe()
@@ -260,6 +262,7 @@ class ParkedPlainFetch(ParkedFetch):
         template = self._template
         quota = template.quota
         if quota is not None and not quota.may_answer_now(length):
+            quota.owe()
             self.fall_back()
             return
         answer = found.answers.get(template.shape)
@@ -400,6 +403,7 @@ class ParkedPartitionsFetch(ParkedFetch):
         if is_due or size_bytes >= template.min_bytes:
             quota = template.quota
             if quota is not None and not quota.may_answer_now(size_bytes):
+                quota.owe()
                 self.fall_back()
                 return
             # `end_wait`, without its calls.

@@ -57,6 +57,13 @@ class ProduceRun(InFlightRequest):
         self.end = end
         return True
 
+    def cancel(self) -> None:
+        """Drop the answers: the connection has ended. The batches are stored all the same; as on the slow path, the
+        requests are not counted.
+        """
+        self.owner = None
+        self.is_done = True
+
     def charge_append(self, payer: AppendPayer, size_bytes: int) -> None:
         """Charge the client for the append of what the last read added."""
         self._template.partition.charge_append(payer, self.added, size_bytes)
@@ -101,12 +108,15 @@ class ProduceRun(InFlightRequest):
     def _refuse(self, correlation_id: int, code: ErrorCode, message: str | None, result: AppendResult | None) -> bytes:
         """Count and encode the answer of a request that failed."""
         template = self._template
-        template.meter_of(code).note((perf_counter_ns() - self._started_ns) // 1000, 1)
+        if not self.is_done:
+            template.meter_of(code).note((perf_counter_ns() - self._started_ns) // 1000, 1)
         self._succeeded -= 1
         return template.refusal(correlation_id, code, message, result)
 
     def _answered(self, answers: list[bytes]) -> None:
         """All answers are known: count those that succeeded, and let them be sent."""
+        if self.is_done:
+            return  # the connection has ended
         template = self._template
         elapsed_us = (perf_counter_ns() - self._started_ns) // 1000
         template.meter.note(elapsed_us, self._succeeded)

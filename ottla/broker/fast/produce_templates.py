@@ -55,6 +55,9 @@ if TYPE_CHECKING:
 MAX_TEMPLATES = 256
 """Templates remembered per connection; a client with more partitions takes the slow path for the rest."""
 
+MOST_KEY_BYTES = 2_048
+"""Longer keys are not remembered: they have the client id and the transactional id, which may have 32 KB each."""
+
 FEW_ANSWERS = 8
 """Up to this many are sent as they are, by one `writev`: joining them would touch more than it saves."""
 
@@ -328,6 +331,8 @@ class ProduceTemplates:
         records_at = len(frame) - len(tail) - length
         length_at = records_at - len(field)
         key_start = _KEY_START - LENGTH_BYTES
+        if length_at - key_start > MOST_KEY_BYTES:
+            return
         if length_at <= key_start or frame[length_at:records_at] != field or frame[records_at + length :] != tail:
             return
         if length_at + LENGTH_BYTES != self._length_at or len(self._templates) >= MAX_TEMPLATES:

@@ -144,7 +144,8 @@ class TransactionalRun(ProduceRun):
         """The answers where the record is not durable: all of these batches are refused."""
         template = self._template
         error = for_version(refusal, template.version)
-        elapsed_us = (perf_counter_ns() - self._started_ns) // 1000
-        template.meter_of(error.code).note(elapsed_us, self._succeeded)
+        if not self.is_done:
+            elapsed_us = (perf_counter_ns() - self._started_ns) // 1000
+            template.meter_of(error.code).note(elapsed_us, self._succeeded)
         self._succeeded = 0
         return [template.refusal(one, error.code, error.message, None) for one in self._correlation_ids]

@@ -2,25 +2,29 @@
 partition has an error, or until `max_wait_ms`.
 
 While it is parked it watches its partitions. Only those that woke it are read again, all of a turn together and after
-the turn's appends. A request for many partitions is parked from the beginning: they are read in steps, between which
-other requests run; what changes in a partition meanwhile is checked after the last step.
+the turn's appends. Where a topic was deleted and created again meanwhile, its new partitions are read and watched. A
+request for many partitions is parked from the beginning: they are read in steps, between which other requests run; what
+changes in a partition meanwhile is checked after the last step.
 """
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from ottla.broker.runtime.pending import Pending
 from ottla.protocol.api.fetch import FetchResponse
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ottla.broker.fetch.fetch_read import FetchRead
     from ottla.broker.partitions.partition import Partition
     from ottla.broker.runtime.timers import Timer
     from ottla.broker.services import Services
 
 PARTITIONS_PER_STEP = 100
-"""Partitions that are read in one step, 30 to 50 us each."""
+"""Partitions that are read in one step, 30 to 50 us each, for the first time or again."""
 
 
 def answer_or_park(read: FetchRead, services: Services, max_wait_ms: float) -> FetchResponse | Pending[FetchResponse]:
@@ -60,8 +64,9 @@ class DelayedFetch:
         self._pending.on_cancel(self._stop_watching)
         self._is_reading = False
         """Whether partitions are left that have not been read once."""
-        self._watches: list[_Watch] = []
-        self._woken: set[int] = set()
+        self._watches: dict[int, _Watch] = {}
+        self._woken: dict[int, None] = {}
+        """In the order in which they changed, so that none waits behind those that change all the time."""
         self._timer: Timer | None = None
 
     def park(self) -> Pending[FetchResponse]:
@@ -80,7 +85,7 @@ class DelayedFetch:
         """A watched partition has changed. Many may change in one turn; they are checked together."""
         if not self._is_reading and not self._woken:
             self._services.turn.after_append(self._look_again)
-        self._woken.add(index)
+        self._woken[index] = None
 
     def _plan_step(self) -> None:
         self._timer = self._services.timers.at(self._services.clock.monotonic_ms(), self._step)
@@ -95,9 +100,8 @@ class DelayedFetch:
         self._is_reading = end < len(read.targets)
         try:
             read.look(first, end)
-        except Exception as error:  # a bug, which the dispatcher logs
-            self._stop_watching()
-            pending.fail(error)
+        except Exception as error:
+            self._fail(error)
             return
         self._watch(first)
         if self._is_reading:
@@ -113,36 +117,65 @@ class DelayedFetch:
     def _watch(self, first: int) -> None:
         for index, partition in enumerate(self._read.partitions[first:], first):
             if partition is not None:
-                watch = _Watch(self, index, partition)
-                self._watches.append(watch)
+                watch = self._watches[index] = _Watch(self, index, partition)
+                partition.watch(watch)
+
+    def _watch_again(self, indexes: Iterable[int]) -> None:
+        """Watch the partitions that were read, where others were watched: the topic was created again."""
+        for index in indexes:
+            watch, partition = self._watches[index], self._read.partitions[index]
+            if partition is not None and partition is not watch.partition:
+                watch.partition.unwatch(watch)
+                watch.partition = partition
                 partition.watch(watch)
 
     def _look_again(self) -> None:
         """Read the partitions that have changed; answer if there is enough now.
 
         One append may wake very many: fetches whose answers no longer fit into this turn's memory read in the next
-        turn.
+        turn. Of more partitions than are read in a step, the rest are read in the next turns.
         """
         if self._services.answer_memory.is_turn_full:
             self._services.turn.after_append(self._look_again)
             return
-        woken, self._woken = self._woken, set()
+        woken, self._woken = self._woken, {}
         if self._pending.done or self._timer is None:
             return
-        if self._read.look_again(sorted(woken)):
+        if len(woken) > PARTITIONS_PER_STEP:
+            indexes = iter(woken)
+            woken = dict.fromkeys(islice(indexes, PARTITIONS_PER_STEP))
+            self._woken = dict.fromkeys(indexes)
+            self._services.turn.after_append(self._look_again)
+        try:
+            is_enough = self._read.look_again(sorted(woken))
+        except Exception as error:
+            self._fail(error)
+            return
+        if is_enough:
             self._complete()
+        else:
+            self._watch_again(woken)
 
     def _complete(self) -> None:
         """Answer with what was read: there is enough, or the deadline has passed."""
         self._stop_watching()
-        answer = self._read.answer(self._pending)
+        try:
+            answer = self._read.answer(self._pending)
+        except Exception as error:
+            self._fail(error)
+            return
         if isinstance(answer, FetchResponse):
             self._pending.complete(answer)
+
+    def _fail(self, error: Exception) -> None:
+        """No memory, or a bug, which the dispatcher logs: without an answer the client would wait for ever."""
+        self._stop_watching()
+        self._pending.fail(error)
 
     def _stop_watching(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        for watch in self._watches:
+        for watch in self._watches.values():
             watch.partition.unwatch(watch)
         self._watches.clear()

@@ -94,25 +94,24 @@ class AsideRead(Generic[R]):
 
     def _end(self, reservation: Reservation | None, error: BaseException | None) -> None:
         reply = self._reply
-        if reply.done or reservation is None:
+        if reply.done or error is not None:
             if reservation is not None:
-                reservation.release()  # the connection has ended
-            if not reply.done:
-                reply.complete(self._read.response())
-            return
-        if error is not None:
-            reservation.release()
-            reply.fail(error)
+                reservation.release()
+            if error is not None:
+                reply.fail(error)  # has no effect where the connection has ended
             return
         try:
             response = self._read.response()
-            reservation.resize(self._read.size_bytes())
+            if reservation is not None:
+                reservation.resize(self._read.size_bytes())
         except Exception as failed:  # no memory, or a bug: without a release the reservation would be lost permanently
-            reservation.release()
+            if reservation is not None:
+                reservation.release()
             reply.fail(failed)
             return
-        if self._peer.owner is None:
-            reservation.release()
-        else:
-            self._peer.owner.hold_answer(reservation)
+        if reservation is not None:
+            if self._peer.owner is None:
+                reservation.release()
+            else:
+                self._peer.owner.hold_answer(reservation)
         reply.complete(response)

@@ -88,6 +88,7 @@ class FetchRead:
             self._max_bytes = min(self._max_bytes, MAX_FETCH_BYTES)
         self._most_copied_bytes = NOTHING_HERE if self._converts else SMALLEST_MAP_BYTES
         self._copied_bytes = 0
+        """The bytes of those `_slices` that are small copies in memory."""
         self._copies_at_most = services.answer_memory.max_bytes // SHARES
         self._results: list[PartitionData] = []
         self._slices: list[LogSlice | None] = []
@@ -113,11 +114,11 @@ class FetchRead:
         for index in indexes:
             target = self.targets[index]
             partition, code = self._find(target)
+            self.partitions[index] = partition  # another one, where the topic was deleted and created again
             if partition is None:
                 self._is_due = True
                 self._results[index] = _failed(target, code)
-                before, self._slices[index] = self._slices[index], None
-                self._bytes -= before.length if before is not None else 0
+                self._drop(index)
             else:
                 self._results[index] = self._read(index, target, partition)
         return self.is_answerable()
@@ -184,8 +185,7 @@ class FetchRead:
         """Release everything that was read. Return the partitions that had something."""
         held = [index for index, piece in enumerate(self._slices) if piece is not None and piece.length]
         for index in held:
-            self._slices[index] = None
-        self._bytes = self._copied_bytes = 0
+            self._drop(index)
         return held
 
     def read_anew(self, indexes: Sequence[int], most_bytes: int) -> None:
@@ -253,11 +253,8 @@ class FetchRead:
 
     def _read(self, index: int, target: FetchTarget, partition: Partition) -> PartitionData:
         """Fill in `_slices[index]` again. Return the partition's data for the answer."""
-        before = self._slices[index]
-        if before is not None:
-            self._bytes -= before.length
-            self._slices[index] = None
-            self._cut.discard(index)
+        if self._slices[index] is not None:
+            self._drop(index)
         try:
             self._check_epoch(target, partition)
             if self._is_of_replica:
@@ -297,13 +294,22 @@ class FetchRead:
             self._copied_bytes += piece.length
         return piece
 
+    def _drop(self, index: int) -> None:
+        """Release what was read of a partition: it counts no longer."""
+        piece = self._slices[index]
+        if piece is None:
+            return
+        self._slices[index] = None
+        self._bytes -= piece.length
+        if piece.view is not None and 0 < piece.length <= SMALLEST_MAP_BYTES:
+            self._copied_bytes -= piece.length
+        self._cut.discard(index)
+
     def _read_one(self, index: int, most_bytes: int, *, at_least_one: bool) -> None:
         """Read a partition that has been described once more, within another limit."""
-        partition, before = self.partitions[index], self._slices[index]
+        partition = self.partitions[index]
         assert partition is not None
-        assert before is not None
-        self._bytes -= before.length
-        self._slices[index] = None
+        self._drop(index)
         try:
             piece = self._piece(self.targets[index], partition, most_bytes, at_least_one=at_least_one)
         except (KafkaError, OSError) as error:

@@ -149,8 +149,9 @@ class FetchSession:
 
     def read_last(self, target: FetchTarget) -> None:
         """`target` has got data: the other ones come first next time (fairness under max.bytes)."""
-        if self.targets.pop(target.key, None) is not None:
-            self.targets[target.key] = target
+        current = self.targets.pop(target.key, None)
+        if current is not None:  # another one, where it was forgotten and added again while a Fetch waited
+            self.targets[target.key] = current
 
 
 class FetchSessions:

@@ -31,6 +31,9 @@ LOG = logging.getLogger("ottla.fetch")
 MOST_PER_TURN: Final = 400
 """Fetches that are checked in one turn: sending their answers takes the loop 4 to 8 ms."""
 
+MOST_TIMER_MS: Final = 60_000
+"""The longest time until a timer fires, which keeps its deadlines: a client may ask to wait for weeks, and leave."""
+
 
 class SharedReads:
     """Results of one turn, by what was asked for: records, and the answers around them."""
@@ -174,7 +177,8 @@ class Deadlines:
     def begin(self, since_ns: int) -> None:
         """Start a timer, for a fetch that has waited since then."""
         self.has_timer = True
-        self._timers.at(self._deadline_ms(since_ns), self._expire)
+        longest_ms = self.now_ns() // 1_000_000 + MOST_TIMER_MS
+        self._timers.at(min(self._deadline_ms(since_ns), longest_ms), self._expire)
 
     def remove(self, fetch: ParkedFetch) -> int:
         """End the wait of a fetch. Return its deadline (monotonic, in ms). The timer stays: when it fires, it finds

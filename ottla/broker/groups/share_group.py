@@ -108,7 +108,8 @@ class ShareGroup(Group):
         after = self._take_target(effects, request.member_id)
         self.timers.start(request.member_id, Limit.SESSION, now.monotonic_ms + self._session_timeout_ms)
         self.timers.came_by(request.member_id, caller.connection)
-        is_full = request.member_epoch == JOINING_EPOCH or request.subscribed_topic_names is not None
+        is_new = request.member_epoch in (JOINING_EPOCH, known.previous_member_epoch)  # it joins, or missed an answer
+        is_full = is_new or request.subscribed_topic_names is not None
         assigned = after.assigned if is_full or after.assigned != known.assigned else None
         heartbeat_ms = self.settings.share_heartbeat_interval_ms_of(self.group_id)
         self._reply(effects, waiter, request.member_id, after.member_epoch, heartbeat_ms, assigned)

@@ -96,12 +96,12 @@ def decode_snapshot(content: bytes, name: str) -> list[MetadataRecord]:
     try:
         for position, header in iter_batches(view):
             if kinds and kinds[-1] is ControlType.SNAPSHOT_FOOTER:
-                raise MetadataError(f"the snapshot {name} continues after its footer")
+                raise CorruptBatch("it continues after its footer")
             batch = view[position : position + header.size_bytes]
             if header.is_control:
                 kinds.extend(_control_kinds(batch, header))
             elif not kinds:
-                raise MetadataError(f"the snapshot {name} does not begin with its header")
+                raise CorruptBatch("it does not begin with its header")
             else:
                 records.extend(decode_data_batch(batch))
     except (CorruptBatch, MetadataError) as error:

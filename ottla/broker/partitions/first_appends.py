@@ -109,9 +109,9 @@ class FirstAppends:
         self._turn = turn
         self._later = later
         self._received = received
-        if received is not None:
-            received.note_copied(self._copied_bytes)
         gather(now)
+        if received is not None:  # only now: if `gather` has raised, nothing is left that would drop them
+            received.note_copied(self._copied_bytes)
         self._plan()
 
     def _plan(self) -> None:

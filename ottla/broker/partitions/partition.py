@@ -187,6 +187,8 @@ class Partition(PartitionAppend):
         `at_least_one` returns the first batch even if it is larger. A read that is longer than `most_copied_bytes` and
         may not be mapped is left to a thread. Raises KafkaError(OFFSET_OUT_OF_RANGE).
         """
+        if committed_only and self.must_list_aborted(offset):
+            allow_map = False  # as in `read_on`: so what is long is left to a thread
         if allow_map or max_bytes <= most_copied_bytes:
             view = self.read_on(offset, max_bytes, at_least_one, committed_only, allow_map)
             if view is not None:
@@ -195,8 +197,6 @@ class Partition(PartitionAppend):
             self.settle()
         log = self.log
         end_offset = self.last_stable_offset if committed_only else self.high_watermark
-        if committed_only and self.must_list_aborted(offset):
-            allow_map = False
         return log.read(
             offset,
             max_bytes,

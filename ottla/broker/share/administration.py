@@ -53,31 +53,31 @@ def describe_offsets(
     catalog: Catalog,
     may_describe: MayUse,
 ) -> Pending[DescribeShareGroupOffsetsResponse]:
-    """The start offset and the lag of each partition; of all topics those that the client may describe."""
-    pending: Pending[DescribeShareGroupOffsetsResponse] = Pending()
+    """The start offset and the lag of each partition, once they are durable; of all topics those that the client may
+    describe. Makes no topic of states.
+    """
     described = DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseGroup
-
-    def answer() -> None:
-        response = DescribeShareGroupOffsetsResponse(groups=[])
-        for asked in request.groups:
-            one = described(group_id=asked.group_id, topics=[])
-            response.groups.append(one)
-            try:
-                group = groups.share_group(asked.group_id)
-                if asked.topics is not None:
-                    wanted = [(topic.topic_name, topic.partitions) for topic in asked.topics]
-                else:
-                    topics = group.durable.topics.values()
-                    wanted = [(topic.name, sorted(topic.partitions)) for topic in topics if may_describe(topic.name)]
-                one.topics = [
-                    _described(asked.group_id, name, partitions, coordinator, catalog, may_describe)
-                    for name, partitions in sorted(wanted)
-                ]
-            except KafkaError as refusal:
-                one.error_code, one.error_message = refusal.code, refusal.message
-        pending.complete(response)
-
-    return coordinator.when_made(pending, answer)
+    response = DescribeShareGroupOffsetsResponse(groups=[])
+    pending: Pending[DescribeShareGroupOffsetsResponse] = Pending()
+    answer = JointAnswer(pending, response)
+    for asked in request.groups:
+        one = described(group_id=asked.group_id, topics=[])
+        response.groups.append(one)
+        try:
+            group = groups.share_group(asked.group_id)
+            if asked.topics is not None:
+                wanted = [(topic.topic_name, topic.partitions) for topic in asked.topics]
+            else:
+                topics = group.durable.topics.values()
+                wanted = [(topic.name, sorted(topic.partitions)) for topic in topics if may_describe(topic.name)]
+            one.topics = [
+                _described(asked.group_id, name, partitions, coordinator, catalog, may_describe, answer)
+                for name, partitions in sorted(wanted)
+            ]
+        except KafkaError as refusal:
+            one.error_code, one.error_message = refusal.code, refusal.message
+    answer.seal()
+    return pending
 
 
 def _described(
@@ -87,6 +87,7 @@ def _described(
     coordinator: ShareCoordinator,
     catalog: Catalog,
     may_describe: MayUse,
+    answer: JointAnswer[DescribeShareGroupOffsetsResponse],
 ) -> DescribedTopic:
     topic = catalog.topics.get(name)
     if not may_describe(name):
@@ -104,7 +105,9 @@ def _described(
                 raise refusal
             assert topic is not None
             one.leader_epoch = _leader_epoch(topic, index)
-            one.start_offset, one.lag = coordinator.offsets_of(SharePartitionKey(group_id, topic.id, index))
+            key = SharePartitionKey(group_id, topic.id, index)
+            one.start_offset, one.lag = coordinator.offsets_of(key)
+            coordinator.rest_on(key, answer)
         except KafkaError as error:
             one.error_code, one.error_message = error.code, error.message
     return found
@@ -193,9 +196,11 @@ def delete_offsets(
         try:
             groups.set_share_topics(request.group_id, {}, removed, answer)
         except KafkaError as refusal:
-            pending.fail(refusal)
-        else:
-            answer.seal()
+            if refusal.code is not ErrorCode.NON_EMPTY_GROUP:
+                pending.fail(refusal)
+                return
+            # A member has joined meanwhile: the offsets are deleted, and the group has the topics again.
+        answer.seal()
 
     return coordinator.when_made(pending, step)
 

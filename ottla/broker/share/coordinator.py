@@ -13,28 +13,28 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from ottla.broker.catalog.topic import find_partition
 from ottla.broker.coordination.runtime import CoordinatorRuntime
 from ottla.broker.coordination.writes import JointAnswer
 from ottla.broker.runtime.pending import Pending
-from ottla.broker.share.acknowledging import acknowledgements_of
+from ottla.broker.share.acknowledging import acknowledgements_of, batches_by_place
+from ottla.broker.share.delayed_share_fetch import DelayedShareFetch
 from ottla.broker.share.in_flight import InFlightRecords
 from ottla.broker.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, ShareSessions
-from ottla.broker.share.settings import ShareSettings
 from ottla.broker.share.shard import ShareStateShard
-from ottla.broker.share.share_fetch import DelayedShareFetch, ShareFetchRead
+from ottla.broker.share.share_fetch import ShareFetchRead
 from ottla.broker.share.share_partition import SharePartition, lag_of
 from ottla.broker.share.state_topic import share_state_definition
 from ottla.broker.share.stored_state import SharePartitionKey
-from ottla.config.share_groups import BY_DURATION, duration_ms
+from ottla.broker.share.used_partitions import MayRead, UsedPartitions
 from ottla.protocol.api.share_acknowledge import ShareAcknowledgeResponse
-from ottla.protocol.api.share_fetch import ShareFetchResponse
+from ottla.protocol.api.share_fetch import AcquireMode, ShareFetchResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage.formats.layout import TopicPartition
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from ottla.broker.coordination.shard import ShardContext
-    from ottla.broker.partitions.partition import Partition
     from ottla.broker.peer import Peer, RequestContext
     from ottla.broker.runtime.timers import Timer
     from ottla.broker.services import Services
@@ -46,10 +46,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
-GROUPS_REMEMBERED: Final = 1_000
-"""Groups whose settings are kept as they were read last."""
-MayRead = Callable[[str], bool]
-"""Whether the client may read a topic, by its name."""
+_ACQUIRE_MODES: Final = frozenset(int(mode) for mode in AcquireMode)
 Batches = Mapping["Place", "Iterable[AcknowledgementBatch]"]
 
 
@@ -60,13 +57,13 @@ class ShareCoordinator:
         config = services.config
         self.sessions = ShareSessions(config.group_share_max_share_sessions)
         self._services = services
-        self._settings: dict[str, ShareSettings] = {}
-        self._share_partitions: dict[SharePartitionKey, SharePartition] = {}
         self._runtime = CoordinatorRuntime(
             services, share_state_definition(config, self._make_shard, services.metrics.share_groups)
         )
         self.shards = self._runtime.shards
         """The states themselves, by the partitions of `__share_group_state`."""
+        self.used = UsedPartitions(services, self.shards)
+        """The share partitions that members use at the moment."""
         self._prune_timer: Timer | None = None
         self._is_closed = False
 
@@ -75,7 +72,7 @@ class ShareCoordinator:
             context,
             most_updates=self._services.config.share_coordinator_snapshot_update_records_per_snapshot,
             has_topic=lambda topic_id: self._services.catalog.find_topic(topic_id) is not None,
-            on_forgotten=self._forgotten,
+            on_forgotten=self.used.close,
         )
 
     def open(self) -> None:
@@ -120,12 +117,10 @@ class ShareCoordinator:
     ) -> None:
         group_id, member_id = _names(request.group_id, request.member_id)
         epoch = request.share_session_epoch
-        batches: dict[Place, Iterable[AcknowledgementBatch]] = {
-            (topic.topic_id, asked.partition_index): asked.acknowledgement_batches
-            for topic in request.topics
-            for asked in topic.partitions
-        }
+        batches = batches_by_place(request.topics)
         acknowledged = {place: given for place, given in batches.items() if given}
+        if request.share_acquire_mode not in _ACQUIRE_MODES:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{request.share_acquire_mode} is no acquire mode")
         if epoch == INITIAL_EPOCH and acknowledged:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a new share session has nothing to acknowledge")
         if request.is_renew_ack and (
@@ -135,15 +130,20 @@ class ShareCoordinator:
         session = self._session_of(group_id, member_id, epoch, context.connection)
         forgotten = [(topic.topic_id, index) for topic in request.forgotten_topics_data for index in topic.partitions]
         if epoch != FINAL_EPOCH:
-            for place in self.sessions.update(session, batches, forgotten):
+            try:
+                removed = self.sessions.update(session, batches, forgotten)
+            except KafkaError:
+                self._end_session(session)
+                raise
+            for place in removed:
                 self._leave(session, place)
         results, touched = self._acknowledge_all(session, acknowledged, may_read, may_renew=request.is_renew_ack)
 
         def send(response: ShareFetchResponse) -> None:
-            response.acquisition_lock_timeout_ms = self._settings_of(group_id).lock_duration_ms
+            response.acquisition_lock_timeout_ms = self.used.settings_of(group_id).lock_duration_ms
             self._answer(pending, response, [*touched, *read.share_partitions])
 
-        find = partial(self._find, session, may_read)
+        find = partial(self.used.find, session, may_read)
         read = ShareFetchRead(request, context, self._services, session, find, results)
         if epoch == FINAL_EPOCH:
             self._end_session(session)
@@ -162,32 +162,27 @@ class ShareCoordinator:
         if request.share_session_epoch == INITIAL_EPOCH:
             raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH, "an acknowledgement opens no share session")
         session = self._session_of(group_id, member_id, request.share_session_epoch, context.connection)
-        batches: dict[Place, Iterable[AcknowledgementBatch]] = {
-            (topic.topic_id, asked.partition_index): asked.acknowledgement_batches
-            for topic in request.topics
-            for asked in topic.partitions
-        }
+        batches = {place: given for place, given in batches_by_place(request.topics).items() if given}
         results, touched = self._acknowledge_all(session, batches, may_read, may_renew=request.is_renew_ack)
         if request.share_session_epoch == FINAL_EPOCH:
             self._end_session(session)
-        response = ShareAcknowledgeResponse(
-            acquisition_lock_timeout_ms=self._settings_of(group_id).lock_duration_ms, responses=[], node_endpoints=[]
-        )
-        for topic in request.topics:
-            results_of_topic = ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse(
-                topic_id=topic.topic_id, partitions=[]
-            )
-            response.responses.append(results_of_topic)
-            for asked in topic.partitions:
-                error = results[topic.topic_id, asked.partition_index]
-                results_of_topic.partitions.append(
-                    ShareAcknowledgeResponse.PartitionData(
-                        partition_index=asked.partition_index,
-                        error_code=ErrorCode.NONE if error is None else error.code,
-                        error_message=None if error is None else error.message,
-                        current_leader=ShareAcknowledgeResponse.LeaderIdAndEpoch(),
-                    )
+        lock_ms = self.used.settings_of(group_id).lock_duration_ms
+        response = ShareAcknowledgeResponse(acquisition_lock_timeout_ms=lock_ms, responses=[], node_endpoints=[])
+        by_topic: dict[UUID, ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse] = {}
+        for (topic_id, index), error in results.items():
+            topic_results = by_topic.get(topic_id)
+            if topic_results is None:
+                topic_results = ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse(topic_id=topic_id, partitions=[])
+                by_topic[topic_id] = topic_results
+                response.responses.append(topic_results)
+            topic_results.partitions.append(
+                ShareAcknowledgeResponse.PartitionData(
+                    partition_index=index,
+                    error_code=ErrorCode.NONE if error is None else error.code,
+                    error_message=None if error is None else error.message,
+                    current_leader=ShareAcknowledgeResponse.LeaderIdAndEpoch(),
                 )
+            )
         self._answer(pending, response, touched)
 
     def _acknowledge_all(
@@ -196,13 +191,13 @@ class ShareCoordinator:
         """What came of the acknowledgements, by partition, and the share partitions whose records the answer awaits."""
         results: dict[Place, KafkaError | None] = {}
         touched: list[SharePartition] = []
-        settings = self._settings_of(session.group_id)
+        settings = self.used.settings_of(session.group_id)
         renewed_until_ms = self._services.clock.monotonic_ms() + settings.lock_duration_ms
         for place, given in batches.items():
             try:
                 acknowledgements = acknowledgements_of(given, may_renew=may_renew and settings.may_renew)
-                self._partition_at(place, may_read)
-                share_partition = self._share_partitions.get(SharePartitionKey(session.group_id, *place))
+                self.used.partition_at(place, may_read)
+                share_partition = self.used.get(SharePartitionKey(session.group_id, *place))
                 if share_partition is None:
                     raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "no record of the partition is acquired")
                 share_partition.acknowledge(session.member_id, acknowledgements, renewed_until_ms)
@@ -220,8 +215,10 @@ class ShareCoordinator:
         if epoch == INITIAL_EPOCH:
             before = self.sessions.get(group_id, member_id)
             if before is not None:
-                self._end_session(before)
+                self._end_session(before, is_replaced=True)
             session = self.sessions.open(group_id, member_id, peer)
+            if before is not None:
+                session.left |= before.left
         else:
             session = self.sessions.resume(group_id, member_id, epoch, peer)
         peer.when_ended(self, partial(self._disconnected, peer))
@@ -231,111 +228,55 @@ class ShareCoordinator:
         for session in self.sessions.of_peer(peer):
             self._end_session(session)
 
-    def _end_session(self, session: ShareSession) -> None:
-        """The member has nothing any more: what it had is available to others."""
+    def _end_session(self, session: ShareSession, *, is_replaced: bool = False) -> None:
+        """The member has nothing any more: what it had is available to others. Where it opens another session, it
+        keeps what it has, as in Kafka: it may be working on it.
+        """
         self.sessions.close(session)
-        for place in list(session.places):
-            self._leave(session, place)
+        for place in [*session.places, *sorted(session.left)]:
+            self._leave(session, place, releases=not is_replaced)
 
-    def _leave(self, session: ShareSession, place: Place) -> None:
-        """A session has a partition no more. What its member has acquired stays its own while the session lasts."""
-        share_partition = self._share_partitions.get(SharePartitionKey(session.group_id, *place))
+    def _leave(self, session: ShareSession, place: Place, *, releases: bool = False) -> None:
+        """A session has a partition no more. What its member has acquired stays its own, unless it is released."""
+        share_partition = self.used.get(SharePartitionKey(session.group_id, *place))
         if share_partition is None:
             return
         share_partition.sessions.discard(session)
-        if session.is_closed:
+        if releases:
             share_partition.release(session.member_id)
-        self._forget_if_idle(share_partition)
-
-    # --- share partitions --------------------------------------------------------------------------------------------
-
-    def _find(self, session: ShareSession, may_read: MayRead, place: Place) -> SharePartition:
-        """The share partition that a session reads. Raises KafkaError, with codes that clients know of a ShareFetch."""
-        partition = self._partition_at(place, may_read)
-        key = SharePartitionKey(session.group_id, *place)
-        share_partition = self._share_partitions.get(key)
-        if share_partition is None:
-            share_partition = self._open(key, partition)
-        share_partition.sessions.add(session)
-        return share_partition
-
-    def _partition_at(self, place: Place, may_read: MayRead) -> Partition:
-        topic = self._services.catalog.find_topic(place[0])
-        if topic is not None and not may_read(topic.name):
-            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        return find_partition(topic, place[1], missing=ErrorCode.UNKNOWN_TOPIC_ID)
-
-    def _open(self, key: SharePartitionKey, partition: Partition) -> SharePartition:
-        """Begin to use a share partition; one without a state begins where `share.auto.offset.reset` says."""
-        settings = self._settings_of(key.group_id)
-        try:
-            shard = self.shards.ready(key.text)
-            state = shard.states.get(key)
-            if state is None or state.start_offset < 0:
-                shard.begin(key, self._first_offset(partition, settings), partition.leader_epoch)
-        except KafkaError as error:  # of a coordinator, which clients do not expect here
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, error.message) from error
-        share_partition = SharePartition(key, partition, shard, self._services, settings)
-        self._share_partitions[key] = share_partition
-        return share_partition
-
-    def _first_offset(self, partition: Partition, settings: ShareSettings) -> int:
-        partition.settle()
-        reset = settings.offset_reset
-        end_offset = partition.last_stable_offset if settings.committed_only else partition.high_watermark
-        if reset == "earliest":
-            return partition.log_start_offset
-        if reset.startswith(BY_DURATION):
-            since_ms = self._services.clock.wall_ms() - duration_ms(reset)
-            try:
-                found = partition.log.offset_for_timestamp(max(since_ms, 0), end_offset=end_offset)
-            except OSError as failure:
-                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)) from failure
-            if found is not None:
-                return found[0]
-        return end_offset
-
-    def _forgotten(self, keys: Collection[SharePartitionKey]) -> None:
-        """States are not where they were: removed, or their shard is dead."""
-        for key in keys:
-            share_partition = self._share_partitions.pop(key, None)
-            if share_partition is not None:
-                share_partition.close()
-
-    def _forget_if_idle(self, share_partition: SharePartition) -> None:
-        if share_partition.is_idle:
-            self._share_partitions.pop(share_partition.key, None)
-            share_partition.close()
-
-    def _settings_of(self, group_id: str) -> ShareSettings:
-        settings = self._settings.get(group_id)
-        if settings is None:
-            if len(self._settings) >= GROUPS_REMEMBERED:
-                self._settings.clear()
-            configs = self._services.catalog.settings.group_configs
-            settings = self._settings[group_id] = ShareSettings(self._services.config, partial(configs, group_id))
-        return settings
+        elif share_partition.records.has_acquired:
+            session.left.add(place)
+        self.used.forget_if_idle(share_partition)
 
     # --- administration ----------------------------------------------------------------------------------------------
 
     def offsets_of(self, key: SharePartitionKey) -> tuple[int, int]:
-        """The start offset and the lag of a share partition, -1 where they are not known. Raises KafkaError."""
+        """The start offset and the lag of a share partition, -1 where they are not known.
+
+        The start offset is the written one, which never goes back. Records without a delivery (aborted, compacted) may
+        have moved that of the records in flight, which only the lag says. Raises KafkaError.
+        """
         if not self.shards.is_adopted:
             return -1, -1
         state = self.shards.ready(key.text).states.get(key)
-        partition = self._partition_of(key)
+        partition = self.used.partition_of(key)
         if state is None or state.start_offset < 0 or partition is None:
             return -1, -1
-        share_partition = self._share_partitions.get(key)
+        share_partition = self.used.get(key)
         if share_partition is not None:
             share_partition.records.begin_at(partition.log_start_offset)
-            return share_partition.records.start_offset, share_partition.lag
+            return max(state.start_offset, partition.log_start_offset), share_partition.lag
         start_offset, complete_count = state.start_offset, state.complete_count
         if partition.log_start_offset > start_offset and complete_count >= 0:
             records = InFlightRecords(start_offset, state.batches)
             records.begin_at(partition.log_start_offset)
             start_offset, complete_count = records.start_offset, records.complete_count
         return start_offset, lag_of(start_offset, complete_count, partition.high_watermark)
+
+    def rest_on(self, key: SharePartitionKey, answer: JointAnswer[R]) -> None:
+        """Let an answer wait for the records of a share partition. Raises KafkaError."""
+        if self.shards.is_adopted:
+            answer.rest_on(self.shards.ready(key.text), key.text)
 
     def keys_of(self, group_id: str) -> list[SharePartitionKey]:
         """The share partitions of a group that have a state."""
@@ -348,9 +289,9 @@ class ShareCoordinator:
     def set_offset(self, key: SharePartitionKey, start_offset: int, answer: JointAnswer[R]) -> None:
         """Let a share partition begin again at an offset. Raises KafkaError."""
         shard = self.shards.ready(key.text)
-        partition = self._partition_of(key)
+        partition = self.used.partition_of(key)
         shard.begin(key, start_offset, 0 if partition is None else partition.leader_epoch)
-        self._forgotten([key])
+        self.used.close([key])
         answer.rest_on(shard, key.text)
 
     def forget(self, keys: Iterable[SharePartitionKey], answer: JointAnswer[R]) -> None:
@@ -384,8 +325,8 @@ class ShareCoordinator:
 
     def _prune(self) -> None:
         self._prune_timer = None
-        for share_partition in list(self._share_partitions.values()):
-            self._forget_if_idle(share_partition)
+        for share_partition in self.used:
+            self.used.forget_if_idle(share_partition)
         for shard in self.shards.active():
             shard.prune(partial(self._remove_before, shard))
         self._plan_prune()
@@ -432,10 +373,6 @@ class ShareCoordinator:
 
         self._runtime.make(made)
         return pending
-
-    def _partition_of(self, key: SharePartitionKey) -> Partition | None:
-        topic = self._services.catalog.find_topic(key.topic_id)
-        return None if topic is None else self._services.catalog.partition(topic.name, key.partition)
 
     def _answer(self, pending: Pending[R], response: R, share_partitions: Iterable[SharePartition]) -> None:
         """Give an answer once what was written of these share partitions is durable."""

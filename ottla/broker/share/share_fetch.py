@@ -14,18 +14,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ottla.broker.fetch.fetch_aside import AsideRead
 from ottla.broker.partitions.read_damage import note_damage, note_read_error
 from ottla.broker.runtime.answer_memory import SHARES
-from ottla.broker.runtime.pending import Pending
-from ottla.broker.share.in_flight import Acquired, Wanted
+from ottla.broker.share.deliveries import Acquired, Wanted
 from ottla.protocol.api.share_fetch import AcquireMode, ShareFetchRequest, ShareFetchResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage.log.log_reader import SMALLEST_MAP_BYTES
 
 if TYPE_CHECKING:
     from ottla.broker.peer import RequestContext
-    from ottla.broker.runtime.timers import Timer
     from ottla.broker.services import Services
     from ottla.broker.share.sessions import Place, ShareSession
     from ottla.broker.share.share_partition import SharePartition
@@ -79,7 +76,7 @@ class ShareFetchRead:
         self._max_bytes = min(request.max_bytes, services.config.fetch_max_bytes)
         if context.quota is not None:
             self._max_bytes = context.quota.fetch_bytes(self._max_bytes)
-        self._min_bytes = max(min(request.min_bytes, self._max_bytes), 1)
+        self._min_bytes = min(request.min_bytes, max(self._max_bytes, 1))
         self._copies_at_most = services.answer_memory.max_bytes // SHARES
         self._found: list[Found] = []
         self._bytes = 0
@@ -96,7 +93,7 @@ class ShareFetchRead:
     def look(self) -> None:
         """Read what is available now."""
         self._found, self._bytes = [], 0
-        if self._request.max_records <= 0:
+        if self._request.max_records <= 0 or self.is_over:
             return
         for place in self._session.in_turn()[:PARTITIONS_PER_LOOK]:
             found = Found(place)
@@ -236,6 +233,8 @@ class ShareFetchRead:
         for found in self._found:
             data, records = self._data(found, missing_records if may_send else 0)
             missing_records -= records
+            if found.share_partition is not None and not found.share_partition.is_begun:
+                self.share_partitions[found.share_partition] = None
             is_acknowledged = found.place in acknowledged
             if is_acknowledged:
                 _add_result(data, acknowledged.pop(found.place))
@@ -278,6 +277,7 @@ class ShareFetchRead:
             settings.most_in_flight,
             self._services.clock.monotonic_ms() + settings.lock_duration_ms,
             is_strict=self._request.share_acquire_mode == AcquireMode.RECORD_LIMIT,
+            most_deliveries=settings.most_deliveries,
         )
 
     def _add(
@@ -293,86 +293,6 @@ class ShareFetchRead:
             by_topic[place[0]] = topic
             response.responses.append(topic)
         topic.partitions.append(data)
-
-
-class DelayedShareFetch:
-    """A ShareFetch that waits: for records, until `max_wait_ms`, then for a worker that reads them."""
-
-    def __init__(
-        self,
-        read: ShareFetchRead,
-        context: RequestContext,
-        services: Services,
-        send: Callable[[ShareFetchResponse], None],
-        pending: Pending[ShareFetchResponse],
-    ) -> None:
-        """`send` is called once, with the response, which then waits for what it rests on; `pending` is its answer."""
-        self._read = read
-        self._context = context
-        self._services = services
-        self._send = send
-        self._pending = pending
-        self._watched: list[SharePartition] = []
-        self._timer: Timer | None = None
-        pending.on_cancel(self._stop_waiting)
-
-    def begin(self, max_wait_ms: float) -> None:
-        """Look; answer if that is enough, else wait."""
-        self._read.look()
-        if max_wait_ms <= 0 or self._read.is_answerable():
-            self._answer()
-            return
-        self._timer = self._services.timers.at(self._services.clock.monotonic_ms() + max_wait_ms, self._answer_late)
-        self._wait()
-
-    def try_again(self) -> None:
-        """Something may be available (`share_partition.Waiting`)."""
-        if self._pending.done or self._timer is None:
-            return
-        self._read.look()
-        if self._read.is_over or self._read.is_answerable():
-            self._answer()
-        else:
-            self._wait()
-
-    def _answer_late(self) -> None:
-        self._timer = None
-        self._read.look()
-        self._answer()
-
-    def _wait(self) -> None:
-        for share_partition in self._watched:
-            share_partition.stop_waiting(self)
-        self._watched = self._read.watched()
-        for share_partition in self._watched:
-            share_partition.wait(self)
-
-    def _stop_waiting(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        for share_partition in self._watched:
-            share_partition.stop_waiting(self)
-        self._watched = []
-
-    def _answer(self) -> None:
-        self._stop_waiting()
-        if self._read.is_over:
-            self._pending.fail(KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND, "the share session has ended"))
-            return
-        if self._read.is_ready():
-            self._send(self._read.response())
-            return
-        read: Pending[ShareFetchResponse] = Pending(parks=True, is_cold=True)
-        self._pending.on_cancel(read.cancel)
-        read.then(self._came)
-        AsideRead(self._read, self._services, self._context.connection, read, 1).begin()
-
-    def _came(self, read: Pending[ShareFetchResponse]) -> None:
-        if read.error is not None:
-            self._pending.fail(read.error)
-        elif read.response is not None:
-            self._send(read.response)
 
 
 def _read_blocking(piece: LogSlice, is_given_up: Callable[[], bool]) -> bytes | KafkaError | OSError:

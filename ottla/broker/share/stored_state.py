@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from uuid import UUID
 
-from ottla.broker.share.in_flight import RecordState, StateBatch
+from ottla.broker.share.deliveries import RecordState, StateBatch
 from ottla.protocol.stored.share_state import (
     ShareSnapshotKey,
     ShareSnapshotValue,
@@ -117,7 +117,7 @@ def change_record(
     if known.updates >= most_updates:
         changed = known._replace(
             snapshot_epoch=known.snapshot_epoch + 1,
-            leader_epoch=change.leader_epoch,
+            leader_epoch=max(known.leader_epoch, change.leader_epoch),
             start_offset=change.start_offset,
             complete_count=change.complete_count,
             batches=_combined(known.batches, change.batches, change.start_offset),

@@ -27,7 +27,8 @@ def with_codes(pending: Pending[R], codes: Mapping[ErrorCode, ErrorCode]) -> Pen
     """The same answer; if it is an error, with the code that replaces its own."""
     if not codes:
         return pending
-    translated: Pending[R] = Pending()
+    translated: Pending[R] = Pending(parks=pending.parks, is_cold=pending.is_cold)
+    translated.on_cancel(pending.cancel)
 
     def done(answer: Pending[R]) -> None:
         if isinstance(answer.error, KafkaError):

@@ -138,7 +138,7 @@ class Producer(ProducerMethods):
             if self._is_closing:
                 raise ClientClosed("the producer is closed")
             try:
-                thread.post(partial(self._put_awaited, delivery))
+                thread.post(partial(self._put_awaited, delivery, weight))
             except RuntimeError:  # the loop ended
                 raise ClientClosed("the program is ending") from None
             return delivery
@@ -375,13 +375,13 @@ class Producer(ProducerMethods):
                 return
         self._draining = asyncio.create_task(self._drain(alone), name="ottla-inbox")
 
-    def _put_awaited(self, delivery: Delivery) -> None:
+    def _put_awaited(self, delivery: Delivery, weight: int) -> None:
         """Add a record for which a thread waits to its batch, or to the inbox after those that are there by now."""
         if not self._is_draining and self._put_alone(delivery):
             return
         with self._lock:
             self._inbox.append(delivery)
-            self._inbox_bytes += _RECORD_BYTES
+            self._inbox_bytes += weight
             self._handed_over += 1
             is_first, self._is_draining = not self._is_draining, True
         if is_first:

@@ -64,6 +64,41 @@ def test_a_topic_whose_right_comes_while_the_answer_waits_is_refused_and_not_lef
     assert [(one.name, [data.error_code for data in one.partitions]) for one in topics] == [("orders", [DENIED])]
 
 
+def test_many_groups_are_divided_into_permitted_and_refused_ones_without_comparing_them_with_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A request may name very many, and each comparison is one of all topics and partitions."""
+    node, _, _ = start_node(
+        authorizer_class_name="org.apache.kafka.metadata.authorizer.StandardAuthorizer", super_users="User:admin"
+    )
+    group = entry(ResourceType.GROUP, "g", AclOperation.DESCRIBE)
+    ask(node, CreateAclsRequest(creations=[group]), 3, peer=Peer(principal=ADMIN))
+    admin = Exchange(node)
+    admin.connection.peer.principal = ADMIN
+    admin.ask(FindCoordinatorRequest(key="g", key_type=0), 1)
+    names = ["x", "g", "y", "x", "z"]
+    request = OffsetFetchRequest(
+        groups=[OffsetFetchRequest.OffsetFetchRequestGroup(group_id=name, topics=[]) for name in names]
+    )
+    compared: list[object] = []
+
+    def equals(one: object, other: object) -> bool:
+        compared.append(other)
+        return one is other
+
+    monkeypatch.setattr(OffsetFetchRequest.OffsetFetchRequestGroup, "__eq__", equals)
+    alice = Exchange(node, beside=admin)
+    alice.connection.peer.principal = Principal("User", "alice")
+    answer = alice.ask(request, 9)
+    assert isinstance(answer, OffsetFetchResponse)
+    denied = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    assert [(one.group_id, one.error_code) for one in answer.groups] == [
+        ("g", ErrorCode.NONE),
+        *((name, denied) for name in names if name != "g"),
+    ]
+    assert not compared
+
+
 class Everything:
     """An authorizer that allows everything."""
 

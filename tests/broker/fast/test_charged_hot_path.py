@@ -13,6 +13,7 @@ from kit.nodes import start_node
 from kit.transport import feed
 
 from ottla.broker.fast.hot_path import ChargedHotPath
+from ottla.broker.fetch.fetch_read import FetchRead
 from ottla.broker.node import Node
 from ottla.broker.partitions.append_shares import BATCH_BYTES
 from ottla.broker.security.quotas import accounts
@@ -171,6 +172,52 @@ def test_a_fetch_that_has_waited_and_is_over_the_quota_is_answered_empty() -> No
     assert [answer.throttle_time_ms > 0 for answer in answers] == [False, False, True]
     assert client.transport.is_paused
     assert taken(node, FETCH) == 2 * len(records), "what was not given is not charged"
+
+
+@pytest.mark.parametrize(("in_session", "by_deadline"), [(False, False), (False, True), (True, False), (True, True)])
+def test_a_fetch_that_has_waited_and_is_over_the_quota_owes_nothing_that_the_slow_path_charges_nor_the_time_after_it(
+    in_session: bool, by_deadline: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = batch(value=b"x" * 500)
+    node, clock = make_node(**{FETCH: 2.5 * len(records) / WINDOW_S, REQUEST: PLENTY})
+    now_ns = 0
+    quotas_of(node).now_ns = lambda: now_ns
+    client, producer = Exchange(node), Exchange(node)
+    version = SESSION_VERSION if in_session else FETCH_VERSION
+    opened: Any = client.ask(session_fetch(node, 0, 0, 0), SESSION_VERSION) if in_session else None
+
+    def fetch(epoch: int, offset: int) -> Any:
+        more = {"max_wait_ms": 1_000, "min_bytes": 2 * len(records) if by_deadline else 1}
+        if in_session:
+            return session_fetch(node, epoch, opened.session_id, offset, **more)
+        return fetch_request("t", offset, **more)
+
+    read = FetchRead.look
+
+    def slow_look(self: FetchRead, first: int, end: int) -> None:
+        nonlocal now_ns
+        now_ns += 1_000_000_000
+        read(self, first, end)
+
+    for number in range(3):
+        client.send(fetch(number + 1, number), version)
+        node.settle()
+        if number == 2:
+            monkeypatch.setattr(FetchRead, "look", slow_look)
+        producer.ask(produce_request("t", records), PRODUCE_VERSION)
+        if by_deadline:
+            clock.advance(1_000)
+            node.run_due()
+            node.settle()
+        answer: Any = client.reply()
+    assert not answer.responses
+    now_ns += 5_000_000_000
+    clock.advance(20_000)  # what the slow path has charged is forgotten
+    node.run_due()
+    only_templates(client)
+    answer = client.ask(fetch(4, 0), version)
+    assert answer.responses
+    assert taken(node, REQUEST) == 0
 
 
 @pytest.mark.usefixtures("arrival")

@@ -17,7 +17,7 @@ from ottla.broker.catalog.catalog import TopicResult
 from ottla.broker.fast.fetch_template import FetchTemplate
 from ottla.broker.fast.parked_templates import ParkedPartitionsFetch, ParkedPlainFetch
 from ottla.broker.fetch.delayed_fetch import DelayedFetch
-from ottla.broker.fetch.parked_fetches import ParkedFetch, Tail
+from ottla.broker.fetch.parked_fetches import MOST_TIMER_MS, ParkedFetch, Tail
 from ottla.broker.net.connection import READS_ALONE
 from ottla.broker.net.reply_queue import ReplyQueue
 from ottla.broker.node import Node
@@ -222,6 +222,34 @@ def test_one_timer_stands_for_all_that_wait_equally_long() -> None:
         pass_time(broker.node, broker.clock, WAIT_MS - 50 if left == 4 else 10)
         assert len(fetches[0].deadlines) == left
     assert [records_of(client.reply()) for client in clients] == [b""] * 5
+
+
+@pytest.mark.parametrize("wait_ms", [MOST_TIMER_MS, 2 * MOST_TIMER_MS + 1])
+def test_one_that_asks_for_a_long_wait_is_answered_at_its_end(wait_ms: int) -> None:
+    broker = Broker()
+    broker.put()
+    client = Exchange(broker.node, broker.producer)
+    client.ask(asking(0, max_wait_ms=wait_ms), VERSION)
+    park(broker.node, client, 1, max_wait_ms=wait_ms)
+    pass_time(broker.node, broker.clock, wait_ms - 1)
+    assert not client.replies()
+    pass_time(broker.node, broker.clock, 1)
+    assert records_of(client.reply()) == b""
+
+
+def test_clients_that_ask_for_long_waits_and_go_leave_no_timers() -> None:
+    broker = Broker()
+    broker.put()
+    timers = len(broker.node.services.timers)
+    for number in range(5):
+        client = Exchange(broker.node, broker.producer)
+        long = (1 << 31) - 1 - number
+        client.ask(asking(0, max_wait_ms=long), VERSION)
+        park(broker.node, client, 1, max_wait_ms=long)
+        client.connection.connection_lost(None)
+    assert len(broker.node.services.timers) == timers + 5
+    pass_time(broker.node, broker.clock, MOST_TIMER_MS)
+    assert len(broker.node.services.timers) == timers
 
 
 def test_a_deleted_topic_is_reported_at_once() -> None:

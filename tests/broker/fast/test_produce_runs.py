@@ -236,3 +236,28 @@ def test_a_run_does_not_go_on_behind_what_somebody_else_gathered() -> None:
     node.settle()
     assert [answer.base_offset for answer in answers_of(client)] == [0, 4, 8]
     assert [answer.base_offset for answer in answers_of(other)] == [2, 6]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("is_fast", [True, False])
+def test_requests_whose_connection_has_ended_are_not_counted(
+    is_fast: bool, fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They have no answer; their batches are stored."""
+    node, files, _ = start_node(ottla_acks_all="sync")
+    make_topic(node, "t")
+    if not is_fast:
+        monkeypatch.setattr("ottla.broker.requests.dispatch.learn", lambda *_: None)
+    client = Exchange(node)
+    client.ask(produce_request("t", batch()), 9)
+    before = node.services.metrics.request_counts
+    for records in (batch(), damaged(batch())):
+        feed(client.connection, client.frame(produce_request("t", records), 9))
+    kinds = [isinstance(one, ProduceRun) for one in client.connection.queue.in_flight]
+    assert kinds == ([True] if is_fast else [False, False])
+    client.connection.connection_lost(None)
+    if fails:
+        files.fail("fdatasync", "*t-0*|*/ottla-redo.log", errno.EIO)
+    node.settle()
+    assert node.services.metrics.request_counts == before
+    assert node.services.metrics.topic("t").messages_in == 2

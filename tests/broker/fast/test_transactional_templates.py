@@ -54,7 +54,7 @@ from ottla.protocol.api.end_txn import EndTxnRequest, EndTxnResponse
 from ottla.protocol.api.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
-from ottla.protocol.errors import ErrorCode
+from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage.formats.layout import TRANSACTIONS_TOPIC
 
 TOPIC = "orders"
@@ -536,6 +536,22 @@ def test_an_answer_waits_for_the_record_and_for_the_batch() -> None:
     settled[0](None)
     node.settle()
     assert producer.client.transport.written
+
+
+@pytest.mark.parametrize("error", [None, KafkaError(ErrorCode.NOT_COORDINATOR)])
+def test_a_request_whose_connection_ends_before_its_record_is_durable_is_not_counted(error: KafkaError | None) -> None:
+    node, _, _ = start_node(ottla_acks_all="page-cache")
+    make_topic(node, TOPIC)
+    producer = learnt(node)
+    before = node.services.metrics.request_counts
+    settled: list[Callable[[KafkaError | None], None]] = []
+    with patch.object(Admission, "when_durable", lambda _, callback: settled.append(callback)):
+        producer.client.send(producer.produce_request(0, producer.records(0, 1)), 12)
+        node.settle()
+    assert in_flight(producer, TransactionalRun)
+    producer.client.connection.connection_lost(None)
+    settled[0](error)
+    assert node.services.metrics.request_counts == before
 
 
 RIGHTS = [

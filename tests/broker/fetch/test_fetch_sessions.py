@@ -57,6 +57,22 @@ def test_a_request_that_is_repeated_or_out_of_turn_is_refused(sessions: FetchSes
     sessions.resume(session.id, 2, uses_topic_ids=True)
 
 
+def test_an_answer_to_an_earlier_request_brings_back_no_partition_that_was_forgotten_and_added_again(
+    sessions: FetchSessions,
+) -> None:
+    """A Fetch may wait while another connection continues its session."""
+    session = sessions.open(wanted(0, 1), uses_topic_ids=False)
+    assert session is not None
+    former = session.targets[("t", 0)]
+    sessions.update(session, [], [("t", 0)])
+    session.read_last(former)
+    assert list(session.targets) == [("t", 1)]
+    sessions.update(session, wanted(0, offset=7), [])
+    sessions.update(session, wanted(2), [])
+    session.read_last(former)
+    assert [(target.partition, target.fetch_offset) for target in session.targets.values()] == [(1, 0), (2, 0), (0, 7)]
+
+
 def test_a_session_adds_changes_and_forgets_partitions(sessions: FetchSessions) -> None:
     session = sessions.open(wanted(0, 1), uses_topic_ids=False)
     assert session is not None

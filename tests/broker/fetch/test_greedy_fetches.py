@@ -16,6 +16,7 @@ from kafka.record.legacy_records import LegacyRecordBatchBuilder
 from kit.clock import ManualClock
 from kit.exchange import Exchange, batch, fetch_request, make_topic, produce_request
 from kit.nodes import partition_of, start_node_with
+from kit.transactional import end_transaction, put_transactional
 from kit.transport import feed
 from kit.workers import HeldWorkers
 
@@ -299,6 +300,24 @@ def test_hot_records_of_a_new_client_ask_nobody(setting: Setting) -> None:
     client.end_turn()
     assert not setting.workers.jobs
     assert records_of(client) > 0
+
+
+def test_memory_is_reserved_for_records_among_which_some_were_aborted(setting: Setting) -> None:
+    """They are not sent from a map, since the aborted transactions in them are listed; also where a read goes on from
+    the one before."""
+    partition = partition_of(setting.node, "t")
+    put_transactional(partition, 1000)
+    end_transaction(partition, 1000)
+    client = setting.client()
+    client.connection.peer.endpoint = Endpoint(sends_maps=True)
+    for offset in range(0, BATCHES * BATCH_RECORDS, 2 * BATCH_RECORDS):
+        request = fetch_request("t", offset, isolation_level=1)
+        request.topics[0].partitions[0].partition_max_bytes = 500_000
+        client.send(request, 12)
+        client.end_turn()
+        assert setting.node.services.answer_memory.reserved_bytes > 2 * BATCH_RECORDS * len(VALUE)
+        setting.work()
+        assert records_of(client) > 2 * BATCH_RECORDS * len(VALUE)
 
 
 def test_what_old_clients_produce_counts_as_received_until_it_is_converted(setting: Setting) -> None:

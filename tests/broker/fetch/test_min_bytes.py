@@ -157,3 +157,31 @@ def test_where_a_segment_ends_nothing_waits(ask: Asking) -> None:
     client = Exchange(node)
     for _ in range(3):
         assert records_in(client.ask(ask(0, min_bytes=5 * len(BATCH), limit=5 * len(BATCH)), VERSION)) == 3
+
+
+@pytest.mark.parametrize("answer_memory_bytes", [1 << 28, 1 << 20])
+@pytest.mark.usefixtures("path")
+def test_one_that_was_read_often_while_it_waited_gets_all_that_it_has_waited_for(answer_memory_bytes: int) -> None:
+    """Each read replaces the former one: only the newest is in memory."""
+    node = node_with(0, ottla_connections_max_unsent_bytes=answer_memory_bytes)
+    client = Exchange(node)
+    batches = 100
+    client.send(fetch_request("t", 0, max_wait_ms=10_000, min_bytes=batches * len(BATCH)), VERSION)
+    node.settle()
+    produce(node, batches - 1)
+    assert not client.transport.written
+    produce(node, 1)
+    assert records_in(client.reply()) == batches
+
+
+def test_what_was_read_for_an_answer_and_dropped_is_not_reported_as_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.broker.requests.dispatch.learn", lambda *_: None)
+    node = node_with(0)
+    client = Exchange(node)
+    copied: list[int] = []
+    monkeypatch.setattr(type(node.services.answer_memory), "note_copied", lambda _, count: copied.append(count))
+    client.send(fetch_request("t", 0, max_wait_ms=10_000, min_bytes=10 * len(BATCH)), VERSION)
+    node.settle()
+    produce(node, 10)
+    assert records_in(client.reply()) == 10
+    assert copied == [10 * len(BATCH)]

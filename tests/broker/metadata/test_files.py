@@ -149,6 +149,18 @@ def test_a_snapshot_without_its_footer_is_refused() -> None:
         decode_snapshot(content[:position], "x")
 
 
+def test_a_snapshot_that_begins_without_its_header_or_continues_after_its_footer_is_named_once() -> None:
+    content = snapshot(topics(3))
+    _, (position, _), *_ = iter_batches(content)
+    for wrong, said in (
+        (content[position:], "does not begin with its header"),
+        (content * 2, "continues after its footer"),
+    ):
+        with pytest.raises(MetadataError) as refused:
+            decode_snapshot(wrong, "x")
+        assert str(refused.value) == f"the snapshot x is damaged: it {said}"
+
+
 def test_a_snapshot_is_refused_whatever_byte_of_it_is_damaged() -> None:
     content = bytearray(snapshot(topics(2)))
     harmless = _bytes_outside_of_checksums(content)

@@ -258,6 +258,26 @@ def test_what_is_copied_is_counted_until_it_is_appended(monkeypatch: pytest.Monk
     assert counted == [copied, -copied]
 
 
+def test_nothing_stays_counted_if_the_first_of_them_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = started()
+    client = Exchange(node)
+    received = client.connection.peer.endpoint.received
+    assert received is not None
+    counted: list[int] = []
+    monkeypatch.setattr(received, "note_copied", counted.append)
+    monkeypatch.setattr(received, "drop_copied", lambda size_bytes: counted.append(-size_bytes))
+
+    def no_memory(*_: object) -> None:
+        raise MemoryError
+
+    first = node.services.catalog.topics["t"].partitions[0]
+    monkeypatch.setattr(type(first), "gather", no_memory)
+    client.send(produce(list(range(MANY))), 9)
+    run_turns(node)
+    assert client.transport.closed or client.connection.closing is not None
+    assert sum(counted) == 0
+
+
 def test_an_append_that_cannot_be_planned_ends_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
     node = started()
     client = Exchange(node)

@@ -17,16 +17,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from kit.examples import examples
 
-from ottla.broker.share.in_flight import (
-    NEVER_MS,
-    Acknowledgement,
-    Acquired,
-    InFlightRecords,
-    RecordState,
-    Span,
-    StateBatch,
-    Wanted,
-)
+from ottla.broker.share.deliveries import Acknowledgement, Acquired, RecordState, Span, StateBatch, Wanted
+from ottla.broker.share.in_flight import NEVER_MS, InFlightRecords
 from ottla.broker.share.stored_state import (
     Change,
     SharePartitionKey,
@@ -126,7 +118,7 @@ class Model:
         first = max(said.first_offset, self.start)
         if said.last_offset < self.start:
             return None
-        if first < self.end <= said.last_offset:
+        if self.entries and said.last_offset >= self.end:
             return ErrorCode.INVALID_REQUEST
         for offset in range(first, said.last_offset + 1):
             entry = self.entries.get(offset)

@@ -159,6 +159,9 @@ def test_the_user_data_are_kafkas():
         struct.pack(">ih1si", 1, 1, b"x", -1),
         struct.pack(">ih1si", 1, 1, b"\xff", 0),
         struct.pack(">i", 2**31 - 1) + b"\0" * 50,
+        struct.pack(">ih1siih", 5, 1, b"x", 1, 0, -10),  # a step back, to the same partition again and again
+        struct.pack(">ihih", 2**31 - 1, 0, 0, -6),  # the same for 2**31 rounds
+        struct.pack(">ii", -1, 7),
     ],
 )
 def test_user_data_that_make_no_sense_are_no_claim(data):

@@ -22,6 +22,12 @@ from ottla.protocol.stored.group import (
     encode_group_value,
 )
 from ottla.protocol.stored.metadata import TopicRecord, encode_metadata_record
+from ottla.protocol.stored.share_state import (
+    ShareSnapshotKey,
+    ShareSnapshotValue,
+    encode_share_state_key,
+    encode_share_state_value,
+)
 from ottla.protocol.stored.transaction import (
     TransactionLogKey,
     TransactionLogValue,
@@ -185,6 +191,24 @@ def test_a_transactional_id_with_an_open_transaction() -> None:
     key = TransactionLogKey(transactional_id="billing")
     assert encode_transaction_key(key) == shown("transaction-key")
     assert encode_transaction_value(value, 1) == shown("transaction-value")
+
+
+def test_the_state_of_a_share_partition() -> None:
+    key = ShareSnapshotKey(group_id="billing", topic_id=TOPIC_ID, partition=3)
+    value = ShareSnapshotValue(
+        snapshot_epoch=1,
+        state_epoch=0,
+        leader_epoch=2,
+        start_offset=5,
+        delivery_complete_count=1,
+        create_timestamp=1_700_000_000_000,
+        write_timestamp=1_700_000_000_500,
+        state_batches=[
+            ShareSnapshotValue.StateBatch(first_offset=6, last_offset=6, delivery_state=2, delivery_count=1)
+        ],
+    )
+    assert encode_share_state_key(key) == shown("share-key")
+    assert encode_share_state_value(value) == shown("share-snapshot")
 
 
 def test_the_states_of_transactions() -> None:

@@ -36,12 +36,12 @@ TLS_1_2_SUITES = dict(_table())
 
 
 class Choice(NamedTuple):
-    """Lowest and highest version, OpenSSL's list of suites for TLS 1.2 (empty: its default), and a warning or ""."""
+    """Lowest and highest version, OpenSSL's list of suites for TLS 1.2 (empty: its default), and warnings."""
 
     lowest: ssl.TLSVersion
     highest: ssl.TLSVersion
     suites: str
-    warning: str
+    warnings: tuple[str, ...]
 
 
 def choose(versions: Sequence[str], suites: Sequence[str]) -> Choice:
@@ -58,9 +58,12 @@ def choose(versions: Sequence[str], suites: Sequence[str]) -> Choice:
             "ssl.enabled.protocols", f"must name one of {', '.join(VERSIONS)}: older versions are not safe"
         )
     old = [name for name in versions if name in OLD_VERSIONS]
-    warning = f"ssl.enabled.protocols: {', '.join(old)} is not safe, and stays off" if old else ""
+    warnings: tuple[str, ...] = ()
+    if old:
+        verbs = "is not safe, and stays off" if len(old) == 1 else "are not safe, and stay off"
+        warnings = (f"ssl.enabled.protocols: {', '.join(old)} {verbs}",)
     if not suites:
-        return Choice(*_bounds(allowed), "", warning)
+        return Choice(*_bounds(allowed), "", warnings)
     for name in suites:
         if name not in TLS_1_2_SUITES and name not in TLS_1_3_SUITES:
             offered = ", ".join((*TLS_1_3_SUITES, *TLS_1_2_SUITES))
@@ -70,13 +73,14 @@ def choose(versions: Sequence[str], suites: Sequence[str]) -> Choice:
     if not new:
         allowed.discard("TLSv1.3")
     elif "TLSv1.3" in allowed and len(new) < len(TLS_1_3_SUITES):
-        others = ", ".join(name for name in TLS_1_3_SUITES if name not in new)
-        warning = f"ssl.cipher.suites: Python cannot switch off single suites of TLS 1.3, so {others} is on, too"
+        others = [name for name in TLS_1_3_SUITES if name not in new]
+        on = f"{', '.join(others)} {'is' if len(others) == 1 else 'are'} on, too"
+        warnings += (f"ssl.cipher.suites: Python cannot switch off single suites of TLS 1.3, so {on}",)
     if not older:
         allowed.discard("TLSv1.2")
     if not allowed:
         raise ValueError("ssl.cipher.suites", f"has no suite of {', '.join(versions)}")
-    return Choice(*_bounds(allowed), ":".join(older), warning)
+    return Choice(*_bounds(allowed), ":".join(older), warnings)
 
 
 def _bounds(names: set[str]) -> tuple[ssl.TLSVersion, ssl.TLSVersion]:

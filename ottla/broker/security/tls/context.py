@@ -52,7 +52,7 @@ def make_context(keys: TlsKeys, wrong: Wrong) -> MadeContext:
     contexts = [_context(keys, entry, stores.trusted, choice, wrong) for entry in stores.entries]
     if len(contexts) > 1:
         _choose_by_name(contexts, stores.entries, wrong)
-    return MadeContext(contexts[0], stores.files, (choice.warning,) if choice.warning else ())
+    return MadeContext(contexts[0], stores.files, choice.warnings)
 
 
 def _context(keys: TlsKeys, entry: KeyEntry, trusted: str, choice: Choice, wrong: Wrong) -> ssl.SSLContext:

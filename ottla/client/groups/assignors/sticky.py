@@ -61,8 +61,12 @@ def decode_previous(data: bytes) -> tuple[list[TopicPartition], int]:
     position = 4
     try:
         (topics,) = _INT32.unpack_from(data, 0)
+        if topics < 0:
+            return [], NO_GENERATION
         for _ in range(topics):
             (size_bytes,) = _INT16.unpack_from(data, position)
+            if size_bytes < 0:  # a step back: the same bytes would be read up to 2**31 times
+                return [], NO_GENERATION
             topic = data[position + 2 : position + 2 + size_bytes].decode()
             (count,) = _INT32.unpack_from(data, position := position + 2 + size_bytes)
             indexes = struct.unpack_from(f">{count}i", data, position + 4) if 0 <= 4 * count <= len(data) else None

@@ -50,7 +50,7 @@ def test_versions_without_a_suite_are_off(
 ) -> None:
     choice = choose(versions, suites)
     assert (choice.lowest, choice.highest, choice.suites) == expected
-    assert choice.warning == ""
+    assert choice.warnings == ()
 
 
 @pytest.mark.parametrize(
@@ -72,11 +72,20 @@ def test_what_cannot_be_is_refused(versions: tuple[str, ...], suites: tuple[str,
 
 
 def test_what_python_cannot_switch_off_is_said() -> None:
-    warning = choose(BOTH, (GCM, "TLS_AES_256_GCM_SHA384")).warning
-    assert "TLS_CHACHA20_POLY1305_SHA256, TLS_AES_128_GCM_SHA256 is on, too" in warning
+    (two,) = choose(BOTH, (GCM, "TLS_AES_256_GCM_SHA384")).warnings
+    assert "so TLS_CHACHA20_POLY1305_SHA256, TLS_AES_128_GCM_SHA256 are on, too" in two
+    (one,) = choose(BOTH, ("TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256")).warnings
+    assert "so TLS_AES_128_GCM_SHA256 is on, too" in one
 
 
 def test_versions_that_are_not_safe_stay_off_and_are_named() -> None:
     choice = choose(("TLSv1.1", "TLSv1.2"), ())
     assert (choice.lowest, choice.highest) == (V12, V12)
-    assert choice.warning == "ssl.enabled.protocols: TLSv1.1 is not safe, and stays off"
+    assert choice.warnings == ("ssl.enabled.protocols: TLSv1.1 is not safe, and stays off",)
+    two = choose(("TLSv1", "TLSv1.1", "TLSv1.2"), ()).warnings
+    assert two == ("ssl.enabled.protocols: TLSv1, TLSv1.1 are not safe, and stay off",)
+
+
+def test_each_key_has_its_warning() -> None:
+    warnings = choose(("TLSv1.1", *BOTH), (GCM, "TLS_AES_256_GCM_SHA384")).warnings
+    assert [warning.partition(":")[0] for warning in warnings] == ["ssl.enabled.protocols", "ssl.cipher.suites"]
