@@ -65,7 +65,9 @@ def is_share(group: GroupDescription | None) -> TypeGuard[GroupDescription]:
 
 
 async def describe_if_there(admin: Admin, group_id: str) -> GroupDescription | None:
-    """A group's description, of consumers or a share group; None when there is no such group."""
+    """A group's description, of consumers or a share group; None when there is no such group. Raises AdminError
+    UNSUPPORTED_VERSION for a share group on a broker where the feature `share.version` is 0.
+    """
     from ottla.client import AdminError, UnsupportedByBroker
 
     try:
@@ -78,7 +80,12 @@ async def describe_if_there(admin: Admin, group_id: str) -> GroupDescription | N
     except UnsupportedByBroker:
         return None
     except AdminError as refused:
-        if refused.errors[group_id].code not in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
+        code = refused.errors[group_id].code
+        if code is ErrorCode.UNSUPPORTED_VERSION:
+            shared = await admin.list_groups(types=[SHARE])
+            if not any(one.group_id == group_id for one in shared):
+                return None
+        if code is not ErrorCode.GROUP_ID_NOT_FOUND:
             raise
         return None
 

@@ -41,8 +41,17 @@ def describe(group_ids: tuple[str, ...], servers: str, as_json: bool) -> None:
         return await (view_share_group(admin, group) if is_share(group) else view_group(admin, group_id, group))
 
     async def look(admin: Admin) -> dict[str, GroupView | ShareView]:
+        from ottla.client import ErrorCode, KafkaError
+
         asked = group_ids or [one.group_id for one in await admin.list_groups() if one.group_type in _DESCRIBED_TYPES]
-        return {group_id: await view_one(admin, group_id) for group_id in dict.fromkeys(asked)}
+        views: dict[str, GroupView | ShareView] = {}
+        for group_id in asked:
+            try:
+                views[group_id] = await view_one(admin, group_id)
+            except KafkaError as error:
+                if group_ids or error.code is not ErrorCode.UNSUPPORTED_VERSION:
+                    raise  # otherwise: a share group, where share groups are switched off
+        return views
 
     views = work_on_groups(servers, look)
     missing = [group_id for group_id, view in views.items() if view.is_missing]

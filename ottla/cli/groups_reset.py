@@ -132,7 +132,7 @@ def _require_no_members(group: GroupDescription) -> None:
 async def _present_offsets(
     admin: Admin, group_id: str, is_shared: bool
 ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-    """The committed offsets, or the start offsets of a share group: None for a partition that it has not read yet."""
+    """The committed offsets, or the start offsets of a share group: None for a partition without one yet."""
     from ottla.client import OffsetAndMetadata
 
     if not is_shared:
@@ -171,6 +171,6 @@ async def _plan(admin: Admin, group_id: str, topics: tuple[str, ...], wanted: Re
     plan, without = plan_reset(wanted, await edges_of(admin, chosen), present, at_time)
     if without:
         names_of = ", ".join(f"{one.topic}-{one.partition}" for one in without)
-        nothing = f"{names_of} was not read yet" if is_shared else f"nothing is committed for {names_of}"
-        raise Failure(f"{nothing}, so there is nothing to start from")
+        nothing = "there is no start offset yet" if is_shared else "nothing is committed"
+        raise Failure(f"{nothing} for {names_of}, so there is nothing to start from")
     return plan

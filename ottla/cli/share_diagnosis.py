@@ -45,7 +45,7 @@ class ShareSettings:
 
 @dataclass(frozen=True, slots=True)
 class SharePartitionFacts:
-    """A partition of the group. `start_offset` is None if the group has not read it yet, `lag` if it is not known."""
+    """A partition of the group. `start_offset` is None if the group has none yet, `lag` if it is not known."""
 
     name: str
     topic: str
@@ -116,9 +116,9 @@ def _about_partition(facts: ShareFacts, one: SharePartitionFacts) -> Iterable[Fi
     if is_subscribed and not one.readers and all(member.partitions for member in facts.members):
         yield Finding(Weight.CAUSE, "assigned to no member", "the group has not noticed the topic or partition yet")
     if one.start_offset is None:
-        yield _not_read_yet(facts, one)
+        yield _nothing_done(facts, one)
         return
-    lag = one.end - one.start_offset if one.lag is None else one.lag
+    lag = _waiting(facts, one)
     if not lag:
         yield Finding(Weight.FINE, "read to its end (lag 0)")
     elif facts.settings.is_read_committed and lag <= one.end - one.stable_end:
@@ -137,22 +137,24 @@ def _about_partition(facts: ShareFacts, one: SharePartitionFacts) -> Iterable[Fi
         yield _not_done(facts, one.start_offset, lag, one.end)
 
 
-def _not_read_yet(facts: ShareFacts, one: SharePartitionFacts) -> Finding:
+def _nothing_done(facts: ShareFacts, one: SharePartitionFacts) -> Finding:
+    """The group has no start offset: no member has asked for records, or (Kafka) none of them is acknowledged yet."""
     if one.end == one.log_start:
         why = "never written to" if one.end == 0 else "empty: retention has deleted everything"
-        return Finding(Weight.FINE, f"{why}, and not read yet")
+        return Finding(Weight.FINE, f"{why}, and the group has no start offset yet")
     many = one.end - one.log_start
     are = "is" if many == 1 else "are"
-    there = f"not read yet, and {counted(many, 'record')} {are} there from {one.log_start:,} to {one.end - 1:,}"
+    text = "nothing is acknowledged yet, "
+    text += f"and {counted(many, 'record')} {are} there from {one.log_start:,} to {one.end - 1:,}"
     begins_at = facts.settings.begins_at
     if begins_at == "earliest":
-        return Finding(Weight.PERHAPS, there, "its members have not asked for records yet: see whether they poll")
-    skipped = ", the default, they are skipped" if begins_at == "latest" else " only later ones are received"
+        return Finding(Weight.PERHAPS, text, "see whether the members poll, and acknowledge what they get")
+    which = ", the default, those" if begins_at == "latest" else " older ones"
     remedy = f"`ottla configs alter --group {_word(facts)} --set share.auto.offset.reset=earliest`"
     return Finding(
         Weight.PERHAPS,
-        f"{there}: with share.auto.offset.reset={begins_at}{skipped}",
-        f"{remedy}, before a member asks for records",
+        f"{text}: with share.auto.offset.reset={begins_at}{which} from before the first poll are skipped",
+        f"{remedy}, before a member polls",
     )
 
 
@@ -162,14 +164,14 @@ def _not_done(facts: ShareFacts, start_offset: int, lag: int, end: int) -> Findi
     text = f"{counted(lag, 'record')} from {start_offset:,} on {'is' if lag == 1 else 'are'} not acknowledged"
     if lag < in_flight:
         done = in_flight - lag
-        text += f", {done:,} after the first of them {'is' if done == 1 else 'are'}"
+        text += f" ({done:,} {'is' if done == 1 else 'are'})"
     again = (
         f"a record that a member keeps is delivered again after {settings.lock_ms / 1000:g} s, "
         f"{settings.most_deliveries:,} times in all (share.record.lock.duration.ms, share.delivery.count.limit)"
     )
     if in_flight > settings.most_locks:
         last = start_offset + settings.most_locks - 1
-        text += f"; nothing after {last:,} is delivered before the first one is done"
+        text += f"; nothing after {last:,} is delivered while {start_offset:,} is not"
         remedy = "acknowledge or reject every record, also one that fails; or raise share.partition.max.record.locks"
         return Finding(Weight.PERHAPS, text, f"{remedy} ({settings.most_locks:,} now); {again}")
     them = "it" if lag == 1 else "them"
@@ -180,7 +182,7 @@ def _not_done(facts: ShareFacts, start_offset: int, lag: int, end: int) -> Findi
 def _waiting(facts: ShareFacts, one: SharePartitionFacts) -> int:
     if one.start_offset is None:
         return one.end - one.log_start if facts.settings.begins_at == "earliest" else 0
-    return one.end - one.start_offset if one.lag is None else one.lag
+    return max(0, one.end - one.start_offset) if one.lag is None else one.lag
 
 
 def _word(facts: ShareFacts) -> str:

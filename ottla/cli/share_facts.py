@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class ShareView(NamedTuple):
     """A share group with its partitions: those that it has an offset of, and those of the topics of its members.
 
-    `offsets`: None for a partition that it has not read yet. `readers`: several members may have the same partition.
+    `offsets`: None for a partition without a start offset yet. `readers`: several members may have the same partition.
     """
 
     description: GroupDescription

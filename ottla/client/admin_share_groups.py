@@ -62,8 +62,9 @@ class ShareGroupAdmin(GroupAdmin):
     ) -> dict[str, dict[TopicPartition, ShareGroupOffset | None]]:
         """Return where share groups are, in some partitions of each or (None) in all that they have.
 
-        A partition that the group has not read yet is None. Raises AdminError by group, and by `topic-partition` for
-        partitions that were asked for and cannot be described, UNKNOWN_TOPIC_OR_PARTITION for one that does not exist.
+        A partition without a start offset yet is None: no member has read it, or nothing of it is acknowledged. Raises
+        AdminError by group, and by `topic-partition` for partitions that were asked for and cannot be described:
+        UNKNOWN_TOPIC_OR_PARTITION for one that does not exist.
         """
         asked_for = {
             group_id: None if some is None else _by_topic(TopicPartition(*one) for one in some)

@@ -69,19 +69,23 @@ CASES = {
     "not read yet, and the group begins at the end": (
         with_partition(start_offset=None, lag=None, log_start=4),
         Weight.PERHAPS,
-        ["orders-0: not read yet", "6 records are there from 4 to 9", "=latest, the default, they are skipped"],
+        [
+            "orders-0: nothing is acknowledged yet",
+            "6 records are there from 4 to 9",
+            "=latest, the default, those from",
+        ],
         ["configs alter --group billing --set share.auto.offset.reset=earliest"],
     ),
     "not read yet, and the group begins with the first record": (
         replace(with_partition(start_offset=None, lag=None), settings=ShareSettings(begins_at="earliest")),
         Weight.PERHAPS,
-        ["not read yet, and 10 records are there from 0 to 9"],
+        ["nothing is acknowledged yet, and 10 records are there from 0 to 9"],
         ["poll"],
     ),
     "records that members have": (
         with_partition(start_offset=4, lag=2),
         Weight.PERHAPS,
-        ["orders-0: 2 records from 4 on are not acknowledged, 4 after the first of them are", "locked"],
+        ["orders-0: 2 records from 4 on are not acknowledged (4 are)", "locked"],
         ["after 30 s", "5 times in all"],
     ),
     "one record that a member has": (
@@ -93,7 +97,7 @@ CASES = {
     "as many locked records as the group may have": (
         replace(with_partition(start_offset=2, lag=8), settings=ShareSettings(most_locks=5, lock_ms=1500)),
         Weight.PERHAPS,
-        ["8 records from 2 on are not acknowledged; nothing after 6 is delivered before the first one is done"],
+        ["8 records from 2 on are not acknowledged; nothing after 6 is delivered while 2 is not"],
         ["share.partition.max.record.locks (5 now)", "after 1.5 s"],
     ),
     "a broker that does not know the lag": (
@@ -137,12 +141,16 @@ def test_a_group_that_has_done_everything_is_in_order():
 @pytest.mark.parametrize(("end", "why"), [(0, "never written to"), (7, "empty: retention has deleted everything")])
 def test_a_partition_without_records_is_in_order(end, why):
     facts = with_partition(start_offset=None, lag=None, log_start=end, stable_end=end, end=end)
-    assert diagnose_share(facts)[0] == (Weight.FINE, f"orders-0: {why}, and not read yet", "")
+    assert diagnose_share(facts)[0] == (Weight.FINE, f"orders-0: {why}, and the group has no start offset yet", "")
 
 
 def test_an_open_transaction_does_not_hold_back_groups_that_read_everything():
     facts = with_partition(start_offset=6, lag=4, stable_end=6)
     assert not [one for one in diagnose_share(facts) if "transaction" in one.text]
+
+
+def test_a_start_offset_after_the_end_is_in_order():
+    assert diagnose_share(with_partition(start_offset=99, lag=None))[0].text == "orders-0: read to its end (lag 0)"
 
 
 def test_at_the_limit_of_locks_nothing_is_said_about_it():
