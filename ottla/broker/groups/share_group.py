@@ -295,7 +295,8 @@ class ShareGroup(Group):
         )
 
     def with_topics(self, added: Mapping[UUID, SharedTopic], removed: Iterable[UUID] = ()) -> Effects:
-        """The record after the group's states of some topics were made or removed; the group has to be empty.
+        """The records after the group's states of some topics were made or removed; the group has to be empty. A group
+        that is new begins with them.
 
         Raises KafkaError NON_EMPTY_GROUP.
         """
@@ -306,6 +307,9 @@ class ShareGroup(Group):
             topics[topic_id] = one if before is None else one._replace(partitions=one.partitions | before.partitions)
         for topic_id in removed:
             topics.pop(topic_id, None)
+        if not self.durable.group_epoch and topics:
+            self._write(effects, epoch_record(self.group_id, 1, self._metadata_hash()))
+            self._write(effects, assignment_epoch_record(self.group_id, 1))
         self._set_topics(effects, topics)
         return effects
 

@@ -43,9 +43,11 @@ class SharePartitionKey(NamedTuple):
 
 
 def is_share_partition(text: str) -> bool:
-    """Whether a text names a share partition: `group:topic id:partition`, as FindCoordinator has it."""
-    group_id, _, rest = text.partition(":")
-    topic_id, _, partition = rest.rpartition(":")
+    """Whether a text names a share partition: `group:topic id:partition`, as FindCoordinator has it; a group's id may
+    have colons.
+    """
+    rest, _, partition = text.rpartition(":")
+    group_id, _, topic_id = rest.rpartition(":")
     try:
         uuid_from_text(topic_id)
     except ValueError:
