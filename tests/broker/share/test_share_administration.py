@@ -156,11 +156,10 @@ def test_the_first_version_has_no_lag(broker: ShareNode) -> None:
     assert describe(broker, {"t": [0]}, version=0) == {"t": {0: (3, -1)}}
 
 
-def test_what_does_not_exist_is_an_error_of_its_own(broker: ShareNode) -> None:
-    assert describe(broker, group="h") is ErrorCode.GROUP_ID_NOT_FOUND
-    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert describe(broker, {"t": [9]}) == {"t": unknown}
-    assert describe(broker, {"u": [0], "t": [0]}) == {"t": {0: (3, 2)}, "u": unknown}
+def test_what_does_not_exist_has_no_offset_as_in_kafka(broker: ShareNode) -> None:
+    assert describe(broker, group="h") == {}
+    assert describe(broker, {"t": [9]}) == {"t": {9: (-1, -1)}}
+    assert describe(broker, {"u": [0], "t": [0]}) == {"t": {0: (3, 2)}, "u": {0: (-1, -1)}}
 
 
 def test_a_topic_that_may_not_be_described_is_refused_or_left_out(broker: ShareNode) -> None:
@@ -290,10 +289,10 @@ def test_a_deleted_group_has_no_offsets_left(broker: ShareNode) -> None:
     broker.heartbeat("a", group="h")
     Reader(broker, group="h").take()
     assert remove(broker, "g") == [ErrorCode.NONE]
-    assert describe(broker) is ErrorCode.GROUP_ID_NOT_FOUND
+    assert describe(broker) == {}
     assert broker.coordinator.state_count == 1, "that of the other group"
     again = broker.crashed()
-    assert describe(again) is ErrorCode.GROUP_ID_NOT_FOUND
+    assert describe(again) == {}
     again.heartbeat("b")
     assert Reader(again, "b").take()[0] == (0, 0, 1), "a new group of that name begins by itself"
 
@@ -324,13 +323,20 @@ def test_a_group_with_members_is_not_changed(busy: ShareNode, change: Callable[[
     assert describe(busy, {"t": [0]}) == {"t": {0: (3, 2)}}
 
 
-@pytest.mark.parametrize("change", [lambda one: alter(one, {0: 0}, group="h"), lambda one: forget(one, "t", group="h")])
-def test_a_group_that_does_not_exist_is_not_changed(broker: ShareNode, change: Callable[[ShareNode], object]) -> None:
-    assert refused(lambda: change(broker)) is ErrorCode.GROUP_ID_NOT_FOUND
+def test_a_group_that_does_not_exist_has_nothing_to_forget(broker: ShareNode) -> None:
+    assert refused(lambda: forget(broker, "t", group="h")) is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_to_alter_offsets_creates_the_group_so_that_its_beginning_can_be_set(broker: ShareNode) -> None:
+    assert alter(broker, {0: 4}, group="h") == [ErrorCode.NONE]
+    again = broker.crashed()
+    assert describe(again, group="h") == {"t": {0: (4, 1)}}
+    again.heartbeat("b", group="h")
+    assert Reader(again, "b", group="h").take() == [(4, 4, 1)]
 
 
 def test_a_topic_that_is_deleted_is_no_topic_of_the_group_any_more(broker: ShareNode) -> None:
     delete(broker.node, "t")
     broker.pass_ms(100)
-    assert describe(broker, {"t": [0]}) == {"t": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert describe(broker, {"t": [0]}) == {"t": {0: (-1, -1)}}
     assert broker.coordinator.state_count == 0
