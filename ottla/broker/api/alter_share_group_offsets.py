@@ -1,7 +1,8 @@
 """AlterShareGroupOffsets (key 91), version 0: let a share group without members continue at other offsets.
 
-GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP; UNKNOWN_TOPIC_OR_PARTITION for a partition that does not exist. The answer says
-that the offsets are durable. UNSUPPORTED_VERSION where share groups are not served.
+A group that does not exist is created. GROUP_ID_NOT_FOUND for one of another type, NON_EMPTY_GROUP, INVALID_GROUP_ID;
+UNKNOWN_TOPIC_OR_PARTITION for a partition that does not exist. The answer says that the offsets are durable.
+UNSUPPORTED_VERSION where share groups are not served.
 """
 
 from __future__ import annotations

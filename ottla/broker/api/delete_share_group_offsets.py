@@ -1,7 +1,7 @@
 """DeleteShareGroupOffsets (key 92), version 0: let a share group without members forget topics.
 
-GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP; UNKNOWN_TOPIC_OR_PARTITION for a topic that the group has not. The answer says that
-they are forgotten for good. UNSUPPORTED_VERSION where share groups are not served.
+GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, INVALID_GROUP_ID; UNKNOWN_TOPIC_OR_PARTITION for a topic that the group has not.
+The answer says that they are forgotten for good. UNSUPPORTED_VERSION where share groups are not served.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """DescribeShareGroupOffsets (key 90), versions 0-1: where share groups are, and how many records they have to read.
 
-A group that does not exist is GROUP_ID_NOT_FOUND. A partition that the group has not read yet is at offset -1. Of all
-topics of a group those are left out that the client may not describe. UNSUPPORTED_VERSION where share groups are not
-served.
+A partition that the group has not read yet is at offset -1, and so is what does not exist: group, topic or partition.
+Of all topics of a group those are left out that the client may not describe. UNSUPPORTED_VERSION where share groups are
+not served.
 """
 
 from __future__ import annotations

@@ -287,10 +287,15 @@ class GroupCoordinator:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         return self.shards.ready(group_id).share_group(group_id)
 
+    def check_share_topics(self, group_id: str) -> None:
+        """As `GroupShard.check_share_topics`, and as `ShardMap.ready`."""
+        self.shards.ready(group_id).check_share_topics(group_id)
+
     def set_share_topics(
         self, group_id: str, added: Mapping[UUID, SharedTopic], removed: Iterable[UUID], answer: JointAnswer[P]
     ) -> None:
-        """Note of which topics an empty share group has a state; the answer rests on it.
+        """Note of which topics an empty share group has a state; the answer rests on it. A group that is not there is
+        created for those that it has.
 
         Raises KafkaError GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, and as `ShardMap.ready`.
         """

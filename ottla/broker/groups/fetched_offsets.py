@@ -1,8 +1,8 @@
 """OffsetFetch: the committed offsets of groups, in the format of the request's version.
 
-A partition without a committed offset is -1 without an error, and so is every partition of a group that does not exist:
-clients treat any error there as fatal. An error of a whole group is returned once per group from version 8 on, once for
-the request from version 2 on, and before that for each partition.
+A partition without a committed offset is -1 without an error, and so is every partition of a group that does not exist
+or is a share group: clients treat any error there as fatal. An error of a whole group is returned once per group from
+version 8 on, once for the request from version 2 on, and before that for each partition.
 A reader that asks for stable offsets (KIP-447) gets UNSTABLE_OFFSET_COMMIT for a partition of which an open transaction
 has committed an offset, and asks again. Other readers get the offset that is valid now. A request with null topics
 lists only offsets that are valid now.
@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ottla.broker.coordination.writes import JointAnswer
+from ottla.broker.groups.group import GroupType
 from ottla.broker.runtime.pending import Pending
 from ottla.broker.runtime.steps import Pace
 from ottla.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
@@ -133,7 +134,7 @@ def _look_up(
     """The requested offsets, or all where `topics` is None. Raises KafkaError for the whole group."""
     shard = shards.ready(group_id)
     group = shard.groups.get(group_id)
-    if group is None:
+    if group is None or group.type is GroupType.SHARE:
         found = _select(topics, {})
     else:
         group.check_fetch_offsets(*member)

@@ -81,13 +81,13 @@ class GroupTable:
         """The group that handles a JoinGroup, and the effects to be written before its step.
 
         An empty group of the consumer protocol becomes a new one of the classic protocol. A member that names its id
-        must be known, so its group cannot be new. Raises KafkaError UNKNOWN_MEMBER_ID.
+        must be known, so its group cannot be new. Raises KafkaError UNKNOWN_MEMBER_ID, INCONSISTENT_GROUP_PROTOCOL.
         """
         group = self.by_id.get(request.group_id)
         if isinstance(group, ClassicGroup) or (isinstance(group, ConsumerGroup) and not group.is_empty):
             return group, Effects()
         if isinstance(group, ShareGroup):
-            raise _is_not(group, "classic")
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"Group {group.group_id} is a share group.")
         if request.member_id and group is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         return self.new_classic(request.group_id), Effects(records=[] if group is None else group.tombstones())
@@ -110,13 +110,13 @@ class GroupTable:
         services = self._services
         return conversion.upgrade(group, services.settings, services.topics, now, new_id=services.new_id)
 
-    def for_share_heartbeat(self, group_id: str, *, joins: bool) -> ShareGroup:
-        """The group that a ShareGroupHeartbeat goes to.
+    def for_share_group(self, group_id: str, *, may_be_new: bool) -> ShareGroup:
+        """The share group of a request that may create it: a member that joins, an administrator who sets its offsets.
 
-        Raises KafkaError GROUP_ID_NOT_FOUND where there is none and the member does not join, or one of another type.
+        Raises KafkaError GROUP_ID_NOT_FOUND where there is none and none may be created, or one of another type.
         """
         group = self.by_id.get(group_id)
-        if group is None and joins:
+        if group is None and may_be_new:
             return ShareGroup(group_id, self._services.settings, self._services.topics)
         return self.share_group(group_id)
 

@@ -176,6 +176,8 @@ class OffsetShard(CoordinatorShard):
     def delete_offsets(self, request: OffsetDeleteRequest, waiter: Waiter) -> None:
         """OffsetDelete for topics that exist. Raises KafkaError."""
         group = self._table.find(request.group_id)
+        if group.type is GroupType.SHARE:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} is a share group.")
         if group.type is GroupType.CLASSIC and not group.is_empty and group.protocol_type != "consumer":
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
         records, response = self.offsets.plan_delete(request, group.is_subscribed_to)

@@ -120,7 +120,7 @@ class GroupShard(OffsetShard):
         """ShareGroupHeartbeat. Raises KafkaError."""
         self._check_name(request.group_id)
         now = self._begin_step()
-        group = self._table.for_share_heartbeat(request.group_id, joins=request.member_epoch == 0)
+        group = self._table.for_share_group(request.group_id, may_be_new=request.member_epoch == 0)
         self._run(group, Effects(), group.heartbeat(request, caller, waiter, now), now)
 
     def share_group(self, group_id: str) -> ShareGroup:
@@ -128,12 +128,20 @@ class GroupShard(OffsetShard):
         return self._table.share_group(group_id)
 
     def set_share_topics(self, group_id: str, added: Mapping[UUID, SharedTopic], removed: Iterable[UUID]) -> None:
-        """Note that an empty share group has a state of some topics, or has none any more.
+        """Note that an empty share group has a state of some topics, or has none any more. A group that is not there
+        is created for those that it has.
 
         Raises KafkaError GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
         """
-        group = self.share_group(group_id)
-        self._finish(group, group.with_topics(added, removed), self.now())
+        group = self._table.for_share_group(group_id, may_be_new=bool(added))
+        self._run(group, Effects(), group.with_topics(added, removed), self._begin_step())
+
+    def check_share_topics(self, group_id: str) -> None:
+        """Whether topics may be added to a share group, there or not. Raises KafkaError GROUP_ID_NOT_FOUND,
+        NON_EMPTY_GROUP.
+        """
+        self._check_name(group_id)
+        self._table.for_share_group(group_id, may_be_new=True).check_delete()
 
     def _run(self, group: Group, before: Effects, step: Effects, now: Now) -> None:
         """Put a group that a request created into the table, unless the group refused and has nothing to store.

@@ -54,7 +54,7 @@ def describe_offsets(
     may_describe: MayUse,
 ) -> Pending[DescribeShareGroupOffsetsResponse]:
     """The start offset and the lag of each partition, once they are durable; of all topics those that the client may
-    describe. Makes no topic of states.
+    describe. Where there is nothing to describe, no group, topic or partition, that is -1. Makes no topic of states.
     """
     described = DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseGroup
     response = DescribeShareGroupOffsetsResponse(groups=[])
@@ -64,11 +64,10 @@ def describe_offsets(
         one = described(group_id=asked.group_id, topics=[])
         response.groups.append(one)
         try:
-            group = groups.share_group(asked.group_id)
+            topics = _topics_of(asked.group_id, groups)
             if asked.topics is not None:
                 wanted = [(topic.topic_name, topic.partitions) for topic in asked.topics]
             else:
-                topics = group.durable.topics.values()
                 wanted = [(topic.name, sorted(topic.partitions)) for topic in topics if may_describe(topic.name)]
             one.topics = [
                 _described(asked.group_id, name, partitions, coordinator, catalog, may_describe, answer)
@@ -78,6 +77,16 @@ def describe_offsets(
             one.error_code, one.error_message = refusal.code, refusal.message
     answer.seal()
     return pending
+
+
+def _topics_of(group_id: str, groups: GroupCoordinator) -> Collection[SharedTopic]:
+    """The topics of which a share group has a state. Raises KafkaError, as `ShardMap.ready`."""
+    try:
+        return groups.share_group(group_id).durable.topics.values()
+    except KafkaError as refusal:
+        if refusal.code is ErrorCode.GROUP_ID_NOT_FOUND:
+            return ()
+        raise
 
 
 def _described(
@@ -90,20 +99,15 @@ def _described(
     answer: JointAnswer[DescribeShareGroupOffsetsResponse],
 ) -> DescribedTopic:
     topic = catalog.topics.get(name)
-    if not may_describe(name):
-        refusal: KafkaError | None = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    elif topic is None:
-        refusal = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
-    else:
-        refusal = None
     found = DescribedTopic(topic_name=name, topic_id=_id(topic), partitions=[])
     for index in partitions:
         one = DescribedPartition(partition_index=index, start_offset=-1, leader_epoch=0)
         found.partitions.append(one)
         try:
-            if refusal is not None:
-                raise refusal
-            assert topic is not None
+            if not may_describe(name):
+                raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            if topic is None or not 0 <= index < len(topic.partitions):
+                continue
             one.leader_epoch = _leader_epoch(topic, index)
             key = SharePartitionKey(group_id, topic.id, index)
             one.start_offset, one.lag = coordinator.offsets_of(key)
@@ -120,11 +124,13 @@ def alter_offsets(
     catalog: Catalog,
     may_read: MayUse,
 ) -> Pending[AlterShareGroupOffsetsResponse]:
-    """Let the partitions of an empty group begin at other offsets."""
+    """Let the partitions of an empty group, or of a new one, begin at other offsets."""
     pending: Pending[AlterShareGroupOffsetsResponse] = Pending()
 
     def step() -> None:
-        groups.share_group(request.group_id).check_delete()
+        if not request.group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        groups.check_share_topics(request.group_id)
         response = AlterShareGroupOffsetsResponse(responses=[])
         answer = JointAnswer(pending, response)
         added: dict[UUID, SharedTopic] = {}
@@ -148,7 +154,8 @@ def alter_offsets(
                     result.error_code, result.error_message = error.code, error.message
             if done and topic is not None:
                 added[topic.id] = SharedTopic(name, frozenset(done))
-        groups.set_share_topics(request.group_id, added, (), answer)
+        if added:
+            groups.set_share_topics(request.group_id, added, (), answer)
         answer.seal()
 
     return coordinator.when_made(pending, step)
@@ -166,6 +173,8 @@ def delete_offsets(
     response = DeleteShareGroupOffsetsResponse(responses=[])
 
     def step() -> None:
+        if not request.group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         group = groups.share_group(request.group_id)
         group.check_delete()
         removed: set[UUID] = set()

@@ -11,12 +11,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from ottla.broker.coordination.runtime import CoordinatorRuntime
 from ottla.broker.coordination.writes import JointAnswer
 from ottla.broker.runtime.pending import Pending
-from ottla.broker.share.acknowledging import acknowledgements_of
+from ottla.broker.share.acknowledging import acknowledgements_of, batches_by_place
 from ottla.broker.share.delayed_share_fetch import DelayedShareFetch
 from ottla.broker.share.in_flight import InFlightRecords
 from ottla.broker.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, ShareSessions
@@ -27,11 +27,13 @@ from ottla.broker.share.state_topic import share_state_definition
 from ottla.broker.share.stored_state import SharePartitionKey
 from ottla.broker.share.used_partitions import MayRead, UsedPartitions
 from ottla.protocol.api.share_acknowledge import ShareAcknowledgeResponse
-from ottla.protocol.api.share_fetch import ShareFetchResponse
+from ottla.protocol.api.share_fetch import AcquireMode, ShareFetchResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage.formats.layout import TopicPartition
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from ottla.broker.coordination.shard import ShardContext
     from ottla.broker.peer import Peer, RequestContext
     from ottla.broker.runtime.timers import Timer
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
+_ACQUIRE_MODES: Final = frozenset(int(mode) for mode in AcquireMode)
 Batches = Mapping["Place", "Iterable[AcknowledgementBatch]"]
 
 
@@ -59,7 +62,8 @@ class ShareCoordinator:
         )
         self.shards = self._runtime.shards
         """The states themselves, by the partitions of `__share_group_state`."""
-        self._used = UsedPartitions(services, self.shards)
+        self.used = UsedPartitions(services, self.shards)
+        """The share partitions that members use at the moment."""
         self._prune_timer: Timer | None = None
         self._is_closed = False
 
@@ -68,7 +72,7 @@ class ShareCoordinator:
             context,
             most_updates=self._services.config.share_coordinator_snapshot_update_records_per_snapshot,
             has_topic=lambda topic_id: self._services.catalog.find_topic(topic_id) is not None,
-            on_forgotten=self._used.close,
+            on_forgotten=self.used.close,
         )
 
     def open(self) -> None:
@@ -113,12 +117,10 @@ class ShareCoordinator:
     ) -> None:
         group_id, member_id = _names(request.group_id, request.member_id)
         epoch = request.share_session_epoch
-        batches: dict[Place, Iterable[AcknowledgementBatch]] = {
-            (topic.topic_id, asked.partition_index): asked.acknowledgement_batches
-            for topic in request.topics
-            for asked in topic.partitions
-        }
+        batches = batches_by_place(request.topics)
         acknowledged = {place: given for place, given in batches.items() if given}
+        if request.share_acquire_mode not in _ACQUIRE_MODES:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{request.share_acquire_mode} is no acquire mode")
         if epoch == INITIAL_EPOCH and acknowledged:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a new share session has nothing to acknowledge")
         if request.is_renew_ack and (
@@ -138,10 +140,10 @@ class ShareCoordinator:
         results, touched = self._acknowledge_all(session, acknowledged, may_read, may_renew=request.is_renew_ack)
 
         def send(response: ShareFetchResponse) -> None:
-            response.acquisition_lock_timeout_ms = self._used.settings_of(group_id).lock_duration_ms
+            response.acquisition_lock_timeout_ms = self.used.settings_of(group_id).lock_duration_ms
             self._answer(pending, response, [*touched, *read.share_partitions])
 
-        find = partial(self._used.find, session, may_read)
+        find = partial(self.used.find, session, may_read)
         read = ShareFetchRead(request, context, self._services, session, find, results)
         if epoch == FINAL_EPOCH:
             self._end_session(session)
@@ -160,31 +162,27 @@ class ShareCoordinator:
         if request.share_session_epoch == INITIAL_EPOCH:
             raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH, "an acknowledgement opens no share session")
         session = self._session_of(group_id, member_id, request.share_session_epoch, context.connection)
-        batches: dict[Place, Iterable[AcknowledgementBatch]] = {
-            (topic.topic_id, asked.partition_index): asked.acknowledgement_batches
-            for topic in request.topics
-            for asked in topic.partitions
-        }
+        batches = {place: given for place, given in batches_by_place(request.topics).items() if given}
         results, touched = self._acknowledge_all(session, batches, may_read, may_renew=request.is_renew_ack)
         if request.share_session_epoch == FINAL_EPOCH:
             self._end_session(session)
-        lock_ms = self._used.settings_of(group_id).lock_duration_ms
+        lock_ms = self.used.settings_of(group_id).lock_duration_ms
         response = ShareAcknowledgeResponse(acquisition_lock_timeout_ms=lock_ms, responses=[], node_endpoints=[])
-        for topic in request.topics:
-            results_of_topic = ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse(
-                topic_id=topic.topic_id, partitions=[]
-            )
-            response.responses.append(results_of_topic)
-            for asked in topic.partitions:
-                error = results[topic.topic_id, asked.partition_index]
-                results_of_topic.partitions.append(
-                    ShareAcknowledgeResponse.PartitionData(
-                        partition_index=asked.partition_index,
-                        error_code=ErrorCode.NONE if error is None else error.code,
-                        error_message=None if error is None else error.message,
-                        current_leader=ShareAcknowledgeResponse.LeaderIdAndEpoch(),
-                    )
+        by_topic: dict[UUID, ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse] = {}
+        for (topic_id, index), error in results.items():
+            topic_results = by_topic.get(topic_id)
+            if topic_results is None:
+                topic_results = ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse(topic_id=topic_id, partitions=[])
+                by_topic[topic_id] = topic_results
+                response.responses.append(topic_results)
+            topic_results.partitions.append(
+                ShareAcknowledgeResponse.PartitionData(
+                    partition_index=index,
+                    error_code=ErrorCode.NONE if error is None else error.code,
+                    error_message=None if error is None else error.message,
+                    current_leader=ShareAcknowledgeResponse.LeaderIdAndEpoch(),
                 )
+            )
         self._answer(pending, response, touched)
 
     def _acknowledge_all(
@@ -193,13 +191,13 @@ class ShareCoordinator:
         """What came of the acknowledgements, by partition, and the share partitions whose records the answer awaits."""
         results: dict[Place, KafkaError | None] = {}
         touched: list[SharePartition] = []
-        settings = self._used.settings_of(session.group_id)
+        settings = self.used.settings_of(session.group_id)
         renewed_until_ms = self._services.clock.monotonic_ms() + settings.lock_duration_ms
         for place, given in batches.items():
             try:
                 acknowledgements = acknowledgements_of(given, may_renew=may_renew and settings.may_renew)
-                self._used.partition_at(place, may_read)
-                share_partition = self._used.get(SharePartitionKey(session.group_id, *place))
+                self.used.partition_at(place, may_read)
+                share_partition = self.used.get(SharePartitionKey(session.group_id, *place))
                 if share_partition is None:
                     raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "no record of the partition is acquired")
                 share_partition.acknowledge(session.member_id, acknowledgements, renewed_until_ms)
@@ -217,8 +215,10 @@ class ShareCoordinator:
         if epoch == INITIAL_EPOCH:
             before = self.sessions.get(group_id, member_id)
             if before is not None:
-                self._end_session(before)
+                self._end_session(before, is_replaced=True)
             session = self.sessions.open(group_id, member_id, peer)
+            if before is not None:
+                session.left |= before.left
         else:
             session = self.sessions.resume(group_id, member_id, epoch, peer)
         peer.when_ended(self, partial(self._disconnected, peer))
@@ -228,23 +228,25 @@ class ShareCoordinator:
         for session in self.sessions.of_peer(peer):
             self._end_session(session)
 
-    def _end_session(self, session: ShareSession) -> None:
-        """The member has nothing any more: what it had is available to others."""
+    def _end_session(self, session: ShareSession, *, is_replaced: bool = False) -> None:
+        """The member has nothing any more: what it had is available to others. Where it opens another session, it
+        keeps what it has, as in Kafka: it may be working on it.
+        """
         self.sessions.close(session)
         for place in [*session.places, *sorted(session.left)]:
-            self._leave(session, place)
+            self._leave(session, place, releases=not is_replaced)
 
-    def _leave(self, session: ShareSession, place: Place) -> None:
-        """A session has a partition no more. What its member has acquired stays its own while the session lasts."""
-        share_partition = self._used.get(SharePartitionKey(session.group_id, *place))
+    def _leave(self, session: ShareSession, place: Place, *, releases: bool = False) -> None:
+        """A session has a partition no more. What its member has acquired stays its own, unless it is released."""
+        share_partition = self.used.get(SharePartitionKey(session.group_id, *place))
         if share_partition is None:
             return
         share_partition.sessions.discard(session)
-        if session.is_closed:
+        if releases:
             share_partition.release(session.member_id)
         elif share_partition.records.has_acquired:
             session.left.add(place)
-        self._used.forget_if_idle(share_partition)
+        self.used.forget_if_idle(share_partition)
 
     # --- administration ----------------------------------------------------------------------------------------------
 
@@ -257,10 +259,10 @@ class ShareCoordinator:
         if not self.shards.is_adopted:
             return -1, -1
         state = self.shards.ready(key.text).states.get(key)
-        partition = self._used.partition_of(key)
+        partition = self.used.partition_of(key)
         if state is None or state.start_offset < 0 or partition is None:
             return -1, -1
-        share_partition = self._used.get(key)
+        share_partition = self.used.get(key)
         if share_partition is not None:
             share_partition.records.begin_at(partition.log_start_offset)
             return max(state.start_offset, partition.log_start_offset), share_partition.lag
@@ -287,9 +289,9 @@ class ShareCoordinator:
     def set_offset(self, key: SharePartitionKey, start_offset: int, answer: JointAnswer[R]) -> None:
         """Let a share partition begin again at an offset. Raises KafkaError."""
         shard = self.shards.ready(key.text)
-        partition = self._used.partition_of(key)
+        partition = self.used.partition_of(key)
         shard.begin(key, start_offset, 0 if partition is None else partition.leader_epoch)
-        self._used.close([key])
+        self.used.close([key])
         answer.rest_on(shard, key.text)
 
     def forget(self, keys: Iterable[SharePartitionKey], answer: JointAnswer[R]) -> None:
@@ -323,8 +325,8 @@ class ShareCoordinator:
 
     def _prune(self) -> None:
         self._prune_timer = None
-        for share_partition in self._used:
-            self._used.forget_if_idle(share_partition)
+        for share_partition in self.used:
+            self.used.forget_if_idle(share_partition)
         for shard in self.shards.active():
             shard.prune(partial(self._remove_before, shard))
         self._plan_prune()

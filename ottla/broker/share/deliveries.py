@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
+UNLIMITED = 1 << 30
+
 
 class RecordState(IntEnum):
     """The state of a record in flight, by Kafka's numbers."""
@@ -53,7 +55,8 @@ class Wanted(NamedTuple):
     """What a member may acquire: so many records at most, and, unless `is_strict`, the rest of the batch of the last.
 
     `batch_size`: the records that one entry of acquired records should have. `most_in_flight`: no record is acquired
-    for the first time while there are so many between the start and the end.
+    for the first time while there are so many between the start and the end. `most_deliveries`: records close to it
+    are acquired in small portions.
     """
 
     member_id: str
@@ -62,3 +65,16 @@ class Wanted(NamedTuple):
     most_in_flight: int
     deadline_ms: float
     is_strict: bool = False
+    most_deliveries: int = UNLIMITED
+
+    def portion(self, delivery_count: int, record_count: int) -> int | None:
+        """How many of so many available records, delivered so often, are acquired together; None where any number is.
+
+        Source: Kafka's `SharePartition` since 4.2 (KAFKA-17541).
+        """
+        from_count = max((self.most_deliveries + 1) // 2, 2)
+        if delivery_count < from_count:
+            return None
+        if delivery_count >= self.most_deliveries - 1:
+            return 1
+        return max(record_count >> (delivery_count - from_count + 1), 1)

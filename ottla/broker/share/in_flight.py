@@ -13,6 +13,9 @@ The start offset moves over acknowledged and archived records, the end offset ov
 first time. An offset without a record (compacted, a marker) is acquired like any other, and acknowledged as a gap;
 offsets that are missing between two batches are archived.
 
+A record that makes its members crash must not take its neighbours along, which were delivered as often as it. So
+records that have had half of their deliveries come in smaller portions, and alone at their last delivery.
+
 Acquisitions are soft: after a restart these records are available again. All else is written: each method returns the
 changes that the caller writes (`stored_state.py`). Source: Kafka's `SharePartition`.
 """
@@ -125,7 +128,8 @@ class InFlightRecords:
     def acquire(self, read_offset: int, spans: Iterable[Span], wanted: Wanted) -> list[Acquired]:
         """Give available records to a member: those of `spans`, the batches that were read from `read_offset` on."""
         acquired: list[Acquired] = []
-        missing_records = wanted.most_records
+        missing_records, is_strict = wanted.most_records, wanted.is_strict
+        last_wanted: int | None = None
         position = max(read_offset, self.start_offset)
         for span in spans:
             if missing_records <= 0 or position > self.end_offset:  # there was no room for the span before
@@ -134,13 +138,21 @@ class InFlightRecords:
                 continue
             self._archive_unread(position, span.last_offset if span.is_skipped else span.first_offset - 1)
             position = max(position, span.first_offset)
-            for first_offset, last_offset in self._available_in(position, span.last_offset, wanted.most_in_flight):
-                last = last_offset
-                if wanted.is_strict:
-                    last = min(last, first_offset + missing_records - 1)
+            for first_offset, last_offset, run in self._available_in(position, span.last_offset, wanted.most_in_flight):
+                if last_wanted is not None and first_offset > last_wanted:
+                    missing_records = 0
+                    break
+                if run is not None and last_wanted is None:
+                    portion = wanted.portion(run.delivery_count, run.last_offset - run.first_offset + 1)
+                    if portion is not None:
+                        if acquired:
+                            missing_records = 0
+                            break
+                        missing_records, is_strict, last_wanted = min(missing_records, portion), True, run.last_offset
+                last = min(last_offset, first_offset + missing_records - 1) if is_strict else last_offset
                 missing_records -= last - first_offset + 1
                 self._take(first_offset, last, wanted, acquired)
-                if wanted.is_strict and missing_records <= 0:
+                if is_strict and missing_records <= 0:
                     break
             position = span.last_offset + 1
         self._advance()
@@ -221,7 +233,7 @@ class InFlightRecords:
         if said.last_offset < self.start_offset:
             return  # of records that need no acknowledgement any more
         first_offset = max(said.first_offset, self.start_offset)
-        if first_offset >= self.end_offset:
+        if not self._runs:
             raise KafkaError(ErrorCode.INVALID_RECORD_STATE, f"offset {first_offset} is not acquired")
         if said.last_offset >= self.end_offset:
             reason = f"offset {said.last_offset} was never acquired, the last that was is {self.end_offset - 1}"
@@ -256,16 +268,18 @@ class InFlightRecords:
             else:
                 acquired.append(new)
 
-    def _available_in(self, first_offset: int, last_offset: int, most_in_flight: int) -> list[tuple[int, int]]:
-        """The offsets that may be acquired, as pairs of the first and the last."""
-        found = [
-            (max(run.first_offset, first_offset), min(run.last_offset, last_offset))
+    def _available_in(
+        self, first_offset: int, last_offset: int, most_in_flight: int
+    ) -> list[tuple[int, int, _Run | None]]:
+        """The offsets that may be acquired: the first, the last, and the run that they are of if they are in flight."""
+        found: list[tuple[int, int, _Run | None]] = [
+            (max(run.first_offset, first_offset), min(run.last_offset, last_offset), run)
             for run in self._covering(first_offset, min(last_offset, self.end_offset - 1))
             if run.state is RecordState.AVAILABLE
         ]
         has_room = not self._runs or self.end_offset - self.start_offset < most_in_flight
         if last_offset >= self.end_offset and has_room:
-            found.append((max(first_offset, self.end_offset), last_offset))
+            found.append((max(first_offset, self.end_offset), last_offset, None))
         return found
 
     def _archive_unread(self, first_offset: int, last_offset: int) -> None:

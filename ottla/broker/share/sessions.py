@@ -1,7 +1,7 @@
 """Share sessions (KIP-932): which partitions a member fetches from, remembered between its requests.
 
 A session is named by group and member. It ends with the connection that its newest request came by, and what the member
-has then is available to others. Epochs: 0 opens a session (and ends the one before), -1 ends it, and
+has then is available to others. Epochs: 0 opens a session in the place of the one before, -1 ends it, and
 otherwise each request has the epoch after that of the one before; after 2^31-1 comes 1.
 
 Bounded by `group.share.max.share.sessions`. Source: Kafka's `ShareSessionCache` and `SharePartitionManager.newContext`.
@@ -41,7 +41,7 @@ class ShareSession:
         self.is_closed = False
         self.places: dict[Place, None] = {}
         self.left: set[Place] = set()
-        """Partitions that were removed while records of theirs were acquired."""
+        """Partitions that were removed while records of theirs were acquired, also from the member's session before."""
 
     def in_turn(self) -> list[Place]:
         """The partitions, beginning with another one in each request (fairness under the limits of one answer)."""
@@ -98,18 +98,20 @@ class ShareSessions:
 
     def update(self, session: ShareSession, added: Iterable[Place], removed: Iterable[Place]) -> list[Place]:
         """Add and remove partitions; those that were removed. Raises KafkaError SHARE_SESSION_LIMIT_REACHED for more
-        partitions than are remembered over all sessions.
+        partitions than are remembered over all sessions: the session stays as it was.
         """
-        places, before = session.places, len(session.places)
-        places.update(dict.fromkeys(added))
-        gone = [place for place in removed if place in places]
-        for place in gone:
-            places.pop(place, None)
-        self.partition_count += len(places) - before
-        if self.partition_count > self._most_partitions and len(places) > before:
+        places = session.places
+        new = dict.fromkeys(place for place in added if place not in places)
+        gone = [place for place in dict.fromkeys(removed) if place in places or place in new]
+        more = len(new) - len(gone)
+        if more > 0 and self.partition_count + more > self._most_partitions:
             raise KafkaError(
-                ErrorCode.SHARE_SESSION_LIMIT_REACHED, f"share sessions have {self._most_partitions} partitions"
+                ErrorCode.SHARE_SESSION_LIMIT_REACHED, f"share sessions have {self._most_partitions} partitions at most"
             )
+        places.update(new)
+        for place in gone:
+            del places[place]
+        self.partition_count += more
         return gone
 
     def close(self, session: ShareSession) -> None:

@@ -76,7 +76,7 @@ class ShareFetchRead:
         self._max_bytes = min(request.max_bytes, services.config.fetch_max_bytes)
         if context.quota is not None:
             self._max_bytes = context.quota.fetch_bytes(self._max_bytes)
-        self._min_bytes = max(min(request.min_bytes, self._max_bytes), 1)
+        self._min_bytes = min(request.min_bytes, max(self._max_bytes, 1))
         self._copies_at_most = services.answer_memory.max_bytes // SHARES
         self._found: list[Found] = []
         self._bytes = 0
@@ -93,7 +93,7 @@ class ShareFetchRead:
     def look(self) -> None:
         """Read what is available now."""
         self._found, self._bytes = [], 0
-        if self._request.max_records <= 0:
+        if self._request.max_records <= 0 or self.is_over:
             return
         for place in self._session.in_turn()[:PARTITIONS_PER_LOOK]:
             found = Found(place)
@@ -277,6 +277,7 @@ class ShareFetchRead:
             settings.most_in_flight,
             self._services.clock.monotonic_ms() + settings.lock_duration_ms,
             is_strict=self._request.share_acquire_mode == AcquireMode.RECORD_LIMIT,
+            most_deliveries=settings.most_deliveries,
         )
 
     def _add(

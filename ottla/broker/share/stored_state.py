@@ -43,9 +43,11 @@ class SharePartitionKey(NamedTuple):
 
 
 def is_share_partition(text: str) -> bool:
-    """Whether a text names a share partition: `group:topic id:partition`, as FindCoordinator has it."""
-    group_id, _, rest = text.partition(":")
-    topic_id, _, partition = rest.rpartition(":")
+    """Whether a text names a share partition: `group:topic id:partition`, as FindCoordinator has it; a group's id may
+    have colons.
+    """
+    rest, _, partition = text.rpartition(":")
+    group_id, _, topic_id = rest.rpartition(":")
     try:
         uuid_from_text(topic_id)
     except ValueError:
@@ -117,7 +119,7 @@ def change_record(
     if known.updates >= most_updates:
         changed = known._replace(
             snapshot_epoch=known.snapshot_epoch + 1,
-            leader_epoch=change.leader_epoch,
+            leader_epoch=max(known.leader_epoch, change.leader_epoch),
             start_offset=change.start_offset,
             complete_count=change.complete_count,
             batches=_combined(known.batches, change.batches, change.start_offset),

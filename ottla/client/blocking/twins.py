@@ -533,16 +533,16 @@ class AdminMethods(Twin[AsyncAdmin]):
     ) -> dict[str, dict[TopicPartition, ShareGroupOffset | None]]:
         """Return where share groups are, in some partitions of each or (None) in all that they have.
 
-        A partition that the group has not read yet is None. Raises AdminError by group, and by `topic-partition` for
-        partitions that were asked for and cannot be described, UNKNOWN_TOPIC_OR_PARTITION for one that does not exist.
+        A partition that the group has not read yet is None, and so is one that does not exist; a group that does not
+        exist has none. Raises AdminError by group, and by `topic-partition` for partitions that cannot be described.
         """
         return self._await(self._inner.share_group_offsets(wanted))
 
     def alter_share_group_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Set the start offsets of a share group, which must exist and have no members: it delivers what is after them.
+        """Set the start offsets of a share group without members, or of a new one: it delivers what is after them.
 
-        Raises AdminError by `topic-partition`; a refusal of the whole group is a KafkaError: GROUP_ID_NOT_FOUND, or
-        NON_EMPTY_GROUP for a group with members.
+        Raises AdminError by `topic-partition`; a refusal of the whole group is a KafkaError: NON_EMPTY_GROUP for one
+        with members, GROUP_ID_NOT_FOUND for one that is no share group.
         """
         return self._await(self._inner.alter_share_group_offsets(group_id, offsets))
 

@@ -109,6 +109,47 @@ def test_a_batch_of_an_aborted_transaction_is_archived() -> None:
     assert StateBatch(2, 3, ARCHIVED, 0) in records.batches()
 
 
+def delivered(times: int, last_offset: int = 9, first_offset: int = 0) -> InFlightRecords:
+    """Records that were delivered so often, and released."""
+    records = InFlightRecords(first_offset)
+    for _ in range(times):
+        records.acquire(first_offset, [Span(first_offset, last_offset)], wanted())
+        records.release("a", 100)
+    return records
+
+
+def test_after_half_of_their_deliveries_records_come_in_smaller_portions() -> None:
+    records = delivered(3)
+    assert records.acquire(0, [Span(0, 9), Span(10, 12)], wanted(most_deliveries=5)) == [Acquired(0, 4, 4)]
+    assert records.acquire(5, [Span(0, 9), Span(10, 12)], wanted(most_deliveries=5)) == [Acquired(5, 6, 4)]
+    assert delivered(4).acquire(0, [Span(0, 9)], wanted(most_deliveries=8)) == [Acquired(0, 4, 5)]
+    assert delivered(5).acquire(0, [Span(0, 9)], wanted(most_deliveries=8)) == [Acquired(0, 1, 6)]
+    assert delivered(2).acquire(0, [Span(0, 9)], wanted(most_deliveries=5)) == [Acquired(0, 9, 3)]
+
+
+@pytest.mark.parametrize("most_deliveries", [3, 5, 6, 10])
+def test_at_its_last_delivery_a_record_comes_alone(most_deliveries: int) -> None:
+    records = delivered(most_deliveries - 1)
+    for offset in range(3):
+        acquired = records.acquire(offset, [Span(0, 9), Span(10, 12)], wanted(most_deliveries=most_deliveries))
+        assert acquired == [Acquired(offset, offset, most_deliveries)]
+        records.release("a", most_deliveries)
+
+
+def test_records_delivered_often_do_not_come_with_others() -> None:
+    records = delivered(4, first_offset=3)
+    records = InFlightRecords(0, [StateBatch(0, 2, AVAILABLE, 1), *records.batches()])
+    assert records.acquire(0, [Span(0, 20)], wanted(most_deliveries=5)) == [Acquired(0, 2, 2)]
+    assert records.acquire(3, [Span(0, 20)], wanted(most_deliveries=5)) == [Acquired(3, 3, 5)]
+
+
+@pytest.mark.parametrize("most_deliveries", [1, 2])
+def test_with_few_deliveries_records_stay_together(most_deliveries: int) -> None:
+    assert delivered(most_deliveries - 1).acquire(0, [Span(0, 9)], wanted(most_deliveries=most_deliveries)) == [
+        Acquired(0, 9, most_deliveries)
+    ]
+
+
 def test_what_was_read_before_the_start_offset_moved_is_acquired_from_there() -> None:
     records = InFlightRecords(0)
     records.begin_at(4)
@@ -213,7 +254,7 @@ def test_offsets_before_the_start_need_no_acknowledgement() -> None:
         (Acknowledgement(3, 3, [ACCEPT]), "a", ErrorCode.INVALID_RECORD_STATE),
         (Acknowledgement(2, 4, [ACCEPT]), "a", ErrorCode.INVALID_RECORD_STATE),
         (Acknowledgement(5, 10, [ACCEPT]), "a", ErrorCode.INVALID_REQUEST),
-        (Acknowledgement(10, 11, [ACCEPT]), "a", ErrorCode.INVALID_RECORD_STATE),
+        (Acknowledgement(10, 11, [ACCEPT]), "a", ErrorCode.INVALID_REQUEST),
         (Acknowledgement(3, 3, [RENEW]), "a", ErrorCode.INVALID_RECORD_STATE),
     ],
     ids=["another member", "available", "partly available", "beyond the end", "after the end", "renewed"],

@@ -118,7 +118,7 @@ class Model:
         first = max(said.first_offset, self.start)
         if said.last_offset < self.start:
             return None
-        if first < self.end <= said.last_offset:
+        if self.entries and said.last_offset >= self.end:
             return ErrorCode.INVALID_REQUEST
         for offset in range(first, said.last_offset + 1):
             entry = self.entries.get(offset)

@@ -176,9 +176,9 @@ def _lag() -> Any:
         def patched(self: ShareCoordinator, key: Any) -> Any:
             start_offset, lag = offsets_of(self, key)
             state = self.shards.ready(key.text).states.get(key) if start_offset >= 0 else None
-            if state is None or start_offset <= state.start_offset or self._used.get(key) is not None:
+            if state is None or start_offset <= state.start_offset or self.used.get(key) is not None:
                 return start_offset, lag
-            partition = self._used.partition_of(key)
+            partition = self.used.partition_of(key)
             assert partition is not None
             return start_offset, max(partition.high_watermark - start_offset - state.complete_count, 0)
 
