@@ -9,7 +9,7 @@ from unittest import mock
 from kit.simulator import planting
 from kit.simulator.planting import before, no, nothing
 
-from ottla.broker.share import in_flight, shard, stored_state
+from ottla.broker.share import in_flight, stored_state
 from ottla.broker.share.coordinator import ShareCoordinator
 from ottla.broker.share.deliveries import RecordState, StateBatch
 from ottla.broker.share.in_flight import NEVER_MS, InFlightRecords
@@ -43,7 +43,7 @@ def _forgetful_snapshot() -> Any:
         return original(key, known, change, most_updates=most_updates, now_ms=now_ms)
 
     original = stored_state.change_record
-    return mock.patch.object(shard, "change_record", change_record)
+    return mock.patch.object(stored_state, "change_record", change_record)
 
 
 @bug("share: a lock never times out", "what a member has stays its own while its session lasts")

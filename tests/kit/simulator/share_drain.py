@@ -156,8 +156,8 @@ class Drain:
                 raise Violation(f"share group {member.group}: a fetch that does not wait is not answered")
             for partition, offset in member.got:
                 got.setdefault(partition, set()).add(offset)
-            if member.failed and not member.got:  # states are loaded, perhaps in steps
-                pass_time(self._machine.node, self._clock, 1)
+            if member.failed and not member.got:  # states are loaded, perhaps in steps, or once there are descriptors
+                pass_time(self._machine.node, self._clock, 1_000)
                 continue
             empty = 0 if member.got else empty + 1
             if empty == EMPTY_IN_A_ROW:
