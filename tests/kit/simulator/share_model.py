@@ -329,7 +329,7 @@ class SharePartitionModel:
         if lag > most:
             raise Violation(f"{self}: the lag is {lag}: {start_offset} to {end_offset}, of which {done} are done")
         partition = self.topic.partitions[self.index]
-        if self.topic.is_compacted or self.group.committed_only:
+        if self.topic.is_compacted or self.group.committed_only or self._loses_beginning:
             return
         least = sum(
             self.must_deliver(offset) and max(start_offset, partition.latest_start) <= offset < end_offset
