@@ -307,6 +307,22 @@ def test_a_group_is_deleted_after_its_offsets(broker: ShareNode) -> None:
     assert refused(lambda: topics_of(broker.node)) is ErrorCode.GROUP_ID_NOT_FOUND
 
 
+@pytest.mark.parametrize(
+    "change", [lambda one: remove(one, "g"), lambda one: forget(one, "t")], ids=["group deleted", "topic forgotten"]
+)
+def test_a_session_of_a_member_that_left_makes_no_offsets_again(
+    broker: ShareNode, change: Callable[[ShareNode], list[ErrorCode]]
+) -> None:
+    """Its ShareFetch that waited began the share partition again, for whatever group would have that name next."""
+    reader, stranger = Reader(broker, "a"), Reader(broker, "a", group="h")
+    assert len(reader.take()) == 2
+    pending = reader.begin_wait()
+    stranger.fetch()
+    assert change(broker) == [ErrorCode.NONE]
+    assert refused(lambda: reader.answer(pending)) is ErrorCode.SHARE_SESSION_NOT_FOUND
+    assert broker.counts() == (1, 1, 1), "those of another group"
+
+
 def test_groups_are_deleted_one_by_one(busy: ShareNode) -> None:
     busy.heartbeat("a", group="h")
     busy.heartbeat("a", -1, group="h")
