@@ -156,11 +156,11 @@ def test_the_first_version_has_no_lag(broker: ShareNode) -> None:
     assert describe(broker, {"t": [0]}, version=0) == {"t": {0: (3, -1)}}
 
 
-def test_what_does_not_exist_is_an_error_of_its_own(broker: ShareNode) -> None:
-    assert describe(broker, group="h") is ErrorCode.GROUP_ID_NOT_FOUND
-    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert describe(broker, {"t": [9]}) == {"t": unknown}
-    assert describe(broker, {"u": [0], "t": [0]}) == {"t": {0: (3, 2)}, "u": unknown}
+def test_where_there_is_nothing_to_describe_there_is_no_offset(broker: ShareNode) -> None:
+    assert describe(broker, group="h") == {}
+    assert describe(broker, {"t": [0]}, group="h") == {"t": {0: (-1, -1)}}
+    assert describe(broker, {"t": [9]}) == {"t": {9: (-1, -1)}}
+    assert describe(broker, {"u": [0], "t": [0]}) == {"t": {0: (3, 2)}, "u": {0: (-1, -1)}}
 
 
 def test_a_topic_that_may_not_be_described_is_refused_or_left_out(broker: ShareNode) -> None:
@@ -290,10 +290,10 @@ def test_a_deleted_group_has_no_offsets_left(broker: ShareNode) -> None:
     broker.heartbeat("a", group="h")
     Reader(broker, group="h").take()
     assert remove(broker, "g") == [ErrorCode.NONE]
-    assert describe(broker) is ErrorCode.GROUP_ID_NOT_FOUND
+    assert refused(lambda: topics_of(broker.node)) is ErrorCode.GROUP_ID_NOT_FOUND
     assert broker.coordinator.state_count == 1, "that of the other group"
     again = broker.crashed()
-    assert describe(again) is ErrorCode.GROUP_ID_NOT_FOUND
+    assert refused(lambda: topics_of(again.node)) is ErrorCode.GROUP_ID_NOT_FOUND
     again.heartbeat("b")
     assert Reader(again, "b").take()[0] == (0, 0, 1), "a new group of that name begins by itself"
 
@@ -340,13 +340,30 @@ def test_a_group_with_members_is_not_changed(busy: ShareNode, change: Callable[[
     assert describe(busy, {"t": [0]}) == {"t": {0: (3, 2)}}
 
 
-@pytest.mark.parametrize("change", [lambda one: alter(one, {0: 0}, group="h"), lambda one: forget(one, "t", group="h")])
-def test_a_group_that_does_not_exist_is_not_changed(broker: ShareNode, change: Callable[[ShareNode], object]) -> None:
-    assert refused(lambda: change(broker)) is ErrorCode.GROUP_ID_NOT_FOUND
+def test_a_group_that_does_not_exist_begins_at_the_offset_that_it_is_given(broker: ShareNode) -> None:
+    assert alter(broker, {0: 4}, group="h") == [ErrorCode.NONE]
+    again = broker.crashed()
+    assert describe(again, group="h") == {"t": {0: (4, 1)}}
+    again.heartbeat("a", group="h")
+    assert Reader(again, group="h").take() == [(4, 4, 1)]
+
+
+def test_an_offset_that_cannot_be_makes_no_group(broker: ShareNode) -> None:
+    assert alter(broker, {0: -1}, group="h") == [ErrorCode.INVALID_REQUEST]
+    assert refused(lambda: topics_of(broker.node, "h")) is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_a_group_that_does_not_exist_forgets_nothing(broker: ShareNode) -> None:
+    assert refused(lambda: forget(broker, "t", group="h")) is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+@pytest.mark.parametrize("change", [lambda one: alter(one, {0: 0}, group=""), lambda one: forget(one, "t", group="")])
+def test_a_group_has_a_name(broker: ShareNode, change: Callable[[ShareNode], object]) -> None:
+    assert refused(lambda: change(broker)) is ErrorCode.INVALID_GROUP_ID
 
 
 def test_a_topic_that_is_deleted_is_no_topic_of_the_group_any_more(broker: ShareNode) -> None:
     delete(broker.node, "t")
     broker.pass_ms(100)
-    assert describe(broker, {"t": [0]}) == {"t": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert describe(broker, {"t": [0]}) == {"t": {0: (-1, -1)}}
     assert broker.coordinator.state_count == 0

@@ -6,6 +6,7 @@ from typing import Any, cast
 from uuid import UUID
 
 import pytest
+from kit.exchange import batch
 from kit.nodes import partition_of
 from kit.share_nodes import LOCK_MS, WAIT_MS, Reader, ShareNode, acquired, data_of
 from kit.transactional import end_transaction, put_transactional
@@ -117,6 +118,18 @@ def test_the_limit_of_records_is_over_all_partitions(broker: ShareNode) -> None:
     first = reader.fetch(**limit)
     assert sorted(acquired(first, 0) + acquired(first, 1)) == [(0, 0, 1), (0, 1, 1)]
     assert len(acquired(second := reader.fetch(**limit), 0) + acquired(second, 1)) == 1
+
+
+def test_the_limit_of_bytes_is_over_all_partitions_and_allows_one_batch(broker: ShareNode) -> None:
+    broker.produce(1, 1)
+    broker.produce(1, 1, partition=1)
+    size = len(batch())
+    reader = Reader(broker, partitions=(0, 1))
+    counts = []
+    for limit in (size - 1, size + 1, 10 * size):
+        response = reader.fetch(max_bytes=limit)
+        counts.append(len(acquired(response, 0) + acquired(response, 1)))
+    assert counts == [1, 1, 2]
 
 
 def test_small_batches_come_as_entries_of_the_batch_size(broker: ShareNode, reader: Reader) -> None:
