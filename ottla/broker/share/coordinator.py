@@ -138,8 +138,7 @@ class ShareCoordinator:
             except KafkaError:
                 self._end_session(session)
                 raise
-            for place in removed:
-                self._leave(session, place)
+            self._keep(session, session, removed)
         results, touched = self._acknowledge_all(session, acknowledged, may_read, may_renew=request.is_renew_ack)
 
         def send(response: ShareFetchResponse) -> None:
@@ -222,9 +221,9 @@ class ShareCoordinator:
         """The session of a request. Raises KafkaError."""
         if epoch == INITIAL_EPOCH:
             before = self.sessions.get(group_id, member_id)
-            if before is not None:
-                self._end_session(before, is_replaced=True)
             session = self.sessions.open(group_id, member_id, peer)
+            if before is not None:
+                self._keep(before, session, [*before.places, *before.earlier_places])
         else:
             session = self.sessions.resume(group_id, member_id, epoch, peer)
         peer.when_ended(self, partial(self._disconnected, peer))
@@ -234,13 +233,21 @@ class ShareCoordinator:
         for session in self.sessions.of_peer(peer):
             self._end_session(session)
 
-    def _end_session(self, session: ShareSession, *, is_replaced: bool = False) -> None:
-        """The member has nothing any more: what it had is available to others. Where it opens another session, it
-        keeps what it has, as in Kafka: it may be working on it.
-        """
+    def _end_session(self, session: ShareSession) -> None:
+        """The member has nothing any more: what it had is available to others."""
         self.sessions.close(session)
-        for place in list(session.places):
-            self._leave(session, place, releases=not is_replaced)
+        for place in dict.fromkeys((*session.places, *session.earlier_places)):
+            self._leave(session, place, releases=True)
+
+    def _keep(self, before: ShareSession, session: ShareSession, places: Iterable[Place]) -> None:
+        """A session has these partitions no more, or it has a successor. The member keeps what it has, as in Kafka: it
+        may be working on it. Until `session` ends.
+        """
+        for place in places:
+            self._leave(before, place)
+            share_partition = self._used.get(SharePartitionKey(session.group_id, *place))
+            if share_partition is not None and share_partition.records.has_acquired:
+                session.earlier_places[place] = None
 
     def _leave(self, session: ShareSession, place: Place, *, releases: bool = False) -> None:
         """A session has a partition no more. What its member has acquired stays its own, unless it is released."""

@@ -29,9 +29,12 @@ Place: TypeAlias = tuple[UUID, int]
 
 
 class ShareSession:
-    """A member's session, and its partitions in the order of their adding. `epoch` is that of the next request."""
+    """A member's session, and its partitions in the order of their adding. `epoch` is that of the next request.
+    `earlier_places` are those that it or its predecessor has had, and of which the member may still have records: these
+    are released when the session ends.
+    """
 
-    __slots__ = ("epoch", "group_id", "is_closed", "member_id", "peer", "places")
+    __slots__ = ("earlier_places", "epoch", "group_id", "is_closed", "member_id", "peer", "places")
 
     def __init__(self, group_id: str, member_id: str, peer: Peer) -> None:
         self.group_id = group_id
@@ -40,6 +43,7 @@ class ShareSession:
         self.epoch = 1
         self.is_closed = False
         self.places: dict[Place, None] = {}
+        self.earlier_places: dict[Place, None] = {}
 
     def in_turn(self) -> list[Place]:
         """The partitions, beginning with another one in each request (fairness under the limits of one answer)."""
@@ -66,10 +70,10 @@ class ShareSessions:
         return self._sessions.get((group_id, member_id))
 
     def open(self, group_id: str, member_id: str, peer: Peer) -> ShareSession:
-        """A new session, in the place of the one before, which the caller has ended.
-
-        Raises KafkaError SHARE_SESSION_LIMIT_REACHED.
-        """
+        """A new session, in the place of the one before. Raises KafkaError SHARE_SESSION_LIMIT_REACHED."""
+        before = self._sessions.get((group_id, member_id))
+        if before is not None:
+            self.close(before)
         if len(self._sessions) >= self._most_sessions:
             raise KafkaError(
                 ErrorCode.SHARE_SESSION_LIMIT_REACHED,
