@@ -294,8 +294,13 @@ class ShareCoordinator:
         self.used.close([key])
         answer.rest_on(shard, key.text)
 
-    def forget(self, keys: Iterable[SharePartitionKey], answer: JointAnswer[R]) -> None:
-        """Remove states. Raises KafkaError."""
+    def forget(self, keys: Collection[SharePartitionKey], answer: JointAnswer[R]) -> None:
+        """Remove states, and end the sessions of their groups: a request that waits in one would make a state again.
+
+        Raises KafkaError.
+        """
+        for session in self.sessions.of_groups({key.group_id for key in keys}):
+            self._end_session(session)
         for key in keys:
             shard = self.shards.ready(key.text)
             shard.forget([key])

@@ -9,7 +9,7 @@ Bounded by `group.share.max.share.sessions`. Source: Kafka's `ShareSessionCache`
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, TypeAlias
 from uuid import UUID
 
@@ -124,3 +124,7 @@ class ShareSessions:
     def of_peer(self, peer: Peer) -> list[ShareSession]:
         """The sessions whose newest request came by a connection."""
         return [session for session in self._sessions.values() if session.peer is peer]
+
+    def of_groups(self, group_ids: Collection[str]) -> list[ShareSession]:
+        """The sessions of some groups."""
+        return [session for session in self._sessions.values() if session.group_id in group_ids]

@@ -156,6 +156,12 @@ def test_a_full_session_goes_on_with_the_partitions_that_it_has(sessions: ShareS
     assert sessions.partition_count == 10
 
 
+def test_the_sessions_of_some_groups_are_found(sessions: ShareSessions, session: ShareSession) -> None:
+    other = sessions.open("h", "a", Peer())
+    assert sessions.of_groups({"g", "i"}) == [session]
+    assert sessions.of_groups({"h", "g"}) == [session, other]
+
+
 # --- connections -----------------------------------------------------------------------------------------------------
 
 

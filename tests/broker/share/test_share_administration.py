@@ -156,8 +156,9 @@ def test_the_first_version_has_no_lag(broker: ShareNode) -> None:
     assert describe(broker, {"t": [0]}, version=0) == {"t": {0: (3, -1)}}
 
 
-def test_what_does_not_exist_has_no_offset_as_in_kafka(broker: ShareNode) -> None:
+def test_where_there_is_nothing_to_describe_there_is_no_offset(broker: ShareNode) -> None:
     assert describe(broker, group="h") == {}
+    assert describe(broker, {"t": [0]}, group="h") == {"t": {0: (-1, -1)}}
     assert describe(broker, {"t": [9]}) == {"t": {9: (-1, -1)}}
     assert describe(broker, {"u": [0], "t": [0]}) == {"t": {0: (3, 2)}, "u": {0: (-1, -1)}}
 
@@ -289,10 +290,10 @@ def test_a_deleted_group_has_no_offsets_left(broker: ShareNode) -> None:
     broker.heartbeat("a", group="h")
     Reader(broker, group="h").take()
     assert remove(broker, "g") == [ErrorCode.NONE]
-    assert describe(broker) == {}
+    assert refused(lambda: topics_of(broker.node)) is ErrorCode.GROUP_ID_NOT_FOUND
     assert broker.coordinator.state_count == 1, "that of the other group"
     again = broker.crashed()
-    assert describe(again) == {}
+    assert refused(lambda: topics_of(again.node)) is ErrorCode.GROUP_ID_NOT_FOUND
     again.heartbeat("b")
     assert Reader(again, "b").take()[0] == (0, 0, 1), "a new group of that name begins by itself"
 
@@ -304,6 +305,22 @@ def test_a_group_is_deleted_after_its_offsets(broker: ShareNode) -> None:
     assert list(topics_of(broker.node)) == ["t"], "the group is there until its offsets are gone for good"
     broker.answer(pending, DeleteGroupsResponse, 2)
     assert refused(lambda: topics_of(broker.node)) is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    "change", [lambda one: remove(one, "g"), lambda one: forget(one, "t")], ids=["group deleted", "topic forgotten"]
+)
+def test_a_session_of_a_member_that_left_makes_no_offsets_again(
+    broker: ShareNode, change: Callable[[ShareNode], list[ErrorCode]]
+) -> None:
+    """Its ShareFetch that waited began the share partition again, for whatever group would have that name next."""
+    reader, stranger = Reader(broker, "a"), Reader(broker, "a", group="h")
+    assert len(reader.take()) == 2
+    pending = reader.begin_wait()
+    stranger.fetch()
+    assert change(broker) == [ErrorCode.NONE]
+    assert refused(lambda: reader.answer(pending)) is ErrorCode.SHARE_SESSION_NOT_FOUND
+    assert broker.counts() == (1, 1, 1), "those of another group"
 
 
 def test_groups_are_deleted_one_by_one(busy: ShareNode) -> None:
@@ -323,16 +340,26 @@ def test_a_group_with_members_is_not_changed(busy: ShareNode, change: Callable[[
     assert describe(busy, {"t": [0]}) == {"t": {0: (3, 2)}}
 
 
-def test_a_group_that_does_not_exist_has_nothing_to_forget(broker: ShareNode) -> None:
-    assert refused(lambda: forget(broker, "t", group="h")) is ErrorCode.GROUP_ID_NOT_FOUND
-
-
-def test_to_alter_offsets_creates_the_group_so_that_its_beginning_can_be_set(broker: ShareNode) -> None:
+def test_a_group_that_does_not_exist_begins_at_the_offset_that_it_is_given(broker: ShareNode) -> None:
     assert alter(broker, {0: 4}, group="h") == [ErrorCode.NONE]
     again = broker.crashed()
     assert describe(again, group="h") == {"t": {0: (4, 1)}}
-    again.heartbeat("b", group="h")
-    assert Reader(again, "b", group="h").take() == [(4, 4, 1)]
+    again.heartbeat("a", group="h")
+    assert Reader(again, group="h").take() == [(4, 4, 1)]
+
+
+def test_an_offset_that_cannot_be_makes_no_group(broker: ShareNode) -> None:
+    assert alter(broker, {0: -1}, group="h") == [ErrorCode.INVALID_REQUEST]
+    assert refused(lambda: topics_of(broker.node, "h")) is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_a_group_that_does_not_exist_forgets_nothing(broker: ShareNode) -> None:
+    assert refused(lambda: forget(broker, "t", group="h")) is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+@pytest.mark.parametrize("change", [lambda one: alter(one, {0: 0}, group=""), lambda one: forget(one, "t", group="")])
+def test_a_group_has_a_name(broker: ShareNode, change: Callable[[ShareNode], object]) -> None:
+    assert refused(lambda: change(broker)) is ErrorCode.INVALID_GROUP_ID
 
 
 def test_a_topic_that_is_deleted_is_no_topic_of_the_group_any_more(broker: ShareNode) -> None:

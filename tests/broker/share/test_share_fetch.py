@@ -6,15 +6,19 @@ from typing import Any, cast
 from uuid import UUID
 
 import pytest
+from kit.exchange import batch
 from kit.nodes import partition_of
 from kit.share_nodes import LOCK_MS, WAIT_MS, Reader, ShareNode, acquired, data_of
 from kit.transactional import end_transaction, put_transactional
 
+from ottla.broker.partitions.partition import Partition
 from ottla.broker.security.quotas.request_quota import RequestQuota
+from ottla.broker.share import share_fetch
 from ottla.protocol.api.share_fetch import AcknowledgeType, AcquireMode
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records.batch import iter_batches
 from ottla.protocol.records.control import ControlType
+from ottla.storage.segment.slice import LogSlice
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = AcknowledgeType
 HOUR_MS = 3_600_000
@@ -114,6 +118,18 @@ def test_the_limit_of_records_is_over_all_partitions(broker: ShareNode) -> None:
     first = reader.fetch(**limit)
     assert sorted(acquired(first, 0) + acquired(first, 1)) == [(0, 0, 1), (0, 1, 1)]
     assert len(acquired(second := reader.fetch(**limit), 0) + acquired(second, 1)) == 1
+
+
+def test_the_limit_of_bytes_is_over_all_partitions_and_allows_one_batch(broker: ShareNode) -> None:
+    broker.produce(1, 1)
+    broker.produce(1, 1, partition=1)
+    size = len(batch())
+    reader = Reader(broker, partitions=(0, 1))
+    counts = []
+    for limit in (size - 1, size + 1, 10 * size):
+        response = reader.fetch(max_bytes=limit)
+        counts.append(len(acquired(response, 0) + acquired(response, 1)))
+    assert counts == [1, 1, 2]
 
 
 def test_small_batches_come_as_entries_of_the_batch_size(broker: ShareNode, reader: Reader) -> None:
@@ -279,6 +295,36 @@ def test_a_right_that_is_taken_away_counts_from_the_next_request_on(broker: Shar
     assert data.error_code == data.acknowledge_error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     broker.deny()
     assert reader.acknowledge((0, 0, [ACCEPT])) is ErrorCode.NONE
+
+
+def test_an_error_of_one_partition_keeps_no_records_of_another_back(broker: ShareNode) -> None:
+    broker.produce(1)
+    response = Reader(broker, partitions=(-1, 0, 2)).fetch(max_wait_ms=WAIT_MS)
+    assert acquired(response, 0) == [(0, 0, 1)]
+    codes = [data.error_code for data in (data_of(response, -1), data_of(response, 2)) if data is not None]
+    assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
+
+
+def test_a_batch_that_is_damaged_is_an_error_and_nothing_is_acquired(
+    broker: ShareNode, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.produce(1)
+    with monkeypatch.context() as patches:
+        patches.setattr(Partition, "read", lambda *_, **__: LogSlice(memoryview(b"\xff" * 100), 100))
+        assert error_of(reader) is ErrorCode.CORRUPT_MESSAGE
+    assert reader.take() == [(0, 0, 1)]
+
+
+def test_a_session_of_very_many_partitions_reads_others_with_each_request(
+    broker: ShareNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(share_fetch, "PARTITIONS_PER_LOOK", 1)
+    broker.produce(1)
+    broker.produce(1, partition=1)
+    reader = Reader(broker, partitions=(0, 1))
+    first, second = reader.fetch(), reader.fetch()
+    assert acquired(first, 0) + acquired(second, 0) == acquired(first, 1) + acquired(second, 1) == [(0, 0, 1)]
+    assert bool(data_of(first, 0)) != bool(data_of(first, 1))
 
 
 # --- quotas ----------------------------------------------------------------------------------------------------------

@@ -143,6 +143,17 @@ def test_a_topic_that_is_deleted_meanwhile_is_an_error_at_once(broker: ShareNode
     assert broker.coordinator.state_count == 0
 
 
+def test_a_right_that_is_taken_away_meanwhile_is_an_error(broker: ShareNode, reader: Reader) -> None:
+    pending = reader.begin_wait()
+    broker.deny("t")
+    broker.produce(1)
+    data = data_of(reader.answer(pending))
+    assert data is not None
+    assert data.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    broker.deny()
+    assert Reader(broker, "b").take() == [(0, 0, 1)]
+
+
 def test_an_answer_that_waits_ends_with_its_session(broker: ShareNode, reader: Reader) -> None:
     pending = reader.begin_wait()
     again = Reader(broker)
