@@ -90,6 +90,17 @@ def test_where_a_group_began_counts_after_a_restart(broker: ShareNode) -> None:
     assert Reader(again).take() == [(3, 4, 1)]
 
 
+def test_records_are_given_once_it_is_durable_where_the_group_begins(broker: ShareNode) -> None:
+    """Else a crash could let it begin elsewhere, after these records."""
+    Reader(broker, partitions=(1,)).fetch()
+    broker.produce(1)
+    reader = Reader(broker, "b")
+    pending = reader.begin_fetch()
+    broker.turn()
+    assert not pending.done
+    assert acquired(reader.answer(pending)) == [(0, 0, 1)]
+
+
 # --- records ---------------------------------------------------------------------------------------------------------
 
 

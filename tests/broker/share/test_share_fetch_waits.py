@@ -11,6 +11,7 @@ from kit.topics import delete
 from kit.workers import HeldWorkers
 
 from ottla.broker.partitions.partition import Partition
+from ottla.broker.share.delayed_share_fetch import DelayedShareFetch
 from ottla.protocol.api.share_fetch import AcknowledgeType
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage.segment.slice import LogSlice
@@ -91,6 +92,35 @@ def test_a_record_wakes_one_member_and_the_next_one_the_next(broker: ShareNode) 
         assert [pending.done for pending in waiting] == [index <= number for index in range(3)]
     for number, (reader, pending) in enumerate(zip(readers, waiting, strict=True)):
         assert acquired(reader.answer(pending)) == [(number, number, 1)]
+
+
+def test_a_record_wakes_no_member_but_the_first(broker: ShareNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand who look in vain would cost a second."""
+    readers = [Reader(broker, name) for name in "abc"]
+    waiting = [reader.begin_wait() for reader in readers]
+    tries: list[DelayedShareFetch] = []
+    try_again = DelayedShareFetch.try_again
+
+    def counted(self: DelayedShareFetch) -> None:
+        tries.append(self)
+        try_again(self)
+
+    monkeypatch.setattr(DelayedShareFetch, "try_again", counted)
+    broker.produce(1)
+    assert [pending.done for pending in waiting] == [True, False, False]
+    assert len(tries) == 1
+
+
+def test_a_lock_that_was_made_shorter_ends_before_an_older_one(broker: ShareNode, reader: Reader) -> None:
+    broker.produce(1, 1)
+    reader.take(max_records=1)
+    broker.set("share.record.lock.duration.ms", "1000")
+    other = Reader(broker, "b")
+    assert other.take() == [(1, 1, 1)]
+    broker.pass_ms(1_000)
+    assert Reader(broker, "c").take() == [(1, 1, 2)]
+    broker.pass_ms(LOCK_MS)
+    assert other.take()[0] == (0, 0, 2)
 
 
 def test_records_that_come_together_go_to_all_who_wait(broker: ShareNode) -> None:
@@ -243,6 +273,19 @@ def test_records_are_not_acquired_for_a_session_that_ended_while_a_worker_read(
     pending = b.begin_fetch()
     work(slow, workers)
     assert acquired(b.answer(pending)) == [(0, 0, 1)]
+
+
+def test_a_member_that_began_again_while_a_worker_read_gets_its_records_once(
+    slow: ShareNode, workers: HeldWorkers
+) -> None:
+    slow.produce(1)
+    gone = (before := Reader(slow)).begin_fetch()
+    slow.node.settle()
+    again = Reader(slow)
+    pending = again.begin_wait()
+    work(slow, workers)
+    assert acquired(before.answer(gone)) == []
+    assert acquired(again.answer(pending)) == [(0, 0, 1)]
 
 
 def test_what_a_worker_read_of_a_topic_that_is_gone_is_not_given(slow: ShareNode, workers: HeldWorkers) -> None:

@@ -13,6 +13,7 @@ from ottla.broker.metadata.change_requests import NewTopic
 from ottla.broker.share import shard as shards
 from ottla.broker.share.deliveries import RecordState, StateBatch
 from ottla.broker.share.shard import ShareStateShard
+from ottla.broker.share.stored_state import SharePartitionKey
 from ottla.protocol.api.share_fetch import AcknowledgeType
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.message import Struct
@@ -106,6 +107,18 @@ def test_what_a_load_reads_is_what_was_written(broker: ShareNode) -> None:
 def test_a_shard_says_how_much_it_has(broker: ShareNode) -> None:
     Reader(broker, partitions=(0, 1)).fetch()
     assert shard_of(broker).summary() == "2 share partitions"
+
+
+def test_a_state_that_begins_again_is_of_the_next_epochs(broker: ShareNode) -> None:
+    acknowledge_one_by_one(broker, Reader(broker), 2)
+    before = broker.state()
+    assert before is not None
+    shard_of(broker).begin(SharePartitionKey("g", broker.topic_id(), 0), 1, 5)
+    after = broker.state()
+    assert after is not None
+    assert (after.snapshot_epoch, after.state_epoch) == (before.snapshot_epoch + 1, before.state_epoch + 1)
+    assert (after.start_offset, after.leader_epoch, after.complete_count) == (1, 5, 0)
+    assert after.create_ms == before.create_ms
 
 
 # --- topics ----------------------------------------------------------------------------------------------------------
@@ -261,3 +274,25 @@ def test_records_that_are_not_durable_yet_remove_nothing(broker: ShareNode) -> N
     broker.node.settle()
     assert pending.done
     assert removed == [4]
+
+
+def test_where_nothing_can_be_removed_nothing_is_asked_for(broker: ShareNode) -> None:
+    Reader(broker).fetch()
+    removed: list[int] = []
+    shard_of(broker).prune(removed.append)
+    broker.node.settle()
+    assert removed == []
+
+
+def test_a_shard_that_dies_before_its_records_are_durable_removes_nothing(broker: ShareNode) -> None:
+    reader = Reader(broker)
+    acknowledge_one_by_one(broker, reader, 3)
+    broker.produce(1)
+    reader.take()
+    broker.files.fail("fdatasync", f"*/{SHARE_GROUP_STATE_TOPIC}-0/*|*/ottla-redo.log", error=errno.EIO, times=None)
+    pending = reader.begin_acknowledge((3, 3, [ACCEPT]))
+    removed: list[int] = []
+    shard_of(broker).prune(removed.append)
+    broker.node.settle()
+    assert pending.error is not None
+    assert removed == []
