@@ -62,8 +62,9 @@ class ShareGroupAdmin(GroupAdmin):
     ) -> dict[str, dict[TopicPartition, ShareGroupOffset | None]]:
         """Return where share groups are, in some partitions of each or (None) in all that they have.
 
-        A partition that the group has not read yet is None, and so is one that does not exist; a group that does not
-        exist has none. Raises AdminError by group, and by `topic-partition` for partitions that cannot be described.
+        A partition without a start offset is None: no member has read it yet, nothing of it is acknowledged yet (with
+        Kafka), or it does not exist; a group that does not exist has none. Raises AdminError by group, and by
+        `topic-partition` for partitions that cannot be described.
         """
         asked_for = {
             group_id: None if some is None else _by_topic(TopicPartition(*one) for one in some)
@@ -88,7 +89,7 @@ class ShareGroupAdmin(GroupAdmin):
         return {group_id: found for group_id, (found, _) in answers.items()}
 
     async def alter_share_group_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Set the start offsets of a share group without members, or of a new one: it delivers what is after them.
+        """Set the start offsets of a share group without members, or of a new one: it delivers all records after them.
 
         Raises AdminError by `topic-partition`; a refusal of the whole group is a KafkaError: NON_EMPTY_GROUP for one
         with members, GROUP_ID_NOT_FOUND for one that is no share group.
