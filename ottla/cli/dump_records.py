@@ -1,5 +1,5 @@
-"""The content of the records that brokers write for themselves: control records such as markers, metadata,
-transactions.
+"""The content of the records that brokers write for themselves: control records such as markers, metadata, groups,
+transactions, the state of share groups.
 
 Each function returns what a dump adds to the record's row; its `kind` names the record. A record that cannot be read is
 a row of kind `unreadable`, with the reason.
@@ -24,6 +24,8 @@ Words: TypeAlias = Callable[[Record], Row]
 BROKER_RESOURCE = 4
 """In a ConfigRecord."""
 HIDDEN = "[hidden]"
+DELIVERY_STATES = {0: "available", 2: "acknowledged", 4: "archived"}
+"""The states in `__share_group_state` of records that were delivered; a record that a member has is `available`."""
 
 
 def words_of(path: Path) -> Words | None:
@@ -31,7 +33,12 @@ def words_of(path: Path) -> Words | None:
     directory = path.parent.name
     if path.name.endswith(".checkpoint") or directory.startswith(f"{layout.CLUSTER_METADATA_TOPIC}-"):
         return metadata_words
-    return transaction_words if directory.startswith(f"{layout.TRANSACTIONS_TOPIC}-") else None
+    by_topic: dict[str, Words] = {
+        layout.TRANSACTIONS_TOPIC: transaction_words,
+        layout.OFFSETS_TOPIC: group_words,
+        layout.SHARE_GROUP_STATE_TOPIC: share_state_words,
+    }
+    return next((words for topic, words in by_topic.items() if directory.startswith(f"{topic}-")), None)
 
 
 def control_words(record: Record) -> Row:
@@ -119,6 +126,41 @@ def _transaction(record: Record) -> Row:
         return {"kind": "tombstone", **_fields(key)}
     state = TransactionStatus(value.transaction_status).name.title().replace("_", "")
     return {"kind": state, **_fields(key), **_fields(value)}
+
+
+def group_words(record: Record) -> Row:
+    """A record of `__consumer_offsets`, in place of its key and value; its kind is its type, or `tombstone`."""
+    from ottla.protocol.stored.group import decode_group_record
+
+    return {"key": None, "value": None, "group": _stored(record, decode_group_record)}
+
+
+def share_state_words(record: Record) -> Row:
+    """A record of `__share_group_state`, in place of its key and value: `ShareSnapshot`, `ShareUpdate`, `tombstone`."""
+    from ottla.protocol.stored.share_state import decode_share_state_record
+
+    found = _stored(record, decode_share_state_record)
+    for batch in found.get("state_batches", ()):
+        batch["delivery_state"] = DELIVERY_STATES.get(batch["delivery_state"], batch["delivery_state"])
+    return {"key": None, "value": None, "share_state": found}
+
+
+def _stored(record: Record, decode: Callable[[bytes, bytes | None], tuple[object, object]]) -> Row:
+    """The fields of the key and of the value. A tombstone has the type of the record that it removes in `of`."""
+    from ottla.protocol.errors import MalformedMessage
+    from ottla.protocol.stored.unknown import UnknownRecord
+
+    raw = {"key": json_bytes(record.key), "value": json_bytes(record.value)}
+    try:
+        key, value = decode(record.key or b"", record.value)
+    except MalformedMessage as error:
+        return {**_unreadable(error), **raw}
+    if isinstance(key, UnknownRecord):
+        return {"kind": "unknown", "record_type": key.record_type, **raw}
+    name = type(key).__name__.removesuffix("Key")
+    if value is None:
+        return {"kind": "tombstone", "of": name, **_fields(key)}
+    return {"kind": name, **_fields(key), **_fields(value)}
 
 
 def _unreadable(error: Exception) -> Row:

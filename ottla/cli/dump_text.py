@@ -65,7 +65,7 @@ def _batch(row: Row) -> str:
 
 def _record(row: Row) -> str:
     start = f"    offset {row['offset']}  {show_time(row['timestamp'])}  "
-    for name in ("control", "metadata", "transaction"):
+    for name in ("control", "metadata", "transaction", "group", "share_state"):
         if name in row:
             fields = {key: value for key, value in row[name].items() if key != "kind"}
             return f"{start}{row[name]['kind']} {json.dumps(fields)}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import shlex
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -127,8 +127,13 @@ def diagnose(facts: GroupFacts) -> list[Finding]:
         *_about_orphans(facts),
         *_about_partitions(facts),
     ]
+    return in_order(findings)
+
+
+def in_order(findings: list[Finding]) -> list[Finding]:
+    """The most important first, and a last line if nothing is in the way."""
     if not any(finding.weight is not Weight.FINE for finding in findings):
-        findings.append(Finding(Weight.FINE, "nothing is in the way: what is written next will be received"))
+        findings = [*findings, Finding(Weight.FINE, "nothing is in the way: what is written next will be received")]
     order = list(Weight)
     return sorted(findings, key=lambda finding: order.index(finding.weight))
 
@@ -154,7 +159,7 @@ def _about_group(facts: GroupFacts) -> Iterable[Finding]:
         for member in facts.members:
             for verb, partitions in (("give up", member.to_give_up), ("take", member.to_take)):
                 if partitions:
-                    text = f"{member.name} has yet to {verb} {_some(partitions)}"
+                    text = f"{member.name} has yet to {verb} {some(partitions)}"
                     yield Finding(Weight.CAUSE, text, "it does so when it next asks for records")
         yield Finding(
             Weight.CAUSE,
@@ -163,16 +168,20 @@ def _about_group(facts: GroupFacts) -> Iterable[Finding]:
         )
 
 
-def _about_subscriptions(facts: GroupFacts) -> Iterable[Finding]:
-    missing = {topic for member in facts.members for topic in member.topics} - facts.partition_counts.keys()
-    for topic in sorted(missing):
+def about_missing_topics(members: Iterable[MemberFacts], existing: Collection[str]) -> Iterable[Finding]:
+    """One finding for each topic that members subscribe to, and that does not exist."""
+    for topic in sorted({topic for member in members for topic in member.topics} - {*existing}):
         yield Finding(
             Weight.CAUSE,
-            f"{topic}: subscribed to, but there is no such topic{_perhaps_meant(topic, facts.partition_counts)}",
+            f"{topic}: subscribed to, but there is no such topic{_perhaps_meant(topic, existing)}",
             f"create it (`ottla topics create {topic}`), or subscribe to the right name",
         )
+
+
+def _about_subscriptions(facts: GroupFacts) -> Iterable[Finding]:
+    yield from about_missing_topics(facts.members, facts.partition_counts)
     if facts.committed_elsewhere:
-        text = f"{_some(facts.committed_elsewhere)}: committed, but the topic does not exist any more"
+        text = f"{some(facts.committed_elsewhere)}: committed, but the topic does not exist any more"
         yield Finding(Weight.PERHAPS, text, "if it is created again, old offsets are out of range; delete them before")
 
 
@@ -196,10 +205,10 @@ def _about_idle_members(facts: GroupFacts) -> Iterable[Finding]:
     for topics, members in by_topics.items():
         partitions = sum(facts.partition_counts.get(topic, 0) for topic in topics)
         readers = sum(bool(member.topics & topics) for member in facts.members)
-        names = _some([member.name for member in members])
+        names = some([member.name for member in members])
         shared = counted(partitions, "partition")
         share = "shares" if readers == 1 else "share"
-        text = f"{names} got no partition: {counted(readers, 'member')} {share} {shared} of {_some(sorted(topics))}"
+        text = f"{names} got no partition: {counted(readers, 'member')} {share} {shared} of {some(sorted(topics))}"
         most = max(facts.partition_counts.get(topic, 0) for topic in topics)
         remedy = f"no more members than partitions, or more partitions (`ottla topics alter`, {most} now)"
         if readers <= partitions:
@@ -211,7 +220,7 @@ def _about_orphans(facts: GroupFacts) -> Iterable[Finding]:
     subscribed = {topic for member in facts.members for topic in member.topics}
     orphans = [one.name for one in facts.partitions if one.owner is None and one.topic in subscribed]
     if facts.state == STABLE and orphans:
-        text = f"{_some(orphans)}: assigned to no member"
+        text = f"{some(orphans)}: assigned to no member"
         yield Finding(
             Weight.CAUSE,
             text,
@@ -220,14 +229,19 @@ def _about_orphans(facts: GroupFacts) -> Iterable[Finding]:
 
 
 def _about_partitions(facts: GroupFacts) -> Iterable[Finding]:
-    """Return one finding for each partition; equal ones share a line."""
-    alike: dict[tuple[Weight, str, str], list[PartitionFacts]] = defaultdict(list)
     is_read = facts.state == STABLE and bool(facts.members)
-    for one in facts.partitions:
-        for finding in _about_partition(facts, one, is_read):
-            alike[finding.weight, finding.text, finding.remedy].append(one)
-    for (weight, text, remedy), partitions in alike.items():
-        yield Finding(weight, f"{_some([one.name for one in partitions])}: {text}", remedy)
+    return alike_together(
+        (one.name, finding) for one in facts.partitions for finding in _about_partition(facts, one, is_read)
+    )
+
+
+def alike_together(found: Iterable[tuple[str, Finding]]) -> Iterable[Finding]:
+    """Findings about partitions, by name: equal ones share a line."""
+    alike: dict[Finding, list[str]] = defaultdict(list)
+    for name, finding in found:
+        alike[finding].append(name)
+    for finding, names in alike.items():
+        yield finding._replace(text=f"{some(names)}: {finding.text}")
 
 
 def _about_partition(facts: GroupFacts, one: PartitionFacts, is_read: bool) -> Iterable[Finding]:
@@ -255,7 +269,7 @@ def _about_partition(facts: GroupFacts, one: PartitionFacts, is_read: bool) -> I
     if one.pending_by is not None:
         yield _pending(one.pending_by)
     if position < one.end and one.stable_end < one.end and position >= one.stable_end:
-        yield _held_back(one)
+        yield held_back(one)
     elif one.committed is not None and one.start <= position < one.stable_end and is_read and one.owner is not None:
         waiting = one.stable_end - position
         yield Finding(
@@ -281,7 +295,8 @@ def _nothing_committed(facts: GroupFacts, one: PartitionFacts, reset: str) -> Fi
     )
 
 
-def _held_back(one: PartitionFacts) -> Finding:
+def held_back(one: PartitionFacts) -> Finding:
+    """The finding about an open transaction after which `read_committed` consumers read nothing."""
     text = f"an open transaction holds back the records from {one.stable_end:,} to {one.end - 1:,}"
     remedy = "its producer has to commit or abort; until then only read_uncommitted gets these records"
     if one.open_transactions:
@@ -308,7 +323,7 @@ def _pending(transactional_ids: Sequence[str]) -> Finding:
     remedy = "its producer has to commit or abort, or its time-out to pass"
     if transactional_ids:
         are = "transactional id" if len(transactional_ids) == 1 else "one of the transactional ids"
-        text += f" ({are} {_some([repr(one) for one in transactional_ids])})"
+        text += f" ({are} {some([repr(one) for one in transactional_ids])})"
         remedy += f"; `ottla transactions abort {shlex.quote(transactional_ids[0])}` ends it now"
     return Finding(Weight.PERHAPS, text, remedy)
 
@@ -335,7 +350,7 @@ def _perhaps_meant(topic: str, existing: Iterable[str]) -> str:
     return f" (there is {near[0]})" if near else ""
 
 
-def _some(names: Sequence[str]) -> str:
+def some(names: Sequence[str]) -> str:
     """Name a few, count the rest."""
     if len(names) <= MOST_NAMED:
         return ", ".join(names)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
 from ottla.cli.group_diagnosis import GroupFacts, MemberFacts, OpenTransaction, PartitionFacts
 from ottla.protocol.errors import ErrorCode
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
         TopicPartition,
     )
 
+SHARE = "share"
+"""The type of share groups."""
 OFFSETS_TOPIC = "__consumer_offsets"
 RETENTION_KEY = "offsets.retention.minutes"
 OPEN_STATES = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
@@ -51,32 +53,60 @@ class GroupView(NamedTuple):
         """All of them, sorted."""
         return sorted(self.committed.keys() | self.owners.keys() | self.edges.keys())
 
+    @property
+    def is_missing(self) -> bool:
+        """Whether there is neither a group nor a committed offset."""
+        return self.description is None and not self.committed
+
+
+def is_share(group: GroupDescription | None) -> TypeGuard[GroupDescription]:
+    """Whether this is a share group, which has requests of its own."""
+    return group is not None and group.group_type == SHARE
+
 
 async def describe_if_there(admin: Admin, group_id: str) -> GroupDescription | None:
-    """A group's description; None when there is no such group."""
-    from ottla.client import AdminError
+    """A group's description, of consumers or a share group; None when there is no such group. Raises AdminError
+    UNSUPPORTED_VERSION for a share group on a broker where the feature `share.version` is 0.
+    """
+    from ottla.client import AdminError, UnsupportedByBroker
 
     try:
         return (await admin.describe_groups([group_id]))[group_id]
     except AdminError as refused:
         if refused.errors[group_id].code is not ErrorCode.GROUP_ID_NOT_FOUND:
             raise
+    try:
+        return (await admin.describe_share_groups([group_id]))[group_id]
+    except UnsupportedByBroker:
+        return None
+    except AdminError as refused:
+        code = refused.errors[group_id].code
+        if code is ErrorCode.UNSUPPORTED_VERSION:
+            shared = await admin.list_groups(types=[SHARE])
+            if not any(one.group_id == group_id for one in shared):
+                return None
+        if code is not ErrorCode.GROUP_ID_NOT_FOUND:
+            raise
         return None
 
 
-async def view_group(admin: Admin, group_id: str) -> GroupView:
+async def view_group(admin: Admin, group_id: str, description: GroupDescription | None) -> GroupView:
     """All partitions of a group, and of the topics that its members subscribe to."""
-    from ottla.client import TopicPartition
-
-    description = await describe_if_there(admin, group_id)
     committed = (await admin.list_group_offsets({group_id: None}))[group_id]
     members = description.members if description is not None else []
     owners = {partition: member for member in members for partition in member.assignment}
     topics = {one.topic for one in (*committed, *owners)} | {topic for member in members for topic in member.topics}
-    existing = set(await admin.list_topics(include_internal=True))
-    described = await admin.describe_topics(sorted(topics & existing)) if topics & existing else {}
+    return GroupView(description, committed, await edges_of_topics(admin, topics), owners)
+
+
+async def edges_of_topics(admin: Admin, topics: Collection[str]) -> dict[TopicPartition, Edges]:
+    """Return the beginnings and ends of all logs of those topics that exist."""
+    from ottla.client import TopicPartition
+
+    existing = sorted({*topics} & {*await admin.list_topics(include_internal=True)})
+    described = await admin.describe_topics(existing) if existing else {}
     partitions = [TopicPartition(name, one.partition) for name, topic in described.items() for one in topic.partitions]
-    return GroupView(description, committed, await edges_of(admin, partitions), owners)
+    return await edges_of(admin, partitions)
 
 
 async def edges_of(admin: Admin, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Edges]:
@@ -101,20 +131,18 @@ async def edges_of(admin: Admin, partitions: Iterable[TopicPartition]) -> dict[T
     return {one: Edges(offset(starts, one), offset(stable_ends, one), offset(ends, one)) for one in asked}
 
 
-async def facts_of(admin: Admin, group_id: str) -> GroupFacts:
+async def facts_of(admin: Admin, group_id: str, description: GroupDescription | None) -> GroupFacts:
     """Return the facts that `diagnose` needs."""
-    view = await view_group(admin, group_id)
-    description = view.description
+    view = await view_group(admin, group_id, description)
     existing = sorted({one.topic for one in view.edges})
-    held_back = [one for one, edges in view.edges.items() if edges.stable_end < edges.end]
-    transactions = await _with_their_ids(admin, {one: await _open_transactions(admin, one) for one in held_back})
+    transactions = await open_transactions(admin, view.edges)
     unstable = await admin.find_unstable_group_offsets(group_id, view.edges) if view.edges else []
     writers = await _writers_of_offsets(admin, group_id) if unstable else ()
     return GroupFacts(
         group_id=group_id,
         state=description.state if description is not None else None,
         protocol_type=description.protocol_type if description is not None else "consumer",
-        members=tuple(_member_facts(member) for member in description.members) if description is not None else (),
+        members=tuple(member_facts(member) for member in description.members) if description is not None else (),
         partition_counts={topic: sum(one.topic == topic for one in view.edges) for topic in existing},
         partitions=tuple(
             PartitionFacts(
@@ -143,7 +171,8 @@ def member_name(member: MemberDescription) -> str:
     return member.group_instance_id or member.member_id
 
 
-def _member_facts(member: MemberDescription) -> MemberFacts:
+def member_facts(member: MemberDescription) -> MemberFacts:
+    """What a diagnosis needs of a member."""
     owned = set(member.assignment)
     target = owned if member.target_assignment is None else set(member.target_assignment)
     return MemberFacts(
@@ -154,6 +183,14 @@ def _member_facts(member: MemberDescription) -> MemberFacts:
         to_give_up=tuple(f"{one.topic}-{one.partition}" for one in sorted(owned - target)),
         to_take=tuple(f"{one.topic}-{one.partition}" for one in sorted(target - owned)),
     )
+
+
+async def open_transactions(
+    admin: Admin, edges: Mapping[TopicPartition, Edges]
+) -> dict[TopicPartition, tuple[OpenTransaction, ...]]:
+    """The transactions that hold the last stable offsets back, by partition."""
+    held_back = [one for one, edge in edges.items() if edge.stable_end < edge.end]
+    return await _with_their_ids(admin, {one: await _open_transactions(admin, one) for one in held_back})
 
 
 async def _open_transactions(admin: Admin, partition: TopicPartition) -> tuple[OpenTransaction, ...]:

@@ -1,4 +1,6 @@
-"""`ottla groups`: list, describe, kick, reset and delete consumer groups, and say why one receives nothing."""
+"""`ottla groups`: list, describe, kick, reset and delete consumer groups and share groups, and say why one receives
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,7 @@ from ottla.cli.tables import NONE, table_lines
 
 if TYPE_CHECKING:
     from ottla.cli.group_diagnosis import Finding
-    from ottla.cli.group_facts import GroupView
-    from ottla.client import Admin, GroupDescription, GroupListing, MemberDescription, TopicPartition
+    from ottla.client import Admin, GroupDescription, GroupListing
 
 _T = TypeVar("_T")
 
@@ -42,16 +43,16 @@ TYPES = ("classic", "consumer", "share", "streams")
     cls=LazyGroup,
     commands_by_name={
         "list": ("ottla.cli.groups:list_groups", "List the groups with their state and members."),
-        "describe": ("ottla.cli.groups:describe", "Show a group's members, offsets and lag."),
+        "describe": ("ottla.cli.groups_describe:describe", "Show a group's members, offsets and lag."),
         "why": ("ottla.cli.groups:why", "Say why a group receives nothing."),
         "kick": ("ottla.cli.groups:kick", "Remove members from a group."),
         "reset": ("ottla.cli.groups_reset:reset", "Set the offsets at which a group continues."),
         "delete": ("ottla.cli.groups:delete", "Delete groups, or their committed offsets for some topics."),
     },
-    short_help="Describe, diagnose, reset and delete consumer groups.",
+    short_help="Describe, diagnose, reset and delete groups, also share groups.",
 )
 def groups() -> None:
-    """List, describe, reset and delete consumer groups, and say why one receives nothing."""
+    """List, describe, reset and delete consumer groups and share groups, and say why one receives nothing."""
 
 
 def work_on_groups(servers: str, work: Callable[[Admin], Awaitable[_T]], *, timeout_ms: int = TIMEOUT_MS) -> _T:
@@ -89,7 +90,7 @@ def list_groups(servers: str, states: tuple[str, ...], types: tuple[str, ...], q
 
     async def look(admin: Admin) -> tuple[list[GroupListing], dict[str, GroupDescription]]:
         listed = await admin.list_groups(states=states, types=types)
-        return listed, {} if quiet else await _describe_those_there(admin, [one.group_id for one in listed])
+        return listed, {} if quiet else await _describe_those_there(admin, listed)
 
     listed, described = work_on_groups(servers, look)
     with closed_pipe_ends_quietly():
@@ -107,15 +108,25 @@ def list_groups(servers: str, states: tuple[str, ...], types: tuple[str, ...], q
             click.echo("\n".join(table_lines(rows, names)))
 
 
-async def _describe_those_there(admin: Admin, group_ids: list[str]) -> dict[str, GroupDescription]:
-    """Descriptions, without groups that were deleted since or have other requests for it, as share groups."""
+async def _describe_those_there(admin: Admin, listed: list[GroupListing]) -> dict[str, GroupDescription]:
+    """Descriptions, without groups that were deleted since, and those of types that have requests of their own."""
+    from ottla.cli.group_facts import SHARE
+
+    shared = [one.group_id for one in listed if one.group_type == SHARE]
+    others = [one.group_id for one in listed if one.group_type != SHARE]
+    found = await _of_those_there(admin.describe_groups, others)
+    return found | (await _of_those_there(admin.describe_share_groups, shared) if shared else {})
+
+
+async def _of_those_there(
+    describe: Callable[[list[str]], Awaitable[dict[str, GroupDescription]]], group_ids: list[str]
+) -> dict[str, GroupDescription]:
     from ottla.client import AdminError
 
     try:
-        return await admin.describe_groups(group_ids)
+        return await describe(group_ids)
     except AdminError as refused:
-        rest = [group_id for group_id in group_ids if group_id not in refused.errors]
-        return await admin.describe_groups(rest)
+        return await describe([group_id for group_id in group_ids if group_id not in refused.errors])
 
 
 def _listed_row(listed: GroupListing, described: GroupDescription | None) -> tuple[object, ...]:
@@ -127,125 +138,6 @@ def _listed_row(listed: GroupListing, described: GroupDescription | None) -> tup
         (described.assignor if described is not None else "") or NONE,
         len(described.members) if described is not None else 0,
     )
-
-
-_DESCRIBED_TYPES = frozenset({"", "classic", "consumer"})
-"""Share groups and streams groups have requests of their own; a broker before Kafka 3.8 names no type."""
-
-
-# --- describe ----------------------------------------------------------------------------------------------------
-
-
-@click.command()
-@click.argument("group_ids", nargs=-1, metavar="[GROUP]...", type=NAME, shell_complete=suggestions.groups)
-@bootstrap_server
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
-def describe(group_ids: tuple[str, ...], servers: str, as_json: bool) -> None:
-    """Show the state and members of groups, and for each partition the committed offset, the log end, and the lag.
-    Without a name: of all groups.
-    """
-
-    async def look(admin: Admin) -> dict[str, GroupView]:
-        from ottla.cli.group_facts import view_group
-
-        asked = group_ids or [one.group_id for one in await admin.list_groups() if one.group_type in _DESCRIBED_TYPES]
-        return {group_id: await view_group(admin, group_id) for group_id in dict.fromkeys(asked)}
-
-    views = work_on_groups(servers, look)
-    missing = [group_id for group_id, view in views.items() if view.description is None and not view.committed]
-    with closed_pipe_ends_quietly():
-        for number, (group_id, view) in enumerate(one for one in views.items() if one[0] not in missing):
-            if as_json:
-                click.echo(json.dumps(_view_to_json(group_id, view)))
-                continue
-            if number:
-                click.echo()
-            click.echo("\n".join(_view_lines(group_id, view)))
-    if missing and group_ids:
-        raise Failure(f"there is no group {', '.join(missing)}")
-
-
-def _view_lines(group_id: str, view: GroupView) -> list[str]:
-    group = view.description
-    state = group.state if group is not None else "not there"
-    about = [] if group is None else [group.group_type, *([group.assignor] if group.assignor else [])]
-    if group is not None:
-        about.append(f"coordinator {group.coordinator.node_id}")
-    lines = [f"{click.style(one_line(group_id), bold=True)}   {state}   {', '.join(about)}"]
-    if group is not None and group.members:
-        rows = [_member_row(member) for member in group.members]
-        lines += ["", *_indented(table_lines(rows, ("member", "instance", "client", "host", "partitions")))]
-    rows = [_partition_row(view, partition) for partition in view.partitions]
-    if rows:
-        names = ("topic", "partition", "committed", "end", "lag", "member")
-        lines += ["", *_indented(table_lines(rows, names))]
-    return lines
-
-
-def _indented(lines: list[str]) -> list[str]:
-    return [f"  {line}" for line in lines]
-
-
-def _member_row(member: MemberDescription) -> tuple[object, ...]:
-    host = member.host.lstrip("/")
-    return (member.member_id, member.group_instance_id or NONE, member.client_id, host, len(member.assignment))
-
-
-def _partition_row(view: GroupView, partition: TopicPartition) -> tuple[object, ...]:
-    from ottla.cli.group_facts import member_name
-
-    committed, end, lag = _offsets(view, partition)
-    owner = view.owners.get(partition)
-    return (*partition, committed, end, lag, NONE if owner is None else member_name(owner))
-
-
-def _offsets(view: GroupView, partition: TopicPartition) -> tuple[int | None, int | None, int | None]:
-    """The committed offset, the end of the log, and the lag; None if there is none."""
-    committed = view.committed[partition].offset if partition in view.committed else None
-    edges = view.edges.get(partition)
-    if edges is None or committed is None:
-        return committed, edges.end if edges is not None else None, None
-    return committed, edges.end, max(0, edges.end - committed)
-
-
-def _view_to_json(group_id: str, view: GroupView) -> dict[str, object]:
-    group = view.description
-    partitions: list[dict[str, object]] = []
-    for partition in view.partitions:
-        committed, end, lag = _offsets(view, partition)
-        owner = view.owners.get(partition)
-        partitions.append(
-            {
-                "topic": partition.topic,
-                "partition": partition.partition,
-                "committed": committed,
-                "metadata": view.committed[partition].metadata if partition in view.committed else None,
-                "end": end,
-                "lag": lag,
-                "member": owner.member_id if owner is not None else None,
-            }
-        )
-    members = group.members if group is not None else []
-    return {
-        "group": group_id,
-        "state": group.state if group is not None else None,
-        "type": group.group_type if group is not None else None,
-        "assignor": group.assignor if group is not None else None,
-        "coordinator": group.coordinator.node_id if group is not None else None,
-        "members": [
-            {
-                "member": member.member_id,
-                "instance": member.group_instance_id,
-                "client": member.client_id,
-                "host": member.host.lstrip("/"),
-                "topics": member.topics,
-                "pattern": member.pattern,
-                "assignment": [list(partition) for partition in member.assignment],
-            }
-            for member in members
-        ],
-        "partitions": partitions,
-    }
 
 
 # --- why ---------------------------------------------------------------------------------------------------------
@@ -266,12 +158,18 @@ def why(group_id: str, servers: str, as_json: bool) -> None:
     """
 
     from ottla.cli.group_diagnosis import diagnose, without_coordinator
-    from ottla.cli.group_facts import WITHOUT_COORDINATOR, facts_of
+    from ottla.cli.group_facts import WITHOUT_COORDINATOR, describe_if_there, facts_of, is_share
     from ottla.client import KafkaError
 
     async def look(admin: Admin) -> list[Finding]:
         try:
-            return diagnose(await facts_of(admin, group_id))
+            group = await describe_if_there(admin, group_id)
+            if is_share(group):
+                from ottla.cli.share_diagnosis import diagnose_share
+                from ottla.cli.share_facts import share_facts_of
+
+                return diagnose_share(await share_facts_of(admin, group))
+            return diagnose(await facts_of(admin, group_id, group))
         except KafkaError as error:
             if error.code not in WITHOUT_COORDINATOR:
                 raise
@@ -315,14 +213,16 @@ def kick(group_id: str, members: tuple[str, ...], servers: str, kicks_all: bool,
     """Remove members from GROUP, by member id or instance id. Other members get their partitions immediately.
 
     For dead members whose session has not expired yet, and for members that do not read their partitions. A consumer
-    that still runs joins again by itself.
+    that still runs joins again by itself. Members of share groups cannot be removed.
     """
     if kicks_all == bool(members):
         raise click.UsageError("name the members, or give --all")
 
     async def remove(admin: Admin) -> list[str]:
         from ottla.cli.groups_dry_run import members_to_kick
+        from ottla.cli.share_groups import require_no_share_group
 
+        await require_no_share_group(admin, group_id)
         named = None if kicks_all else members
         if dry_run:
             return await members_to_kick(admin, group_id, named)
@@ -354,11 +254,13 @@ def delete(group_ids: tuple[str, ...], servers: str, topics: tuple[str, ...], dr
     """Delete groups without members, with all their committed offsets. This cannot be undone.
 
     With --topic the groups stay, and only their committed offsets for these topics are deleted. No member may be
-    subscribed to them.
+    subscribed to them; a share group may have no members at all.
     """
 
     async def delete_all(admin: Admin) -> list[str]:
+        from ottla.cli.group_facts import describe_if_there, is_share
         from ottla.cli.groups_dry_run import groups_to_delete, offsets_to_delete
+        from ottla.cli.share_groups import forget_topics
 
         if not topics and dry_run:
             lines, refused = await groups_to_delete(admin, group_ids)
@@ -371,6 +273,10 @@ def delete(group_ids: tuple[str, ...], servers: str, topics: tuple[str, ...], dr
             return await _delete_groups(admin, group_ids)
         done: list[str] = []
         for group_id in group_ids:
+            group = await describe_if_there(admin, group_id)
+            if is_share(group):
+                done += await forget_topics(admin, group, topics, dry_run=dry_run)
+                continue
             committed = (await admin.list_group_offsets({group_id: None}))[group_id]
             chosen = [one for one in committed if any(wants(one) for wants in choose_partitions(topics))]
             if not chosen:

@@ -35,17 +35,22 @@ def _kick_line(member: MemberDescription) -> str:
 
 async def groups_to_delete(admin: Admin, group_ids: Iterable[str]) -> tuple[list[str], AdminError | None]:
     """A line for each group that would be deleted, and the refusals of the others."""
-    from ottla.cli.group_facts import describe_if_there
+    from ottla.cli.group_facts import describe_if_there, is_share
     from ottla.client import AdminError, ErrorCode, KafkaError
 
     lines: list[str] = []
     refused: dict[str, KafkaError] = {}
     for group_id in dict.fromkeys(group_ids):
         group = await describe_if_there(admin, group_id)
-        committed = (await admin.list_group_offsets({group_id: None}))[group_id]
         if group is not None and group.members:
             refused[group_id] = KafkaError(ErrorCode.NON_EMPTY_GROUP)
-        elif group is None and not committed:
+            continue
+        if is_share(group):
+            offsets = (await admin.share_group_offsets({group_id: None}))[group_id]
+            lines.append(f"{group_id} can be deleted: state of {counted(len(offsets), 'partition')}{NOT_DONE}")
+            continue
+        committed = (await admin.list_group_offsets({group_id: None}))[group_id]
+        if group is None and not committed:
             refused[group_id] = KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
         else:
             words = f"committed offsets of {counted(len(committed), 'partition')}"

@@ -15,12 +15,13 @@ from ottla.cli.groups import work_on_groups
 from ottla.cli.offset_reset import Reset, ResetTo, plan_reset
 from ottla.cli.parameters import NAME, Number
 from ottla.cli.partitions import choose_partitions
+from ottla.cli.share_groups import require_no_members
 from ottla.cli.show import parse_time
 from ottla.cli.tables import table_lines
 from ottla.shown import counted
 
 if TYPE_CHECKING:
-    from ottla.client import Admin, TopicPartition
+    from ottla.client import Admin, GroupDescription, OffsetAndMetadata, TopicPartition
 
 _Plan = dict["TopicPartition", Reset]
 
@@ -38,10 +39,12 @@ _Plan = dict["TopicPartition", Reset]
     shell_complete=suggestions.topics,
     help="A topic, or some of its partitions. May be repeated.",
 )
-@click.option("--all-topics", is_flag=True, help="All topics for which the group has committed offsets.")
+@click.option("--all-topics", is_flag=True, help="All topics for which the group has offsets.")
 @click.option("--to-earliest", is_flag=True, help="The first record.")
 @click.option("--to-latest", is_flag=True, help="The end: skip all existing records.")
-@click.option("--to-current", is_flag=True, help="The committed offset, moved into the log if retention has passed it.")
+@click.option(
+    "--to-current", is_flag=True, help="The group's present offset, moved into the log if retention has passed it."
+)
 @click.option("--to-offset", type=Number(0, 2**63 - 1), metavar="N", help="This offset.")
 @click.option(
     "--to-datetime",
@@ -68,7 +71,8 @@ def reset(
 ) -> None:
     """Set the offsets at which GROUP continues. It must have no members; without --execute nothing is changed.
 
-    An offset outside the log becomes the nearest offset inside it.
+    An offset outside the log becomes the nearest offset inside it. A share group delivers all records from the new
+    start offset on, also those that were acknowledged before.
 
     \b
     Examples:
@@ -88,16 +92,27 @@ def reset(
     if topics:
         choose_partitions(topics)  # so that errors are reported before a broker is asked
 
-    async def work(admin: Admin) -> _Plan:
-        await _require_no_members(admin, group_id)
-        plan = await _plan(admin, group_id, topics, wanted)
-        if execute:
-            await admin.alter_group_offsets(group_id, {one: reset.offset for one, reset in plan.items()})
-        return plan
+    async def work(admin: Admin) -> tuple[_Plan, bool]:
+        from ottla.cli.group_facts import describe_if_there, is_share
 
-    plan = work_on_groups(servers, work)
+        group = await describe_if_there(admin, group_id)
+        is_shared = is_share(group)
+        if is_share(group):
+            require_no_members(group)
+        elif group is not None:
+            _require_no_members(group)
+        plan = await _plan(admin, group_id, topics, wanted, is_shared)
+        offsets = {one: reset.offset for one, reset in plan.items()}
+        if execute and is_shared:
+            await admin.alter_share_group_offsets(group_id, offsets)
+        elif execute:
+            await admin.alter_group_offsets(group_id, offsets)
+        return plan, is_shared
+
+    plan, is_shared = work_on_groups(servers, work)
     rows = [_row(partition, reset) for partition, reset in plan.items()]
-    click.echo("\n".join(table_lines(rows, ("topic", "partition", "committed", "new", "lag", ""))))
+    present = "start offset" if is_shared else "committed"
+    click.echo("\n".join(table_lines(rows, ("topic", "partition", present, "new", "lag", ""))))
     if not execute:
         click.echo("nothing was changed; --execute does it")
 
@@ -106,22 +121,31 @@ def _row(partition: TopicPartition, reset: Reset) -> tuple[object, ...]:
     return (*partition, reset.committed, reset.offset, reset.end - reset.offset, reset.remark)
 
 
-async def _require_no_members(admin: Admin, group_id: str) -> None:
-    from ottla.cli.group_facts import describe_if_there
-
-    group = await describe_if_there(admin, group_id)
-    if group is not None and group.members:
+def _require_no_members(group: GroupDescription) -> None:
+    if group.members:
         raise Failure(
-            f"{group_id} has {counted(len(group.members), 'member')} ({group.state}), which would not notice: "
+            f"{group.group_id} has {counted(len(group.members), 'member')} ({group.state}), which would not notice: "
             "stop them before (`ottla groups kick` removes those that are dead already)"
         )
 
 
-async def _plan(admin: Admin, group_id: str, topics: tuple[str, ...], wanted: ResetTo) -> _Plan:
+async def _present_offsets(
+    admin: Admin, group_id: str, is_shared: bool
+) -> dict[TopicPartition, OffsetAndMetadata | None]:
+    """The committed offsets, or the start offsets of a share group: None for a partition without one yet."""
+    from ottla.client import OffsetAndMetadata
+
+    if not is_shared:
+        return {**(await admin.list_group_offsets({group_id: None}))[group_id]}
+    found = (await admin.share_group_offsets({group_id: None}))[group_id]
+    return {one: None if place is None else OffsetAndMetadata(place.start_offset) for one, place in found.items()}
+
+
+async def _plan(admin: Admin, group_id: str, topics: tuple[str, ...], wanted: ResetTo, is_shared: bool) -> _Plan:
     from ottla.cli.group_facts import edges_of
     from ottla.client import TopicPartition
 
-    committed = (await admin.list_group_offsets({group_id: None}))[group_id]
+    known = await _present_offsets(admin, group_id, is_shared)
     if topics:
         names = sorted({text.partition(":")[0] for text in topics})
         described = await admin.describe_topics(names)
@@ -135,15 +159,18 @@ async def _plan(admin: Admin, group_id: str, topics: tuple[str, ...], wanted: Re
                 raise Failure(f"{name} has {many}, not all of {asked}")
         chosen = [one for one in existing if any(wants(one) for wants in choose_partitions(topics))]
     else:
-        chosen = list(committed)
+        chosen = list(known)
         if not chosen:
-            raise Failure(f"{group_id} has committed nothing; name topics with --topic")
+            nothing = "has read nothing yet" if is_shared else "has committed nothing"
+            raise Failure(f"{group_id} {nothing}; name topics with --topic")
     at_time: dict[TopicPartition, int | None] = {}
     if wanted.timestamp_ms is not None:
         found_at = await admin.list_offsets(dict.fromkeys(chosen, wanted.timestamp_ms))
         at_time = {one: None if place is None else place.offset for one, place in found_at.items()}
-    plan, without = plan_reset(wanted, await edges_of(admin, chosen), committed, at_time)
+    present = {one: offset for one, offset in known.items() if offset is not None}
+    plan, without = plan_reset(wanted, await edges_of(admin, chosen), present, at_time)
     if without:
         names_of = ", ".join(f"{one.topic}-{one.partition}" for one in without)
-        raise Failure(f"nothing is committed for {names_of}, so there is nothing to start from")
+        nothing = "there is no start offset yet" if is_shared else "nothing is committed"
+        raise Failure(f"{nothing} for {names_of}, so there is nothing to start from")
     return plan

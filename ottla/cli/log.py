@@ -51,8 +51,9 @@ def log() -> None:
 def dump(path: Path, with_records: bool, as_json: bool) -> None:
     """Print the content of a file of a data directory, or of all files in a directory.
 
-    Knows .log, .index, .timeindex and .snapshot files, checkpoints, partition.metadata, meta.properties, and the
-    metadata log, whose records are decoded. Files of Apache Kafka can be read as well.
+    Knows .log, .index, .timeindex and .snapshot files, checkpoints, partition.metadata and meta.properties. With
+    --records the records of the metadata log, of groups and offsets, transactions and share groups are decoded. Files
+    of Apache Kafka can be read as well.
 
     \b
     Examples:

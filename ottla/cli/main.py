@@ -39,7 +39,7 @@ class _Root(LazyGroup):
         "topics": ("ottla.cli.topics:topics", "Create, list, describe, alter and delete topics, and delete records."),
         "produce": ("ottla.cli.produce:produce", "Write lines from standard input to a topic."),
         "consume": ("ottla.cli.consume:consume", "Write a topic's records to standard output."),
-        "groups": ("ottla.cli.groups:groups", "Describe, diagnose, reset and delete consumer groups."),
+        "groups": ("ottla.cli.groups:groups", "Describe, diagnose, reset and delete groups, also share groups."),
         "transactions": (
             "ottla.cli.transactions:transactions",
             "List, describe and abort transactions; find hanging ones.",

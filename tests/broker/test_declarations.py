@@ -74,8 +74,16 @@ WriteTxnMarkers: Alter Cluster, ClusterAction Cluster
 TxnOffsetCommit: Write TransactionalId, Read Group, Read Topic
 DescribeTransactions: Describe TransactionalId
 ListTransactions: Describe TransactionalId
+ShareGroupHeartbeat: Read Group
+ShareGroupDescribe: Describe Group
+ShareFetch: Read Group, Read Topic
+ShareAcknowledge: Read Group, Read Topic
+DescribeShareGroupOffsets: Describe Group, Describe Topic
+AlterShareGroupOffsets: Read Group, Read Topic
+DeleteShareGroupOffsets: Delete Group, Read Topic
 """
-"""Kafka 4.1, docs/security.html, "Operations and Resources on Protocols"."""
+"""Kafka 4.1, docs/security.html, "Operations and Resources on Protocols"; the rights of share groups are those that the
+code of Kafka 4.2 asks for (KafkaApis)."""
 
 DIFFERENT = {
     # What the code of Kafka 4.1 asks for (KafkaApis, ControllerApis), where its documentation says less or otherwise.
@@ -94,6 +102,8 @@ DIFFERENT = {
     "AlterUserScramCredentials": ("+Alter Cluster", "the same"),
     "DescribeTransactions": ("+Describe Topic", "partitions of other topics are left out"),
     "ConsumerGroupHeartbeat": ("+Describe Topic", "of the topics that are subscribed to"),
+    "ShareGroupHeartbeat": ("+Describe Topic", "of the topics that are subscribed to"),
+    "ShareGroupDescribe": ("+Describe Topic", "of the topics that members have"),
     "ConsumerGroupDescribe": (
         "-Read Group +Describe Group +Describe Topic",
         "the documentation is wrong, says CVE-2026-41115; topics of members are not shown to everybody",

@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 from kit.broker import BrokerProcess
 from kit.command import run
+from kit.share_groups import begin_with_the_first_record, received, share_member
 
 from ottla.cli.main import main
 from ottla.client.blocking import Producer
@@ -43,13 +44,16 @@ def completed(line: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def named(broker: BrokerProcess) -> str:
-    """The bootstrap address of a broker with topics, a group and a transactional id that no other test has."""
+    """The bootstrap address of a broker with topics, groups and a transactional id that no other test has."""
     said = run("topics", "create", "zebra", "zebra-crossing", "-b", broker.bootstrap)
     assert said.status == 0, said.err
     runner = CliRunner()
     runner.invoke(main, ["produce", "zebra", "-b", broker.bootstrap], input="x\n", catch_exceptions=False)
     read = ["consume", "zebra", "-b", broker.bootstrap, "-B", "-n", "1", "-g", "zebra-readers"]
     assert runner.invoke(main, read, catch_exceptions=False).output == "x\n"
+    begin_with_the_first_record(broker.bootstrap, "zebra-sharers")
+    with share_member(broker.bootstrap, "zebra-sharers", "zebra", explicit=False) as member:
+        assert len(received(member, 1)) == 1
     with Producer(broker.bootstrap, transactional_id="zebra-payments") as producer:
         producer.start()
     said = run(
@@ -71,7 +75,8 @@ def named(broker: BrokerProcess) -> str:
         ("topics delete -b {} zebra zebra-c", ["zebra-crossing"]),
         ("configs alter -b {} -t zebra-c", ["zebra-crossing"]),
         ("groups reset -b {} zebra-readers --topic zebra-c", ["zebra-crossing"]),
-        ("groups describe -b {} zebra", ["zebra-readers"]),
+        ("groups describe -b {} zebra-r", ["zebra-readers"]),
+        ("groups reset -b {} zebra", ["zebra-readers", "zebra-sharers"]),
         ("consume zebra -b {} --group zebra-r", ["zebra-readers"]),
         ("configs describe -b {} -g zebra-r", ["zebra-readers"]),
         ("transactions describe -b {} zebra", ["zebra-payments"]),

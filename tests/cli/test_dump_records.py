@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from click.testing import CliRunner
@@ -12,11 +13,29 @@ from click.testing import CliRunner
 from ottla.cli.main import main
 from ottla.protocol.records.batch import Record, encode_batch
 from ottla.protocol.records.control import ControlType, encode_control_key, end_transaction_marker
+from ottla.protocol.stored.group import (
+    OffsetCommitKey,
+    OffsetCommitValue,
+    ShareGroupMemberMetadataKey,
+    ShareGroupMemberMetadataValue,
+    ShareGroupStatePartitionMetadataKey,
+    ShareGroupStatePartitionMetadataValue,
+    encode_group_key,
+    encode_group_value,
+)
 from ottla.protocol.stored.metadata import (
     ConfigRecord,
     MetadataRecord,
     UserScramCredentialRecord,
     encode_metadata_record,
+)
+from ottla.protocol.stored.share_state import (
+    ShareSnapshotKey,
+    ShareSnapshotValue,
+    ShareUpdateKey,
+    ShareUpdateValue,
+    encode_share_state_key,
+    encode_share_state_value,
 )
 from ottla.protocol.stored.transaction import (
     TransactionLogKey,
@@ -116,6 +135,123 @@ def test_what_is_not_known_is_shown_as_it_is(tmp_path: Path, key: bytes | None, 
     assert row["transaction"]["kind"] == kind
     assert row["transaction"]["key"] == (None if key is None else key.decode())
     assert row["transaction"]["value"] == value.decode()
+
+
+ID = UUID(int=1)
+ID_TEXT = "AAAAAAAAAAAAAAAAAAAAAQ"
+
+
+def test_committed_offsets_are_shown(tmp_path: Path) -> None:
+    key = encode_group_key(OffsetCommitKey(group="billing", topic="orders", partition=2))
+    value = encode_group_value(OffsetCommitValue(offset=7, leader_epoch=1, metadata="m", commit_timestamp=9))
+    batch = encode_batch([Record(0, 2, key, value), Record(1, 2, key, None)])
+    path = log_of(tmp_path / "__consumer_offsets-0", batch)
+    committed, forgotten = records(path)
+    assert (committed["key"], committed["value"]) == (None, None)
+    about = {"group": "billing", "topic": "orders", "partition": 2}
+    assert committed["group"].items() >= {"kind": "OffsetCommit", **about, "offset": 7, "metadata": "m"}.items()
+    assert forgotten["group"] == {"kind": "tombstone", "of": "OffsetCommit", **about}
+    assert 'OffsetCommit {"group": "billing", "topic": "orders", "partition": 2, "offset": 7, ' in dump(path)
+
+
+def test_members_and_partitions_of_a_share_group_are_shown(tmp_path: Path) -> None:
+    member = ShareGroupMemberMetadataValue(
+        rack_id=None, client_id="app", client_host="/h", subscribed_topic_names=["orders"]
+    )
+    info = ShareGroupStatePartitionMetadataValue.TopicPartitionsInfo(topic_id=ID, topic_name="orders", partitions=[0])
+    partitions = ShareGroupStatePartitionMetadataValue(
+        initializing_topics=[], initialized_topics=[info], deleting_topics=[]
+    )
+    written = [
+        (ShareGroupMemberMetadataKey(group_id="mailers", member_id="m"), member),
+        (ShareGroupStatePartitionMetadataKey(group_id="mailers"), partitions),
+    ]
+    batch = [Record(n, 2, encode_group_key(key), encode_group_value(value)) for n, (key, value) in enumerate(written)]
+    path = log_of(tmp_path / "__consumer_offsets-0", encode_batch(batch))
+    assert [row["group"] for row in records(path)] == [
+        {
+            "kind": "ShareGroupMemberMetadata",
+            "group_id": "mailers",
+            "member_id": "m",
+            "rack_id": None,
+            "client_id": "app",
+            "client_host": "/h",
+            "subscribed_topic_names": ["orders"],
+        },
+        {
+            "kind": "ShareGroupStatePartitionMetadata",
+            "group_id": "mailers",
+            "initializing_topics": [],
+            "initialized_topics": [{"topic_id": ID_TEXT, "topic_name": "orders", "partitions": [0]}],
+            "deleting_topics": [],
+        },
+    ]
+    assert 'ShareGroupMemberMetadata {"group_id": "mailers", "member_id": "m", ' in dump(path)
+
+
+def test_the_state_of_a_share_partition_is_shown_with_its_changes(tmp_path: Path) -> None:
+    place = {"group_id": "mailers", "topic_id": ID, "partition": 3}
+    batches = [
+        ShareSnapshotValue.StateBatch(first_offset=n, last_offset=n, delivery_state=state, delivery_count=1)
+        for n, state in enumerate((0, 2, 4, 7))
+    ]
+    snapshot = ShareSnapshotValue(
+        snapshot_epoch=1,
+        state_epoch=0,
+        leader_epoch=2,
+        start_offset=0,
+        delivery_complete_count=2,
+        create_timestamp=1,
+        write_timestamp=2,
+        state_batches=batches,
+    )
+    update = ShareUpdateValue(
+        snapshot_epoch=1, leader_epoch=2, start_offset=-1, delivery_complete_count=2, state_batches=[]
+    )
+    snapshot_key = encode_share_state_key(ShareSnapshotKey(**place))
+    written = [
+        (snapshot_key, encode_share_state_value(snapshot)),
+        (encode_share_state_key(ShareUpdateKey(**place)), encode_share_state_value(update)),
+        (snapshot_key, None),
+    ]
+    batch = encode_batch([Record(n, 2, key, value) for n, (key, value) in enumerate(written)])
+    path = log_of(tmp_path / "__share_group_state-0", batch)
+    first, second, third = [row["share_state"] for row in records(path)]
+    about = {"group_id": "mailers", "topic_id": ID_TEXT, "partition": 3}
+    assert first == {
+        "kind": "ShareSnapshot",
+        **about,
+        "snapshot_epoch": 1,
+        "state_epoch": 0,
+        "leader_epoch": 2,
+        "start_offset": 0,
+        "delivery_complete_count": 2,
+        "create_timestamp": 1,
+        "write_timestamp": 2,
+        "state_batches": [
+            {"first_offset": n, "last_offset": n, "delivery_state": state, "delivery_count": 1}
+            for n, state in enumerate(("available", "acknowledged", "archived", 7))
+        ],
+    }
+    assert second.items() >= {"kind": "ShareUpdate", **about, "start_offset": -1, "state_batches": []}.items()
+    assert third == {"kind": "tombstone", "of": "ShareSnapshot", **about}
+    assert 'ShareSnapshot {"group_id": "mailers", ' in dump(path)
+
+
+@pytest.mark.parametrize(
+    ("directory", "name"), [("__consumer_offsets-0", "group"), ("__share_group_state-0", "share_state")]
+)
+@pytest.mark.parametrize(
+    ("key", "value", "kind"),
+    [(None, b"v", "unreadable"), (b"\0\1\0", b"v", "unreadable"), (b"\1\0more", b"v", "unknown")],
+)
+def test_stored_records_that_are_not_known_are_shown_as_they_are(
+    tmp_path: Path, directory: str, name: str, key: bytes | None, value: bytes, kind: str
+) -> None:
+    (row,) = records(log_of(tmp_path / directory, encode_batch([Record(0, 2, key, value)])))
+    found = row[name]
+    assert (found["kind"], found["key"]) == (kind, None if key is None else key.decode())
+    assert found["value"] == value.decode()
 
 
 def test_records_of_clients_stay_as_they_are(tmp_path: Path) -> None:

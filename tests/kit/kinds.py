@@ -31,6 +31,7 @@ PLACES: Final = {
         "cli/test_ping.py",
         "cli/test_platforms.py",
         "cli/test_serve.py",
+        "cli/test_share_groups.py",
         "cli/test_standard_files.py",
         "cli/test_terminal.py",
         "cli/test_tls.py",

@@ -82,9 +82,9 @@ def ask(node: Node, request: Request, version: int, *, peer: Peer | None = None)
     return decode(type(answer), encode(answer, version), version)
 
 
-def ask_for(answer_class: type[R], node: Node, request: Request, version: int) -> R:
+def ask_for(answer_class: type[R], node: Node, request: Request, version: int, *, peer: Peer | None = None) -> R:
     """As `ask`, of an answer of this class."""
-    answer = ask(node, request, version)
+    answer = ask(node, request, version, peer=peer)
     assert isinstance(answer, answer_class)
     return answer
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from ottla.broker.coordination.effects import CoordinatorRecord, Effects, Now, Waiter
 from ottla.broker.groups.assignors.assignor import AssignorMember
@@ -108,7 +108,8 @@ class ShareGroup(Group):
         after = self._take_target(effects, request.member_id)
         self.timers.start(request.member_id, Limit.SESSION, now.monotonic_ms + self._session_timeout_ms)
         self.timers.came_by(request.member_id, caller.connection)
-        is_full = request.member_epoch == JOINING_EPOCH or request.subscribed_topic_names is not None
+        is_new = request.member_epoch in (JOINING_EPOCH, known.previous_member_epoch)  # it joins, or missed an answer
+        is_full = is_new or request.subscribed_topic_names is not None
         assigned = after.assigned if is_full or after.assigned != known.assigned else None
         heartbeat_ms = self.settings.share_heartbeat_interval_ms_of(self.group_id)
         self._reply(effects, waiter, request.member_id, after.member_epoch, heartbeat_ms, assigned)
@@ -254,14 +255,13 @@ class ShareGroup(Group):
         is_transactional: bool = False,
     ) -> PartitionCheck | None:
         """Raise GROUP_ID_NOT_FOUND: share groups commit no offsets."""
-        self._refuse_offsets()
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {self.group_id} is not a consumer group.")
 
     def note_commit(self, member_id: str, now: Now) -> None:
         """Nothing."""
 
     def check_fetch_offsets(self, member_id: str | None, member_epoch: int) -> None:
-        """Raise GROUP_ID_NOT_FOUND: share groups commit no offsets."""
-        self._refuse_offsets()
+        """Nothing: there are none to be read, as in a group that does not exist (Kafka's `fetchOffsets`)."""
 
     def check_delete(self) -> None:
         """Raise NON_EMPTY_GROUP while there are members."""
@@ -380,9 +380,6 @@ class ShareGroup(Group):
             for name, topic_id in found
             if topic_id is not None
         )
-
-    def _refuse_offsets(self) -> NoReturn:
-        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {self.group_id} is not a consumer group.")
 
     def _described(self, member: ShareMember) -> ShareGroupDescribeResponse.Member:
         named = [(topic_id, self.topics.name_of(topic_id), indexes) for topic_id, indexes in in_order(member.assigned)]

@@ -8,11 +8,16 @@ Kafka's `KafkaApis.getAcknowledgeBatchesFromShareFetchRequest` and `validateAckn
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from ottla.broker.share.deliveries import Acknowledgement
 from ottla.protocol.api.share_fetch import AcknowledgeType
 from ottla.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from ottla.broker.share.sessions import Place
 
 _TYPES: Final = frozenset(int(kind) for kind in AcknowledgeType)
 
@@ -23,6 +28,35 @@ class AcknowledgementBatch(Protocol):
     first_offset: int
     last_offset: int
     acknowledge_types: list[int]
+
+
+class PartitionOfRequest(Protocol):
+    """A partition as both requests have it."""
+
+    partition_index: int
+
+    @property
+    def acknowledgement_batches(self) -> Sequence[AcknowledgementBatch]:
+        """What is acknowledged of it."""
+
+
+class TopicOfRequest(Protocol):
+    """A topic as both requests have it."""
+
+    topic_id: UUID
+
+    @property
+    def partitions(self) -> Sequence[PartitionOfRequest]:
+        """Its partitions."""
+
+
+def batches_by_place(topics: Iterable[TopicOfRequest]) -> dict[Place, list[AcknowledgementBatch]]:
+    """The batches of a request by partition; those of one that is named twice come after one another."""
+    batches: dict[Place, list[AcknowledgementBatch]] = {}
+    for topic in topics:
+        for asked in topic.partitions:
+            batches.setdefault((topic.topic_id, asked.partition_index), []).extend(asked.acknowledgement_batches)
+    return batches
 
 
 def acknowledgements_of(batches: Iterable[AcknowledgementBatch], *, may_renew: bool) -> list[Acknowledgement]:

@@ -205,9 +205,11 @@ def delete_offsets(
         try:
             groups.set_share_topics(request.group_id, {}, removed, answer)
         except KafkaError as refusal:
-            pending.fail(refusal)
-        else:
-            answer.seal()
+            if refusal.code is not ErrorCode.NON_EMPTY_GROUP:
+                pending.fail(refusal)
+                return
+            # A member has joined meanwhile: the offsets are deleted, and the group has the topics again.
+        answer.seal()
 
     return coordinator.when_made(pending, step)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from ottla.broker.coordination.runtime import CoordinatorRuntime
 from ottla.broker.coordination.writes import JointAnswer
 from ottla.broker.runtime.pending import Pending
-from ottla.broker.share.acknowledging import acknowledgements_of
+from ottla.broker.share.acknowledging import acknowledgements_of, batches_by_place
 from ottla.broker.share.delayed_share_fetch import DelayedShareFetch
 from ottla.broker.share.in_flight import InFlightRecords
 from ottla.broker.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, ShareSessions
@@ -62,7 +62,8 @@ class ShareCoordinator:
         )
         self.shards = self._runtime.shards
         """The states themselves, by the partitions of `__share_group_state`."""
-        self._used = UsedPartitions(services, self.shards)
+        self.used = UsedPartitions(services, self.shards)
+        """The share partitions that members use at the moment."""
         self._prune_timer: Timer | None = None
         self._is_closed = False
 
@@ -71,7 +72,7 @@ class ShareCoordinator:
             context,
             most_updates=self._services.config.share_coordinator_snapshot_update_records_per_snapshot,
             has_topic=lambda topic_id: self._services.catalog.find_topic(topic_id) is not None,
-            on_forgotten=self._used.close,
+            on_forgotten=self.used.close,
         )
 
     def open(self) -> None:
@@ -116,11 +117,7 @@ class ShareCoordinator:
     ) -> None:
         group_id, member_id = _names(request.group_id, request.member_id)
         epoch = request.share_session_epoch
-        batches: dict[Place, Iterable[AcknowledgementBatch]] = {
-            (topic.topic_id, asked.partition_index): asked.acknowledgement_batches
-            for topic in request.topics
-            for asked in topic.partitions
-        }
+        batches = batches_by_place(request.topics)
         acknowledged = {place: given for place, given in batches.items() if given}
         if request.share_acquire_mode not in _ACQUIRE_MODES:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{request.share_acquire_mode} is no acquire mode")
@@ -138,14 +135,15 @@ class ShareCoordinator:
             except KafkaError:
                 self._end_session(session)
                 raise
-            self._keep(session, session, removed)
+            for place in removed:
+                self._leave(session, place)
         results, touched = self._acknowledge_all(session, acknowledged, may_read, may_renew=request.is_renew_ack)
 
         def send(response: ShareFetchResponse) -> None:
-            response.acquisition_lock_timeout_ms = self._used.settings_of(group_id).lock_duration_ms
+            response.acquisition_lock_timeout_ms = self.used.settings_of(group_id).lock_duration_ms
             self._answer(pending, response, [*touched, *read.share_partitions])
 
-        find = partial(self._used.find, session, may_read)
+        find = partial(self.used.find, session, may_read)
         read = ShareFetchRead(request, context, self._services, session, find, results)
         if epoch == FINAL_EPOCH:
             self._end_session(session)
@@ -164,16 +162,11 @@ class ShareCoordinator:
         if request.share_session_epoch == INITIAL_EPOCH:
             raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH, "an acknowledgement opens no share session")
         session = self._session_of(group_id, member_id, request.share_session_epoch, context.connection)
-        batches: dict[Place, Iterable[AcknowledgementBatch]] = {
-            (topic.topic_id, asked.partition_index): asked.acknowledgement_batches
-            for topic in request.topics
-            for asked in topic.partitions
-            if asked.acknowledgement_batches
-        }
+        batches = {place: given for place, given in batches_by_place(request.topics).items() if given}
         results, touched = self._acknowledge_all(session, batches, may_read, may_renew=request.is_renew_ack)
         if request.share_session_epoch == FINAL_EPOCH:
             self._end_session(session)
-        lock_ms = self._used.settings_of(group_id).lock_duration_ms
+        lock_ms = self.used.settings_of(group_id).lock_duration_ms
         response = ShareAcknowledgeResponse(acquisition_lock_timeout_ms=lock_ms, responses=[], node_endpoints=[])
         by_topic: dict[UUID, ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse] = {}
         for (topic_id, index), error in results.items():
@@ -198,13 +191,13 @@ class ShareCoordinator:
         """What came of the acknowledgements, by partition, and the share partitions whose records the answer awaits."""
         results: dict[Place, KafkaError | None] = {}
         touched: list[SharePartition] = []
-        settings = self._used.settings_of(session.group_id)
+        settings = self.used.settings_of(session.group_id)
         renewed_until_ms = self._services.clock.monotonic_ms() + settings.lock_duration_ms
         for place, given in batches.items():
             try:
                 acknowledgements = acknowledgements_of(given, may_renew=may_renew and settings.may_renew)
-                self._used.partition_at(place, may_read)
-                share_partition = self._used.get(SharePartitionKey(session.group_id, *place))
+                self.used.partition_at(place, may_read)
+                share_partition = self.used.get(SharePartitionKey(session.group_id, *place))
                 if share_partition is None:
                     raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "no record of the partition is acquired")
                 share_partition.acknowledge(session.member_id, acknowledgements, renewed_until_ms)
@@ -221,9 +214,11 @@ class ShareCoordinator:
         """The session of a request. Raises KafkaError."""
         if epoch == INITIAL_EPOCH:
             before = self.sessions.get(group_id, member_id)
+            if before is not None:
+                self._end_session(before, is_replaced=True)
             session = self.sessions.open(group_id, member_id, peer)
             if before is not None:
-                self._keep(before, session, [*before.places, *before.earlier_places])
+                session.left |= before.left
         else:
             session = self.sessions.resume(group_id, member_id, epoch, peer)
         peer.when_ended(self, partial(self._disconnected, peer))
@@ -233,46 +228,44 @@ class ShareCoordinator:
         for session in self.sessions.of_peer(peer):
             self._end_session(session)
 
-    def _end_session(self, session: ShareSession) -> None:
-        """The member has nothing any more: what it had is available to others."""
-        self.sessions.close(session)
-        for place in dict.fromkeys((*session.places, *session.earlier_places)):
-            self._leave(session, place, releases=True)
-
-    def _keep(self, before: ShareSession, session: ShareSession, places: Iterable[Place]) -> None:
-        """A session has these partitions no more, or it has a successor. The member keeps what it has, as in Kafka: it
-        may be working on it. Until `session` ends.
+    def _end_session(self, session: ShareSession, *, is_replaced: bool = False) -> None:
+        """The member has nothing any more: what it had is available to others. Where it opens another session, it
+        keeps what it has, as in Kafka: it may be working on it.
         """
-        for place in places:
-            self._leave(before, place)
-            share_partition = self._used.get(SharePartitionKey(session.group_id, *place))
-            if share_partition is not None and share_partition.records.has_acquired:
-                session.earlier_places[place] = None
+        self.sessions.close(session)
+        for place in [*session.places, *sorted(session.left)]:
+            self._leave(session, place, releases=not is_replaced)
 
     def _leave(self, session: ShareSession, place: Place, *, releases: bool = False) -> None:
         """A session has a partition no more. What its member has acquired stays its own, unless it is released."""
-        share_partition = self._used.get(SharePartitionKey(session.group_id, *place))
+        share_partition = self.used.get(SharePartitionKey(session.group_id, *place))
         if share_partition is None:
             return
         share_partition.sessions.discard(session)
         if releases:
             share_partition.release(session.member_id)
-        self._used.forget_if_idle(share_partition)
+        elif share_partition.records.has_acquired:
+            session.left.add(place)
+        self.used.forget_if_idle(share_partition)
 
     # --- administration ----------------------------------------------------------------------------------------------
 
     def offsets_of(self, key: SharePartitionKey) -> tuple[int, int]:
-        """The start offset and the lag of a share partition, -1 where they are not known. Raises KafkaError."""
+        """The start offset and the lag of a share partition, -1 where they are not known.
+
+        The start offset is the written one, which never goes back. Records without a delivery (aborted, compacted) may
+        have moved that of the records in flight, which only the lag says. Raises KafkaError.
+        """
         if not self.shards.is_adopted:
             return -1, -1
         state = self.shards.ready(key.text).states.get(key)
-        partition = self._used.partition_of(key)
+        partition = self.used.partition_of(key)
         if state is None or state.start_offset < 0 or partition is None:
             return -1, -1
-        share_partition = self._used.get(key)
+        share_partition = self.used.get(key)
         if share_partition is not None:
             share_partition.records.begin_at(partition.log_start_offset)
-            return share_partition.records.start_offset, share_partition.lag
+            return max(state.start_offset, partition.log_start_offset), share_partition.lag
         start_offset, complete_count = state.start_offset, state.complete_count
         if partition.log_start_offset > start_offset and complete_count >= 0:
             records = InFlightRecords(start_offset, state.batches)
@@ -296,13 +289,18 @@ class ShareCoordinator:
     def set_offset(self, key: SharePartitionKey, start_offset: int, answer: JointAnswer[R]) -> None:
         """Let a share partition begin again at an offset. Raises KafkaError."""
         shard = self.shards.ready(key.text)
-        partition = self._used.partition_of(key)
+        partition = self.used.partition_of(key)
         shard.begin(key, start_offset, 0 if partition is None else partition.leader_epoch)
-        self._used.close([key])
+        self.used.close([key])
         answer.rest_on(shard, key.text)
 
-    def forget(self, keys: Iterable[SharePartitionKey], answer: JointAnswer[R]) -> None:
-        """Remove states. Raises KafkaError."""
+    def forget(self, keys: Collection[SharePartitionKey], answer: JointAnswer[R]) -> None:
+        """Remove states, and end the sessions of their groups: a request that waits in one would make a state again.
+
+        Raises KafkaError.
+        """
+        for session in self.sessions.of_groups({key.group_id for key in keys}):
+            self._end_session(session)
         for key in keys:
             shard = self.shards.ready(key.text)
             shard.forget([key])
@@ -332,8 +330,8 @@ class ShareCoordinator:
 
     def _prune(self) -> None:
         self._prune_timer = None
-        for share_partition in self._used:
-            self._used.forget_if_idle(share_partition)
+        for share_partition in self.used:
+            self.used.forget_if_idle(share_partition)
         for shard in self.shards.active():
             shard.prune(partial(self._remove_before, shard))
         self._plan_prune()

@@ -9,7 +9,7 @@ Bounded by `group.share.max.share.sessions`. Source: Kafka's `ShareSessionCache`
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, TypeAlias
 from uuid import UUID
 
@@ -29,12 +29,9 @@ Place: TypeAlias = tuple[UUID, int]
 
 
 class ShareSession:
-    """A member's session, and its partitions in the order of their adding. `epoch` is that of the next request.
-    `earlier_places` are those that it or its predecessor has had, and of which the member may still have records: these
-    are released when the session ends.
-    """
+    """A member's session, and its partitions in the order of their adding. `epoch` is that of the next request."""
 
-    __slots__ = ("earlier_places", "epoch", "group_id", "is_closed", "member_id", "peer", "places")
+    __slots__ = ("epoch", "group_id", "is_closed", "left", "member_id", "peer", "places")
 
     def __init__(self, group_id: str, member_id: str, peer: Peer) -> None:
         self.group_id = group_id
@@ -43,7 +40,8 @@ class ShareSession:
         self.epoch = 1
         self.is_closed = False
         self.places: dict[Place, None] = {}
-        self.earlier_places: dict[Place, None] = {}
+        self.left: set[Place] = set()
+        """Partitions that were removed while records of theirs were acquired, also from the member's session before."""
 
     def in_turn(self) -> list[Place]:
         """The partitions, beginning with another one in each request (fairness under the limits of one answer)."""
@@ -70,10 +68,10 @@ class ShareSessions:
         return self._sessions.get((group_id, member_id))
 
     def open(self, group_id: str, member_id: str, peer: Peer) -> ShareSession:
-        """A new session, in the place of the one before. Raises KafkaError SHARE_SESSION_LIMIT_REACHED."""
-        before = self._sessions.get((group_id, member_id))
-        if before is not None:
-            self.close(before)
+        """A new session, in the place of the one before, which the caller has ended.
+
+        Raises KafkaError SHARE_SESSION_LIMIT_REACHED.
+        """
         if len(self._sessions) >= self._most_sessions:
             raise KafkaError(
                 ErrorCode.SHARE_SESSION_LIMIT_REACHED,
@@ -100,18 +98,20 @@ class ShareSessions:
 
     def update(self, session: ShareSession, added: Iterable[Place], removed: Iterable[Place]) -> list[Place]:
         """Add and remove partitions; those that were removed. Raises KafkaError SHARE_SESSION_LIMIT_REACHED for more
-        partitions than are remembered over all sessions.
+        partitions than are remembered over all sessions: the session stays as it was.
         """
-        places, before = session.places, len(session.places)
-        places.update(dict.fromkeys(added))
-        gone = [place for place in removed if place in places]
-        for place in gone:
-            places.pop(place, None)
-        self.partition_count += len(places) - before
-        if self.partition_count > self._most_partitions and len(places) > before:
+        places = session.places
+        new = dict.fromkeys(place for place in added if place not in places)
+        gone = [place for place in dict.fromkeys(removed) if place in places or place in new]
+        more = len(new) - len(gone)
+        if more > 0 and self.partition_count + more > self._most_partitions:
             raise KafkaError(
-                ErrorCode.SHARE_SESSION_LIMIT_REACHED, f"share sessions have {self._most_partitions} partitions"
+                ErrorCode.SHARE_SESSION_LIMIT_REACHED, f"share sessions have {self._most_partitions} partitions at most"
             )
+        places.update(new)
+        for place in gone:
+            del places[place]
+        self.partition_count += more
         return gone
 
     def close(self, session: ShareSession) -> None:
@@ -124,3 +124,7 @@ class ShareSessions:
     def of_peer(self, peer: Peer) -> list[ShareSession]:
         """The sessions whose newest request came by a connection."""
         return [session for session in self._sessions.values() if session.peer is peer]
+
+    def of_groups(self, group_ids: Collection[str]) -> list[ShareSession]:
+        """The sessions of some groups."""
+        return [session for session in self._sessions.values() if session.group_id in group_ids]

@@ -18,7 +18,7 @@ from ottla.broker.share.stored_state import (
     Change,
     SharePartitionKey,
     StoredState,
-    change_record,
+    change_records,
     replayed_snapshot,
     replayed_update,
     snapshot_record,
@@ -47,6 +47,10 @@ RECORDS_PER_STATE: Final = 8
 RECORDS_LEFT: Final = 1_000
 """A log of no more records is left as it is."""
 UNKNOWN_OFFSET: Final = -1
+BATCH_BYTES: Final = 20
+"""Of a record: first and last offset, state, delivery count, and the end of the fields."""
+RECORD_BYTES: Final = 128
+"""Of a record without its batches and the group's name."""
 
 
 class ShareStateShard(CoordinatorShard):
@@ -110,9 +114,15 @@ class ShareStateShard(CoordinatorShard):
 
     def change(self, key: SharePartitionKey, change: Change, replies: Sequence[Reply] = ()) -> None:
         """Write what has changed of a state that has begun."""
-        known = self.states[key]
-        record = change_record(key, known, change, most_updates=self._most_updates, now_ms=self.now().wall_ms)
-        self._write(key, [record], replies)
+        records = change_records(
+            key,
+            self.states[key],
+            change,
+            most_updates=self._most_updates,
+            most_batches=self._most_batches(key),
+            now_ms=self.now().wall_ms,
+        )
+        self._write(key, records, replies)
 
     def forget(self, keys: Collection[SharePartitionKey]) -> None:
         """Remove states."""
@@ -121,6 +131,11 @@ class ShareStateShard(CoordinatorShard):
                 self._write(key, [tombstone(key)])
         if keys:
             self._on_forgotten(keys)
+
+    def _most_batches(self, key: SharePartitionKey) -> int:
+        """So many batches a record may have that the log takes."""
+        room_bytes = self.log.record_max_bytes - RECORD_BYTES - len(key.group_id.encode())
+        return max(room_bytes // BATCH_BYTES, 1)
 
     def _write(self, key: SharePartitionKey, records: list[CoordinatorRecord], replies: Sequence[Reply] = ()) -> None:
         for record in records:
@@ -163,7 +178,7 @@ class ShareStateShard(CoordinatorShard):
         recent_offset = log.log_end_offset - most_records // 2
         now_ms = self.now().wall_ms
         for key, state in list(self.states.items()):
-            if self._needed_from(state) < recent_offset:
+            if self._needed_from(state) < recent_offset and len(state.batches) <= self._most_batches(key):
                 again = state._replace(snapshot_epoch=state.snapshot_epoch + 1)
                 self._write(key, [snapshot_record(key, again, now_ms)])
 

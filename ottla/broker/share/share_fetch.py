@@ -93,7 +93,7 @@ class ShareFetchRead:
     def look(self) -> None:
         """Read what is available now."""
         self._found, self._bytes = [], 0
-        if self._request.max_records <= 0:
+        if self._request.max_records <= 0 or self.is_over:
             return
         for place in self._session.in_turn()[:PARTITIONS_PER_LOOK]:
             found = Found(place)
@@ -233,6 +233,8 @@ class ShareFetchRead:
         for found in self._found:
             data, records = self._data(found, missing_records if may_send else 0)
             missing_records -= records
+            if found.share_partition is not None and not found.share_partition.is_begun:
+                self.share_partitions[found.share_partition] = None
             is_acknowledged = found.place in acknowledged
             if is_acknowledged:
                 _add_result(data, acknowledged.pop(found.place))

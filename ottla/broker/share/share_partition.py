@@ -61,6 +61,8 @@ class SharePartition:
         """The share sessions that have it."""
         self.is_being_read = False
         """Whether a worker reads records for a member, which no other needs to do at the same time."""
+        self.is_begun = True
+        """Whether the start offset is durable."""
         self.is_closed = False
         self._services = services
         self._counters = services.metrics.share_groups
@@ -141,6 +143,8 @@ class SharePartition:
         )
         self._count(changes)
         self._changed(changes)
+        if not changes:  # the log has no such records any more: a crash must not bring them back to the group
+            self.note_start()
 
     def release(self, member_id: str) -> None:
         """The member's session has ended."""
@@ -148,6 +152,26 @@ class SharePartition:
             changes = self.records.release(member_id, self.settings.most_deliveries)
             self._count(changes)
             self._changed(changes)
+
+    def begin(self) -> None:
+        """Its state was begun just now: no member is answered as if it was, until that is durable."""
+        self.is_begun = False
+        self.shard.when_durable(self.key.text, self._begun)
+
+    def _begun(self, error: KafkaError | None) -> None:
+        self.is_begun = error is None
+
+    def note_start(self) -> None:
+        """Write that the start offset has moved over records that are not delivered, if nothing else has said so:
+        aborted ones, or such that the log has no more. Otherwise the group would seem to have them before it.
+        """
+        if self.is_closed or self.shard.is_dead:
+            return
+        records = self.records
+        records.begin_at(self.partition.log_start_offset)
+        if records.start_offset > self.shard.states[self.key].start_offset:
+            change = Change(records.start_offset, records.complete_count, (), self.partition.leader_epoch)
+            self.shard.change(self.key, change)
 
     def close(self) -> None:
         """Its state is not the shard's any more: those who wait look for it again."""

@@ -119,7 +119,7 @@ def change_record(
     if known.updates >= most_updates:
         changed = known._replace(
             snapshot_epoch=known.snapshot_epoch + 1,
-            leader_epoch=change.leader_epoch,
+            leader_epoch=max(known.leader_epoch, change.leader_epoch),
             start_offset=change.start_offset,
             complete_count=change.complete_count,
             batches=_combined(known.batches, change.batches, change.start_offset),
@@ -136,6 +136,27 @@ def change_record(
             state_batches=[_struct(ShareUpdateValue.StateBatch, batch) for batch in batches],
         ),
     )
+
+
+def change_records(
+    key: SharePartitionKey, known: StoredState, change: Change, *, most_updates: int, most_batches: int, now_ms: int
+) -> list[CoordinatorRecord]:
+    """The records of a change, none of which has more than `most_batches`.
+
+    Mostly it is one, as of `change_record`. A state that is too large for a snapshot is written by updates alone, until
+    it is smaller: a snapshot in parts would leave only one of them where a crash takes the others. A change that is too
+    large is several updates, of which the last has the start offset.
+    """
+    is_large = len(change.batches) > most_batches
+    if not is_large and known.updates >= most_updates:
+        is_large = len(_combined(known.batches, change.batches, change.start_offset)) > most_batches
+    if not is_large:
+        return [change_record(key, known, change, most_updates=most_updates, now_ms=now_ms)]
+    batches = list(change.batches)
+    parts = [batches[first : first + most_batches] for first in range(0, len(batches), most_batches)] or [batches]
+    unchanged = Change(UNCHANGED, known.complete_count, (), change.leader_epoch)
+    changes = [unchanged._replace(batches=part) for part in parts[:-1]] + [change._replace(batches=parts[-1])]
+    return [change_record(key, known, one, most_updates=known.updates + len(changes), now_ms=now_ms) for one in changes]
 
 
 def snapshot_record(key: SharePartitionKey, state: StoredState, now_ms: int) -> CoordinatorRecord:

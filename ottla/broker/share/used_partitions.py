@@ -69,12 +69,15 @@ class UsedPartitions:
         try:
             shard = self._shards.ready(key.text)
             state = shard.states.get(key)
-            if state is None or state.start_offset < 0:
+            is_new = state is None or state.start_offset < 0
+            if is_new:
                 shard.begin(key, self._first_offset(partition, settings), partition.leader_epoch)
         except KafkaError as error:  # of a coordinator, which clients do not expect here
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, error.message) from error
         share_partition = SharePartition(key, partition, shard, self._services, settings)
         self._by_key[key] = share_partition
+        if is_new:
+            share_partition.begin()
         return share_partition
 
     def _first_offset(self, partition: Partition, settings: ShareSettings) -> int:
@@ -103,6 +106,7 @@ class UsedPartitions:
     def forget_if_idle(self, share_partition: SharePartition) -> None:
         """Release a share partition that no session has, if nothing of it is acquired."""
         if share_partition.is_idle:
+            share_partition.note_start()
             self._by_key.pop(share_partition.key, None)
             share_partition.close()
 

@@ -310,9 +310,9 @@ def test_a_group_has_its_own_timeouts_within_the_brokers_bounds() -> None:
 @pytest.mark.parametrize(
     ("key", "inside", "outside"),
     [
-        ("share.session.timeout.ms", ("45000", "60000"), ("44999", "60001")),
-        ("share.heartbeat.interval.ms", ("5000", "15000"), ("4999", "15001")),
-        ("share.record.lock.duration.ms", ("15000", "60000"), ("14999", "60001")),
+        ("share.session.timeout.ms", ("100", "60000"), ("99", "60001")),
+        ("share.heartbeat.interval.ms", ("10", "15000"), ("9", "15001")),
+        ("share.record.lock.duration.ms", ("100", "60000"), ("99", "60001")),
         ("streams.session.timeout.ms", ("45000", "60000"), ("44999", "60001")),
         ("streams.heartbeat.interval.ms", ("5000", "15000"), ("4999", "15001")),
         ("streams.num.standby.replicas", ("0", "2"), ("-1", "3")),

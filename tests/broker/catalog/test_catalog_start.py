@@ -63,16 +63,16 @@ def test_a_new_directory_is_founded_as_kafka_formats_one() -> None:
     assert b"topic_id: AAAAAAAAAAAAAAAAAAAAAQ" in files.read_bytes(METADATA / "partition.metadata")
     assert record_names(files) == [
         [],
-        ["FeatureLevelRecord"] * 3 + ["RegisterBrokerRecord", "BrokerRegistrationChangeRecord"],
+        ["FeatureLevelRecord"] * 4 + ["RegisterBrokerRecord", "BrokerRegistrationChangeRecord"],
     ]
-    assert node.services.catalog.finalized_features() == (5, INITIAL_LEVELS)
-    assert INITIAL_LEVELS == {"metadata.version": 27, "group.version": 1, "transaction.version": 2}
+    assert node.services.catalog.finalized_features() == (6, INITIAL_LEVELS)
+    assert INITIAL_LEVELS == {"metadata.version": 27, "group.version": 1, "transaction.version": 2, "share.version": 1}
 
 
 def test_the_broker_epoch_is_the_offset_of_the_registration() -> None:
     node, files, clock = start_node()
-    assert node.services.catalog.node_epoch == 4
-    assert node.services.catalog.image.brokers[1].broker_epoch == 4
+    assert node.services.catalog.node_epoch == 5
+    assert node.services.catalog.image.brokers[1].broker_epoch == 5
     node.stop()
     end_offset = node.services.catalog.image.end_offset
     again, _, _ = start_node(files, clock)
@@ -106,7 +106,7 @@ def test_partitions_without_a_metadata_log_refuse_to_start() -> None:
     for path in list(files.written_state()):
         if "__cluster_metadata" in path:
             files.unlink(Path(path))
-    with pytest.raises(StorageError, match="orders-0 is there"):
+    with pytest.raises(StorageError, match="orders-0 exists"):
         start_node(files, clock)
     assert files.exists(DATA / "orders-0")
 

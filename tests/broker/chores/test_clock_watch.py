@@ -207,7 +207,7 @@ def test_one_error_line_says_what_waits_and_how_it_ends(caplog: pytest.LogCaptur
         assert "30.0 days ahead" in said
         assert re.search("retention.ms.*offsets.*producer ids", said)
         assert "`ottla log trust-clock`" in said
-        assert "in 1.0 days (ottla.clock.trust.after.ms)" in said
+        assert "for 1.0 days (ottla.clock.trust.after.ms)" in said
         caplog.clear()
         jump(clock, -30 * DAY_MS)
         pass_time(node, clock, 10_000)

@@ -27,13 +27,18 @@ def start(partitions: int = 1) -> tuple[Node, Exchange]:
     return node, Exchange(node)
 
 
+def frame_of(request: Request, version: int, client_id: str) -> bytes:
+    body = encode_request_header(request.message_key, version, 1, client_id) + encode(request, version)
+    return struct.pack(">i", len(body)) + body
+
+
 def send(client: Exchange, request: Request, version: int, client_id: str) -> int:
     """How long the request was, without its length."""
-    body = encode_request_header(request.message_key, version, 1, client_id) + encode(request, version)
-    feed(client.connection, struct.pack(">i", len(body)) + body)
+    frame = frame_of(request, version, client_id)
+    feed(client.connection, frame)
     client.node.settle()
     client.transport.written.clear()
-    return len(body)
+    return len(frame) - 4
 
 
 def hot_path_of(client: Exchange) -> HotPath | None:
@@ -63,13 +68,16 @@ def test_a_produce_is_learnt_up_to_a_length_without_its_records(more_bytes: int)
     request = produce_request("t", records)
     header = len(encode_request_header(0, PRODUCE_VERSION, 1, "")) - 8  # without API key, version, correlation id
     others = header + len(encode(request, PRODUCE_VERSION)) - len(records) - 3 - len(b"n")  # tags, and the length
+    client_id = "x" * (MOST_KEY_BYTES - others + more_bytes)
     for _ in range(2):
-        send(client, request, PRODUCE_VERSION, "x" * (MOST_KEY_BYTES - others + more_bytes))
+        send(client, request, PRODUCE_VERSION, client_id)
     hot_path = hot_path_of(client)
     assert hot_path is not None
     produce = hot_path.produce
     assert produce is not None
-    assert bool(produce._templates) == (not more_bytes)
+    frame = frame_of(request, PRODUCE_VERSION, client_id)
+    by_template = produce.start(memoryview(frame), 0, len(frame), 1, None)
+    assert (by_template is not None) == (not more_bytes)
 
 
 def test_a_client_with_many_partitions_and_a_long_id_leaves_little_in_templates() -> None:

@@ -467,8 +467,8 @@ def test_a_member_whose_connection_broke_is_removed_where_the_broker_is_configur
     peer = Peer()
     joined = join(node, "g", peer=peer)
     sync(node, "g", joined, peer=peer)
-    assert peer.on_end is not None
-    peer.on_end()
+    (ended,) = peer.endings.values()
+    ended()
     pass_time(node, clock, 1)
     assert describe(node, "g").group_state == "Empty"
 
@@ -480,7 +480,7 @@ def test_a_connection_without_groups_costs_nothing_at_its_end(life: Life) -> Non
     begin(node, commit_request("warm", {0: 2}), COMMIT_VERSION, peer)
     begin(node, HeartbeatRequest(group_id="nobody", generation_id=1, member_id="x"), HEARTBEAT_VERSION, peer)
     node.settle()
-    assert peer.on_end is None
+    assert peer.endings == {}
 
 
 def test_a_connection_does_not_remember_groups_that_are_gone(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -775,7 +775,7 @@ def test_a_client_that_goes_away_while_the_topic_is_made_leaves_nothing_behind()
     pending.cancel()
     node.settle()
     assert group_ids(node) == set()
-    assert peer.on_end is None
+    assert peer.endings == {}
 
 
 def test_expiry_goes_over_many_groups_in_steps(life: Life) -> None:

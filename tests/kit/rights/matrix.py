@@ -90,7 +90,7 @@ def play(stage: Stage, prepared: list[Ask], scenes: list[Scene]) -> Answers:
                 _prepare(stage, ask, situation, user)
             if scene.before:
                 stage.settle()
-            symbols = {f"@id({name})": _text(topic_id) for name, topic_id in topic_ids(stage).items()}
+            symbols = _id_symbols(stage)
             names = {text: symbol for symbol, text in symbols.items()}
             if "@secret(" in json.dumps(scene.ask.fields):
                 symbols |= {f"@secret({owner})": secret for owner, secret in secrets(stage).items()}
@@ -102,10 +102,15 @@ def play(stage: Stage, prepared: list[Ask], scenes: list[Scene]) -> Answers:
 
 def _prepare(stage: Stage, ask: Ask, situation: str, user: str) -> None:
     """Ask as the super user. Raises ValueError where that is refused."""
-    response = stage.ask(ADMIN, ask.message({}, situation, user), ask.version)
+    symbols = _id_symbols(stage) if "@id(" in json.dumps(ask.fields) else {}
+    response = stage.ask(ADMIN, ask.message(symbols, situation, user), ask.version)
     answer = json.dumps(normal(to_kafka_json(response, ask.version), {}))
     if (codes := {*re.findall(r'rrorCode": "(\w+)', answer)}) - {"NONE", "TOPIC_ALREADY_EXISTS"}:
-        raise ValueError(f"{ask.api} {ask.filled({}, situation)}: {codes}")
+        raise ValueError(f"{ask.api} {ask.filled(symbols, situation)}: {codes}")
+
+
+def _id_symbols(stage: Stage) -> dict[str, str]:
+    return {f"@id({name})": _text(topic_id) for name, topic_id in topic_ids(stage).items()}
 
 
 def topic_ids(stage: Stage) -> dict[str, UUID]:

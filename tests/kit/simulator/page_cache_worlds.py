@@ -23,6 +23,7 @@ transactional id may be what it was before. The model lets go of what rests on s
                            transactions have one epoch, may end the next transaction of that client
     programs               those with transactional ids were on the machine that lost its power, and begin again
     groups                 members may be forgotten, and offsets are those that the last start has found, or newer
+    share groups           so is what was acknowledged, and how often a record was delivered
 """
 
 from __future__ import annotations

@@ -175,11 +175,11 @@ class ShareAdministrator:
         self.line.send(request, 0, answered)
 
     @staticmethod
-    def _end(one: SharePartitionModel, code: int, start_offset: int | None) -> None:
-        """A change is answered."""
+    def _end(one: SharePartitionModel, code: int, start_offset: int | None, *, is_at_once: bool = True) -> None:
+        """A change is answered. `is_at_once`: nothing has happened meanwhile, such as that a member has joined."""
         if code == ErrorCode.NONE:
             one.changed(start_offset)
-        elif code in REFUSED:
+        elif code in REFUSED and is_at_once:
             one.change_refused()
         else:
             one.change_refused()
@@ -214,11 +214,13 @@ class ShareAdministrator:
         changed = self._known.of_group(group)
         for one in changed:
             one.change_asked()
+        number = self._known.next_number()
 
         def answered(response: Response) -> None:
             assert isinstance(response, DeleteGroupsResponse)
+            is_at_once = self._known.next_number() == number + 1
             for one in changed:
-                self._end(one, response.results[0].error_code, None)
+                self._end(one, response.results[0].error_code, None, is_at_once=is_at_once)
 
         self.line.send(DeleteGroupsRequest(groups_names=[group]), DELETE_GROUPS_VERSION, answered)
 

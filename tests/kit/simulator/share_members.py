@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from kit.simulator.admin import NAMES
+from kit.simulator.look_up_audit import LATEST, LOOK_UP_VERSION, look_up_request
 from kit.simulator.model import Violation
 from kit.simulator.readers import stored_records
-from kit.simulator.share_model import Acknowledgement, Delivery, Session, SharePartitionModel
+from kit.simulator.share_model import NOWHERE, Acknowledgement, Delivery, Session, SharePartitionModel
 from kit.simulator.share_requests import (
     ACKNOWLEDGE_VERSION,
     FETCH_VERSION,
@@ -26,6 +27,7 @@ from kit.simulator.share_requests import (
     fetch_request,
 )
 
+from ottla.protocol.api.list_offsets import ListOffsetsResponse
 from ottla.protocol.api.share_acknowledge import ShareAcknowledgeResponse
 from ottla.protocol.api.share_fetch import AcknowledgeType, ShareFetchResponse
 from ottla.protocol.api.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
@@ -111,6 +113,8 @@ class ShareMember:
         """Whether the broker has the session, at this epoch."""
         self._places: dict[tuple[UUID, int], SharePartitionModel] = {}
         self._held: dict[SharePartitionModel, dict[int, Held]] = {}
+        self.failed: set[tuple[UUID, int]] = set()
+        """Partitions that could not be read, as the last answer says."""
         self.got: list[tuple[SharePartitionModel, int]] = []
         """What the last answer has brought."""
 
@@ -317,6 +321,7 @@ class ShareMember:
         for partition, _ in sent.partitions:
             partition.in_flight -= 1
         lock_ms = response.acquisition_lock_timeout_ms
+        self.failed.clear()
         generations = {(one.topic.id, one.index): (one, generation) for one, generation in sent.partitions}
         waiting, count, strict_count = dict(sent.acknowledgements), 0, 0
         for topic in response.responses:
@@ -330,11 +335,35 @@ class ShareMember:
                 if answer.acquired_records:
                     count = self._take(sent, *generations[place], answer, lock_ms)
                     strict_count += count
+                if answer.error_code != ErrorCode.NONE:
+                    self.failed.add(place)
         if waiting:
             raise Violation(f"share group {self.group}: acknowledgements of {list(waiting)} are not answered")
         limits = sent.limits
         if limits is not None and limits.is_strict and strict_count > limits.max_records:
             raise Violation(f"share group {self.group}: {strict_count} records are given, {limits.max_records} may be")
+        self._look_for_ends(
+            [one for place, one in self._places.items() if place in generations and place not in self.failed]
+        )
+
+    def _look_for_ends(self, partitions: Sequence[SharePartitionModel]) -> None:
+        """The group has begun in these partitions: not after their ends, which are looked up where nothing is known."""
+        asked = {
+            (one.topic.name, one.index): (one, one.generation)
+            for one in partitions
+            if one.most_start == NOWHERE and one.is_certain and self._known.is_there(one)
+        }
+
+        def answered(response: Response) -> None:
+            assert isinstance(response, ListOffsetsResponse)
+            for topic in response.topics:
+                for answer in topic.partitions:
+                    one, generation = asked[topic.name, answer.partition_index]
+                    if answer.error_code == ErrorCode.NONE and self._known.is_there(one):
+                        one.begun_before(answer.offset, generation)
+
+        if asked:
+            self.line.send(look_up_request(dict.fromkeys(sorted(asked), LATEST)), LOOK_UP_VERSION, answered)
 
     def _continues(self, sent: Sent, code: int) -> bool:
         """Whether a request was done. Raises Violation where the session has to be there, and is not."""
@@ -375,7 +404,7 @@ class ShareMember:
                 record = records.get(offset)
                 where = f"{partition}, offset {offset}"
                 delivery = Delivery(
-                    sent.session, entry.delivery_count, sent.number, number, now_ms, sent.sent_ms + lock_ms
+                    sent.session, generation, entry.delivery_count, sent.number, number, now_ms, sent.sent_ms + lock_ms
                 )
                 held[offset] = Held(delivery, record is not None)
                 self.got.append((partition, offset))
@@ -510,7 +539,7 @@ class ShareMember:
             return
         if partition.topic.name in self._known.model.deleting:
             return
-        if all(now_ms < delivery.until_ms for _, _, delivery in ack.said):
+        if all(now_ms < delivery.until_ms and delivery.generation == ack.generation for _, _, delivery in ack.said):
             offsets = [offset for offset, _, _ in ack.said]
             raise Violation(f"{partition}: {ErrorCode.of(code).name} for {offsets}, which the member has")
 

@@ -45,6 +45,7 @@ class Delivery:
     """A record as a member was given it."""
 
     session: Session
+    generation: int
     count: int
     sent: int
     """When the fetch was sent, as a number of the model."""
@@ -176,6 +177,11 @@ class SharePartitionModel:
         """The same, of something that was sent in a generation."""
         return self.is_certain and self.generation == generation
 
+    @property
+    def _loses_beginning(self) -> bool:
+        """Whether the start of the log may have passed records, which a crash may have taken back."""
+        return self.topic.expires or self.topic.partitions[self.index].latest_start > 0
+
     def change_asked(self) -> None:
         """An administrator changes the offset, or takes it away."""
         self.generation += 1
@@ -194,6 +200,11 @@ class SharePartitionModel:
         if start_offset is not None:
             self.least_start = self.most_start = start_offset
 
+    def begun_before(self, end_offset: int, generation: int) -> None:
+        """A member has fetched before the partition ended there, and was answered."""
+        if self.is_certain_since(generation):
+            self.most_start = min(self.most_start, end_offset)
+
     # -- deliveries ---------------------------------------------------------------------------------------------------
 
     def fetch_lost(self) -> None:
@@ -204,7 +215,7 @@ class SharePartitionModel:
     def deliver(self, offset: int, delivery: Delivery, sequence: int) -> None:
         """A member was given a record, in a generation that counts. Raises Violation."""
         where, count = f"{self}, offset {offset}", delivery.count
-        if offset < self.least_start:
+        if offset < self.least_start and not self._loses_beginning:
             raise Violation(f"{where}: it is delivered, and the start offset was {self.least_start}")
         known = self.offsets.setdefault(offset, OffsetModel())
         if known.done:
@@ -239,8 +250,8 @@ class SharePartitionModel:
         """Whether a record has to be delivered still."""
         if offset < self.most_start or not self.is_certain:
             return False
-        if offset < self.least_start and (self.topic.expires or self.topic.partitions[self.index].latest_start):
-            return False  # the start of the log has passed it, and a crash may have taken that back
+        if offset < self.least_start and self._loses_beginning:
+            return False
         known = self.offsets.get(offset)
         if known is None:
             return self.unseen < self.group.least_limit
@@ -305,7 +316,7 @@ class SharePartitionModel:
         """
         if start_offset < 0 or not self.is_certain_since(generation):
             return
-        if start_offset < least_start:
+        if start_offset < least_start and not self._loses_beginning:
             raise Violation(f"{self}: the start offset is {start_offset}, and was {least_start}")
         if lag < 0:
             raise Violation(f"{self}: start offset {start_offset}, but the lag is {lag}")

@@ -71,9 +71,10 @@ class LogContent:
             else:
                 self.shown.update(records)
 
-    def open_offsets(self) -> set[int]:
-        """Of records whose end is not decided."""
-        return {offset for records in self._waiting.values() for offset in records}
+    @property
+    def offsets(self) -> set[int]:
+        """Of all records."""
+        return {offset for records in (self.shown, self.hidden, *self._waiting.values()) for offset in records}
 
 
 class CommittedReading:

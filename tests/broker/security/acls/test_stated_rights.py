@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 from kit.exchange import Exchange
 from kit.nodes import start_node
+from kit.rights import shares
 from kit.rights.matrix import ADMIN, PREPARED, SCENES, Answers, play, user_name
 from kit.rights.scene import Ask, Scene, scene
 
@@ -50,6 +51,7 @@ MORE = [
         what="a broker, a group",
     ),
     scene("DESCRIBE_TRANSACTIONS", 0, {"transactionalIds": ["open"]}, what="open", before=(ADDED,)),
+    *shares.SCENES,
 ]
 """What Apache Kafka was not asked."""
 ASKED = [*SCENES, *MORE]
