@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from kit.simulator.transactions import Transactions
 
 LONGER_THAN_LOCKS_MS: Final = 70_000
+LOADING_STEPS, LOADING_STEP_MS = 200, 500
 """Longer than a fetch that waits, and then the longest lock."""
 MOST_FETCHES: Final = 400
 EMPTY_IN_A_ROW: Final = 6
@@ -89,6 +90,11 @@ class Drain:
         if self._known.model.deleting or self._known.model.creating:
             return
         self._describe(group)
+        shards = machine.node.services.share_groups.get().shards
+        for _ in range(LOADING_STEPS):  # one that had no descriptor is loaded again, in steps
+            if not shards.loads_under_way and len(shards.active()) == shards.count:
+                break
+            pass_time(machine.node, self._clock, LOADING_STEP_MS)
         logs = self._read()
         member = ShareMember(group, self._known, self._chance, self._clock, self._transactions)
         member.member_id = f"drain {self._known.next_number()}"
