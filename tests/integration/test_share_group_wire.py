@@ -372,6 +372,14 @@ def test_records_are_renewed_by_requests_that_say_so(scene: Scene) -> None:
     assert (answer.error_code, answer.responses[0].partitions[0].acknowledge_error_code) == (NONE, NONE)
 
 
+def test_a_group_may_forbid_to_renew_records(scene: Scene) -> None:
+    one = scene.begin(5, renew_acknowledge_enable="false")
+    one.first_records()
+    assert one.result(scene.place, (0, 4, [RENEW]), is_renewal=True) == INVALID_RECORD_STATE
+    assert one.result(scene.place, (0, 4, [RENEW])) == INVALID_REQUEST
+    assert one.result(scene.place, (0, 4, [ACCEPT]), is_renewal=True) == NONE
+
+
 # --- waiting ----------------------------------------------------------------------------------------------------------
 
 

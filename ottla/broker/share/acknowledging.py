@@ -59,10 +59,12 @@ def batches_by_place(topics: Iterable[TopicOfRequest]) -> dict[Place, list[Ackno
     return batches
 
 
-def acknowledgements_of(batches: Iterable[AcknowledgementBatch], *, may_renew: bool) -> list[Acknowledgement]:
+def acknowledgements_of(
+    batches: Iterable[AcknowledgementBatch], *, may_renew: bool, group_renews: bool = True
+) -> list[Acknowledgement]:
     """The acknowledgements of one partition. Raises KafkaError INVALID_REQUEST, INVALID_RECORD_STATE.
 
-    `may_renew`: the request says that some renew, and the group allows it.
+    `may_renew`: the request says that some renew; `group_renews`: the group allows it.
     """
     found: list[Acknowledgement] = []
     last_offset = -1
@@ -74,6 +76,8 @@ def acknowledgements_of(batches: Iterable[AcknowledgementBatch], *, may_renew: b
         _check_types(batch.acknowledge_types, batch.last_offset - batch.first_offset + 1, may_renew=may_renew)
         if found and batch.first_offset == last_offset:
             raise KafkaError(ErrorCode.INVALID_RECORD_STATE, f"offset {last_offset} is acknowledged twice")
+        if not group_renews and AcknowledgeType.RENEW in batch.acknowledge_types:
+            raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "records may not be renewed in this group")
         found.append(Acknowledgement(batch.first_offset, batch.last_offset, batch.acknowledge_types))
         last_offset = batch.last_offset
     return found
@@ -87,7 +91,7 @@ def _check_types(types: Sequence[int], count: int, *, may_renew: bool) -> None:
     if not _TYPES.issuperset(types):
         raise _invalid(f"{next(kind for kind in types if kind not in _TYPES)} is no acknowledge type")
     if not may_renew and AcknowledgeType.RENEW in types:
-        raise _invalid("records may not be renewed by this request or in this group")
+        raise _invalid("records may not be renewed by this request")
 
 
 def _invalid(reason: str) -> KafkaError:

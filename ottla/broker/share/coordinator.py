@@ -195,7 +195,7 @@ class ShareCoordinator:
         renewed_until_ms = self._services.clock.monotonic_ms() + settings.lock_duration_ms
         for place, given in batches.items():
             try:
-                acknowledgements = acknowledgements_of(given, may_renew=may_renew and settings.may_renew)
+                acknowledgements = acknowledgements_of(given, may_renew=may_renew, group_renews=settings.may_renew)
                 self.used.partition_at(place, may_read)
                 share_partition = self.used.get(SharePartitionKey(session.group_id, *place))
                 if share_partition is None:

@@ -172,4 +172,5 @@ def test_records_are_renewed_only_where_request_and_group_allow_it(
     reader.take()
     data = data_of(reader.fetch((0, 0, [RENEW]), is_renew_ack=says_so))
     assert data is not None
-    assert data.acknowledge_error_code == ErrorCode.INVALID_REQUEST
+    code = ErrorCode.INVALID_RECORD_STATE if says_so else ErrorCode.INVALID_REQUEST
+    assert data.acknowledge_error_code == code
