@@ -48,6 +48,7 @@ PLACES: Final = {
         "client/test_order.py",
         "client/test_page.py",
         "client/test_restarts.py",
+        "client/test_share_consumer_against_broker.py",
         "client/test_share_groups_against_broker.py",
         "client/test_splitting.py",
         "client/test_transactions_against_broker.py",
