@@ -173,23 +173,6 @@ def _shown_early() -> Any:
     return mock.patch.object(ShareCoordinator, "rest_on", nothing)
 
 
-@bug("share: the lag counts what is before the log", "complete records that the log has no more are taken off the lag")
-def _lag() -> Any:
-    def replace(offsets_of: Any) -> Any:
-        def patched(self: ShareCoordinator, key: Any) -> Any:
-            start_offset, lag = offsets_of(self, key)
-            state = self.shards.ready(key.text).states.get(key) if start_offset >= 0 else None
-            if state is None or start_offset <= state.start_offset or self.used.get(key) is not None:
-                return start_offset, lag
-            partition = self.used.partition_of(key)
-            assert partition is not None
-            return start_offset, max(partition.high_watermark - start_offset - state.complete_count, 0)
-
-        return patched
-
-    return before(ShareCoordinator, "offsets_of", replace)
-
-
 @bug("share: a beginning is not awaited", "a fetch that brings nothing is answered before the group has begun durably")
 def _beginning() -> Any:
     return mock.patch.object(SharePartition, "begin", nothing)

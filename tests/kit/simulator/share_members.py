@@ -109,6 +109,8 @@ class ShareMember:
         # What it has.
         self._session: Session | None = None
         self._session_epoch = OPENS
+        self._changes = 0
+        """Those of the group's offsets when the session was answered last."""
         self._is_sure = False
         """Whether the broker has the session, at this epoch."""
         self._places: dict[tuple[UUID, int], SharePartitionModel] = {}
@@ -372,8 +374,10 @@ class ShareMember:
                 self._end_session()
             else:
                 self._session_epoch, self._is_sure = sent.epoch + 1, True
+                self._changes = self._known.groups[self.group].changes
             return True
-        if code in OF_THE_SESSION and self._is_sure and sent.epoch in (ENDS, self._session_epoch):
+        is_sure = self._is_sure and self._changes == self._known.groups[self.group].changes
+        if code in OF_THE_SESSION and is_sure and sent.epoch in (ENDS, self._session_epoch):
             raise Violation(f"share group {self.group}: a session is refused, {ErrorCode.of(code).name}")
         for one in sent.acknowledgements.values():
             if code in OF_THE_SESSION:

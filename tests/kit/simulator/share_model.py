@@ -122,6 +122,8 @@ class GroupModel:
         self.resets = {reset}
         self.keeps_reset = reset == "earliest"
         self.committed_only = committed_only
+        self.changes = 0
+        """Of offsets by an administrator, sent and answered: one that takes them all away ends the sessions, too."""
         self.least_limit = self.most_limit = DEFAULT_LIMIT
 
     def note_limit(self, limit: int) -> None:
@@ -186,14 +188,17 @@ class SharePartitionModel:
         """An administrator changes the offset, or takes it away."""
         self.generation += 1
         self.changes += 1
+        self.group.changes += 1
 
     def change_refused(self) -> None:
         """Nothing has come of it."""
         self.changes -= 1
+        self.group.changes += 1
 
     def changed(self, start_offset: int | None) -> None:
         """It is done: the start offset is another one, or (None) the group begins again as a new one."""
         self.changes -= 1
+        self.group.changes += 1
         self.generation += 1
         self.is_lost = False
         self._begin_again()
