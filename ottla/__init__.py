@@ -9,11 +9,11 @@ from ottla.version import __version__
 
 TYPE_CHECKING = False  # as type checkers know it; `typing` itself would be an import
 if TYPE_CHECKING:
-    from ottla.client.blocking import Admin, Consumer, Producer
+    from ottla.client.blocking import Admin, Consumer, Producer, ShareConsumer
 
-__all__ = ["Admin", "Consumer", "Producer", "__version__"]
+__all__ = ["Admin", "Consumer", "Producer", "ShareConsumer", "__version__"]
 
-_CLIENTS = {"Admin", "Consumer", "Producer"}
+_CLIENTS = {"Admin", "Consumer", "Producer", "ShareConsumer"}
 
 
 def __getattr__(name: str) -> object:

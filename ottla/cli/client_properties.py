@@ -146,8 +146,9 @@ def _kinds() -> tuple[type[ClientOptions], ...]:
     from ottla.client.consumer_options import ConsumerOptions
     from ottla.client.options import AdminOptions
     from ottla.client.producer_options import ProducerOptions
+    from ottla.client.share_consumer_options import ShareConsumerOptions
 
-    return ProducerOptions, ConsumerOptions, AdminOptions
+    return ProducerOptions, ConsumerOptions, ShareConsumerOptions, AdminOptions
 
 
 def _problem(name: str, kinds: tuple[type[ClientOptions], ...]) -> str:

@@ -22,7 +22,7 @@ from ottla.cli.waiting import Waiting
 from ottla.shown import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ottla.cli.progress import Progress
     from ottla.client import Consumer, ConsumerRecord, TopicPartition
@@ -85,6 +85,13 @@ class _Offset(Number):
     help="Share the topic with this consumer group: start where it has committed, commit what is printed.",
 )
 @click.option(
+    "--share-group",
+    metavar="GROUP",
+    type=NAME,
+    shell_complete=suggestions.groups,
+    help="Read the topic as a queue, in this share group: accept what is printed.",
+)
+@click.option(
     "--group-protocol",
     type=click.Choice(["classic", "consumer"]),
     help="What assigns the partitions: classic, a member; consumer, the broker (KIP-848).  [default: classic]",
@@ -131,6 +138,7 @@ def consume(
     timestamp: str | None,
     partitions: tuple[int, ...],
     group_id: str | None,
+    share_group: str | None,
     group_protocol: str | None,
     isolation: str | None,
     max_messages: int | None,
@@ -157,16 +165,29 @@ def consume(
       ottla consume orders --partition 0 --offset 368776 --max-messages 1 --json
       ottla consume orders -B -e --format '%p:%o %k=%s\\n'
       ottla consume orders --group billing
+      ottla consume mails --share-group mailer
     """
     import asyncio
 
     from ottla.cli.progress import Progress
-    from ottla.cli.record_format import compile_format
-    from ottla.client.consumer_options import ConsumerOptions
 
     if sum((from_beginning, offset is not None, timestamp is not None)) > 1:
         raise click.UsageError("give one of --from-beginning, --offset and --timestamp")
     given = split_pairs("--consumer-property", properties)
+    if share_group is not None:
+        _check_share_group(
+            share_group,
+            {
+                "--group": group_id is not None or "group.id" in given,
+                "--group-protocol": group_protocol is not None,
+                "--isolation": isolation is not None,
+                "--from-beginning": from_beginning,
+                "--offset": offset is not None,
+                "--timestamp": timestamp is not None,
+                "--partition": bool(partitions),
+                "--exit-at-end": exit_at_end,
+            },
+        )
     group_id = group_id if group_id is not None else given.pop("group.id", None)
     has_place = bool(partitions) or offset is not None or timestamp is not None
     _check_group(group_id, has_place=has_place)
@@ -184,29 +205,15 @@ def consume(
         raise click.UsageError(
             "--format cannot be used with --json, --keys, --headers, --timestamps, --offsets and --verbose"
         )
-    is_terminal = sys.stdout.isatty()
-    line: Callable[[ConsumerRecord], bytes] = json_line
-    if not as_json:
-        line = partial(plain_line, fields, for_terminal=is_terminal)
-    try:
-        if template is not None:
-            line = compile_format(template, for_terminal=is_terminal)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--format") from None
+    line = _line_writer(fields, template, as_json=as_json)
     reset = "earliest" if from_beginning else "none" if offset is not None else None
-    options = options_of(
-        ConsumerOptions,
-        servers,
-        {"client_id": CLIENT_ID, "default_api_timeout_ms": TIMEOUT_MS},
-        properties=given,
-        option="--consumer-property",
-        chosen={
-            "auto_offset_reset": reset,
-            "group_id": group_id,
-            "group_protocol": group_protocol,
-            "isolation_level": isolation,
-        },
-    )
+    chosen = {
+        "auto_offset_reset": reset,
+        "group_id": group_id,
+        "group_protocol": group_protocol,
+        "isolation_level": isolation,
+    }
+    options = _options(servers, given, chosen, share_group, max_messages)
     if group_protocol is not None and "group_id" not in options:
         raise click.UsageError("--group-protocol needs --group")
     if has_place:
@@ -218,7 +225,7 @@ def consume(
         reading.on_waiting = notice
     try:
         with closed_pipe_ends_quietly(), client_errors(), waiting:
-            asyncio.run(reading.run(servers))
+            asyncio.run(reading.run(servers) if share_group is None else reading.run_in_share_group(servers))
     except KeyboardInterrupt:
         progress.end()
         raise SystemExit(EXIT_INTERRUPTED) from None
@@ -227,6 +234,52 @@ def consume(
         raise SystemExit(EXIT_TERMINATED) from None
     finally:
         progress.end()
+
+
+def _line_writer(fields: Fields, template: str | None, *, as_json: bool) -> Callable[[ConsumerRecord], bytes]:
+    """Return the function that makes the line of a record."""
+    from ottla.cli.record_format import compile_format
+
+    is_terminal = sys.stdout.isatty()
+    try:
+        if template is not None:
+            return compile_format(template, for_terminal=is_terminal)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--format") from None
+    return json_line if as_json else partial(plain_line, fields, for_terminal=is_terminal)
+
+
+def _options(
+    servers: str,
+    given: Mapping[str, str],
+    chosen: Mapping[str, object],
+    share_group: str | None,
+    max_messages: int | None,
+) -> dict[str, Any]:
+    """Return the options of the consumer, or of the share consumer."""
+    from ottla.cli.consume_share_group import share_options
+    from ottla.client.consumer_options import ConsumerOptions
+    from ottla.client.share_consumer_options import ShareConsumerOptions
+
+    return options_of(
+        ConsumerOptions if share_group is None else ShareConsumerOptions,
+        servers,
+        {"client_id": CLIENT_ID, "default_api_timeout_ms": TIMEOUT_MS},
+        properties=given,
+        option="--consumer-property",
+        chosen=chosen if share_group is None else share_options(share_group, max_messages),
+    )
+
+
+def _check_share_group(share_group: str, others: Mapping[str, bool]) -> None:
+    for name, is_given in others.items():
+        if is_given:
+            raise click.UsageError(
+                f"{name} cannot be used with --share-group: the group's settings say where it begins and which records "
+                "it reads (`ottla configs describe --group`), and it has no end"
+            )
+    if share_group == "":
+        raise click.BadParameter("must not be empty", param_hint="--share-group")
 
 
 def _check_group(group_id: str | None, *, has_place: bool) -> None:
@@ -277,13 +330,9 @@ class _Reading:
         self._out = sys.stdout.buffer
 
     async def run(self, servers: str) -> None:
-        from ottla.client import Admin, Consumer, TopicPartition
-        from ottla.client.options import AdminOptions
+        from ottla.client import Consumer, TopicPartition
 
-        limits = {"client_id": CLIENT_ID, "default_api_timeout_ms": TIMEOUT_MS}
-        async with Admin(servers, **options_of(AdminOptions, servers, limits)) as admin:
-            # An Admin reports a missing topic immediately; a consumer waits until it exists.
-            known = [one.partition for one in (await admin.describe_topics([self._topic]))[self._topic].partitions]
+        known = await self._known_partitions(servers)
         if self._group_id is not None:
             await self.run_in_group(servers)
             return
@@ -293,6 +342,30 @@ class _Reading:
             self._say(self._waiting_words())
             self._wait_for_records()
             await self._read(consumer, chosen)
+
+    async def _known_partitions(self, servers: str) -> list[int]:
+        """Return the topic's partitions. An Admin reports a missing topic immediately; a consumer waits for it."""
+        from ottla.client import Admin
+        from ottla.client.options import AdminOptions
+
+        limits = {"client_id": CLIENT_ID, "default_api_timeout_ms": TIMEOUT_MS}
+        async with Admin(servers, **options_of(AdminOptions, servers, limits)) as admin:
+            return [one.partition for one in (await admin.describe_topics([self._topic]))[self._topic].partitions]
+
+    async def run_in_share_group(self, servers: str) -> None:
+        """Read as a member of a share group, and accept what was printed."""
+        from ottla.cli.consume_share_group import read_share_group
+
+        await self._known_partitions(servers)
+        self._say(f"joining share group {self._group_id} to read {self._topic}; Ctrl-C ends")
+        await read_share_group(
+            servers,
+            self._topic,
+            self._options,
+            self._left,
+            write=self._write,
+            wait_for=lambda what: self._wait_for(what, is_ordinary=True),
+        )
 
     def _waiting_words(self) -> str:
         if self._start.offset is not None and self._start.offset >= 0:

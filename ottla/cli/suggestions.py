@@ -92,11 +92,13 @@ def producer_pairs(_: click.Context, __: click.Parameter, incomplete: str) -> li
     return _matching((f"{name}=" for name in _names(ProducerOptions)), incomplete)
 
 
-def consumer_pairs(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
-    """`KEY=` for each option of a consumer."""
+def consumer_pairs(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """`KEY=` for each option of a consumer, or of a share consumer if the line names a share group."""
     from ottla.client.consumer_options import ConsumerOptions
+    from ottla.client.share_consumer_options import ShareConsumerOptions
 
-    return _matching((f"{name}=" for name in _names(ConsumerOptions)), incomplete)
+    kind = ConsumerOptions if context.params.get("share_group") is None else ShareConsumerOptions
+    return _matching((f"{name}=" for name in _names(kind)), incomplete)
 
 
 def quota_users(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The bundled asyncio client: Producer, Consumer, Admin. It works with Ottla and with Apache Kafka.
+"""The bundled asyncio client: Producer, Consumer, ShareConsumer, Admin. It works with Ottla and with Apache Kafka.
 
     async with Producer("localhost:9092") as producer:
         await producer.send("greetings", b"hello", key=b"world")
@@ -72,6 +72,7 @@ from ottla.client.interceptors import ConsumerInterceptor, ProducerInterceptor
 from ottla.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, OffsetAndTimestamp
 from ottla.client.producer import Producer
 from ottla.client.sent_records import Deliveries, RecordsNotSent, SentRecords
+from ottla.client.share_consumer import ShareConsumer
 from ottla.client.structs import (
     BrokerAddress,
     ConsumerRecord,
@@ -79,10 +80,12 @@ from ottla.client.structs import (
     OffsetAndMetadata,
     ProducerRecord,
     RecordMetadata,
+    ShareRecord,
     TopicPartition,
 )
 from ottla.client.transactional import Transaction
 from ottla.protocol.acls import AclOperation, PatternType, PermissionType, ResourceType
+from ottla.protocol.api.share_fetch import AcknowledgeType
 from ottla.protocol.errors import ErrorCode
 
 __all__ = [
@@ -90,6 +93,7 @@ __all__ = [
     "LATEST",
     "MAX_TIMESTAMP",
     "AbortableTransactionError",
+    "AcknowledgeType",
     "Acl",
     "AclFilter",
     "AclOperation",
@@ -153,7 +157,9 @@ __all__ = [
     "ResourceType",
     "ScramCredentialInfo",
     "SentRecords",
+    "ShareConsumer",
     "ShareGroupOffset",
+    "ShareRecord",
     "TopicDescription",
     "TopicPartition",
     "Transaction",

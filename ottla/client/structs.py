@@ -25,6 +25,7 @@ __all__ = [
     "OffsetAndMetadata",
     "ProducerRecord",
     "RecordMetadata",
+    "ShareRecord",
     "TopicPartition",
 ]
 
@@ -95,6 +96,22 @@ class ConsumerRecord(NamedTuple, Generic[K, V]):
     key: K
     value: V
     headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+class ShareRecord(NamedTuple, Generic[K, V]):
+    """A record that a share consumer has acquired: the fields of a ConsumerRecord, and `delivery_count`.
+
+    That is the number of its deliveries by now, also to other members: 1 for the first one.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: K
+    value: V
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    delivery_count: int = 1
 
 
 def as_names(names: Iterable[str]) -> list[str]:

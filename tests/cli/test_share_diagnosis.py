@@ -97,8 +97,8 @@ CASES = {
     "as many locked records as the group may have": (
         replace(with_partition(start_offset=2, lag=8), settings=ShareSettings(most_locks=5, lock_ms=1500)),
         Weight.PERHAPS,
-        ["8 records from 2 on are not acknowledged; nothing after 6 is delivered while 2 is not"],
-        ["share.partition.max.record.locks (5 now)", "after 1.5 s"],
+        ["8 records from 2 on are not acknowledged: 5 may be in flight, so later ones wait while 2 is not"],
+        ["raise share.partition.max.record.locks", "after 1.5 s"],
     ),
     "a broker that does not know the lag": (
         with_partition(start_offset=4, lag=None),
@@ -153,6 +153,18 @@ def test_a_start_offset_after_the_end_is_in_order():
     assert diagnose_share(with_partition(start_offset=99, lag=None))[0].text == "orders-0: read to its end (lag 0)"
 
 
-def test_at_the_limit_of_locks_nothing_is_said_about_it():
-    facts = replace(with_partition(start_offset=5, lag=5), settings=ShareSettings(most_locks=5))
+@pytest.mark.parametrize(
+    ("lag", "locks"),
+    [
+        (5, 5),  # all that there is may be in flight
+        (2, 3),  # later records are acknowledged: they were delivered
+    ],
+)
+def test_a_limit_of_locks_that_holds_nothing_back_is_not_named(lag, locks):
+    facts = replace(with_partition(start_offset=5, lag=lag), settings=ShareSettings(most_locks=locks))
     assert not [one for one in diagnose_share(facts) if "max.record.locks" in one.remedy]
+
+
+def test_a_limit_of_locks_that_holds_one_record_back_is_named():
+    facts = replace(with_partition(start_offset=5, lag=2), settings=ShareSettings(most_locks=4))
+    assert "4 may be in flight" in diagnose_share(facts)[0].text

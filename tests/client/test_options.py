@@ -10,6 +10,7 @@ from ottla.client import Admin, Consumer, Producer
 from ottla.client.consumer_options import ConsumerKeywords, ConsumerOptions
 from ottla.client.options import AdminKeywords, AdminOptions, ClientOptions, read_options
 from ottla.client.producer_options import ProducerKeywords, ProducerOptions
+from ottla.client.share_consumer_options import ShareConsumerKeywords, ShareConsumerOptions
 
 DESERIALIZERS = {"key_deserializer", "value_deserializer"}
 """Named in the signature of Consumer itself, for they give the records their type."""
@@ -21,7 +22,12 @@ def producer_options(given=None, /, **keywords):
 
 @pytest.mark.parametrize(
     ("keywords", "options"),
-    [(ProducerKeywords, ProducerOptions), (ConsumerKeywords, ConsumerOptions), (AdminKeywords, AdminOptions)],
+    [
+        (ProducerKeywords, ProducerOptions),
+        (ConsumerKeywords, ConsumerOptions),
+        (ShareConsumerKeywords, ShareConsumerOptions),
+        (AdminKeywords, AdminOptions),
+    ],
 )
 def test_the_keywords_that_an_ide_shows_are_the_options_that_exist(keywords, options):
     named = set(keywords.__annotations__) - {"request_required_acks"}

@@ -8,7 +8,10 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-NAMES = ("client.md", "consumer-groups.md", "client-options.md", "client-columns.md", "client-transactions.md")
+NAMES = (
+    *("client.md", "consumer-groups.md", "client-options.md", "client-columns.md", "client-transactions.md"),
+    "client-share-groups.md",
+)
 PAGES = {name: (ROOT / "docs" / name).read_text() for name in NAMES}
 BLOCKS = re.findall(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```\n)?", "".join(PAGES.values()), re.DOTALL)
 OPTIONS = PAGES["client-options.md"]

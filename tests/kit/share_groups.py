@@ -1,4 +1,4 @@
-"""Members of share groups on a real broker, with librdkafka's share consumer: the bundled client has none."""
+"""Members of share groups on a real broker, with librdkafka's share consumer, which is independent of Ottla's."""
 
 from __future__ import annotations
 

@@ -158,7 +158,16 @@ def alter_offsets(
             groups.set_share_topics(request.group_id, added, (), answer)
         answer.seal()
 
-    return coordinator.when_made(pending, step)
+    def prepared(error: KafkaError | None) -> None:
+        if pending.done:
+            return  # the client went away while `__consumer_offsets` was made
+        if error is not None:
+            pending.fail(error)
+        else:
+            coordinator.when_made(pending, step)
+
+    groups.prepare(request.group_id, prepared)
+    return pending
 
 
 def delete_offsets(

@@ -203,7 +203,7 @@ class InFlightRecords:
                         run.deadline_ms = renewed_until_ms
                     else:
                         self._end(run, _RESULT[kind], most_deliveries)
-                        _add(changes, run)
+                        add_change(changes, run)
         self._advance()
         return changes
 
@@ -213,7 +213,7 @@ class InFlightRecords:
         for run in self._runs:
             if run.deadline_ms <= now_ms:
                 self._end(run, RecordState.AVAILABLE, most_deliveries)
-                _add(changes, run)
+                add_change(changes, run)
         self._advance()
         return changes
 
@@ -223,7 +223,7 @@ class InFlightRecords:
         for run in self._runs:
             if run.state is RecordState.ACQUIRED and run.member_id == member_id:
                 self._end(run, RecordState.AVAILABLE, most_deliveries)
-                _add(changes, run)
+                add_change(changes, run)
         self._advance()
         return changes
 
@@ -353,7 +353,7 @@ def _by_type(said: Acknowledgement, start_offset: int) -> Iterator[tuple[int, in
     yield begin, said.last_offset, AcknowledgeType(said.types[begin - said.first_offset])
 
 
-def _add(changes: list[StateBatch], run: _Run) -> None:
+def add_change(changes: list[StateBatch], run: _Run) -> None:
     """Note the state of a run, with that of its neighbour if they are alike."""
     new = StateBatch(run.first_offset, run.last_offset, run.state, run.delivery_count)
     before = changes[-1] if changes else None

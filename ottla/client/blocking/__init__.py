@@ -20,6 +20,7 @@ from __future__ import annotations
 from ottla.client.blocking.consumer import Consumer
 from ottla.client.blocking.deliveries import Deliveries, Delivery
 from ottla.client.blocking.producer import Producer
+from ottla.client.blocking.share_consumer import ShareConsumer
 from ottla.client.blocking.transaction import Transaction
 from ottla.client.blocking.twins import AdminMethods
 
@@ -28,4 +29,4 @@ class Admin(AdminMethods):
     """The blocking twin of `ottla.client.Admin`: the same options and methods, which wait. A context manager."""
 
 
-__all__ = ["Admin", "Consumer", "Deliveries", "Delivery", "Producer", "Transaction"]
+__all__ = ["Admin", "Consumer", "Deliveries", "Delivery", "Producer", "ShareConsumer", "Transaction"]

@@ -36,10 +36,15 @@ from ottla.client.admin_users_results import (
 from ottla.client.blocking.loop_thread import Twin
 from ottla.client.consumer import Consumer as AsyncConsumer
 from ottla.client.consumer_options import ConsumerKeywords
+from ottla.client.errors import (
+    KafkaError,
+)
 from ottla.client.offsets import OffsetAndTimestamp
 from ottla.client.options import AdminKeywords, Servers
 from ottla.client.producer import Producer as AsyncProducer
 from ottla.client.producer_options import ProducerKeywords
+from ottla.client.share_consumer import ShareConsumer as AsyncShareConsumer
+from ottla.client.share_consumer_options import ShareConsumerKeywords
 from ottla.client.structs import (
     GroupMetadata,
     K,
@@ -257,6 +262,68 @@ class ConsumerMethods(Twin[AsyncConsumer[K, V]], Generic[K, V]):
     def paused(self) -> list[TopicPartition]:
         """Return the paused partitions."""
         return self._call(self._inner.paused)
+
+
+class ShareConsumerMethods(Twin[AsyncShareConsumer[K, V]], Generic[K, V]):
+    """The blocking twin of `ottla.client.ShareConsumer`, started by its first use. A context manager; else `close` it.
+
+    `bootstrap_servers` is `host:port`, with commas or as a list; or a mapping of options under Kafka's dotted names,
+    including `bootstrap.servers`. Options as keywords have underscores: `ShareConsumerOptions` and `ClientOptions`
+    describe them. The deserializers convert bytes to keys and values, and determine the type of the records. Raises
+    ValueError for an option that does not exist or is invalid, and without a `group_id`.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: Servers | Mapping[str, object] | None = None,
+        *,
+        key_deserializer: Callable[[bytes], K] | None = None,
+        value_deserializer: Callable[[bytes], V] | None = None,
+        **options: Unpack[ShareConsumerKeywords],
+    ) -> None:
+        super().__init__(
+            AsyncShareConsumer(
+                bootstrap_servers, key_deserializer=key_deserializer, value_deserializer=value_deserializer, **options
+            )
+        )
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        """Read these topics, and no others. The following polls (`getone`, `getmany`, iteration) join the group.
+
+        A topic that does not exist is read as soon as it does. Raises ValueError for an invalid name, and without one.
+        """
+        return self._call(self._inner.subscribe, topics)
+
+    def unsubscribe(self) -> None:
+        """End the subscription as `close` does, and leave the group; the consumer can subscribe again."""
+        return self._await(self._inner.unsubscribe())
+
+    def subscription(self) -> list[str]:
+        """Return the subscribed topics, sorted."""
+        return self._call(self._inner.subscription)
+
+    def assignment(self) -> list[TopicPartition]:
+        """Return the partitions that the group has assigned, sorted. Other members may have the same ones."""
+        return self._call(self._inner.assignment)
+
+    def commit(self, *, timeout_ms: int | None = None) -> dict[TopicPartition, KafkaError | None]:
+        """Send all acknowledgements, and return the results by partition since the last `commit`: an error, or None.
+
+        In implicit mode this accepts all records that the program has taken. Waits for the brokers' answers, at most
+        `timeout_ms` (None: `default_api_timeout_ms`), and raises ClientTimeout after that. Acknowledgements that
+        traveled with fetches are part of the results, too; each error is also logged. The usual errors:
+        INVALID_RECORD_STATE if the lock of a record has ended, after which other members get it;
+        SHARE_SESSION_NOT_FOUND, NETWORK_EXCEPTION and NOT_LEADER_OR_FOLLOWER if the broker has failed meanwhile.
+        Records that were not acknowledged are delivered again.
+        """
+        return self._await(self._inner.commit(timeout_ms=timeout_ms))
+
+    def metrics(self) -> dict[str, float]:
+        """Return the consumer's metrics, by Kafka's metric names; NaN for those without any value yet.
+
+        Times are in ms, sizes in bytes; rates, averages and maxima cover the last half to whole minute.
+        """
+        return self._call(self._inner.metrics)
 
 
 class AdminMethods(Twin[AsyncAdmin]):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kit.nodes import ask_for, pass_time
+from kit.group_requests import make_topic
+from kit.nodes import ask_for, pass_time, start_node
 from kit.share_requests import (
     acknowledge,
     acquire_all,
@@ -16,6 +17,7 @@ from kit.share_requests import (
 )
 
 from ottla.broker.peer import Peer
+from ottla.protocol.api.alter_share_group_offsets import AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse
 from ottla.protocol.api.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsResponse,
@@ -85,6 +87,17 @@ def test_a_fetch_that_brings_nothing_is_answered_when_the_group_has_begun_durabl
     assert not pending.done
     node.settle()
     assert pending.done
+
+
+def test_the_first_group_of_all_may_be_made_by_its_offsets() -> None:
+    node, _, _ = start_node()
+    make_topic(node, "t", 1)
+    kind = AlterShareGroupOffsetsRequest
+    partition = kind.AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=3)
+    topic = kind.AlterShareGroupOffsetsRequestTopic(topic_name="t", partitions=[partition])
+    answer = ask_for(AlterShareGroupOffsetsResponse, node, kind(group_id="g", topics=[topic]), 0)
+    assert (answer.error_code, answer.responses[0].partitions[0].error_code) == (ErrorCode.NONE, ErrorCode.NONE)
+    assert described_offsets(node) == (3, 0)
 
 
 def test_offsets_that_are_deleted_while_a_member_joins_are_answered_as_deleted() -> None:

@@ -57,8 +57,8 @@ def _no_counts() -> Any:
         original(changes, run)
         changes[-1] = changes[-1]._replace(delivery_count=0)
 
-    original = in_flight._add
-    return mock.patch.object(in_flight, "_add", add)
+    original = in_flight.add_change
+    return mock.patch.object(in_flight, "add_change", add)
 
 
 @bug("share: a tombstone is not written", "an administrator deletes offsets of a group, until the next start")
@@ -89,7 +89,10 @@ def _prunes_all() -> Any:
     page_cache=True,
 )
 def _prunes_early() -> Any:
-    return mock.patch.object(ShareCoordinator, "_remove_before", ShareCoordinator._remove)
+    def remove_before(self: Any, shard: ShareStateShard, offset: int) -> None:
+        self._remove(shard, offset)
+
+    return mock.patch.object(ShareCoordinator, "_remove_before", remove_before)
 
 
 @bug("share: a session's end releases nothing", "what its member had waits for the locks to time out, and for no count")

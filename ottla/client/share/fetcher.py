@@ -1,0 +1,483 @@
+"""The driver of share sessions: acquires records from the leaders of the assigned partitions, and acknowledges them.
+
+There is one session, with one request in flight, for each leader. Records are requested only while a poll waits, since
+their lock begins at once. Acknowledgements travel with the next ShareFetch of their session; a `flush`, a renewal, and
+those of partitions that are not fetched any more get a ShareAcknowledge.
+
+The results of acknowledgements are in `results` until they are taken. Kafka's class is `ShareConsumeRequestManager`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from uuid import UUID
+
+from ottla.client.cluster import Cluster
+from ottla.client.connection import Connection
+from ottla.client.errors import ClientFailed, ConnectionLost, KafkaError, UnsupportedByBroker, is_worth_retrying
+from ottla.client.metrics import ConsumerMetrics
+from ottla.client.share.acknowledgements import Run
+from ottla.client.share.acquired_records import AcquiredRecords
+from ottla.client.share.acquisition import Decoder
+from ottla.client.share.session import Acknowledgements, FetchLimits, Place, ShareSession
+from ottla.client.share_consumer_options import ACQUIRE_MODES, ShareConsumerOptions
+from ottla.client.structs import TopicPartition
+from ottla.client_core.cluster_view import STALE_METADATA
+from ottla.protocol.api.share_acknowledge import ShareAcknowledgeRequest, ShareAcknowledgeResponse
+from ottla.protocol.api.share_fetch import ShareFetchRequest, ShareFetchResponse
+from ottla.protocol.errors import ErrorCode
+
+logger = logging.getLogger(__name__)
+
+SHARE_LANE = 1
+"""The connection of share sessions to a leader."""
+_FIRST_VERSION_WITH_RENEWALS = 2
+_MAY_HEAL = STALE_METADATA | {ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.UNKNOWN_SERVER_ERROR}
+_OPENS_NOTHING = FetchLimits(0, 0, 0, 0, 0)
+
+
+class ShareFetcher:
+    """See the module. `on_change` is called when there are records, errors or results.
+
+    `on_renewed` is called with a partition whose renewals were accepted, and the new end of the locks.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        options: ShareConsumerOptions,
+        member_id: str,
+        metrics: ConsumerMetrics,
+        *,
+        on_change: Callable[[], None],
+        on_renewed: Callable[[TopicPartition, float], None],
+    ) -> None:
+        assert options.group_id is not None
+        self._cluster = cluster
+        self._options = options
+        self._group_id = options.group_id
+        self._member_id = member_id
+        self._metrics = metrics
+        self._on_change = on_change
+        self._on_renewed = on_renewed
+        self._is_explicit = options.share_acknowledgement_mode == "explicit"
+        self._decoder = Decoder(options.check_crcs, options.key_deserializer, options.value_deserializer)
+        self._loop = asyncio.get_running_loop()
+        self.ready: deque[AcquiredRecords | KafkaError] = deque()
+        """The records that the program has not taken, and errors in their places among them."""
+        self.results: dict[TopicPartition, KafkaError | None] = {}
+        """The results of acknowledgements by partition, an error before a success."""
+        self.assigned: dict[TopicPartition, UUID] = {}
+        """The assigned partitions, each with the id of its topic."""
+        self._sessions: dict[int, ShareSession] = {}
+        self._tasks: dict[ShareSession, asyncio.Task[None]] = {}
+        self._failures: dict[int, int] = {}
+        self._not_before: dict[int, float] = {}
+        self._polls: list[float] = []
+        """The times until which polls wait for records."""
+        self._flushes = 0
+        self._is_scheduled = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._is_closed = False
+
+    # Interface --------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def polling(self, until: float) -> Iterator[None]:
+        """Acquire records while a poll waits for some."""
+        self._polls.append(until)
+        self.wake()
+        try:
+            yield
+        finally:
+            self._polls.remove(until)
+
+    @contextmanager
+    def flushing(self) -> Iterator[None]:
+        """Send acknowledgements without waiting for the next poll."""
+        self._flushes += 1
+        self.wake()
+        try:
+            yield
+        finally:
+            self._flushes -= 1
+
+    @property
+    def has_acknowledgements(self) -> bool:
+        """Whether there are acknowledgements without a result."""
+        return any(session.has_acknowledgements for session in self._sessions.values())
+
+    def assign(self, assigned: Mapping[TopicPartition, UUID]) -> None:
+        """Fetch these partitions and no others; release records of others that the program has not taken."""
+        self.assigned = dict(assigned)
+        kept: deque[AcquiredRecords | KafkaError] = deque()
+        for one in self.ready:
+            if isinstance(one, KafkaError) or self.assigned.get(one.partition) == one.place[0]:
+                kept.append(one)
+            else:
+                self.acknowledge(one, one.release_left())
+        self.ready = kept
+        self.wake()
+        self._on_change()
+
+    def acknowledge(self, records: AcquiredRecords, runs: list[Run]) -> None:
+        """Send acknowledgements of acquired records, or note that they were lost with their session."""
+        loss = records.session.loss
+        if loss is None:
+            records.session.add(records.place, records.partition, runs)
+        elif runs:
+            self._note(records.partition, loss)
+
+    def renew(self, records: AcquiredRecords, offsets: set[int]) -> None:
+        """Renew the locks of some acquired records."""
+        loss = records.session.loss
+        if loss is None:
+            records.session.renew(records.place, records.partition, offsets, records.lock_until)
+            self.wake()
+        elif offsets:
+            self._note(records.partition, loss)
+
+    def drop_expired(self, now: float) -> None:
+        """Drop records that the program has not taken and that are lost: their lock or their session has ended."""
+        for one in [one for one in self.ready if isinstance(one, AcquiredRecords)]:
+            if one.lock_until <= now or one.session.loss is not None:
+                logger.info("%s-%d: %d acquired records are lost", *one.partition, one.left_count)
+                one.release_left()
+                self.ready.remove(one)
+
+    def take_results(self) -> dict[TopicPartition, KafkaError | None]:
+        """Return the results since the last call."""
+        results, self.results = self.results, {}
+        return results
+
+    def wake(self) -> None:
+        """Send what is to be sent as soon as the loop is free."""
+        if not self._is_scheduled and not self._is_closed:
+            self._is_scheduled = True
+            self._loop.call_soon(self._pump)
+
+    async def end_sessions(self) -> None:
+        """Send all acknowledgements and end every session; other acquired records are released by that.
+
+        A request in flight is answered before. What fails is logged.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._tasks:
+            await asyncio.wait(list(self._tasks.values()))
+        await asyncio.gather(*(self._end(session) for session in list(self._sessions.values()) if session.is_open))
+
+    async def close(self) -> None:
+        """Stop immediately."""
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # Requests ---------------------------------------------------------------------------------------------------
+
+    def _pump(self) -> None:
+        """Begin a request of every session that has something to send."""
+        self._is_scheduled = False
+        if self._is_closed:
+            return
+        now = self._loop.time()
+        until = max(self._polls, default=None)
+        if until is not None:
+            for leader_id in self._leaders():
+                if leader_id not in self._sessions:
+                    self._sessions[leader_id] = ShareSession(leader_id, self._group_id, self._member_id)
+        for session in list(self._sessions.values()):
+            if session in self._tasks:
+                continue
+            if session.is_open and session.connection is not None and not session.connection.is_open:
+                self._lose(session, ConnectionLost(f"the connection of the share session with {_name(session)} ended"))
+                self.wake()
+                continue
+            is_flushed = session.has_acknowledgements and (self._flushes > 0 or session.has_renewals)
+            if not is_flushed and (until is None or not self._wanted(session.leader_id)):
+                continue
+            not_before = self._not_before.get(session.leader_id, 0.0)
+            if now < not_before:
+                self._wake_at(not_before)
+                continue
+            task = asyncio.create_task(self._serve(session, until), name=f"ottla-share-{session.leader_id}")
+            self._tasks[session] = task
+
+    def _leaders(self) -> set[int]:
+        leaders = {self._cluster.leader_of(*partition) for partition in self.assigned}
+        if -1 in leaders:
+            self._cluster.mark_stale()
+            leaders.discard(-1)
+        return leaders
+
+    def _wanted(self, leader_id: int) -> dict[Place, TopicPartition]:
+        return {
+            (topic_id, partition.partition): partition
+            for partition, topic_id in self.assigned.items()
+            if self._cluster.leader_of(*partition) == leader_id
+        }
+
+    def _wake_at(self, when: float) -> None:
+        if self._timer is not None:
+            if self._timer_at <= when:
+                return
+            self._timer.cancel()
+        self._timer_at = when
+        self._timer = self._loop.call_at(when, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.wake()
+
+    async def _serve(self, session: ShareSession, until: float | None) -> None:
+        """Send one request of a session, and process its answer. `until`: how long a poll waits, None without one."""
+        try:
+            await self._request(session, until)
+        except KafkaError as failed:
+            self._on_failed(session, failed)
+        except Exception as bug:
+            logger.exception("the share consumer failed")
+            self._lose(session, ClientFailed(bug))
+            self.ready.append(ClientFailed(bug))
+        finally:
+            del self._tasks[session]
+            self.wake()
+            self._on_change()
+
+    async def _request(self, session: ShareSession, until: float | None) -> None:
+        connection = session.connection
+        if connection is None or not connection.is_open:
+            if session.is_open:
+                raise ConnectionLost(f"the connection of the share session with {_name(session)} ended")
+            connection = session.connection = await self._cluster.connection(session.leader_id, SHARE_LANE)
+        self._report_expired(session)
+        wanted = self._wanted(session.leader_id)
+        limits = _OPENS_NOTHING if until is None or not wanted else self._limits(until)
+        is_polled = limits is not _OPENS_NOTHING
+        if session.is_open and session.has_renewals:
+            await self._acknowledge(session, connection, session.renewal())
+        elif session.is_open and session.has_acknowledgements and (not is_polled or session.pending_outside(wanted)):
+            await self._acknowledge(session, connection, session.acknowledge())
+        elif is_polled or session.has_acknowledgements:
+            await self._fetch(session, connection, wanted, limits)
+
+    def _limits(self, until: float) -> FetchLimits:
+        options = self._options
+        left_ms = max(0.0, until - self._loop.time()) * 1000
+        return FetchLimits(
+            math.ceil(min(options.fetch_max_wait_ms, left_ms)),
+            options.fetch_min_bytes,
+            options.fetch_max_bytes,
+            options.max_poll_records,
+            ACQUIRE_MODES[options.share_acquire_mode],
+        )
+
+    async def _fetch(
+        self, session: ShareSession, connection: Connection, wanted: Mapping[Place, TopicPartition], limits: FetchLimits
+    ) -> None:
+        version = connection.version_for(ShareFetchRequest)
+        request = session.fetch(wanted, limits)
+        asked_at = self._loop.time()
+        timeout_ms = self._options.request_timeout_ms + limits.max_wait_ms
+        answer = await connection.send(request, ShareFetchResponse, version, timeout_ms)
+        code = ErrorCode.of(answer.error_code)
+        if code:
+            raise KafkaError(code, f"share fetch: {answer.error_message or code.message}")
+        now = self._loop.time()
+        sent = session.answered()
+        size_bytes = sum(len(one.records or b"") for topic in answer.responses for one in topic.partitions)
+        self._metrics.fetches.add(now, size_bytes, (now - asked_at) * 1000, answer.throttle_time_ms)
+        codes: dict[Place, tuple[int, str | None]] = {}
+        has_problem = False
+        lock_until = _lock_until(now, answer.acquisition_lock_timeout_ms)
+        for topic in answer.responses:
+            for answered in topic.partitions:
+                place = (topic.topic_id, answered.partition_index)
+                codes[place] = (answered.acknowledge_error_code, answered.acknowledge_error_message)
+                partition = wanted.get(place)
+                if partition is None:
+                    continue
+                if answered.error_code:
+                    has_problem = True
+                    self._refused(partition, ErrorCode.of(answered.error_code), answered.error_message)
+                if answered.acquired_records:
+                    self._take(session, partition, place, answered, lock_until)
+        has_problem |= self._on_results(session, sent, codes)
+        self._rest(session, now, has_problem=has_problem, throttle_ms=answer.throttle_time_ms)
+
+    async def _acknowledge(
+        self, session: ShareSession, connection: Connection, request: ShareAcknowledgeRequest
+    ) -> None:
+        version = connection.version_for(ShareAcknowledgeRequest)
+        if request.is_renew_ack and version < _FIRST_VERSION_WITH_RENEWALS:
+            old = UnsupportedByBroker(f"the broker at {connection.address} is too old to renew acquired records")
+            for place in session.in_flight:
+                self._report(session, place, old)
+            session.in_flight = {}
+            return
+        answer = await connection.send(request, ShareAcknowledgeResponse, version)
+        code = ErrorCode.of(answer.error_code)
+        if code:
+            raise KafkaError(code, f"share acknowledge: {answer.error_message or code.message}")
+        now = self._loop.time()
+        sent = session.answered()
+        codes = {
+            (topic.topic_id, one.partition_index): (one.error_code, one.error_message)
+            for topic in answer.responses
+            for one in topic.partitions
+        }
+        if request.is_renew_ack:
+            lock_until = _lock_until(now, answer.acquisition_lock_timeout_ms)
+            for place, (number, _) in codes.items():
+                partition = session.name_of(place)
+                if not number and partition is not None:
+                    self._on_renewed(partition, lock_until)
+        has_problem = self._on_results(session, sent, codes)
+        self._rest(session, now, has_problem=has_problem, throttle_ms=answer.throttle_time_ms)
+
+    async def _end(self, session: ShareSession) -> None:
+        connection = session.connection
+        if connection is None or not connection.is_open:
+            return
+        try:
+            self._report_expired(session)
+            version = connection.version_for(ShareAcknowledgeRequest)
+            request = session.acknowledge(is_final=True)
+            answer = await connection.send(request, ShareAcknowledgeResponse, version)
+            code = ErrorCode.of(answer.error_code)
+            if code:
+                raise KafkaError(code, f"share acknowledge: {answer.error_message or code.message}")
+            for topic in answer.responses:
+                for one in topic.partitions:
+                    if one.error_code:
+                        final = ErrorCode.of(one.error_code)
+                        error = KafkaError(final, one.error_message or final.message)
+                        self._report(session, (topic.topic_id, one.partition_index), error)
+        except KafkaError as failed:
+            logger.info("share session with %s: its end failed: %s", _name(session), failed)
+            self._lose(session, failed)
+
+    # Answers ----------------------------------------------------------------------------------------------------
+
+    def _take(
+        self,
+        session: ShareSession,
+        partition: TopicPartition,
+        place: Place,
+        answered: ShareFetchResponse.PartitionData,
+        lock_until: float,
+    ) -> None:
+        found = self._decoder.decode(partition, answered)
+        session.add(place, partition, [Run(*one, lock_until) for one in found.refused])
+        is_assigned = self.assigned.get(partition) == place[0] and not self._is_closed
+        now = self._loop.time()
+        for piece in found.pieces:
+            if isinstance(piece, KafkaError):
+                self.ready.append(piece)
+                continue
+            records = AcquiredRecords(partition, place, session, piece, lock_until, is_explicit=self._is_explicit)
+            self._metrics.consumed_records.add(len(piece), now)
+            if is_assigned:
+                self.ready.append(records)
+            else:
+                self.acknowledge(records, records.release_left())
+        self._metrics.consumed_bytes.add(len(answered.records or b""), now)
+
+    def _refused(self, partition: TopicPartition, code: ErrorCode, message: str | None) -> None:
+        """Handle the error of a partition that was to be fetched."""
+        error = KafkaError(code, f"{partition.topic}-{partition.partition}: {message or code.message}")
+        if code in _MAY_HEAL or (code.retriable and code is not ErrorCode.CORRUPT_MESSAGE):
+            logger.info("share fetch: %s; will be asked again", error)
+            self._cluster.mark_stale()
+        else:
+            self.ready.append(error)
+
+    def _on_results(
+        self, session: ShareSession, sent: Acknowledgements, codes: Mapping[Place, tuple[int, str | None]]
+    ) -> bool:
+        """Note the results of acknowledgements; return whether some are to be sent again."""
+        is_retried = False
+        for place, runs in sent.items():
+            number, message = codes.get(place, (int(ErrorCode.UNKNOWN_SERVER_ERROR), "the broker's answer lacks it"))
+            code = ErrorCode.of(number)
+            if not code:
+                self._report(session, place, None)
+            elif code.retriable and code not in STALE_METADATA:  # the records are still acquired
+                is_retried = True
+                session.retry(place, runs)
+            else:
+                if code in STALE_METADATA:
+                    self._cluster.mark_stale()
+                self._report(session, place, KafkaError(code, message or code.message))
+        return is_retried
+
+    def _report(self, session: ShareSession, place: Place, error: KafkaError | None) -> None:
+        partition = session.name_of(place)
+        if partition is not None:
+            self._note(partition, error)
+
+    def _report_expired(self, session: ShareSession) -> None:
+        for partition in session.take_expired(self._loop.time()):
+            self._note(partition, KafkaError(ErrorCode.INVALID_RECORD_STATE, "the acquisition lock has ended"))
+
+    def _note(self, partition: TopicPartition, error: KafkaError | None) -> None:
+        if error is not None:
+            logger.warning("%s-%d: records were not acknowledged: %s", *partition, error.message)
+            self.results[partition] = error
+        else:
+            self.results.setdefault(partition, None)
+
+    def _rest(self, session: ShareSession, now: float, *, has_problem: bool, throttle_ms: int) -> None:
+        """Let the session's next request wait after problems, and as long as the broker's quota wants."""
+        leader_id = session.leader_id
+        pause_s = throttle_ms / 1000
+        if has_problem:
+            self._failures[leader_id] = self._failures.get(leader_id, 0) + 1
+            pause_s = max(pause_s, self._options.retry_pause_s(self._failures[leader_id]))
+        else:
+            self._failures.pop(leader_id, None)
+        self._not_before[leader_id] = now + pause_s
+
+    def _on_failed(self, session: ShareSession, failed: KafkaError) -> None:
+        """Handle a request without an answer, or one that was refused as a whole."""
+        if failed.code is ErrorCode.INVALID_SHARE_SESSION_EPOCH and session.is_open:
+            logger.info("share session with %s: %s; opened again", _name(session), failed.message)
+            session.reopen()
+            return
+        self._lose(session, failed)
+        if failed.code is ErrorCode.SHARE_SESSION_NOT_FOUND:
+            return
+        self._rest(session, self._loop.time(), has_problem=True, throttle_ms=0)
+        if is_worth_retrying(failed) or failed.code in _MAY_HEAL:
+            self._cluster.mark_stale()
+        else:
+            self.ready.append(failed)
+
+    def _lose(self, session: ShareSession, error: KafkaError) -> None:
+        if self._sessions.get(session.leader_id) is session:
+            del self._sessions[session.leader_id]
+        logger.info("share session with %s is lost: %s", _name(session), error.message)
+        for partition in session.lose(error):
+            self._note(partition, error)
+
+
+def _name(session: ShareSession) -> str:
+    return f"broker {session.leader_id}"
+
+
+def _lock_until(now: float, timeout_ms: int) -> float:
+    """Return the end of a lock; a broker that does not say how long it lasts checks that itself."""
+    return now + timeout_ms / 1000 if timeout_ms > 0 else math.inf

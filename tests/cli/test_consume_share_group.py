@@ -1,0 +1,88 @@
+"""`ottla consume --share-group` accepts what it has printed, and nothing else."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+from kit.broker import BrokerProcess
+from kit.share_groups import begin_with_the_first_record
+
+from ottla.cli.main import main
+from ottla.client import TopicPartition
+from ottla.client.blocking import Admin, Producer
+
+TIMEOUT_S = 60
+
+
+@pytest.fixture
+def group(broker: BrokerProcess, topic: str) -> str:
+    """A share group that begins with the first of the ten records of a topic."""
+    with Admin(broker.bootstrap) as admin, Producer(broker.bootstrap) as producer:
+        admin.create_topic(topic, partitions=1, replication_factor=1)
+        for number in range(10):
+            producer.send(topic, b"%d" % number, key=b"k")
+    begin_with_the_first_record(broker.bootstrap, f"g-{topic}")
+    return f"g-{topic}"
+
+
+def start_offset(broker: BrokerProcess, topic: str, group: str) -> int:
+    with Admin(broker.bootstrap) as admin:
+        found = admin.share_group_offsets({group: None})[group][TopicPartition(topic, 0)]
+    assert found is not None
+    return found.start_offset
+
+
+def command(broker: BrokerProcess, topic: str, group: str, *options: str) -> list[str]:
+    return [sys.executable, "-m", "ottla", "consume", topic, "--share-group", group, "-b", broker.bootstrap, *options]
+
+
+def test_each_run_prints_and_accepts_the_next_records(broker: BrokerProcess, topic: str, group: str) -> None:
+    for first in (0, 3, 6):
+        done = subprocess.run(
+            command(broker, topic, group, "-n", "3", "--keys", "--offsets"),
+            capture_output=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        printed = "".join(f"0:{number}\tk\t{number}\n" for number in range(first, first + 3))
+        assert (done.returncode, done.stdout.decode(), done.stderr) == (0, printed, b"")
+        assert start_offset(broker, topic, group) == first + 3
+    with Admin(broker.bootstrap) as admin:
+        assert admin.describe_share_groups([group])[group].members == []
+
+
+def test_ctrl_c_accepts_what_was_printed_and_leaves(broker: BrokerProcess, topic: str, group: str) -> None:
+    running = subprocess.Popen(command(broker, topic, group), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert running.stdout is not None
+    assert [running.stdout.readline() for _ in range(10)] == [b"%d\n" % number for number in range(10)]
+    running.send_signal(signal.SIGINT)
+    out, err = running.communicate(timeout=TIMEOUT_S)
+    assert (running.returncode, out, err) == (130, b"", b"")
+    assert start_offset(broker, topic, group) == 10
+    with Admin(broker.bootstrap) as admin:
+        assert admin.describe_share_groups([group])[group].members == []
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *(["--group", "g"], ["--consumer-property", "group.id=g"], ["--from-beginning"], ["--offset", "3"]),
+        *(["--timestamp", "0"], ["--partition", "0"], ["--exit-at-end"], ["--isolation", "read_committed"]),
+        ["--group-protocol", "consumer"],
+    ],
+)
+def test_what_a_share_group_decides_is_refused(options: list[str]) -> None:
+    result = CliRunner().invoke(main, ["consume", "t", "--share-group", "s", "-b", "127.0.0.1:1", *options])
+    assert result.exit_code == 2
+    assert "cannot be used with --share-group" in " ".join(result.output.split())
+
+
+def test_properties_are_those_of_a_share_consumer() -> None:
+    arguments = ["consume", "t", "--share-group", "s", "-b", "127.0.0.1:1", "--consumer-property"]
+    result = CliRunner().invoke(main, [*arguments, "share.acquire.mode=x"])
+    assert result.exit_code == 2
+    assert "share.acquire.mode must be one of batch_optimized, record_limit, not 'x'" in " ".join(result.output.split())
