@@ -319,7 +319,6 @@ class ShareConsumer(Generic[K, V]):
             with fetcher.polling(until):
                 while fetcher is self._fetcher:
                     self._raise_failure()
-                    fetcher.drop_expired(self._loop.time())
                     while fetcher.ready:
                         found = fetcher.ready[0]
                         if isinstance(found, KafkaError):

@@ -130,17 +130,16 @@ class AcquiredRecords:
     def acknowledge(self, offset: int, kind: AcknowledgeType) -> bool:
         """Note the program's acknowledgement of a record; return False if that is not to be acknowledged (any more)."""
         assert self._unacknowledged is not None
+        if offset not in self._unacknowledged:
+            return False
+        self._said.append(
+            (offset, kind)
+        )  # first of all: in the loop's thread `is_done` may be checked between two steps
         if kind is AcknowledgeType.RENEW:
-            if offset not in self._unacknowledged:
-                return False
             self._renewed.add(offset)
         else:
-            try:
-                self._unacknowledged.remove(offset)  # one step, which two threads cannot both do
-            except KeyError:
-                return False
+            self._unacknowledged.discard(offset)
             self._renewed.discard(offset)
-        self._said.append((offset, kind))
         return True
 
     def on_renewed(self, lock_until: float) -> None:
@@ -156,14 +155,12 @@ class AcquiredRecords:
 
     def said(self) -> tuple[list[Run], set[int]]:
         """Explicit mode: return what the program has said since the last call, and the offsets to be renewed."""
-        finals: dict[AcknowledgeType, list[int]] = {}
-        renewals: set[int] = set()
+        kinds: dict[int, AcknowledgeType] = {}
         while self._said:
             offset, kind = self._said.popleft()
-            if kind is AcknowledgeType.RENEW:
-                renewals.add(offset)
-            else:
-                renewals.discard(offset)
-                finals.setdefault(kind, []).append(offset)
-        runs = [run for kind, some in finals.items() for run in runs_of(sorted(some), kind, self.lock_until)]
-        return runs, renewals
+            kinds[offset] = kind
+        by_kind: dict[AcknowledgeType, list[int]] = {}
+        for offset in sorted(kinds):
+            by_kind.setdefault(kinds[offset], []).append(offset)
+        renewals = set(by_kind.pop(AcknowledgeType.RENEW, ()))
+        return [run for kind, some in by_kind.items() for run in runs_of(some, kind, self.lock_until)], renewals

@@ -84,6 +84,8 @@ class ShareFetcher:
         self._is_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
+        self._lock_timer: asyncio.TimerHandle | None = None
+        """Runs when the lock of the first records in `ready` ends."""
         self._is_closed = False
 
     # Interface --------------------------------------------------------------------------------------------------
@@ -143,14 +145,6 @@ class ShareFetcher:
         elif offsets:
             self._note(records.partition, loss)
 
-    def drop_expired(self, now: float) -> None:
-        """Drop records that the program has not taken and that are lost: their lock or their session has ended."""
-        for one in [one for one in self.ready if isinstance(one, AcquiredRecords)]:
-            if one.lock_until <= now or one.session.loss is not None:
-                logger.info("%s-%d: %d acquired records are lost", *one.partition, one.left_count)
-                one.release_left()
-                self.ready.remove(one)
-
     def take_results(self) -> dict[TopicPartition, KafkaError | None]:
         """Return the results since the last call."""
         results, self.results = self.results, {}
@@ -169,22 +163,24 @@ class ShareFetcher:
         """
         if self._is_closed:
             return
-        self._is_closed = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._stop()
         if self._tasks:
             await asyncio.wait(list(self._tasks.values()))
         await asyncio.gather(*(self._end(session) for session in list(self._sessions.values()) if session.is_open))
 
     async def close(self) -> None:
         """Stop immediately."""
-        self._is_closed = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._stop()
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _stop(self) -> None:
+        self._is_closed = True
+        for timer in (self._timer, self._lock_timer):
+            if timer is not None:
+                timer.cancel()
 
     # Requests ---------------------------------------------------------------------------------------------------
 
@@ -392,9 +388,31 @@ class ShareFetcher:
             self._metrics.consumed_records.add(len(piece), now)
             if is_assigned:
                 self.ready.append(records)
+                if self._lock_timer is None and lock_until < math.inf:
+                    self._lock_timer = self._loop.call_at(lock_until, self._drop_lost)
             else:
                 self.acknowledge(records, records.release_left())
         self._metrics.consumed_bytes.add(len(answered.records or b""), now)
+
+    def _drop_lost(self) -> None:
+        """Drop records that the program has not taken and that are lost: their lock or their session has ended.
+
+        This is called again when the next lock ends.
+        """
+        if self._lock_timer is not None:
+            self._lock_timer.cancel()
+            self._lock_timer = None
+        now = self._loop.time()
+        next_end = math.inf
+        for one in [one for one in self.ready if isinstance(one, AcquiredRecords)]:
+            if one.lock_until <= now or one.session.loss is not None:
+                logger.info("%s-%d: %d acquired records are lost", *one.partition, one.left_count)
+                one.release_left()  # ends the iterator of a reader; nothing is sent, since others may have them
+                self.ready.remove(one)
+            else:
+                next_end = min(next_end, one.lock_until)
+        if next_end < math.inf and not self._is_closed:
+            self._lock_timer = self._loop.call_at(next_end, self._drop_lost)
 
     def _refused(self, partition: TopicPartition, code: ErrorCode, message: str | None) -> None:
         """Handle the error of a partition that was to be fetched."""
@@ -472,6 +490,8 @@ class ShareFetcher:
         logger.info("share session with %s is lost: %s", _name(session), error.message)
         for partition in session.lose(error):
             self._note(partition, error)
+        self._drop_lost()
+        self._on_change()
 
 
 def _name(session: ShareSession) -> str:

@@ -81,3 +81,13 @@ def test_taken_records_are_put_back_for_another_reader(make):
     assert records.is_done
     assert [one.offset for one in rest.take(9)] == [1, 2, 3]
     assert ranges(rest.accept_taken()) == [(1, 3, ACCEPT)]
+
+
+def test_of_two_acknowledgements_of_a_record_at_once_one_counts(make):
+    records = make(0, 1, is_explicit=True)
+    records.take(2)
+    assert records.acknowledge(0, RENEW)
+    assert records.acknowledge(0, ACCEPT)
+    assert records.acknowledge(1, ACCEPT)
+    runs, renewals = records.said()
+    assert (ranges(runs), renewals) == ([(0, 1, ACCEPT)], set())

@@ -455,6 +455,26 @@ async def test_records_whose_lock_has_ended_are_given_up(group, consumer_of):
         assert [(one.offset, one.delivery_count) for one in again] == [(offset, 2) for offset in range(5)]
 
 
+async def test_records_that_are_left_are_dropped_when_their_lock_ends_or_their_session_is_lost(
+    group, consumer_of, caplog
+):
+    caplog.set_level("INFO")
+    group.target = {"t": [0]}
+    async with consumer_of(max_poll_interval_ms=10 * LOCK_MS) as consumer:
+        consumer.subscribe(["t"])
+        assert (await consumer.getone()).offset == 0
+        put_forward(LOCK_MS / 1000 + 1)
+        group.acquired.clear()
+        await until(lambda: "t-0: 4 acquired records are lost" in caplog.text)
+        again = [await consumer.getone() for _ in range(2)]
+        assert [(one.offset, one.delivery_count) for one in again] == [(0, 2), (1, 2)]
+        group.cluster.drop_connections()
+        group.lose_sessions()
+        await consumer.commit()
+        again = [await consumer.getone() for _ in range(5)]
+        assert [(one.offset, one.delivery_count) for one in again] == [(offset, 3) for offset in range(5)]
+
+
 async def test_a_renewed_record_is_kept_for_longer(group, consumer_of):
     group.target = {"t": [0]}
     async with explicit(consumer_of, max_poll_interval_ms=10 * LOCK_MS) as consumer:
