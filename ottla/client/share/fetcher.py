@@ -190,7 +190,7 @@ class ShareFetcher:
         if self._is_closed:
             return
         now = self._loop.time()
-        until = max(self._polls, default=None)
+        until = None if self.ready else max(self._polls, default=None)  # a poll whose records are there does not wait
         if until is not None:
             for leader_id in self._leaders():
                 if leader_id not in self._sessions:
@@ -202,8 +202,11 @@ class ShareFetcher:
                 self._lose(session, ConnectionLost(f"the connection of the share session with {_name(session)} ended"))
                 self.wake()
                 continue
-            is_flushed = session.has_acknowledgements and (self._flushes > 0 or session.has_renewals)
-            if not is_flushed and (until is None or not self._wanted(session.leader_id)):
+            wanted = self._wanted(session.leader_id)
+            is_flushed = session.has_acknowledgements and (
+                self._flushes > 0 or session.has_renewals or session.pending_outside(wanted)
+            )
+            if not is_flushed and (until is None or not wanted):
                 continue
             not_before = self._not_before.get(session.leader_id, 0.0)
             if now < not_before:

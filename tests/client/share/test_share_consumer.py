@@ -118,6 +118,20 @@ async def test_iterating_accepts_a_record_when_the_program_commits_and_releases_
     assert group.cluster.seen(ShareGroupHeartbeatRequest)[-1].member_epoch == -1
 
 
+async def test_no_records_are_requested_before_the_program_asks_for_more(group, consumer_of):
+    group.target = {"t": [0]}
+    (partition, _) = group.cluster.topics["t"]
+    fill(partition, 5)
+    async with consumer_of(max_poll_records=5) as consumer:
+        consumer.subscribe(["t"])
+        await polled(consumer, 5)
+        sent = len(group.cluster.seen(ShareFetchRequest))
+        await consumer.commit()
+        assert len(group.cluster.seen(ShareFetchRequest)) == sent
+        assert group.acquired[group.place("t", 0)] == set()
+        assert [one.offset for one in await polled(consumer, 5)] == [5, 6, 7, 8, 9]
+
+
 async def test_max_records_is_a_limit_and_the_rest_comes_with_the_next_polls(group, consumer_of):
     group.target = {"t": [0]}
     async with consumer_of() as consumer:
@@ -151,6 +165,16 @@ async def test_each_kind_of_acknowledgement_does_what_it_says(group, consumer_of
         consumer.acknowledge(records[3])
         await consumer.commit()
         assert group.accepted("t", 0) == [0, 2, 3, 4]
+
+
+async def test_the_end_sends_what_was_acknowledged_and_releases_the_rest(group, consumer_of):
+    group.target = {"t": [0]}
+    async with explicit(consumer_of) as consumer:
+        consumer.subscribe(["t"])
+        for record in (await polled(consumer, 5))[:3]:
+            consumer.acknowledge(record)
+    assert group.accepted("t", 0) == [0, 1, 2]
+    assert group.acquired == {}
 
 
 async def test_explicit_mode_insists_on_an_acknowledgement_of_each_record(group, consumer_of):
@@ -262,6 +286,17 @@ async def test_a_fenced_member_joins_again_with_the_same_id(group, consumer_of, 
     assert [one.subscribed_topic_names for one in beats(group) if one.member_epoch == 0] == [["t"], ["t"]]
 
 
+async def test_a_fenced_member_releases_what_the_program_has_not_taken(group, consumer_of):
+    group.target = {"t": [0]}
+    async with consumer_of() as consumer:
+        consumer.subscribe(["t"])
+        record = await consumer.getone()
+        group.refuse(ShareGroupHeartbeatRequest, ErrorCode.UNKNOWN_MEMBER_ID)
+        await until(lambda: group.acquired[group.place("t", 0)] == {record.offset})
+        assert await consumer.commit() == {P0: None}
+        assert group.accepted("t", 0) == [record.offset]
+
+
 def beats(group):
     return group.cluster.seen(ShareGroupHeartbeatRequest)
 
@@ -292,8 +327,8 @@ async def test_a_program_that_does_not_poll_leaves_and_joins_again_with_its_next
         consumer.subscribe(["t"])
         await polled(consumer, 10)
         put_forward(2.0)
-        await until(lambda: beats(group)[-1].member_epoch == -1)
-        assert consumer.assignment() == []
+        await until(lambda: consumer.assignment() == [])
+        assert beats(group)[-1].member_epoch == -1
         fill(group.cluster.topics["t"][0], 1)
         assert [one.offset for one in await polled(consumer, 1)] == [5]
 
@@ -305,8 +340,9 @@ async def test_records_that_were_not_taken_are_released_when_their_partition_is_
         await until(lambda: len(group.acquired[group.place("t", 0)]) == len(group.acquired[group.place("t", 1)]) == 5)
         group.target = {"t": [1 - first.partition]}
         await until(lambda: consumer.assignment() == [("t", 1 - first.partition)])
-        await consumer.commit()
         place = group.place("t", first.partition)
+        await until(lambda: group.acquired[place] == {first.offset})
+        await consumer.commit()
         assert group.accepted("t", first.partition) == [first.offset]
         assert group.acquired[place] == set()
         assert [one.partition for one in await polled(consumer, 5)] == [1 - first.partition] * 5
@@ -382,14 +418,15 @@ async def test_lost_connections_are_reported_and_every_record_comes_again(group,
     assert group.accepted("t", 0) == group.accepted("t", 1) == [0, 1, 2, 3, 4]
 
 
-async def test_a_partition_is_read_from_its_new_leader(group, consumer_of):
+@pytest.mark.parametrize("code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_SERVER_ERROR])
+async def test_a_partition_is_read_from_its_new_leader(group, consumer_of, code):
     group.target = {"t": [0]}
     async with consumer_of() as consumer:
         consumer.subscribe(["t"])
         await polled(consumer, 5)
         await consumer.commit()
         group.cluster.topics["t"][0].leader = 1
-        group.refuse_fetching("t", 0, *[ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2)
+        group.refuse_fetching("t", 0, *[code] * 2)
         fill(group.cluster.topics["t"][0], 1)
         assert [one.offset for one in await polled(consumer, 1)] == [5]
         await until(lambda: 1 in group.sessions)
