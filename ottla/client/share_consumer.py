@@ -73,7 +73,6 @@ class ShareConsumer(Generic[K, V]):
         self._fetcher: ShareFetcher | None = None
         self._membership: ShareMembership | None = None
         self._is_closing = False
-        self._is_closed = False
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -99,17 +98,8 @@ class ShareConsumer(Generic[K, V]):
         except BaseException:
             await cluster.close()
             raise
-        fetcher = ShareFetcher(
-            cluster,
-            self._options,
-            self._member_id,
-            self._metrics,
-            on_change=self._wake_waiters,
-            on_renewed=self._on_renewed,
-        )
-        cluster.on_update = fetcher.wake
-        self._cluster, self._fetcher = cluster, fetcher
-        self._membership = self._new_membership(cluster)
+        self._cluster = cluster
+        self._new_parts(cluster)
 
     async def close(self) -> None:
         """Send what is acknowledged, end the share sessions, leave the group and end. Waiting polls raise ClientClosed.
@@ -126,7 +116,6 @@ class ShareConsumer(Generic[K, V]):
         try:
             await self._end_membership()
         finally:
-            self._is_closed = True
             try:
                 if self._fetcher is not None:
                     await self._fetcher.close()
@@ -157,16 +146,7 @@ class ShareConsumer(Generic[K, V]):
         for topic in self._topics:
             cluster.forget(topic)
         self._topics = frozenset()
-        self._fetcher = ShareFetcher(
-            cluster,
-            self._options,
-            self._member_id,
-            self._metrics,
-            on_change=self._wake_waiters,
-            on_renewed=self._on_renewed,
-        )
-        cluster.on_update = self._fetcher.wake
-        self._membership = self._new_membership(cluster)
+        self._new_parts(cluster)
         self._wake_waiters()
 
     def subscription(self) -> list[str]:
@@ -394,6 +374,18 @@ class ShareConsumer(Generic[K, V]):
         for one in self._given.get(partition, ()):
             one.on_renewed(lock_until)
 
+    def _new_parts(self, cluster: Cluster) -> None:
+        self._fetcher = ShareFetcher(
+            cluster,
+            self._options,
+            self._member_id,
+            self._metrics,
+            on_change=self._wake_waiters,
+            on_renewed=self._on_renewed,
+        )
+        cluster.on_update = self._fetcher.wake
+        self._membership = self._new_membership(cluster)
+
     def _new_membership(self, cluster: Cluster) -> ShareMembership:
         return ShareMembership(
             cluster,
@@ -460,10 +452,8 @@ class ShareConsumer(Generic[K, V]):
 
     def _started(self) -> tuple[Cluster, ShareFetcher, ShareMembership]:
         if self._is_closing or self._cluster is None or self._fetcher is None or self._membership is None:
-            state = "closed" if self._is_closing else "not started"
-            raise ClientClosed(
-                f"the share consumer is {state}" if self._is_closing else f"the share consumer was {state}"
-            )
+            reason = "is closed" if self._is_closing else "was not started"
+            raise ClientClosed(f"the share consumer {reason}")
         return self._cluster, self._fetcher, self._membership
 
     def _raise_failure(self) -> None:
