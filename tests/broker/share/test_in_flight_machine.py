@@ -1,7 +1,7 @@
 """Records in flight against a naive model with one entry for each offset, through restarts from what was written.
 
-The model takes each rule one offset at a time. What it is told to write is the truth of its restarts, and the records
-of `__share_group_state`, in their bytes, are that of the broker's.
+The model takes each rule one offset at a time. Restarts begin from what the product reports as changes,
+and from the records of `__share_group_state`, in their bytes.
 """
 
 from __future__ import annotations
