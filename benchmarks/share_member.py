@@ -16,12 +16,16 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any
 
-from client_costs import FETCH_PAUSE_S, LATENCY_WARM_UP, PlainProducer
+from client_costs import LATENCY_WARM_UP, PlainProducer
 from servers import cpu_seconds
 
 POLL_MS = 100
+WAIT_BEFORE_S = 0.003
+"""Before a record is sent: the request of the program for it waits at the broker by then."""
 COUNT = struct.Struct("<q")
 
 Poll = Callable[[], int]
@@ -144,16 +148,30 @@ def read(poll: Poll, counts: Counts, warm: int, records: int, broker: int) -> di
 
 
 def wait(receive: Callable[[], object], producer: PlainProducer, records: int) -> dict[str, float]:
-    """Receive records one by one at the end of the log; the time from the send of each until the program has it."""
+    """Receive records one by one at the end of the log; the time from the send of each until the program has it.
+
+    Another thread sends them, a moment after the program has begun to wait.
+    """
     times = []
+    sent: SimpleQueue[float] = SimpleQueue()
+    may_send: SimpleQueue[bool] = SimpleQueue()
+
+    def send() -> None:
+        while may_send.get():
+            time.sleep(WAIT_BEFORE_S)
+            sent.put(time.perf_counter())
+            producer.send()
+            producer.await_answer()
+
     receive()  # the one that made the topic
+    sender = Thread(target=send)
+    sender.start()
     for _ in range(LATENCY_WARM_UP + records):
-        time.sleep(FETCH_PAUSE_S)
-        began = time.perf_counter()
-        producer.send()
+        may_send.put(True)
         receive()
-        times.append((time.perf_counter() - began) * 1000)
-        producer.await_answer()
+        times.append((time.perf_counter() - sent.get()) * 1000)
+    may_send.put(False)
+    sender.join()
     times = sorted(times[LATENCY_WARM_UP:])
     return {"p50": times[len(times) // 2], "p99": times[len(times) * 99 // 100]}
 

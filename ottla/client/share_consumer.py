@@ -228,7 +228,8 @@ class ShareConsumer(Generic[K, V]):
         """
         if not self._is_explicit:
             raise RuntimeError("acknowledge needs share_acknowledgement_mode explicit")
-        kind = AcknowledgeType(kind)
+        if kind.__class__ is not AcknowledgeType:
+            kind = AcknowledgeType(kind)
         if kind is AcknowledgeType.GAP:
             raise ValueError("a record is acknowledged with ACCEPT, RELEASE, REJECT or RENEW")
         offset = record.offset
