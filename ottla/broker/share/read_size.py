@@ -14,6 +14,8 @@ from ottla.broker.share.deliveries import Span
 
 FIRST_BYTES: Final = 64 * 1024
 """Read of a share partition of which nothing is known yet, and at least."""
+GUESSED_RECORD_BYTES: Final = 1024
+"""Of a record of which nothing is known yet."""
 
 
 class ReadSize:
@@ -40,5 +42,5 @@ class ReadSize:
         return max(int(records * self._record_bytes) + self._batch_bytes, FIRST_BYTES)
 
     def records_in(self, size_bytes: int) -> int:
-        """So many records are in a number of bytes; 0 where nothing is known."""
-        return int(size_bytes / self._record_bytes) if self._record_bytes else 0
+        """About so many records are in a number of bytes."""
+        return int(size_bytes / (self._record_bytes or GUESSED_RECORD_BYTES))

@@ -121,27 +121,33 @@ class ShareFetchRead:
         try:
             share_partition = found.share_partition = self._find(found.place)
             offset = share_partition.readable_from()
-            room = self._max_bytes - self._bytes
+            room = min(self._max_bytes - self._bytes, self._copies_at_most)
             missing_records = self._request.max_records - self._records
             missing_bytes = self._min_bytes - self._bytes
             if offset is None or share_partition.is_being_read or room <= 0:
                 return
             if missing_records <= 0 and missing_bytes <= 0:
                 return  # it comes first in a later request
-            read_size = share_partition.read_size
             found.offset = offset
-            found.piece = share_partition.partition.read(
-                offset,
-                min(room, self._copies_at_most, max(read_size.bytes_for(max(missing_records, 0)), missing_bytes)),
-                at_least_one=self._bytes == 0,
-                committed_only=share_partition.committed_only,
-                allow_map=False,
-                most_copied_bytes=MOST_BYTES_HERE,
-            )
+            read_size = share_partition.read_size
+            enough = min(read_size.bytes_for(max(missing_records, 0)), room)
+            found.piece = self._piece(share_partition, offset, enough)
+            if enough < room and found.piece.length < missing_bytes:
+                found.piece = self._piece(share_partition, offset, room)
             self._bytes += found.piece.length
             self._records += read_size.records_in(found.piece.length)
         except (KafkaError, OSError) as error:
             self._refuse(found, error)
+
+    def _piece(self, share_partition: SharePartition, offset: int, most_bytes: int) -> LogSlice:
+        return share_partition.partition.read(
+            offset,
+            most_bytes,
+            at_least_one=self._bytes == 0,
+            committed_only=share_partition.committed_only,
+            allow_map=False,
+            most_copied_bytes=MOST_BYTES_HERE,
+        )
 
     def _refuse(self, found: Found, error: KafkaError | OSError) -> None:
         found.piece = found.data = None

@@ -1,8 +1,8 @@
 """The driver of share sessions: acquires records from the leaders of the assigned partitions, and acknowledges them.
 
 There is one session, with one request in flight, for each leader. Records are requested only while a poll waits, since
-their lock begins at once. Acknowledgements travel with the next ShareFetch of their session; a `flush`, a renewal, and
-those of partitions that are not fetched any more get a ShareAcknowledge.
+their lock begins at once. Acknowledgements travel with the next ShareFetch of their session, which waits for records
+only briefly then; a `flush`, a renewal, and those of partitions that are not fetched any more get a ShareAcknowledge.
 
 The results of acknowledgements are in `results` until they are taken. Kafka's class is `ShareConsumeRequestManager`.
 """
@@ -36,6 +36,8 @@ logger = logging.getLogger(__name__)
 
 SHARE_LANE = 1
 """The connection of share sessions to a leader."""
+WAIT_WITH_ACKNOWLEDGEMENTS_MS = 100
+"""The longest wait of a ShareFetch that brings acknowledgements: their results come with its answer."""
 _FIRST_VERSION_WITH_RENEWALS = 2
 _MAY_HEAL = STALE_METADATA | {ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.UNKNOWN_SERVER_ERROR}
 _OPENS_NOTHING = FetchLimits(0, 0, 0, 0, 0)
@@ -264,20 +266,24 @@ class ShareFetcher:
             connection = session.connection = await self._cluster.connection(session.leader_id, SHARE_LANE)
         self._report_expired(session)
         wanted = self._wanted(session.leader_id)
-        limits = _OPENS_NOTHING if until is None or not wanted else self._limits(until)
-        is_polled = limits is not _OPENS_NOTHING
+        is_polled = until is not None and bool(wanted)
+        is_flushed = not is_polled or self._flushes > 0 or session.pending_outside(wanted)
+        limits = _OPENS_NOTHING
+        if until is not None and wanted:
+            limits = self._limits(until, is_brief=session.is_open and session.has_acknowledgements)
         if session.is_open and session.has_renewals:
             await self._acknowledge(session, connection, session.renewal())
-        elif session.is_open and session.has_acknowledgements and (not is_polled or session.pending_outside(wanted)):
+        elif session.is_open and session.has_acknowledgements and is_flushed:
             await self._acknowledge(session, connection, session.acknowledge())
         elif is_polled or session.has_acknowledgements:
             await self._fetch(session, connection, wanted, limits)
 
-    def _limits(self, until: float) -> FetchLimits:
+    def _limits(self, until: float, *, is_brief: bool) -> FetchLimits:
         options = self._options
         left_ms = max(0.0, until - self._loop.time()) * 1000
+        wait_ms = WAIT_WITH_ACKNOWLEDGEMENTS_MS if is_brief else math.inf
         return FetchLimits(
-            math.ceil(min(options.fetch_max_wait_ms, left_ms)),
+            math.ceil(min(options.fetch_max_wait_ms, left_ms, wait_ms)),
             options.fetch_min_bytes,
             options.fetch_max_bytes,
             options.max_poll_records,
