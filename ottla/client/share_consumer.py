@@ -260,7 +260,7 @@ class ShareConsumer(Generic[K, V]):
                         await self._await_change()
         except TimeoutError:
             raise ClientTimeout(f"the acknowledgements were not answered within {limit_ms} ms") from None
-        return fetcher.take_results()
+        return fetcher.results.take()
 
     def metrics(self) -> dict[str, float]:
         """Return the consumer's metrics, by Kafka's metric names; NaN for those without any value yet.

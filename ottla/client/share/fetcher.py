@@ -4,7 +4,7 @@ There is one session, with one request in flight, for each leader. Records are r
 their lock begins at once. Acknowledgements travel with the next ShareFetch of their session, which waits for records
 only briefly then; a `flush`, a renewal, and those of partitions that are not fetched any more get a ShareAcknowledge.
 
-The results of acknowledgements are in `results` until they are taken. Kafka's class is `ShareConsumeRequestManager`.
+Kafka's class is `ShareConsumeRequestManager`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from ottla.client.metrics import ConsumerMetrics
 from ottla.client.share.acknowledgements import Run
 from ottla.client.share.acquired_records import AcquiredRecords
 from ottla.client.share.acquisition import Decoder
-from ottla.client.share.session import Acknowledgements, FetchLimits, Place, ShareSession
+from ottla.client.share.ready_records import ReadyRecords
+from ottla.client.share.results import AcknowledgementResults
+from ottla.client.share.session import FetchLimits, Place, ShareSession
 from ottla.client.share_consumer_options import ACQUIRE_MODES, ShareConsumerOptions
 from ottla.client.structs import TopicPartition
 from ottla.client_core.cluster_view import STALE_METADATA
@@ -70,10 +72,8 @@ class ShareFetcher:
         self._is_explicit = options.share_acknowledgement_mode == "explicit"
         self._decoder = Decoder(options.check_crcs, options.key_deserializer, options.value_deserializer)
         self._loop = asyncio.get_running_loop()
-        self.ready: deque[AcquiredRecords | KafkaError] = deque()
-        """The records that the program has not taken, and errors in their places among them."""
-        self.results: dict[TopicPartition, KafkaError | None] = {}
-        """The results of acknowledgements by partition, an error before a success."""
+        self._ready = ReadyRecords(self._loop)
+        self.results = AcknowledgementResults(cluster)
         self.assigned: dict[TopicPartition, UUID] = {}
         """The assigned partitions, each with the id of its topic."""
         self._sessions: dict[int, ShareSession] = {}
@@ -86,9 +86,12 @@ class ShareFetcher:
         self._is_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
-        self._lock_timer: asyncio.TimerHandle | None = None
-        """Runs when the lock of the first records in `ready` ends."""
         self._is_closed = False
+
+    @property
+    def ready(self) -> deque[AcquiredRecords | KafkaError]:
+        """The records that the program has not taken, and errors in their places among them."""
+        return self._ready.queue
 
     # Interface --------------------------------------------------------------------------------------------------
 
@@ -126,7 +129,7 @@ class ShareFetcher:
                 kept.append(one)
             else:
                 self.acknowledge(one, one.release_left())
-        self.ready = kept
+        self._ready.queue = kept
         self.wake()
         self._on_change()
 
@@ -136,7 +139,7 @@ class ShareFetcher:
         if loss is None:
             records.session.add(records.place, records.partition, runs)
         elif runs:
-            self._note(records.partition, loss)
+            self.results.note(records.partition, loss)
 
     def renew(self, records: AcquiredRecords, offsets: set[int]) -> None:
         """Renew the locks of some acquired records."""
@@ -145,12 +148,7 @@ class ShareFetcher:
             records.session.renew(records.place, records.partition, offsets, records.lock_until)
             self.wake()
         elif offsets:
-            self._note(records.partition, loss)
-
-    def take_results(self) -> dict[TopicPartition, KafkaError | None]:
-        """Return the results since the last call."""
-        results, self.results = self.results, {}
-        return results
+            self.results.note(records.partition, loss)
 
     def wake(self) -> None:
         """Send what is to be sent as soon as the loop is free."""
@@ -180,9 +178,9 @@ class ShareFetcher:
 
     def _stop(self) -> None:
         self._is_closed = True
-        for timer in (self._timer, self._lock_timer):
-            if timer is not None:
-                timer.cancel()
+        self._ready.close()
+        if self._timer is not None:
+            self._timer.cancel()
 
     # Requests ---------------------------------------------------------------------------------------------------
 
@@ -264,7 +262,7 @@ class ShareFetcher:
             if session.is_open:
                 raise ConnectionLost(f"the connection of the share session with {_name(session)} ended")
             connection = session.connection = await self._cluster.connection(session.leader_id, SHARE_LANE)
-        self._report_expired(session)
+        self.results.note_expired(session, self._loop.time())
         wanted = self._wanted(session.leader_id)
         is_polled = until is not None and bool(wanted)
         is_flushed = not is_polled or self._flushes > 0 or session.pending_outside(wanted)
@@ -320,7 +318,7 @@ class ShareFetcher:
                     self._refused(partition, ErrorCode.of(answered.error_code), answered.error_message)
                 if answered.acquired_records:
                     self._take(session, partition, place, answered, lock_until)
-        has_problem |= self._on_results(session, sent, codes)
+        has_problem |= self.results.on_answer(session, sent, codes)
         self._rest(session, now, has_problem=has_problem, throttle_ms=answer.throttle_time_ms)
 
     async def _acknowledge(
@@ -330,7 +328,7 @@ class ShareFetcher:
         if request.is_renew_ack and version < _FIRST_VERSION_WITH_RENEWALS:
             old = UnsupportedByBroker(f"the broker at {connection.address} is too old to renew acquired records")
             for place in session.in_flight:
-                self._report(session, place, old)
+                self.results.note_place(session, place, old)
             session.in_flight = {}
             return
         answer = await connection.send(request, ShareAcknowledgeResponse, version)
@@ -350,7 +348,7 @@ class ShareFetcher:
                 partition = session.name_of(place)
                 if not number and partition is not None:
                     self._on_renewed(partition, lock_until)
-        has_problem = self._on_results(session, sent, codes)
+        has_problem = self.results.on_answer(session, sent, codes)
         self._rest(session, now, has_problem=has_problem, throttle_ms=answer.throttle_time_ms)
 
     async def _end(self, session: ShareSession) -> None:
@@ -358,7 +356,7 @@ class ShareFetcher:
         if connection is None or not connection.is_open:
             return
         try:
-            self._report_expired(session)
+            self.results.note_expired(session, self._loop.time())
             version = connection.version_for(ShareAcknowledgeRequest)
             request = session.acknowledge(is_final=True)
             answer = await connection.send(request, ShareAcknowledgeResponse, version)
@@ -370,7 +368,7 @@ class ShareFetcher:
                     if one.error_code:
                         final = ErrorCode.of(one.error_code)
                         error = KafkaError(final, one.error_message or final.message)
-                        self._report(session, (topic.topic_id, one.partition_index), error)
+                        self.results.note_place(session, (topic.topic_id, one.partition_index), error)
         except KafkaError as failed:
             logger.info("share session with %s: its end failed: %s", _name(session), failed)
             self._lose(session, failed)
@@ -396,32 +394,10 @@ class ShareFetcher:
             records = AcquiredRecords(partition, place, session, piece, lock_until, is_explicit=self._is_explicit)
             self._metrics.consumed_records.add(len(piece), now)
             if is_assigned:
-                self.ready.append(records)
-                if self._lock_timer is None and lock_until < math.inf:
-                    self._lock_timer = self._loop.call_at(lock_until, self._drop_lost)
+                self._ready.add(records)
             else:
                 self.acknowledge(records, records.release_left())
         self._metrics.consumed_bytes.add(len(answered.records or b""), now)
-
-    def _drop_lost(self) -> None:
-        """Drop records that the program has not taken and that are lost: their lock or their session has ended.
-
-        This is called again when the next lock ends.
-        """
-        if self._lock_timer is not None:
-            self._lock_timer.cancel()
-            self._lock_timer = None
-        now = self._loop.time()
-        next_end = math.inf
-        for one in [one for one in self.ready if isinstance(one, AcquiredRecords)]:
-            if one.lock_until <= now or one.session.loss is not None:
-                logger.info("%s-%d: %d acquired records are lost", *one.partition, one.left_count)
-                one.release_left()  # ends the iterator of a reader; nothing is sent, since others may have them
-                self.ready.remove(one)
-            else:
-                next_end = min(next_end, one.lock_until)
-        if next_end < math.inf and not self._is_closed:
-            self._lock_timer = self._loop.call_at(next_end, self._drop_lost)
 
     def _refused(self, partition: TopicPartition, code: ErrorCode, message: str | None) -> None:
         """Handle the error of a partition that was to be fetched."""
@@ -431,41 +407,6 @@ class ShareFetcher:
             self._cluster.mark_stale()
         else:
             self.ready.append(error)
-
-    def _on_results(
-        self, session: ShareSession, sent: Acknowledgements, codes: Mapping[Place, tuple[int, str | None]]
-    ) -> bool:
-        """Note the results of acknowledgements; return whether some are to be sent again."""
-        is_retried = False
-        for place, runs in sent.items():
-            number, message = codes.get(place, (int(ErrorCode.UNKNOWN_SERVER_ERROR), "the broker's answer lacks it"))
-            code = ErrorCode.of(number)
-            if not code:
-                self._report(session, place, None)
-            elif code.retriable and code not in STALE_METADATA:  # the records are still acquired
-                is_retried = True
-                session.retry(place, runs)
-            else:
-                if code in STALE_METADATA:
-                    self._cluster.mark_stale()
-                self._report(session, place, KafkaError(code, message or code.message))
-        return is_retried
-
-    def _report(self, session: ShareSession, place: Place, error: KafkaError | None) -> None:
-        partition = session.name_of(place)
-        if partition is not None:
-            self._note(partition, error)
-
-    def _report_expired(self, session: ShareSession) -> None:
-        for partition in session.take_expired(self._loop.time()):
-            self._note(partition, KafkaError(ErrorCode.INVALID_RECORD_STATE, "the acquisition lock has ended"))
-
-    def _note(self, partition: TopicPartition, error: KafkaError | None) -> None:
-        if error is not None:
-            logger.warning("%s-%d: records were not acknowledged: %s", *partition, error.message)
-            self.results[partition] = error
-        else:
-            self.results.setdefault(partition, None)
 
     def _rest(self, session: ShareSession, now: float, *, has_problem: bool, throttle_ms: int) -> None:
         """Let the session's next request wait after problems, and as long as the broker's quota wants."""
@@ -498,8 +439,8 @@ class ShareFetcher:
             del self._sessions[session.leader_id]
         logger.info("share session with %s is lost: %s", _name(session), error.message)
         for partition in session.lose(error):
-            self._note(partition, error)
-        self._drop_lost()
+            self.results.note(partition, error)
+        self._ready.drop_lost()
         self._on_change()
 
 
