@@ -258,7 +258,7 @@ class ShareFetcher:
             await self._request(session, until)
         except KafkaError as failed:
             self._on_failed(session, failed)
-        except Exception as bug:
+        except Exception as bug:  # a program that polls must get it, and not wait forever
             logger.exception("the share consumer failed")
             self._lose(session, ClientFailed(bug))
             self.ready.append(ClientFailed(bug))
