@@ -241,7 +241,12 @@ class Kafka(Command):
     stop_s = 70  # the script waits a minute for its virtual machine; a killed script would leave it running
 
     def __init__(
-        self, *, is_syncing: bool, directory: Path | None = None, overrides: dict[str, str] | None = None
+        self,
+        *,
+        is_syncing: bool,
+        directory: Path | None = None,
+        overrides: dict[str, str] | None = None,
+        version: str | None = None,
     ) -> None:
         words = [
             sys.executable,
@@ -252,6 +257,8 @@ class Kafka(Command):
             "--override=message.max.bytes=8388608",
         ]
         words += [f"--override={key}={value}" for key, value in (overrides or {}).items()]
+        if version is not None:
+            words.append(f"--version={version}")
         if is_syncing:
             words.append("--override=log.flush.interval.messages=1")
         super().__init__("kafka sync" if is_syncing else "kafka page-cache", words)

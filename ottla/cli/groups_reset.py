@@ -21,6 +21,8 @@ from ottla.cli.tables import table_lines
 from ottla.shown import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ottla.client import Admin, GroupDescription, OffsetAndMetadata, TopicPartition
 
 _Plan = dict["TopicPartition", Reset]
@@ -53,6 +55,9 @@ _Plan = dict["TopicPartition", Reset]
     "milliseconds since 1970, or a time such as 2023-11-14T22:13:20 (UTC).",
 )
 @click.option("--shift-by", type=Number(-(2**63), 2**63 - 1), metavar="N", help="N records forward, or (-N) back.")
+@click.option(
+    "--share", is_flag=True, help="If there is no such group, make a share group.  [default: a consumer group]"
+)
 @click.option("--execute", is_flag=True, help="Do it.  [default: --dry-run]")
 @click.option("--dry-run", is_flag=True, help="Only show what would be done, which is the default.")
 def reset(
@@ -66,6 +71,7 @@ def reset(
     to_offset: int | None,
     to_datetime: str | None,
     shift_by: int | None,
+    share: bool,
     execute: bool,
     dry_run: bool,
 ) -> None:
@@ -73,6 +79,8 @@ def reset(
 
     An offset outside the log becomes the nearest offset inside it. A share group delivers all records from the new
     start offset on, also those that were acknowledged before.
+
+    A group that does not exist is made, so that its first member begins there.
 
     \b
     Examples:
@@ -92,27 +100,38 @@ def reset(
     if topics:
         choose_partitions(topics)  # so that errors are reported before a broker is asked
 
-    async def work(admin: Admin) -> tuple[_Plan, bool]:
+    async def work(admin: Admin) -> tuple[_Plan, bool, bool]:
         from ottla.cli.group_facts import describe_if_there, is_share
 
         group = await describe_if_there(admin, group_id)
-        is_shared = is_share(group)
+        is_shared = is_share(group) or (group is None and share)
+        if share and group is not None and not is_shared:
+            raise Failure(f"{group_id} is a consumer group: --share is for share groups")
         if is_share(group):
             require_no_members(group)
         elif group is not None:
             _require_no_members(group)
-        plan = await _plan(admin, group_id, topics, wanted, is_shared)
+        known = {} if group is None and is_shared else await _present_offsets(admin, group_id, is_shared)
+        is_new = group is None and not known
+        if is_new and not topics:
+            raise Failure(f"there is no group {group_id}; to make it, name topics with --topic")
+        plan = await _plan(admin, group_id, topics, wanted, known, is_shared)
         offsets = {one: reset.offset for one, reset in plan.items()}
         if execute and is_shared:
             await admin.alter_share_group_offsets(group_id, offsets)
         elif execute:
             await admin.alter_group_offsets(group_id, offsets)
-        return plan, is_shared
+        return plan, is_shared, is_new
 
-    plan, is_shared = work_on_groups(servers, work)
+    plan, is_shared, is_new = work_on_groups(servers, work)
     rows = [_row(partition, reset) for partition, reset in plan.items()]
     present = "start offset" if is_shared else "committed"
     click.echo("\n".join(table_lines(rows, ("topic", "partition", present, "new", "lag", ""))))
+    if is_new:
+        kind = "share group" if is_shared else "consumer group"
+        others = "" if is_shared else " (with --share, a share group)"
+        would = f"there is no group {group_id}: --execute makes a {kind} of this name{others}"
+        click.echo(f"there was no group {group_id}: a {kind} of this name was made" if execute else would)
     if not execute:
         click.echo("nothing was changed; --execute does it")
 
@@ -141,11 +160,17 @@ async def _present_offsets(
     return {one: None if place is None else OffsetAndMetadata(place.start_offset) for one, place in found.items()}
 
 
-async def _plan(admin: Admin, group_id: str, topics: tuple[str, ...], wanted: ResetTo, is_shared: bool) -> _Plan:
+async def _plan(
+    admin: Admin,
+    group_id: str,
+    topics: tuple[str, ...],
+    wanted: ResetTo,
+    known: Mapping[TopicPartition, OffsetAndMetadata | None],
+    is_shared: bool,
+) -> _Plan:
     from ottla.cli.group_facts import edges_of
     from ottla.client import TopicPartition
 
-    known = await _present_offsets(admin, group_id, is_shared)
     if topics:
         names = sorted({text.partition(":")[0] for text in topics})
         described = await admin.describe_topics(names)

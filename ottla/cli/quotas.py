@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import reduce
+from functools import reduce, wraps
 from typing import TYPE_CHECKING, TypeVar
 
 import click
@@ -94,41 +94,48 @@ def work_on_quotas(servers: str, work: Callable[[Admin], Awaitable[_T]]) -> _T:
     return with_admin(servers, "ottla-quotas", work)
 
 
-def entity_options(command: _F) -> _F:
-    """Add the options that name entities, as in kafka-configs."""
+_ENTITIES = {
+    "--user": ("NAME", suggestions.quota_users),
+    "--client-id": ("ID", suggestions.quota_client_ids),
+    "--ip": ("ADDRESS", suggestions.quota_addresses),
+}
+"""The options that name entities: what is shown for their values, and completions."""
+
+
+def _entity_option(option: str, parameter: str, meaning: str, *, many: bool = False) -> Callable[[_F], _F]:
+    metavar, completions = _ENTITIES[option]
+    return click.option(
+        option, parameter, multiple=many, metavar=metavar, type=NAME, shell_complete=completions, help=meaning
+    )
+
+
+def entity_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that name entities, as in kafka-configs; the command gets them as `entities`."""
+
+    @wraps(command)
+    def named(
+        users: tuple[str, ...],
+        user_defaults: bool,
+        client_ids: tuple[str, ...],
+        client_defaults: bool,
+        addresses: tuple[str, ...],
+        ip_defaults: bool,
+        **others: object,
+    ) -> None:
+        entities = chosen_entities(users, user_defaults, client_ids, client_defaults, addresses, ip_defaults)
+        command(entities=entities, **others)
+
     options = [
-        click.option(
-            "--user",
-            "users",
-            multiple=True,
-            metavar="NAME",
-            type=NAME,
-            shell_complete=suggestions.quota_users,
-            help="This user. May be repeated.",
-        ),
+        _entity_option("--user", "users", "This user. May be repeated.", many=True),
         click.option("--user-defaults", is_flag=True, help="All users without a quota of their own."),
-        click.option(
-            "--client-id",
-            "client_ids",
-            multiple=True,
-            metavar="ID",
-            type=NAME,
-            shell_complete=suggestions.quota_client_ids,
-            help="This client id; with a user, of this user. May be repeated.",
+        _entity_option(
+            "--client-id", "client_ids", "This client id; with a user, of this user. May be repeated.", many=True
         ),
         click.option("--client-defaults", is_flag=True, help="All client ids without a quota of their own."),
-        click.option(
-            "--ip",
-            "addresses",
-            multiple=True,
-            metavar="ADDRESS",
-            type=NAME,
-            shell_complete=suggestions.quota_addresses,
-            help="This address. May be repeated.",
-        ),
+        _entity_option("--ip", "addresses", "This address. May be repeated.", many=True),
         click.option("--ip-defaults", is_flag=True, help="All addresses without a quota of their own."),
     ]
-    return reduce(lambda made, option: option(made), reversed(options), command)
+    return reduce(lambda made, option: option(made), reversed(options), named)
 
 
 def chosen_entities(
@@ -162,16 +169,7 @@ def chosen_entities(
 @entity_options
 @bootstrap_server
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per user, client id or address.")
-def list_quotas(
-    users: tuple[str, ...],
-    user_defaults: bool,
-    client_ids: tuple[str, ...],
-    client_defaults: bool,
-    addresses: tuple[str, ...],
-    ip_defaults: bool,
-    servers: str,
-    as_json: bool,
-) -> None:
+def list_quotas(entities: list[QuotaEntity], servers: str, as_json: bool) -> None:
     """List the quotas that are set; with options, those of the users, client ids or addresses that are named.
 
     A user or client id that is named alone is also listed together with others: --user alice lists alice, and alice
@@ -183,12 +181,11 @@ def list_quotas(
       ottla quotas list --user alice
       ottla quotas list --ip-defaults --json
     """
-    wanted = chosen_entities(users, user_defaults, client_ids, client_defaults, addresses, ip_defaults)
     found = work_on_quotas(servers, lambda admin: admin.describe_quotas())
     shown = {
         entity: values
         for entity, values in sorted(found.items(), key=lambda one: _order(one[0]))
-        if not wanted or any(set(one) <= set(entity) for one in wanted)
+        if not entities or any(set(one) <= set(entity) for one in entities)
     }
     with closed_pipe_ends_quietly():
         if as_json:
@@ -214,28 +211,11 @@ def _order(entity: QuotaEntity) -> tuple[object, ...]:
 
 
 @click.command(cls=QuotasCommand)
-@click.option(
-    "--user",
-    metavar="NAME",
-    type=NAME,
-    shell_complete=suggestions.quota_users,
-    help=f"The user of the client's login.  [default: {WITHOUT_LOGIN}, a client without login]",
+@_entity_option(
+    "--user", "user", f"The user of the client's login.  [default: {WITHOUT_LOGIN}, a client without login]"
 )
-@click.option(
-    "--client-id",
-    metavar="ID",
-    type=NAME,
-    shell_complete=suggestions.quota_client_ids,
-    help="Its client id.  [default: one that has no quota of its own]",
-)
-@click.option(
-    "--ip",
-    "address",
-    metavar="ADDRESS",
-    type=NAME,
-    shell_complete=suggestions.quota_addresses,
-    help="The address from which it connects.",
-)
+@_entity_option("--client-id", "client_id", "Its client id.  [default: one that has no quota of its own]")
+@_entity_option("--ip", "address", "The address from which it connects.")
 @bootstrap_server
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def describe(user: str | None, client_id: str | None, address: str | None, servers: str, as_json: bool) -> None:

@@ -14,7 +14,7 @@ from ottla.cli import suggestions
 from ottla.cli.client_options import bootstrap_server
 from ottla.cli.failures import Failure, WrongOption
 from ottla.cli.quota_entities import ALL_QUOTAS, CLIENT_QUOTAS, IP, IP_QUOTAS, entity_words, shown_value
-from ottla.cli.quotas import QuotasCommand, chosen_entities, entity_options, work_on_quotas
+from ottla.cli.quotas import QuotasCommand, entity_options, work_on_quotas
 from ottla.cli.show import one_line
 from ottla.cli.topics import NOT_DONE
 
@@ -47,12 +47,7 @@ _Changes = Mapping[str, float | None]
 )
 @click.option("--dry-run", is_flag=True, help="Only check whether it could be done.")
 def alter(
-    users: tuple[str, ...],
-    user_defaults: bool,
-    client_ids: tuple[str, ...],
-    client_defaults: bool,
-    addresses: tuple[str, ...],
-    ip_defaults: bool,
+    entities: list[QuotaEntity],
     servers: str,
     to_set: tuple[str, ...],
     to_delete: tuple[str, ...],
@@ -70,7 +65,6 @@ def alter(
       ottla quotas alter --ip-defaults --set connection_creation_rate=10
       ottla quotas alter --user alice --delete producer_byte_rate
     """
-    entities = chosen_entities(users, user_defaults, client_ids, client_defaults, addresses, ip_defaults)
     if not entities:
         raise click.UsageError(
             "name an entity: --user, --client-id or --ip, or --user-defaults, --client-defaults or --ip-defaults"

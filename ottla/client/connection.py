@@ -72,7 +72,7 @@ def _ends_if_it_fails(
     def guarded(self: Connection, /, *args: P.args, **kwargs: P.kwargs) -> None:
         try:
             callback(self, *args, **kwargs)
-        except Exception as bug:
+        except Exception as bug:  # whatever it is, requests that wait must get it
             self._end_failed(bug)
 
     return guarded
@@ -308,7 +308,7 @@ class Connection(asyncio.BufferedProtocol):
                 fail(self.ready, AuthenticationFailed(f"{self.address}: {problem}"))
             reason = str(exc) if exc and not isinstance(exc, ConnectionResetError) else self._why_closed()
             self.close(problem or reason)
-        except Exception as bug:
+        except Exception as bug:  # whatever it is, requests that wait must get it
             self._end_failed(bug)
         finally:
             if not self.closed.done():
@@ -400,7 +400,7 @@ class Connection(asyncio.BufferedProtocol):
                         reason = f"{self.address}: the broker's answer makes no sense: {malformed}"
                         awaited.fail(ConnectionLost(reason))
                         raise
-                    except Exception as bug:
+                    except Exception as bug:  # the caller that awaits this answer must get it
                         awaited.fail(ClientFailed(bug))
                         raise
             if self._is_settling:
@@ -417,7 +417,7 @@ class Connection(asyncio.BufferedProtocol):
             )
         except HandshakeRefused as refused:
             self._end_refused(KafkaError(refused.code, f"{self.address} refused {refused.step}: {refused.reason}"))
-        except Exception as bug:
+        except Exception as bug:  # whatever it is, requests that wait must get it
             self._end_failed(bug)
 
     def _end_refused(self, refusal: KafkaError) -> None:
@@ -456,7 +456,7 @@ class Connection(asyncio.BufferedProtocol):
         except KafkaError as failed:
             # The broker ends the connection at the session's end; the next one says what is wrong.
             logger.warning("%s: no login for another session: %s", self.address, failed.message)
-        except Exception as bug:
+        except Exception as bug:  # whatever it is, requests that wait must get it
             self._end_failed(bug)
 
 

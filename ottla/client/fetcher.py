@@ -132,7 +132,7 @@ class Fetcher:
             return
         try:
             self._ask()
-        except Exception as bug:
+        except Exception as bug:  # a program that reads must get it, and not wait forever
             self._on_bug(self._partitions.values(), bug)
 
     def _ask(self) -> None:
@@ -197,7 +197,7 @@ class Fetcher:
                         self._fail(assigned, failed)
             self._cluster.mark_stale()
             await asyncio.sleep(self._cluster.options.reconnect_pause_s(1))
-        except Exception as bug:
+        except Exception as bug:  # a program that reads must get it, and not wait forever
             self._on_bug(self._led_by(leader_id), bug)
         finally:
             del self._connecting[leader_id, lane]
@@ -283,7 +283,7 @@ class Fetcher:
         """Process the answer to a Fetch."""
         try:
             self._on_answer(sent, answer)
-        except Exception as bug:
+        except Exception as bug:  # a program that reads must get it, and not wait forever
             self._on_bug_in(sent, bug)
 
     def _on_answer(self, sent: SentFetch, answer: FetchResponse) -> None:
@@ -328,14 +328,14 @@ class Fetcher:
                 if assigned.has_data or assigned.empty_before >= 0:
                     self._on_data()
             self.wake()
-        except Exception as bug:
+        except Exception as bug:  # a program that reads must get it, and not wait forever
             self._on_bug_in(sent, bug)
 
     def on_lost(self, sent: SentFetch, error: KafkaError) -> None:
         """Note that a Fetch was refused, or gets no answer."""
         try:
             self._on_lost(sent, error)
-        except Exception as bug:
+        except Exception as bug:  # a program that reads must get it, and not wait forever
             self._on_bug_in(sent, bug)
 
     def _on_lost(self, sent: SentFetch, error: KafkaError) -> None:

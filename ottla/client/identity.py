@@ -45,7 +45,7 @@ class IdentityKeeper:
         while not self._is_closed:
             try:
                 renewed = await self._cluster.retry(self._ask, self._cluster.options.request_timeout_ms)
-            except Exception as failed:
+            except Exception as failed:  # a refusal or a bug, logged: producers wait for an id
                 if isinstance(failed, KafkaError):
                     logger.warning("no new producer id: %s", failed)
                 else:

@@ -45,7 +45,7 @@ class LeaderConnections:
     async def _dial(self, leader_id: int) -> None:
         try:
             await self._cluster.connection(leader_id)
-        except Exception as failed:
+        except Exception as failed:  # a refusal or a bug, logged: batches wait for the connection
             if isinstance(failed, KafkaError):
                 logger.warning("broker %d: %s", leader_id, failed.message)
             else:

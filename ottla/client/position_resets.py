@@ -78,7 +78,7 @@ class PositionResets:
                 timeout_ms=self._timeout_ms,
                 on_found=on_found,
             )
-        except Exception as failed:
+        except Exception as failed:  # a refusal or a bug: a program that reads must get it
             failure = failed if isinstance(failed, KafkaError) else ClientFailed(failed)
             for assigned, generation in asked if isinstance(failure, ClientFailed) else waiting.values():
                 if assigned.generation == generation:

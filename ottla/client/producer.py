@@ -222,7 +222,7 @@ class Producer(TransactionMethods):
             return await self._put(
                 record.topic, record.value, record.key, record.headers, record.timestamp_ms, record.partition
             )
-        except Exception as failed:
+        except Exception as failed:  # whatever the caller gets, interceptors get, too
             self._preparation.report_refused(record, failed)
             raise
 

@@ -175,7 +175,7 @@ class Sender:
             self._queues.not_sent(route.leader_id)
             self._take(self._queues.refused([batch], failed, now))
             self.wake()
-        except Exception as bug:
+        except Exception as bug:  # deliveries that wait must get it
             self.fail(bug)
         return True
 
@@ -252,7 +252,7 @@ class Sender:
                 self._cluster.mark_stale()
             if self._queues.wants_identity:
                 self._identity.renew()
-        except Exception as bug:
+        except Exception as bug:  # deliveries that wait must get it
             self.fail(bug)
 
     def _may_go(self, topic: str, partition: int) -> bool:
@@ -287,7 +287,7 @@ class Sender:
                 self._send_together(leader_id, self._cluster.open_connection(leader_id), batches, first_tries)
         except KafkaError as failed:
             self._take(self._queues.refused(batches, failed, self.loop.time()))
-        except Exception as bug:
+        except Exception as bug:  # deliveries of these batches must get it
             logger.error("a Produce request failed", exc_info=bug)
             self._take(self._queues.refused(batches, ClientFailed(bug), self.loop.time(), is_unknown=True))
 
@@ -378,7 +378,7 @@ class Sender:
                 self._on_finished(batch)
             if has_more:
                 self.wake()
-        except Exception as bug:
+        except Exception as bug:  # deliveries that wait must get it
             self.fail(bug)
 
     def on_answer(
@@ -391,7 +391,7 @@ class Sender:
                 self._metrics.throttle_ms.add(response.throttle_time_ms, now)
             self._take(self._queues.answered(leader_id, batches, response, now, names_by_id))
             self.wake()
-        except Exception as bug:
+        except Exception as bug:  # deliveries that wait must get it
             self.fail(bug)
 
     def on_lost(self, leader_id: int, batches: list[Batch], error: KafkaError) -> None:
@@ -399,7 +399,7 @@ class Sender:
         try:
             self._take(self._queues.lost(leader_id, batches, error, self.loop.time()))
             self.wake()
-        except Exception as bug:
+        except Exception as bug:  # deliveries that wait must get it
             self.fail(bug)
 
     def _finish(self, batch: Batch, base_offset: int, log_append_time_ms: int) -> None:

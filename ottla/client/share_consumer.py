@@ -23,6 +23,7 @@ from ottla.client.metrics import ConsumerMetrics, GroupMetrics
 from ottla.client.options import Servers, read_options
 from ottla.client.share.acquired_records import AcquiredRecords
 from ottla.client.share.fetcher import ShareFetcher
+from ottla.client.share.given_records import GivenRecords
 from ottla.client.share.membership import ShareMembership
 from ottla.client.share_consumer_options import ShareConsumerKeywords, ShareConsumerOptions
 from ottla.client.structs import K, ShareRecord, TopicPartition, V
@@ -63,8 +64,7 @@ class ShareConsumer(Generic[K, V]):
         self._member_id = base64.urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
         self._records: Iterator[ShareRecord[K, V]] = _NOTHING
         """The iterator over acquired records; it has ended if the next record must come from a poll."""
-        self._given: dict[TopicPartition, list[AcquiredRecords]] = {}
-        """Acquired records of which the program has taken some, until all of them are acknowledged."""
+        self._given = GivenRecords(is_explicit=self._is_explicit)
         self._waiters: set[asyncio.Future[None]] = set()
         self._topics: frozenset[str] = frozenset()
         self._member: asyncio.Task[None] | None = None
@@ -174,7 +174,7 @@ class ShareConsumer(Generic[K, V]):
         while True:
             found = await self._poll(math.inf)
             if found is not None:
-                self._give(found)
+                self._given.add(found)
                 self._records = found.records
                 for record in self._records:
                     return record
@@ -208,7 +208,7 @@ class ShareConsumer(Generic[K, V]):
             some = found.take(found.left_count if max_records is None else max_records - count)
             count += len(some)
             if some:
-                self._give(found)
+                self._given.add(found)
                 taken.setdefault(found.partition, []).extend(some)
             if not found.left_count:
                 ready.popleft()
@@ -228,14 +228,13 @@ class ShareConsumer(Generic[K, V]):
         """
         if not self._is_explicit:
             raise RuntimeError("acknowledge needs share_acknowledgement_mode explicit")
-        kind = AcknowledgeType(kind)
+        if kind.__class__ is not AcknowledgeType:
+            kind = AcknowledgeType(kind)
         if kind is AcknowledgeType.GAP:
             raise ValueError("a record is acknowledged with ACCEPT, RELEASE, REJECT or RENEW")
-        offset = record.offset
-        for given in reversed(self._given.get((record.topic, record.partition), ())):  # type: ignore[call-overload]  # a tuple is equal to a TopicPartition
-            if given.acknowledge(offset, kind):
-                return
-        place = f"{record.topic}-{record.partition} at offset {offset}"
+        if self._given.acknowledge(record, kind):
+            return
+        place = f"{record.topic}-{record.partition} at offset {record.offset}"
         raise KafkaError(
             ErrorCode.INVALID_RECORD_STATE,
             f"{place}: this consumer does not have the record: it was acknowledged, or its lock has ended",
@@ -253,7 +252,7 @@ class ShareConsumer(Generic[K, V]):
         """
         _, fetcher, _ = self._started()
         limit_ms = self._options.default_api_timeout_ms if timeout_ms is None else timeout_ms
-        self._settle()
+        self._given.settle(fetcher, self._loop.time())
         try:
             async with asyncio.timeout(limit_ms / 1000):
                 with fetcher.flushing():
@@ -261,7 +260,7 @@ class ShareConsumer(Generic[K, V]):
                         await self._await_change()
         except TimeoutError:
             raise ClientTimeout(f"the acknowledgements were not answered within {limit_ms} ms") from None
-        return fetcher.take_results()
+        return fetcher.results.take()
 
     def metrics(self) -> dict[str, float]:
         """Return the consumer's metrics, by Kafka's metric names; NaN for those without any value yet.
@@ -291,8 +290,8 @@ class ShareConsumer(Generic[K, V]):
         _, fetcher, membership = self._started()
         if not self._topics:
             raise RuntimeError("there is nothing to read: call subscribe first")
-        self._settle()
-        self._refuse_unacknowledged()
+        self._given.settle(fetcher, self._loop.time())
+        self._given.check_acknowledged()
         self._join(membership)
         membership.begin_poll()
         try:
@@ -319,60 +318,13 @@ class ShareConsumer(Generic[K, V]):
         finally:
             membership.end_poll()
 
-    def _give(self, found: AcquiredRecords) -> None:
-        """Remember acquired records of which the program takes some."""
-        given = self._given.setdefault(found.partition, [])
-        if found not in given:
-            given.append(found)
-
-    def _settle(self) -> None:
-        """Hand the acknowledgements of taken records to their sessions, and forget those that are done or lost."""
-        _, fetcher, _ = self._started()
-        now = self._loop.time()
-        for partition, given in list(self._given.items()):
-            left: list[AcquiredRecords] = []
-            for one in given:
-                if self._is_explicit:
-                    runs, renewals = one.said()
-                    fetcher.renew(one, renewals)
-                else:
-                    runs = one.accept_taken()
-                fetcher.acknowledge(one, runs)
-                if not one.is_done and one.session.loss is None and one.lock_until > now:
-                    left.append(one)
-            if left:
-                self._given[partition] = left
-            else:
-                del self._given[partition]
-
-    def _refuse_unacknowledged(self) -> None:
-        for partition, given in self._given.items():
-            count = sum(one.unanswered_count for one in given)
-            if count:
-                raise RuntimeError(
-                    f"{partition.topic}-{partition.partition}: {count} records of the last poll are not acknowledged; "
-                    "in explicit mode acknowledge each before the next poll"
-                )
-
     def _hand_back(self, taken: Mapping[TopicPartition, Sequence[ShareRecord[Any, Any]]]) -> None:
         """Deliver records again that the program did not get, because it was interrupted."""
         if self._is_closing:
             return
         _, fetcher, _ = self._started()
         self._records = _NOTHING
-        for partition, records in taken.items():
-            left = len(records)
-            for one in reversed(self._given.get(partition, ())):
-                count = min(left, one.taken_count)
-                if count:
-                    if one in fetcher.ready:
-                        fetcher.ready.remove(one)
-                    fetcher.ready.appendleft(one.put_back(count))
-                    left -= count
-
-    def _on_renewed(self, partition: TopicPartition, lock_until: float) -> None:
-        for one in self._given.get(partition, ()):
-            one.on_renewed(lock_until)
+        self._given.hand_back(fetcher, taken)
 
     def _new_parts(self, cluster: Cluster) -> None:
         self._fetcher = ShareFetcher(
@@ -381,7 +333,7 @@ class ShareConsumer(Generic[K, V]):
             self._member_id,
             self._metrics,
             on_change=self._wake_waiters,
-            on_renewed=self._on_renewed,
+            on_renewed=self._given.on_renewed,
         )
         cluster.on_update = self._fetcher.wake
         self._membership = self._new_membership(cluster)
@@ -425,11 +377,7 @@ class ShareConsumer(Generic[K, V]):
         fetcher, membership = self._fetcher, self._membership
         if fetcher is None or membership is None:
             return
-        if self._is_explicit:
-            for given in self._given.values():
-                for one in given:
-                    fetcher.acknowledge(one, one.said()[0])
-        self._given = {}
+        self._given.end(fetcher)
         self._records = _NOTHING
         member, self._member = self._member, None
         if member is not None:

@@ -205,7 +205,7 @@ class TransactionDriver:
         """React to a state that may have changed."""
         try:
             self._act()
-        except Exception as bug:
+        except Exception as bug:  # a transaction that waits must get it
             self._batches.fail(bug)
 
     def _act(self) -> None:
@@ -260,7 +260,7 @@ class TransactionDriver:
     async def _answer_all(self) -> None:
         try:
             await self._ask_all()
-        except Exception as bug:
+        except Exception as bug:  # a transaction that waits must get it
             self._batches.fail(bug)
 
     async def _ask_all(self) -> None:

@@ -69,7 +69,7 @@ class UnfinishedBatches:
                     self.sender.expire(batch)
             deadlines = [batch.deadline for batch in self._batches]
             self._expiry = loop.call_at(min(deadlines), self._on_deadline) if deadlines else None
-        except Exception as bug:
+        except Exception as bug:  # deliveries that wait must get it
             self.sender.fail(bug)
 
     def finish(self, batch: Batch) -> None:

@@ -6,7 +6,7 @@ import pytest
 from kit.fake_broker import FakeCluster
 from kit.fake_group import FakeGroup
 
-from ottla.cli.consume import _Reading, _Start
+from ottla.cli.consume_reading import Reading, Start
 from ottla.cli.progress import Progress
 from ottla.cli.record_lines import json_line
 from ottla.cli.waiting import Waiting
@@ -16,12 +16,12 @@ from ottla.protocol.records.batch import Record, encode_batch
 IN_GROUP = {"group_id": "g", "auto_offset_reset": "earliest"}
 
 
-class Pipe(_Reading):
+class Pipe(Reading):
     """One run of the command, whose reader goes away before the second write."""
 
     def __init__(self) -> None:
         progress = Progress("received", is_shown=False)
-        start = _Start(from_beginning=True, offset=None, timestamp=None)
+        start = Start(from_beginning=True, offset=None, timestamp=None)
         super().__init__("t", (), start, IN_GROUP, None, False, json_line, progress, Waiting("t"))
         self.written: list[tuple[int, int]] = []
 

@@ -258,6 +258,22 @@ def test_a_reset_may_concern_some_partitions_or_all_that_are_committed(
     assert committed(broker, group) == [10, 10]
 
 
+def test_a_reset_says_that_it_makes_a_group(broker: BrokerProcess, filled: str, group: str) -> None:
+    choice = ("--topic", filled, "--to-latest")
+    shown = lines(broker, "groups", "reset", group, *choice)
+    assert shown[-2:] == [
+        f"there is no group {group}: --execute makes a consumer group of this name (with --share, a share group)",
+        "nothing was changed; --execute does it",
+    ]
+    assert group not in run(broker, "groups", "list").stdout
+    shown = lines(broker, "groups", "reset", group, *choice, "--execute")
+    assert shown[-1] == f"there was no group {group}: a consumer group of this name was made"
+    assert committed(broker, group) == [10, 10]
+    assert lines(broker, "groups", "reset", group, *choice, "--execute")[-1].split()[0] == filled
+    refused = run(broker, "groups", "reset", group, *choice, "--share", status=1)
+    assert refused.stderr == f"ottla: {group} is a consumer group: --share is for share groups\n"
+
+
 def test_a_group_in_use_is_not_reset(broker: BrokerProcess, filled: str, group: str) -> None:
     with member(broker, filled, group):
         refused = run(broker, "groups", "reset", group, "--topic", filled, "--to-latest", "--execute", status=1)
@@ -274,7 +290,7 @@ def test_a_group_in_use_is_not_reset(broker: BrokerProcess, filled: str, group: 
         (("--to-earliest", "--topic", "t:x"), 2, "is not TOPIC or TOPIC:P,P"),
         (("--to-datetime", "-5", "--all-topics"), 2, "must not lie before 1970"),
         (("--to-datetime", "soon", "--all-topics"), 2, "Invalid value for --to-datetime: 'soon' is neither"),
-        (("--to-earliest", "--all-topics"), 1, "has committed nothing"),
+        (("--to-earliest", "--all-topics"), 1, "there is no group"),
         (("--to-earliest", "--topic", "nowhere"), 1, "nowhere"),
     ],
 )

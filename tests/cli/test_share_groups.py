@@ -156,6 +156,21 @@ def test_a_reset_of_all_topics_is_one_of_those_that_the_share_group_has(
     assert f"there is no start offset yet for {filled}-0, so there is nothing to start from" in refused.stderr
 
 
+def test_a_reset_makes_a_share_group_where_that_is_wanted(broker: BrokerProcess, filled: str, topic: str) -> None:
+    group = f"new-{topic}"
+    choice = ("--topic", f"{filled}:0", "--to-offset", "7", "--share")
+    shown = lines(broker, "groups", "reset", group, *choice)
+    assert shown[-2:] == [
+        f"there is no group {group}: --execute makes a share group of this name",
+        "nothing was changed; --execute does it",
+    ]
+    shown = lines(broker, "groups", "reset", group, *choice, "--execute")
+    assert shown[-1] == f"there was no group {group}: a share group of this name was made"
+    assert start_offsets(broker, group)[0] == 7
+    with share_member(broker.bootstrap, group, filled) as member:
+        assert [one.offset() for one in received(member, 3)] == [7, 8, 9]
+
+
 def test_a_share_group_with_members_is_not_changed(broker: BrokerProcess, filled: str, group: str) -> None:
     with share_member(broker.bootstrap, group, filled) as member:
         received(member, 10)

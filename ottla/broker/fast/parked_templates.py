@@ -198,7 +198,7 @@ class ParkedPlainFetch(ParkedFetch):
                 self.fall_back()
             if quota is not None:
                 quota.owe()
-        except Exception:
+        except Exception:  # a bug, which `fail` logs: other requests of this turn continue
             fail(self)
 
     def look(self, reads: SharedReads) -> None:
@@ -360,7 +360,7 @@ class ParkedPartitionsFetch(ParkedFetch):
                 self._changed[target] = None
             self.woken.clear()
             self._answer(None, is_due=False)
-        except Exception:
+        except Exception:  # a bug, which `fail` logs: other requests of this turn continue
             fail(self)
 
     def look(self, reads: SharedReads) -> None:

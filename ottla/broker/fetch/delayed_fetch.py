@@ -100,7 +100,7 @@ class DelayedFetch:
         self._is_reading = end < len(read.targets)
         try:
             read.look(first, end)
-        except Exception as error:
+        except Exception as error:  # no memory, or a bug: the client must not wait forever
             self._fail(error)
             return
         self._watch(first)
@@ -148,7 +148,7 @@ class DelayedFetch:
             self._services.turn.after_append(self._look_again)
         try:
             is_enough = self._read.look_again(sorted(woken))
-        except Exception as error:
+        except Exception as error:  # no memory, or a bug: the client must not wait forever
             self._fail(error)
             return
         if is_enough:
@@ -161,7 +161,7 @@ class DelayedFetch:
         self._stop_watching()
         try:
             answer = self._read.answer(self._pending)
-        except Exception as error:
+        except Exception as error:  # no memory, or a bug: the client must not wait forever
             self._fail(error)
             return
         if isinstance(answer, FetchResponse):

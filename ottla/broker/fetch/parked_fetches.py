@@ -206,7 +206,7 @@ class Deadlines:
                         fetch.expire()
                     else:
                         fetch.fall_back()
-                except Exception:
+                except Exception:  # a bug, which `fail` logs: other requests whose time has passed continue
                     fail(fetch)
 
     def __len__(self) -> int:
@@ -332,7 +332,7 @@ class ParkedFetches:
                         fetch.look(reads)
                     else:
                         fetch.fall_back()
-                except Exception:
+                except Exception:  # a bug, which `fail` logs: other requests that wait continue
                     fail(fetch)
             else:
                 fetch.woken.clear()

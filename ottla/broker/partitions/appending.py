@@ -237,8 +237,7 @@ class PartitionAppend:
         old_end_offset, old_size_bytes = log.log_end_offset, log.size_bytes
         try:
             appended = log.append_batches(batches, now_ms, takes)
-        except Exception:
-            # A bug must not leave the requests of a whole turn without an answer.
+        except Exception:  # a bug must not leave the requests of a whole turn without an answer
             LOG.exception("bug: append to %s-%d failed", self.topic, self.index)
             appended = Appended.not_stored([AppendResult(ErrorCode.UNKNOWN_SERVER_ERROR)] * len(batches))
         config = log.config

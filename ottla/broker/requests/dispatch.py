@@ -214,7 +214,7 @@ class RequestDispatcher:
                 answer = gate.refuse(admission, request, context, done.error)
             if answer is not None:
                 encoded = context.in_steps(gate.answer(admission, request, context, answer, started_ns))
-        except Exception as error:
+        except Exception as error:  # no memory, or a bug: the client must not wait forever
             self._fail(waiting, admission, error)
         else:
             if isinstance(encoded, Pending):

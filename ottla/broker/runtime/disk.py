@@ -494,7 +494,7 @@ def _tell(callbacks: list[SyncCallback], outcome: BaseException | None) -> None:
     for callback in callbacks:
         try:
             callback(outcome)
-        except Exception:
+        except Exception:  # a bug, logged: the other callbacks must be called
             _completion_failed()
 
 

@@ -80,7 +80,7 @@ def post_surely(post: Callable[[Callable[[], None]], None], step: Callable[[], N
     while True:
         try:
             post(step)
-        except Exception:
+        except Exception:  # whatever it is, requests wait for the step
             sleep(POST_AGAIN_S)
         else:
             return

@@ -149,7 +149,7 @@ class Turn:
             for partition in partitions:
                 try:
                     partition.flush(now_ms)
-                except Exception:
+                except Exception:  # a bug, logged: the other partitions must be written
                     # Batches that stay would refer to buffers that are used again, and the turn would never end.
                     LOG.exception("bug: the flush of a partition failed")
 
@@ -181,7 +181,7 @@ class Turn:
         if own is not None:
             try:
                 own()
-            except Exception:
+            except Exception:  # a bug, logged: the other steps must run
                 LOG.exception("bug: a step at the end of a turn failed")
         if self._senders:
             steps, self._senders = self._senders, []
@@ -202,7 +202,7 @@ class Turn:
         for step in steps:
             try:
                 step()
-            except Exception:
+            except Exception:  # a bug, logged: the other steps must run
                 LOG.exception("bug: a step at the end of a turn failed")
 
     def _note_work(self) -> None:

@@ -19,7 +19,6 @@ from ottla.broker.runtime.answer_memory import SHARES
 from ottla.broker.share.deliveries import Acquired, Wanted
 from ottla.protocol.api.share_fetch import AcquireMode, ShareFetchRequest, ShareFetchResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.storage.log.log_reader import SMALLEST_MAP_BYTES
 
 if TYPE_CHECKING:
     from ottla.broker.peer import RequestContext
@@ -33,6 +32,9 @@ PartitionData = ShareFetchResponse.PartitionData
 
 PARTITIONS_PER_LOOK = 500
 """Partitions of a session that one look goes through: 10 us each. Others come first in the next request."""
+MOST_BYTES_HERE = 256 * 1024
+"""More than that is read by a worker, also if it is in memory: so much is copied in 30 us, and to hand a read over to
+another thread costs as much."""
 
 
 class Found:
@@ -80,6 +82,8 @@ class ShareFetchRead:
         self._copies_at_most = services.answer_memory.max_bytes // SHARES
         self._found: list[Found] = []
         self._bytes = 0
+        self._records = 0
+        """About so many records are in what was read."""
         self.share_partitions: dict[SharePartition, None] = {}
         """Those on whose records the answer rests."""
 
@@ -91,8 +95,8 @@ class ShareFetchRead:
     # --- reading ---------------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Read what is available now."""
-        self._found, self._bytes = [], 0
+        """Read what is available now, as far as the request's limits need it."""
+        self._found, self._bytes, self._records = [], 0, 0
         if self._request.max_records <= 0 or self.is_over:
             return
         for place in self._session.in_turn()[:PARTITIONS_PER_LOOK]:
@@ -117,21 +121,33 @@ class ShareFetchRead:
         try:
             share_partition = found.share_partition = self._find(found.place)
             offset = share_partition.readable_from()
-            room = self._max_bytes - self._bytes
+            room = min(self._max_bytes - self._bytes, self._copies_at_most)
+            missing_records = self._request.max_records - self._records
+            missing_bytes = self._min_bytes - self._bytes
             if offset is None or share_partition.is_being_read or room <= 0:
                 return
+            if missing_records <= 0 and missing_bytes <= 0:
+                return  # it comes first in a later request
             found.offset = offset
-            found.piece = share_partition.partition.read(
-                offset,
-                min(room, self._copies_at_most),
-                at_least_one=self._bytes == 0,
-                committed_only=share_partition.committed_only,
-                allow_map=False,
-                most_copied_bytes=SMALLEST_MAP_BYTES,
-            )
+            read_size = share_partition.read_size
+            enough = min(read_size.bytes_for(max(missing_records, 0)), room)
+            found.piece = self._piece(share_partition, offset, enough)
+            if enough < room and found.piece.length < missing_bytes:
+                found.piece = self._piece(share_partition, offset, room)
             self._bytes += found.piece.length
+            self._records += read_size.records_in(found.piece.length)
         except (KafkaError, OSError) as error:
             self._refuse(found, error)
+
+    def _piece(self, share_partition: SharePartition, offset: int, most_bytes: int) -> LogSlice:
+        return share_partition.partition.read(
+            offset,
+            most_bytes,
+            at_least_one=self._bytes == 0,
+            committed_only=share_partition.committed_only,
+            allow_map=False,
+            most_copied_bytes=MOST_BYTES_HERE,
+        )
 
     def _refuse(self, found: Found, error: KafkaError | OSError) -> None:
         found.piece = found.data = None
@@ -169,7 +185,7 @@ class ShareFetchRead:
 
     def put_back(self) -> list[int]:
         """Let go of everything that was read; which partitions had something."""
-        self._found, self._bytes = [], 0
+        self._found, self._bytes, self._records = [], 0, 0
         return []
 
     def read_anew(self, indexes: Sequence[int], most_bytes: int) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ottla.broker.share.deliveries import Acknowledgement, Acquired, RecordState, Span, StateBatch, Wanted
 from ottla.broker.share.in_flight import NEVER_MS, InFlightRecords
+from ottla.broker.share.read_size import ReadSize
 from ottla.broker.share.stored_state import Change, SharePartitionKey
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.records.batch import CorruptBatch
@@ -67,6 +68,8 @@ class SharePartition:
         self._services = services
         self._counters = services.metrics.share_groups
         self.settings = settings
+        self.read_size = ReadSize()
+        """How much a member has to read of it."""
         self._waiting: dict[Waiting, None] = {}
         self._is_watching = False
         self._is_planned = False
@@ -120,6 +123,7 @@ class SharePartition:
         Raises KafkaError CORRUPT_MESSAGE where no batch is at the beginning of `data`.
         """
         places = self._places(read_offset, data)
+        self.read_size.note(places)
         acquired = self.records.acquire(read_offset, (span for span, _, _ in places), wanted)
         self._plan_time_out()
         if not acquired:

@@ -202,23 +202,16 @@ def _batches(stored: Iterable[ShareSnapshotValue.StateBatch | ShareUpdateValue.S
     ]
 
 
-def _combined(before: Sequence[StateBatch], changes: Iterable[StateBatch], start_offset: int) -> tuple[StateBatch, ...]:
-    """The batches after some have changed, in order, without what is before the start offset."""
-    batches = list(before)
-    for new in changes:
-        kept = []
-        for old in batches:
-            if old.last_offset < new.first_offset or new.last_offset < old.first_offset:
-                kept.append(old)
-                continue
-            if old.first_offset < new.first_offset:
-                kept.append(old._replace(last_offset=new.first_offset - 1))
-            if new.last_offset < old.last_offset:
-                kept.append(old._replace(first_offset=new.last_offset + 1))
-        kept.append(new)
-        batches = kept
+def _combined(before: Sequence[StateBatch], changes: Sequence[StateBatch], start_offset: int) -> tuple[StateBatch, ...]:
+    """The batches after some have changed, in order, without what is before the start offset. `before` is in order."""
+    batches = before
+    first = 0
+    for index in range(1, len(changes) + 1):
+        if index == len(changes) or changes[index].first_offset <= changes[index - 1].last_offset:
+            batches = _overlaid(batches, changes[first:index])  # mostly all of them at once
+            first = index
     joined: list[StateBatch] = []
-    for batch in sorted(batches):
+    for batch in batches:
         if batch.last_offset < start_offset:
             continue
         first_offset = max(batch.first_offset, start_offset)
@@ -228,3 +221,23 @@ def _combined(before: Sequence[StateBatch], changes: Iterable[StateBatch], start
         else:
             joined.append(batch._replace(first_offset=first_offset))
     return tuple(joined)
+
+
+def _overlaid(before: Sequence[StateBatch], changes: Sequence[StateBatch]) -> list[StateBatch]:
+    """The batches after some have changed; both are in order, and none overlaps another of its own."""
+    found: list[StateBatch] = []
+    left = iter(before)
+    old = next(left, None)
+    for new in changes:
+        while old is not None and old.first_offset <= new.last_offset:
+            if old.first_offset < new.first_offset:
+                found.append(old._replace(last_offset=min(old.last_offset, new.first_offset - 1)))
+            if old.last_offset > new.last_offset:
+                old = old._replace(first_offset=new.last_offset + 1)
+                break
+            old = next(left, None)
+        found.append(new)
+    if old is not None:
+        found.append(old)
+    found.extend(left)
+    return found

@@ -418,7 +418,7 @@ class Producer(ProducerMethods):
             taken = self._take_inbox()
         try:
             await self._put(taken)
-        except Exception as bug:
+        except Exception as bug:  # the program must get it for these records
             logger.exception("the producer failed")
             for delivery in taken:
                 if delivery.batch is None:

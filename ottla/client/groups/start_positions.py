@@ -69,7 +69,7 @@ class StartPositions:
                 [assigned.partition for assigned, _ in asked],
                 self._timeout_ms,
             )
-        except Exception as failed:
+        except Exception as failed:  # a refusal or a bug: a program that reads must get it
             failure, found = failed if isinstance(failed, KafkaError) else ClientFailed(failed), {}
         for assigned, generation in asked:
             if assigned.generation != generation:

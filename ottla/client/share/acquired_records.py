@@ -139,7 +139,8 @@ class AcquiredRecords:
             self._renewed.add(offset)
         else:
             self._unacknowledged.discard(offset)
-            self._renewed.discard(offset)
+            if self._renewed:
+                self._renewed.discard(offset)
         return True
 
     def on_renewed(self, lock_until: float) -> None:
@@ -155,12 +156,13 @@ class AcquiredRecords:
 
     def said(self) -> tuple[list[Run], set[int]]:
         """Explicit mode: return what the program has said since the last call, and the offsets to be renewed."""
-        kinds: dict[int, AcknowledgeType] = {}
-        while self._said:
-            offset, kind = self._said.popleft()
-            kinds[offset] = kind
+        said = self._said
+        kinds = dict([said.popleft() for _ in range(len(said))])  # what a thread adds meanwhile is for the next call
         by_kind: dict[AcknowledgeType, list[int]] = {}
-        for offset in sorted(kinds):
-            by_kind.setdefault(kinds[offset], []).append(offset)
+        if len(set(kinds.values())) == 1:  # the usual case
+            by_kind[next(iter(kinds.values()))] = sorted(kinds)
+        else:
+            for offset in sorted(kinds):
+                by_kind.setdefault(kinds[offset], []).append(offset)
         renewals = set(by_kind.pop(AcknowledgeType.RENEW, ()))
         return [run for kind, some in by_kind.items() for run in runs_of(some, kind, self.lock_until)], renewals

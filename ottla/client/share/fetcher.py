@@ -1,10 +1,11 @@
 """The driver of share sessions: acquires records from the leaders of the assigned partitions, and acknowledges them.
 
 There is one session, with one request in flight, for each leader. Records are requested only while a poll waits, since
-their lock begins at once. Acknowledgements travel with the next ShareFetch of their session; a `flush`, a renewal, and
-those of partitions that are not fetched any more get a ShareAcknowledge.
+their lock begins at once. Acknowledgements travel with the next ShareFetch of their session, which waits for records
+only briefly then; a `flush`, a renewal, and those of partitions that are not fetched any more get a ShareAcknowledge.
+`requests.py` sends them, and handles their answers.
 
-The results of acknowledgements are in `results` until they are taken. Kafka's class is `ShareConsumeRequestManager`.
+Kafka's class is `ShareConsumeRequestManager`.
 """
 
 from __future__ import annotations
@@ -18,26 +19,24 @@ from contextlib import contextmanager
 from uuid import UUID
 
 from ottla.client.cluster import Cluster
-from ottla.client.connection import Connection
-from ottla.client.errors import ClientFailed, ConnectionLost, KafkaError, UnsupportedByBroker, is_worth_retrying
+from ottla.client.errors import ClientFailed, ConnectionLost, KafkaError, is_worth_retrying
 from ottla.client.metrics import ConsumerMetrics
 from ottla.client.share.acknowledgements import Run
 from ottla.client.share.acquired_records import AcquiredRecords
-from ottla.client.share.acquisition import Decoder
-from ottla.client.share.session import Acknowledgements, FetchLimits, Place, ShareSession
+from ottla.client.share.ready_records import ReadyRecords
+from ottla.client.share.requests import MAY_HEAL, Answered, ShareRequests
+from ottla.client.share.results import AcknowledgementResults
+from ottla.client.share.session import FetchLimits, Place, ShareSession
 from ottla.client.share_consumer_options import ACQUIRE_MODES, ShareConsumerOptions
 from ottla.client.structs import TopicPartition
-from ottla.client_core.cluster_view import STALE_METADATA
-from ottla.protocol.api.share_acknowledge import ShareAcknowledgeRequest, ShareAcknowledgeResponse
-from ottla.protocol.api.share_fetch import ShareFetchRequest, ShareFetchResponse
 from ottla.protocol.errors import ErrorCode
 
 logger = logging.getLogger(__name__)
 
 SHARE_LANE = 1
 """The connection of share sessions to a leader."""
-_FIRST_VERSION_WITH_RENEWALS = 2
-_MAY_HEAL = STALE_METADATA | {ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.UNKNOWN_SERVER_ERROR}
+WAIT_WITH_ACKNOWLEDGEMENTS_MS = 100
+"""The longest wait of a ShareFetch that brings acknowledgements: their results come with its answer."""
 _OPENS_NOTHING = FetchLimits(0, 0, 0, 0, 0)
 
 
@@ -62,16 +61,19 @@ class ShareFetcher:
         self._options = options
         self._group_id = options.group_id
         self._member_id = member_id
-        self._metrics = metrics
         self._on_change = on_change
-        self._on_renewed = on_renewed
-        self._is_explicit = options.share_acknowledgement_mode == "explicit"
-        self._decoder = Decoder(options.check_crcs, options.key_deserializer, options.value_deserializer)
         self._loop = asyncio.get_running_loop()
-        self.ready: deque[AcquiredRecords | KafkaError] = deque()
-        """The records that the program has not taken, and errors in their places among them."""
-        self.results: dict[TopicPartition, KafkaError | None] = {}
-        """The results of acknowledgements by partition, an error before a success."""
+        self._ready = ReadyRecords(self._loop)
+        self.results = AcknowledgementResults(cluster)
+        self._requests = ShareRequests(
+            cluster,
+            options,
+            metrics,
+            self._ready,
+            self.results,
+            is_assigned=lambda partition, topic_id: self.assigned.get(partition) == topic_id and not self._is_closed,
+            on_renewed=on_renewed,
+        )
         self.assigned: dict[TopicPartition, UUID] = {}
         """The assigned partitions, each with the id of its topic."""
         self._sessions: dict[int, ShareSession] = {}
@@ -84,9 +86,12 @@ class ShareFetcher:
         self._is_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
-        self._lock_timer: asyncio.TimerHandle | None = None
-        """Runs when the lock of the first records in `ready` ends."""
         self._is_closed = False
+
+    @property
+    def ready(self) -> deque[AcquiredRecords | KafkaError]:
+        """The records that the program has not taken, and errors in their places among them."""
+        return self._ready.queue
 
     # Interface --------------------------------------------------------------------------------------------------
 
@@ -124,7 +129,7 @@ class ShareFetcher:
                 kept.append(one)
             else:
                 self.acknowledge(one, one.release_left())
-        self.ready = kept
+        self._ready.queue = kept
         self.wake()
         self._on_change()
 
@@ -134,7 +139,7 @@ class ShareFetcher:
         if loss is None:
             records.session.add(records.place, records.partition, runs)
         elif runs:
-            self._note(records.partition, loss)
+            self.results.note(records.partition, loss)
 
     def renew(self, records: AcquiredRecords, offsets: set[int]) -> None:
         """Renew the locks of some acquired records."""
@@ -143,12 +148,7 @@ class ShareFetcher:
             records.session.renew(records.place, records.partition, offsets, records.lock_until)
             self.wake()
         elif offsets:
-            self._note(records.partition, loss)
-
-    def take_results(self) -> dict[TopicPartition, KafkaError | None]:
-        """Return the results since the last call."""
-        results, self.results = self.results, {}
-        return results
+            self.results.note(records.partition, loss)
 
     def wake(self) -> None:
         """Send what is to be sent as soon as the loop is free."""
@@ -168,6 +168,17 @@ class ShareFetcher:
             await asyncio.wait(list(self._tasks.values()))
         await asyncio.gather(*(self._end(session) for session in list(self._sessions.values()) if session.is_open))
 
+    async def _end(self, session: ShareSession) -> None:
+        connection = session.connection
+        if connection is None or not connection.is_open:
+            return
+        self.results.note_expired(session, self._loop.time())
+        try:
+            await self._requests.end(session, connection)
+        except KafkaError as failed:
+            logger.info("share session with %s: its end failed: %s", _name(session), failed)
+            self._lose(session, failed)
+
     async def close(self) -> None:
         """Stop immediately."""
         self._stop()
@@ -178,9 +189,9 @@ class ShareFetcher:
 
     def _stop(self) -> None:
         self._is_closed = True
-        for timer in (self._timer, self._lock_timer):
-            if timer is not None:
-                timer.cancel()
+        self._ready.close()
+        if self._timer is not None:
+            self._timer.cancel()
 
     # Requests ---------------------------------------------------------------------------------------------------
 
@@ -247,7 +258,7 @@ class ShareFetcher:
             await self._request(session, until)
         except KafkaError as failed:
             self._on_failed(session, failed)
-        except Exception as bug:
+        except Exception as bug:  # a program that polls must get it, and not wait forever
             logger.exception("the share consumer failed")
             self._lose(session, ClientFailed(bug))
             self.ready.append(ClientFailed(bug))
@@ -262,215 +273,48 @@ class ShareFetcher:
             if session.is_open:
                 raise ConnectionLost(f"the connection of the share session with {_name(session)} ended")
             connection = session.connection = await self._cluster.connection(session.leader_id, SHARE_LANE)
-        self._report_expired(session)
+        self.results.note_expired(session, self._loop.time())
         wanted = self._wanted(session.leader_id)
-        limits = _OPENS_NOTHING if until is None or not wanted else self._limits(until)
-        is_polled = limits is not _OPENS_NOTHING
+        is_polled = until is not None and bool(wanted)
+        is_flushed = not is_polled or self._flushes > 0 or session.pending_outside(wanted)
+        limits = _OPENS_NOTHING
+        if until is not None and wanted:
+            limits = self._limits(until, is_brief=session.is_open and session.has_acknowledgements)
         if session.is_open and session.has_renewals:
-            await self._acknowledge(session, connection, session.renewal())
-        elif session.is_open and session.has_acknowledgements and (not is_polled or session.pending_outside(wanted)):
-            await self._acknowledge(session, connection, session.acknowledge())
+            answered = await self._requests.acknowledge(session, connection, session.renewal())
+        elif session.is_open and session.has_acknowledgements and is_flushed:
+            answered = await self._requests.acknowledge(session, connection, session.acknowledge())
         elif is_polled or session.has_acknowledgements:
-            await self._fetch(session, connection, wanted, limits)
+            answered = await self._requests.fetch(session, connection, wanted, limits)
+        else:
+            return
+        if answered is not None:
+            self._rest(session, answered)
 
-    def _limits(self, until: float) -> FetchLimits:
+    def _limits(self, until: float, *, is_brief: bool) -> FetchLimits:
         options = self._options
         left_ms = max(0.0, until - self._loop.time()) * 1000
+        wait_ms = WAIT_WITH_ACKNOWLEDGEMENTS_MS if is_brief else math.inf
         return FetchLimits(
-            math.ceil(min(options.fetch_max_wait_ms, left_ms)),
+            math.ceil(min(options.fetch_max_wait_ms, left_ms, wait_ms)),
             options.fetch_min_bytes,
             options.fetch_max_bytes,
             options.max_poll_records,
             ACQUIRE_MODES[options.share_acquire_mode],
         )
 
-    async def _fetch(
-        self, session: ShareSession, connection: Connection, wanted: Mapping[Place, TopicPartition], limits: FetchLimits
-    ) -> None:
-        version = connection.version_for(ShareFetchRequest)
-        request = session.fetch(wanted, limits)
-        asked_at = self._loop.time()
-        timeout_ms = self._options.request_timeout_ms + limits.max_wait_ms
-        answer = await connection.send(request, ShareFetchResponse, version, timeout_ms)
-        code = ErrorCode.of(answer.error_code)
-        if code:
-            raise KafkaError(code, f"share fetch: {answer.error_message or code.message}")
-        now = self._loop.time()
-        sent = session.answered()
-        size_bytes = sum(len(one.records or b"") for topic in answer.responses for one in topic.partitions)
-        self._metrics.fetches.add(now, size_bytes, (now - asked_at) * 1000, answer.throttle_time_ms)
-        codes: dict[Place, tuple[int, str | None]] = {}
-        has_problem = False
-        lock_until = _lock_until(now, answer.acquisition_lock_timeout_ms)
-        for topic in answer.responses:
-            for answered in topic.partitions:
-                place = (topic.topic_id, answered.partition_index)
-                codes[place] = (answered.acknowledge_error_code, answered.acknowledge_error_message)
-                partition = wanted.get(place)
-                if partition is None:
-                    continue
-                if answered.error_code:
-                    has_problem = True
-                    self._refused(partition, ErrorCode.of(answered.error_code), answered.error_message)
-                if answered.acquired_records:
-                    self._take(session, partition, place, answered, lock_until)
-        has_problem |= self._on_results(session, sent, codes)
-        self._rest(session, now, has_problem=has_problem, throttle_ms=answer.throttle_time_ms)
+    # After an answer -------------------------------------------------------------------------------------------
 
-    async def _acknowledge(
-        self, session: ShareSession, connection: Connection, request: ShareAcknowledgeRequest
-    ) -> None:
-        version = connection.version_for(ShareAcknowledgeRequest)
-        if request.is_renew_ack and version < _FIRST_VERSION_WITH_RENEWALS:
-            old = UnsupportedByBroker(f"the broker at {connection.address} is too old to renew acquired records")
-            for place in session.in_flight:
-                self._report(session, place, old)
-            session.in_flight = {}
-            return
-        answer = await connection.send(request, ShareAcknowledgeResponse, version)
-        code = ErrorCode.of(answer.error_code)
-        if code:
-            raise KafkaError(code, f"share acknowledge: {answer.error_message or code.message}")
-        now = self._loop.time()
-        sent = session.answered()
-        codes = {
-            (topic.topic_id, one.partition_index): (one.error_code, one.error_message)
-            for topic in answer.responses
-            for one in topic.partitions
-        }
-        if request.is_renew_ack:
-            lock_until = _lock_until(now, answer.acquisition_lock_timeout_ms)
-            for place, (number, _) in codes.items():
-                partition = session.name_of(place)
-                if not number and partition is not None:
-                    self._on_renewed(partition, lock_until)
-        has_problem = self._on_results(session, sent, codes)
-        self._rest(session, now, has_problem=has_problem, throttle_ms=answer.throttle_time_ms)
-
-    async def _end(self, session: ShareSession) -> None:
-        connection = session.connection
-        if connection is None or not connection.is_open:
-            return
-        try:
-            self._report_expired(session)
-            version = connection.version_for(ShareAcknowledgeRequest)
-            request = session.acknowledge(is_final=True)
-            answer = await connection.send(request, ShareAcknowledgeResponse, version)
-            code = ErrorCode.of(answer.error_code)
-            if code:
-                raise KafkaError(code, f"share acknowledge: {answer.error_message or code.message}")
-            for topic in answer.responses:
-                for one in topic.partitions:
-                    if one.error_code:
-                        final = ErrorCode.of(one.error_code)
-                        error = KafkaError(final, one.error_message or final.message)
-                        self._report(session, (topic.topic_id, one.partition_index), error)
-        except KafkaError as failed:
-            logger.info("share session with %s: its end failed: %s", _name(session), failed)
-            self._lose(session, failed)
-
-    # Answers ----------------------------------------------------------------------------------------------------
-
-    def _take(
-        self,
-        session: ShareSession,
-        partition: TopicPartition,
-        place: Place,
-        answered: ShareFetchResponse.PartitionData,
-        lock_until: float,
-    ) -> None:
-        found = self._decoder.decode(partition, answered)
-        session.add(place, partition, [Run(*one, lock_until) for one in found.refused])
-        is_assigned = self.assigned.get(partition) == place[0] and not self._is_closed
-        now = self._loop.time()
-        for piece in found.pieces:
-            if isinstance(piece, KafkaError):
-                self.ready.append(piece)
-                continue
-            records = AcquiredRecords(partition, place, session, piece, lock_until, is_explicit=self._is_explicit)
-            self._metrics.consumed_records.add(len(piece), now)
-            if is_assigned:
-                self.ready.append(records)
-                if self._lock_timer is None and lock_until < math.inf:
-                    self._lock_timer = self._loop.call_at(lock_until, self._drop_lost)
-            else:
-                self.acknowledge(records, records.release_left())
-        self._metrics.consumed_bytes.add(len(answered.records or b""), now)
-
-    def _drop_lost(self) -> None:
-        """Drop records that the program has not taken and that are lost: their lock or their session has ended.
-
-        This is called again when the next lock ends.
-        """
-        if self._lock_timer is not None:
-            self._lock_timer.cancel()
-            self._lock_timer = None
-        now = self._loop.time()
-        next_end = math.inf
-        for one in [one for one in self.ready if isinstance(one, AcquiredRecords)]:
-            if one.lock_until <= now or one.session.loss is not None:
-                logger.info("%s-%d: %d acquired records are lost", *one.partition, one.left_count)
-                one.release_left()  # ends the iterator of a reader; nothing is sent, since others may have them
-                self.ready.remove(one)
-            else:
-                next_end = min(next_end, one.lock_until)
-        if next_end < math.inf and not self._is_closed:
-            self._lock_timer = self._loop.call_at(next_end, self._drop_lost)
-
-    def _refused(self, partition: TopicPartition, code: ErrorCode, message: str | None) -> None:
-        """Handle the error of a partition that was to be fetched."""
-        error = KafkaError(code, f"{partition.topic}-{partition.partition}: {message or code.message}")
-        if code in _MAY_HEAL or (code.retriable and code is not ErrorCode.CORRUPT_MESSAGE):
-            logger.info("share fetch: %s; will be asked again", error)
-            self._cluster.mark_stale()
-        else:
-            self.ready.append(error)
-
-    def _on_results(
-        self, session: ShareSession, sent: Acknowledgements, codes: Mapping[Place, tuple[int, str | None]]
-    ) -> bool:
-        """Note the results of acknowledgements; return whether some are to be sent again."""
-        is_retried = False
-        for place, runs in sent.items():
-            number, message = codes.get(place, (int(ErrorCode.UNKNOWN_SERVER_ERROR), "the broker's answer lacks it"))
-            code = ErrorCode.of(number)
-            if not code:
-                self._report(session, place, None)
-            elif code.retriable and code not in STALE_METADATA:  # the records are still acquired
-                is_retried = True
-                session.retry(place, runs)
-            else:
-                if code in STALE_METADATA:
-                    self._cluster.mark_stale()
-                self._report(session, place, KafkaError(code, message or code.message))
-        return is_retried
-
-    def _report(self, session: ShareSession, place: Place, error: KafkaError | None) -> None:
-        partition = session.name_of(place)
-        if partition is not None:
-            self._note(partition, error)
-
-    def _report_expired(self, session: ShareSession) -> None:
-        for partition in session.take_expired(self._loop.time()):
-            self._note(partition, KafkaError(ErrorCode.INVALID_RECORD_STATE, "the acquisition lock has ended"))
-
-    def _note(self, partition: TopicPartition, error: KafkaError | None) -> None:
-        if error is not None:
-            logger.warning("%s-%d: records were not acknowledged: %s", *partition, error.message)
-            self.results[partition] = error
-        else:
-            self.results.setdefault(partition, None)
-
-    def _rest(self, session: ShareSession, now: float, *, has_problem: bool, throttle_ms: int) -> None:
+    def _rest(self, session: ShareSession, answered: Answered) -> None:
         """Let the session's next request wait after problems, and as long as the broker's quota wants."""
         leader_id = session.leader_id
-        pause_s = throttle_ms / 1000
-        if has_problem:
+        pause_s = answered.throttle_ms / 1000
+        if answered.has_problem:
             self._failures[leader_id] = self._failures.get(leader_id, 0) + 1
             pause_s = max(pause_s, self._options.retry_pause_s(self._failures[leader_id]))
         else:
             self._failures.pop(leader_id, None)
-        self._not_before[leader_id] = now + pause_s
+        self._not_before[leader_id] = self._loop.time() + pause_s
 
     def _on_failed(self, session: ShareSession, failed: KafkaError) -> None:
         """Handle a request without an answer, or one that was refused as a whole."""
@@ -481,8 +325,8 @@ class ShareFetcher:
         self._lose(session, failed)
         if failed.code is ErrorCode.SHARE_SESSION_NOT_FOUND:
             return
-        self._rest(session, self._loop.time(), has_problem=True, throttle_ms=0)
-        if is_worth_retrying(failed) or failed.code in _MAY_HEAL:
+        self._rest(session, Answered(has_problem=True, throttle_ms=0))
+        if is_worth_retrying(failed) or failed.code in MAY_HEAL:
             self._cluster.mark_stale()
         else:
             self.ready.append(failed)
@@ -492,15 +336,10 @@ class ShareFetcher:
             del self._sessions[session.leader_id]
         logger.info("share session with %s is lost: %s", _name(session), error.message)
         for partition in session.lose(error):
-            self._note(partition, error)
-        self._drop_lost()
+            self.results.note(partition, error)
+        self._ready.drop_lost()
         self._on_change()
 
 
 def _name(session: ShareSession) -> str:
     return f"broker {session.leader_id}"
-
-
-def _lock_until(now: float, timeout_ms: int) -> float:
-    """Return the end of a lock; a broker that does not say how long it lasts checks that itself."""
-    return now + timeout_ms / 1000 if timeout_ms > 0 else math.inf

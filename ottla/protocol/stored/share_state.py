@@ -16,14 +16,9 @@ Source: Kafka's `ShareCoordinatorRecordSerde` and the schemas of release 4.4.
 
 from __future__ import annotations
 
-import struct
-
-from ottla.protocol.errors import MalformedMessage
-from ottla.protocol.message import Message, Struct, decode, encode, tagged
-from ottla.protocol.stored.unknown import UnknownRecord
+from ottla.protocol.message import Message, Struct, tagged
+from ottla.protocol.stored.versioned import decode_versioned_record, encode_numbered
 from ottla.protocol.types import Buffer, Int8, Int16, Int32, Int64, String, Uuid
-
-_PREFIX = struct.Struct(">h")
 
 
 class ShareStateKey(Message):
@@ -107,7 +102,7 @@ def encode_share_state_key(key: Struct) -> bytes:
     """
     if not isinstance(key, ShareStateKey):
         raise TypeError(f"{type(key).__name__} is not a key of __share_group_state")
-    return _PREFIX.pack(key.message_key) + encode(key, 0)
+    return encode_numbered(key.message_key, key, 0)
 
 
 def encode_share_state_value(value: Struct) -> bytes:
@@ -117,7 +112,7 @@ def encode_share_state_value(value: Struct) -> bytes:
     """
     if not isinstance(value, ShareStateValue):
         raise TypeError(f"{type(value).__name__} is not a value of __share_group_state")
-    return _PREFIX.pack(0) + encode(value, 0)
+    return encode_numbered(0, value, 0)
 
 
 def decode_share_state_record(key: Buffer, value: Buffer | None) -> tuple[Struct, Struct | None]:
@@ -126,24 +121,4 @@ def decode_share_state_record(key: Buffer, value: Buffer | None) -> tuple[Struct
     A record whose key is of a newer type comes as an `UnknownRecord` and no value. Raises MalformedMessage for broken
     bytes, and for a version of a value that is not known.
     """
-    record_type = _prefix(key, "key")
-    classes = SHARE_STATE_RECORDS.get(record_type)
-    if classes is None:
-        whole = None if value is None else bytes(value)
-        return UnknownRecord(record_type=record_type, key=bytes(key), value=whole), None
-    key_class, value_class = classes
-    decoded_key = decode(key_class, key, 0, _PREFIX.size)
-    if value is None:
-        return decoded_key, None
-    version = _prefix(value, "value")
-    if version not in value_class.message_versions:
-        raise MalformedMessage(f"{value_class.__name__} of unknown version {version}")
-    return decoded_key, decode(value_class, value, version, _PREFIX.size)
-
-
-def _prefix(data: Buffer, what: str) -> int:
-    """The type in front of a key, the version in front of a value."""
-    if len(data) < _PREFIX.size:
-        raise MalformedMessage(f"a {what} of {len(data)} bytes in __share_group_state has neither type nor version")
-    number: int = _PREFIX.unpack_from(data)[0]
-    return number
+    return decode_versioned_record("__share_group_state", SHARE_STATE_RECORDS, key, value)

@@ -16,18 +16,15 @@ Source: Kafka's `TransactionLog` and the schemas of release 4.1.
 
 from __future__ import annotations
 
-import struct
 from enum import IntEnum
 
 from ottla.protocol.errors import MalformedMessage
-from ottla.protocol.message import Message, Struct, decode, encode, tagged
-from ottla.protocol.stored.unknown import UnknownRecord
+from ottla.protocol.message import Message, Struct, tagged
+from ottla.protocol.stored.versioned import decode_versioned_record, encode_numbered
 from ottla.protocol.types import Buffer, Int8, Int16, Int32, Int64, String
 
 KEY_TYPE = 0
 """The first field of a key; there is only this type."""
-
-_PREFIX = struct.Struct(">h")
 
 
 class TransactionStatus(IntEnum):
@@ -77,6 +74,9 @@ class TransactionLogValue(Message, key=KEY_TYPE, versions="0-1", flexible="1+"):
     client_transaction_version: Int16 = tagged(2, "1+", default=0)
 
 
+_RECORDS = {KEY_TYPE: (TransactionLogKey, TransactionLogValue)}
+
+
 def encode_transaction_key(key: Struct) -> bytes:
     """The key of a record of `__transaction_state`.
 
@@ -84,7 +84,7 @@ def encode_transaction_key(key: Struct) -> bytes:
     """
     if not isinstance(key, TransactionLogKey):
         raise TypeError(f"{type(key).__name__} is not a key of __transaction_state")
-    return _PREFIX.pack(KEY_TYPE) + encode(key, 0)
+    return encode_numbered(KEY_TYPE, key, 0)
 
 
 def encode_transaction_value(value: Struct, version: int) -> bytes:
@@ -95,7 +95,7 @@ def encode_transaction_value(value: Struct, version: int) -> bytes:
     """
     if not isinstance(value, TransactionLogValue):
         raise TypeError(f"{type(value).__name__} is not a value of __transaction_state")
-    return _PREFIX.pack(version) + encode(value, version)
+    return encode_numbered(version, value, version)
 
 
 def decode_transaction_record(key: Buffer, value: Buffer | None) -> tuple[Struct, Struct | None]:
@@ -104,25 +104,7 @@ def decode_transaction_record(key: Buffer, value: Buffer | None) -> tuple[Struct
     A record with a key of a newer type is returned as an `UnknownRecord` and no value.
     Raises MalformedMessage for broken bytes, and for an unknown status or version of a value.
     """
-    key_type = _prefix(key, "key")
-    if key_type != KEY_TYPE:
-        whole = None if value is None else bytes(value)
-        return UnknownRecord(record_type=key_type, key=bytes(key), value=whole), None
-    decoded_key = decode(TransactionLogKey, key, 0, _PREFIX.size)
-    if value is None:
-        return decoded_key, None
-    version = _prefix(value, "value")
-    if version not in TransactionLogValue.message_versions:
-        raise MalformedMessage(f"TransactionLogValue of unknown version {version}")
-    decoded_value = decode(TransactionLogValue, value, version, _PREFIX.size)
-    if not 0 <= decoded_value.transaction_status < len(TransactionStatus):
+    decoded_key, decoded_value = decode_versioned_record("__transaction_state", _RECORDS, key, value)
+    if decoded_value is not None and not 0 <= decoded_value.transaction_status < len(TransactionStatus):
         raise MalformedMessage(f"TransactionLogValue with unknown status {decoded_value.transaction_status}")
     return decoded_key, decoded_value
-
-
-def _prefix(data: Buffer, what: str) -> int:
-    """The type at the beginning of a key, or the version at the beginning of a value."""
-    if len(data) < _PREFIX.size:
-        raise MalformedMessage(f"a {what} of {len(data)} bytes in __transaction_state says neither type nor version")
-    number: int = _PREFIX.unpack_from(data)[0]
-    return number

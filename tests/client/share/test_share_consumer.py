@@ -65,6 +65,10 @@ def explicit(consumer_of, **options):
     return consumer_of(share_acknowledgement_mode="explicit", **options)
 
 
+def acknowledged(request):
+    return [batch for topic in request.topics for one in topic.partitions for batch in one.acknowledgement_batches]
+
+
 async def polled(consumer, count):
     """So many records, in one partition after the other."""
     found = []
@@ -99,6 +103,30 @@ async def test_the_next_poll_accepts_the_records_of_the_one_before_with_its_fetc
         await until(lambda: group.accepted("t", 0) == [0, 1, 2, 3, 4])
         assert group.cluster.seen(ShareAcknowledgeRequest) == []
         assert await consumer.commit() == {P0: None}
+
+
+async def test_a_fetch_that_brings_acknowledgements_waits_only_briefly_for_records(group, consumer_of):
+    group.target = {"t": [0]}
+    async with consumer_of() as consumer:
+        consumer.subscribe(["t"])
+        await polled(consumer, 5)
+        assert await consumer.getmany(timeout_ms=250) == {}
+    waits = {bool(acknowledged(one)): one.max_wait_ms for one in reversed(group.cluster.seen(ShareFetchRequest))}
+    assert waits == {False: 500, True: 100}
+
+
+async def test_a_commit_beside_a_poll_has_a_request_of_its_own(group, consumer_of):
+    group.target = {"t": [0]}
+    async with explicit(consumer_of, max_poll_interval_ms=10 * LOCK_MS) as consumer:
+        consumer.subscribe(["t"])
+        records = await polled(consumer, 5)
+        for record in records:
+            consumer.acknowledge(record)
+        commit = asyncio.create_task(consumer.commit())
+        poll = asyncio.create_task(consumer.getmany(timeout_ms=20))
+        assert await commit == {P0: None}
+        assert await poll == {}
+    assert not any(acknowledged(one) for one in group.cluster.seen(ShareFetchRequest))
 
 
 async def test_iterating_accepts_a_record_when_the_program_commits_and_releases_the_rest_in_close(group, consumer_of):

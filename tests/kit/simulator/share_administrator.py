@@ -212,14 +212,14 @@ class ShareAdministrator:
         if self._chance.random() < 0.8:
             self._leave(group)
         changed = self._known.of_group(group)
-        self._known.groups[group].changes += 1
+        self._known.groups[group].change_asked()
         for one in changed:
             one.change_asked()
         number = self._known.next_number()
 
         def answered(response: Response) -> None:
             assert isinstance(response, DeleteGroupsResponse)
-            self._known.groups[group].changes += 1
+            self._known.groups[group].change_answered()
             is_at_once = self._known.next_number() == number + 1
             for one in changed:
                 self._end(one, response.results[0].error_code, None, is_at_once=is_at_once)

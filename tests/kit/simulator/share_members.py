@@ -376,7 +376,8 @@ class ShareMember:
                 self._session_epoch, self._is_sure = sent.epoch + 1, True
                 self._changes = self._known.groups[self.group].changes
             return True
-        is_sure = self._is_sure and self._changes == self._known.groups[self.group].changes
+        group = self._known.groups[self.group]
+        is_sure = self._is_sure and self._changes == group.changes and not group.under_way
         if code in OF_THE_SESSION and is_sure and sent.epoch in (ENDS, self._session_epoch):
             raise Violation(f"share group {self.group}: a session is refused, {ErrorCode.of(code).name}")
         for one in sent.acknowledgements.values():

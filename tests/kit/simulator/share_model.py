@@ -124,7 +124,19 @@ class GroupModel:
         self.committed_only = committed_only
         self.changes = 0
         """Of offsets by an administrator, sent and answered: one that takes them all away ends the sessions, too."""
+        self.under_way = 0
+        """Those that are sent and not answered: they may end the sessions at any time."""
         self.least_limit = self.most_limit = DEFAULT_LIMIT
+
+    def change_asked(self) -> None:
+        """An administrator changes offsets of the group."""
+        self.changes += 1
+        self.under_way += 1
+
+    def change_answered(self) -> None:
+        """It is done, or refused."""
+        self.changes += 1
+        self.under_way -= 1
 
     def note_limit(self, limit: int) -> None:
         """A limit of deliveries was asked for."""
@@ -191,17 +203,17 @@ class SharePartitionModel:
         """An administrator changes the offset, or takes it away."""
         self.generation += 1
         self.changes += 1
-        self.group.changes += 1
+        self.group.change_asked()
 
     def change_refused(self) -> None:
         """Nothing has come of it."""
         self.changes -= 1
-        self.group.changes += 1
+        self.group.change_answered()
 
     def changed(self, start_offset: int | None) -> None:
         """It is done: the start offset is another one, or (None) the group begins again as a new one."""
         self.changes -= 1
-        self.group.changes += 1
+        self.group.change_answered()
         self.generation += 1
         self.is_lost = False
         self._begin_again()
@@ -429,6 +441,8 @@ class ShareModel:
 
     def restarted(self) -> None:
         """Another broker."""
+        for group in self.groups.values():
+            group.under_way = 0
         for one in self._partitions.values():
             one.restarted()
 

@@ -17,8 +17,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 
-from ottla.protocol.errors import MalformedMessage
-from ottla.protocol.message import Struct, decode, encode
+from ottla.protocol.message import Struct
 from ottla.protocol.stored.group.classic import GroupMetadataKey, GroupMetadataValue
 from ottla.protocol.stored.group.consumer import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -53,6 +52,7 @@ from ottla.protocol.stored.group.share import (
     ShareGroupTargetAssignmentMetadataValue,
 )
 from ottla.protocol.stored.unknown import UnknownRecord
+from ottla.protocol.stored.versioned import decode_versioned_record, encode_numbered
 from ottla.protocol.types import Buffer
 
 GROUP_RECORDS: dict[int, tuple[type[GroupKey], type[GroupValue]]] = {
@@ -90,7 +90,7 @@ SHARE_GROUP_KEYS = (
 LEGACY_OFFSET_COMMIT_TYPE = 0
 """The type of committed offsets in the first versions of Kafka; its fields are those of type 1."""
 
-_PREFIX = struct.Struct(">h")
+_READ = {**GROUP_RECORDS, LEGACY_OFFSET_COMMIT_TYPE: GROUP_RECORDS[OffsetCommitKey.message_key]}
 _PARTITION = struct.Struct(">i")
 
 __all__ = [
@@ -143,7 +143,7 @@ def encode_group_key(key: Struct) -> bytes:
     """
     if not isinstance(key, GroupKey):
         raise TypeError(f"{type(key).__name__} is not a key of __consumer_offsets")
-    return _PREFIX.pack(key.message_key) + encode(key, 0)
+    return encode_numbered(key.message_key, key, 0)
 
 
 def encode_offset_keys(group: str, topic: str, partitions: Iterable[int]) -> list[bytes]:
@@ -166,7 +166,7 @@ def encode_group_value(value: Struct, version: int | None = None) -> bytes:
     if version is None:
         expires = isinstance(value, OffsetCommitValue) and value.expire_timestamp != -1
         version = 1 if expires else value.written_version
-    return _PREFIX.pack(version) + encode(value, version)
+    return encode_numbered(version, value, version)
 
 
 def decode_group_record(key: Buffer, value: Buffer | None) -> tuple[Struct, Struct | None]:
@@ -175,25 +175,4 @@ def decode_group_record(key: Buffer, value: Buffer | None) -> tuple[Struct, Stru
     A record of an unknown type is returned as an `UnknownRecord` and no value.
     Raises MalformedMessage for broken bytes, and for an unknown version of a value.
     """
-    record_type = _prefix(key, "key")
-    is_legacy = record_type == LEGACY_OFFSET_COMMIT_TYPE
-    classes = GROUP_RECORDS.get(OffsetCommitKey.message_key if is_legacy else record_type)
-    if classes is None:
-        whole = None if value is None else bytes(value)
-        return UnknownRecord(record_type=record_type, key=bytes(key), value=whole), None
-    key_class, value_class = classes
-    decoded_key = decode(key_class, key, 0, _PREFIX.size)
-    if value is None:
-        return decoded_key, None
-    version = _prefix(value, "value")
-    if version not in value_class.message_versions:
-        raise MalformedMessage(f"{value_class.__name__} of unknown version {version}")
-    return decoded_key, decode(value_class, value, version, _PREFIX.size)
-
-
-def _prefix(data: Buffer, what: str) -> int:
-    """The type at the beginning of a key, or the version at the beginning of a value."""
-    if len(data) < _PREFIX.size:
-        raise MalformedMessage(f"a {what} of {len(data)} bytes in __consumer_offsets says neither type nor version")
-    number: int = _PREFIX.unpack_from(data)[0]
-    return number
+    return decode_versioned_record("__consumer_offsets", _READ, key, value)
