@@ -12,11 +12,12 @@ Source: Kafka 4.4's `InternalTopicManager`, `ConfiguredTopology`, `ConfiguredSub
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from ottla.broker.groups.streams.hash_order import in_hash_order
 from ottla.broker.groups.streams.partition_counts import TopicProblem, decide, partition_count, summary
+from ottla.broker.groups.streams.tasks import TaskIds
 from ottla.broker.groups.streams.topology import Subtopology, TopicInfo, Topology, source_topics_of
 from ottla.broker.groups.topics import TopicView
 from ottla.protocol.api.streams_group_heartbeat import StreamsGroupStatus
@@ -24,8 +25,6 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 
 MAX_TASKS = 100_000
 """Tasks in one topology: what a group keeps, assigns and stores for each of them is bounded by it."""
-DEFAULT_REPLICATION_FACTOR = -1
-"""The broker's default, as in CreateTopics."""
 
 
 class InternalTopic(NamedTuple):
@@ -101,6 +100,22 @@ def configure(topology: Topology, topics: TopicView) -> ConfiguredTopology:
     return ConfiguredTopology(topology.epoch, subtopologies, missing, problem)
 
 
+def check_tasks(subtopologies: Mapping[str, ConfiguredSubtopology], listed: Iterable[TaskIds]) -> None:
+    """Raise KafkaError INVALID_REQUEST for tasks that a member says it has and the topology has not."""
+    for tasks in listed:
+        subtopology = subtopologies.get(tasks.subtopology_id)
+        if subtopology is None:
+            text = f"Subtopology {tasks.subtopology_id} does not exist in the topology."
+            raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+        for partition in tasks.partitions:
+            if not 0 <= partition < subtopology.task_count:
+                text = (
+                    f"Task {partition} for subtopology {tasks.subtopology_id} is invalid. "
+                    f"Number of tasks for this subtopology: {subtopology.task_count}"
+                )
+                raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+
+
 def _configured(subtopology: Subtopology, topics: TopicView, decided: Mapping[str, int]) -> ConfiguredSubtopology:
     counts = [partition_count(topics, name) or decided[name] for name in source_topics_of(subtopology)]
     return ConfiguredSubtopology(
@@ -118,11 +133,17 @@ def _internal(topics: list[TopicInfo], decided: Mapping[str, int]) -> tuple[Inte
             topic.name,
             topic.partitions or decided[topic.name],
             topic.replication_factor,
-            {config.key: config.value for config in topic.topic_configs},
+            _configs(topic),
         )
         for topic in topics
     )
     return tuple(sorted(found, key=lambda topic: topic.name))
+
+
+def _configs(topic: TopicInfo) -> dict[str, str]:
+    """The configuration of an internal topic, in the order in which Kafka lists it."""
+    values = {config.key: config.value for config in topic.topic_configs}
+    return {key: values[key] for key in in_hash_order(values)}
 
 
 def _missing(

@@ -1,4 +1,4 @@
-"""The `sticky` task assignor: even by process, with as few moves as that allows. Kafka's only assignor of streams groups.
+"""The `sticky` task assignor: even by process, with as few moves as that allows. Kafka has no other for streams groups.
 
 A process is an instance of the application; each of its members is a thread. Active tasks stay with the member that has
 them while it has less than its share. Then a member with a standby task, or with state on its disk, takes the active
@@ -40,7 +40,7 @@ class AssignorMember(NamedTuple):
     process_id: str
     active: Tasks = NO_TASKS
     standby: Tasks = NO_TASKS
-    task_offsets: Mapping[str, Mapping[int, int]] = {}  # noqa: RUF012  (not changed)
+    task_offsets: Mapping[str, Mapping[int, int]] = {}
 
 
 def assign_sticky(
