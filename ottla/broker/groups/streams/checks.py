@@ -86,21 +86,6 @@ def check_member_epoch(member: StreamsMember, member_epoch: int, owned: TaskSets
         raise _fenced(member, member_epoch, "smaller")
 
 
-def check_tasks(owned: TaskSets, task_counts: dict[str, int]) -> None:
-    """Raise INVALID_REQUEST for a task that the topology does not have; `task_counts` are by subtopology."""
-    for tasks in owned:
-        for subtopology_id, partitions in tasks.items():
-            number = task_counts.get(subtopology_id)
-            if number is None:
-                raise _invalid(f"Subtopology {subtopology_id} does not exist in the topology.")
-            for partition in sorted(partitions):
-                if not 0 <= partition < number:
-                    raise _invalid(
-                        f"Task {partition} for subtopology {subtopology_id} is invalid. Number of tasks for this "
-                        f"subtopology: {number}"
-                    )
-
-
 def check_commit_epoch(
     state: StreamsGroupState, member: StreamsMember, member_epoch: int, *, commit_version: int | None
 ) -> PartitionCheck | None:
@@ -117,9 +102,7 @@ def check_commit_epoch(
     if member_epoch == member.member_epoch:
         return None
     if member_epoch > member.member_epoch:
-        raise _stale(
-            f"Received member epoch {member_epoch} is newer than current member epoch {member.member_epoch}."
-        )
+        raise _stale(f"Received member epoch {member_epoch} is newer than current member epoch {member.member_epoch}.")
     if state.topology is None:
         raise _stale("Topology is not available for offset commit validation.")
     subtopology_of = state.topology.subtopology_by_source

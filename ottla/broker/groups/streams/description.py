@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from ottla.broker.groups.streams.task_offsets import OffsetsOfTasks, TaskOffsets
+from ottla.broker.groups.streams.sticky_assignor import STICKY
+from ottla.broker.groups.streams.task_offsets import NO_TASK_OFFSETS, OffsetsOfTasks, TaskOffsets
 from ottla.broker.groups.streams.tasks import in_order
+from ottla.broker.groups.streams.topology_description import describe_topology
 from ottla.protocol.api.streams_group_describe import StreamsGroupDescribeResponse
 
 if TYPE_CHECKING:
-    from ottla.broker.groups.streams.configured_topology import ConfiguredTopology, InternalTopic
+    from ottla.broker.groups.streams.configured_topology import ConfiguredTopology
     from ottla.broker.groups.streams.member import StreamsMember
     from ottla.broker.groups.streams.state import StreamsGroupState
     from ottla.broker.groups.streams.tasks import OwnedTasks, TaskSets
-    from ottla.broker.groups.streams.topology import TopicInfo, Topology
 
-ASSIGNOR = "sticky"
 _Response = StreamsGroupDescribeResponse
-_NO_OFFSETS = TaskOffsets()
 
 
 def describe_group(
@@ -27,76 +26,18 @@ def describe_group(
     """The group, without authorized operations. Internal topics have their decided numbers of partitions if the
     topology is ready, else those that the application has fixed, 0 for none.
     """
-    topology = None
-    if configured is not None and configured.is_ready:
-        topology = _configured(configured)
-    elif state.topology is not None:
-        topology = _stored(state.topology)
     return _Response.DescribedGroup(
         group_id=state.group_id,
         group_state=state.name,
         group_epoch=state.group_epoch,
         assignment_epoch=state.assignment_epoch,
-        topology=topology,
+        topology=None if state.topology is None else describe_topology(state.topology, configured),
         members=[
-            _member(member, state.target_of(member.member_id), offsets.get(member.member_id, _NO_OFFSETS))
+            _member(member, state.target_of(member.member_id), offsets.get(member.member_id, NO_TASK_OFFSETS))
             for member in state.members.values()
         ],
-        assignor_name=ASSIGNOR,
+        assignor_name=STICKY,
     )
-
-
-def _configured(configured: ConfiguredTopology) -> _Response.Topology:
-    return _Response.Topology(
-        epoch=configured.epoch,
-        subtopologies=[
-            _Response.Subtopology(
-                subtopology_id=subtopology_id,
-                source_topics=sorted(one.source_topics),
-                repartition_sink_topics=sorted(one.repartition_sink_topics),
-                state_changelog_topics=[_internal(topic) for topic in one.state_changelog_topics],
-                repartition_source_topics=[_internal(topic) for topic in one.repartition_source_topics],
-            )
-            for subtopology_id, one in sorted((configured.subtopologies or {}).items())
-        ],
-    )
-
-
-def _internal(topic: InternalTopic) -> _Response.TopicInfo:
-    return _Response.TopicInfo(
-        name=topic.name,
-        partitions=topic.partition_count,
-        replication_factor=topic.replication_factor,
-        topic_configs=[_Response.KeyValue(key=key, value=text) for key, text in topic.configs.items()],
-    )
-
-
-def _stored(topology: Topology) -> _Response.Topology:
-    return _Response.Topology(
-        epoch=topology.epoch,
-        subtopologies=[
-            _Response.Subtopology(
-                subtopology_id=subtopology_id,
-                source_topics=sorted(one.source_topics),
-                repartition_sink_topics=sorted(one.repartition_sink_topics),
-                state_changelog_topics=_infos(one.state_changelog_topics),
-                repartition_source_topics=_infos(one.repartition_source_topics),
-            )
-            for subtopology_id, one in sorted(topology.subtopologies.items())
-        ],
-    )
-
-
-def _infos(topics: list[TopicInfo]) -> list[_Response.TopicInfo]:
-    return [
-        _Response.TopicInfo(
-            name=topic.name,
-            partitions=topic.partitions,
-            replication_factor=topic.replication_factor,
-            topic_configs=[_Response.KeyValue(key=config.key, value=config.value) for config in topic.topic_configs],
-        )
-        for topic in sorted(topics, key=lambda one: one.name)
-    ]
 
 
 def _member(member: StreamsMember, target: TaskSets, offsets: TaskOffsets) -> _Response.Member:
@@ -133,5 +74,6 @@ def _ids(tasks: Mapping[str, Iterable[int]]) -> list[_Response.TaskIds]:
 def _offsets(offsets: OffsetsOfTasks) -> list[_Response.TaskOffset]:
     return [
         _Response.TaskOffset(subtopology_id=subtopology_id, partition=partition, offset=offset)
-        for (subtopology_id, partition), offset in sorted(offsets.items())
+        for subtopology_id, of_subtopology in sorted(offsets.items())
+        for partition, offset in sorted(of_subtopology.items())
     ]

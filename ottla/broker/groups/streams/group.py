@@ -356,11 +356,9 @@ class StreamsGroup(Group):
             return Effects()
         step = self.begin_step(self.current_settings(), now)
         if step.may_assign():
-            step.assign(self.configured)
+            step.assign(self.configured, self.task_offsets)
         return step.effects
 
 
 def _too_large(what: str, size_bytes: int) -> KafkaError:
-    return KafkaError(
-        ErrorCode.UNKNOWN_SERVER_ERROR, f"{what} would have {size_bytes} bytes, which is too large"
-    )
+    return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{what} would have {size_bytes} bytes, which is too large")

@@ -11,15 +11,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.broker.groups.streams.checks import check_heartbeat, check_member_epoch, check_tasks
-from ottla.broker.groups.streams.endpoints import partitions_by_endpoint
+from ottla.broker.groups.streams.checks import check_heartbeat, check_member_epoch
+from ottla.broker.groups.streams.configured_topology import check_tasks
 from ottla.broker.groups.streams.member import (
     JOINING_EPOCH,
     LEAVING_EPOCH,
     STATIC_LEAVING_EPOCH,
     StreamsMember,
 )
-from ottla.broker.groups.streams.task_offsets import TaskOffsets
+from ottla.broker.groups.streams.queries import partitions_by_endpoint
+from ottla.broker.groups.streams.task_offsets import NO_TASK_OFFSETS
 from ottla.broker.groups.streams.tasks import NO_TASK_SETS, TaskSets, from_ids, in_order
 from ottla.broker.groups.streams.topology import Topology, topology_of_request
 from ottla.protocol.api.streams_group_heartbeat import (
@@ -62,10 +63,11 @@ def answer(
     found, replaced = _find(group, request, owned)
     topology = _topology(group, request.topology)
     metadata_hash, configured = group.configure(topology)
-    if configured.is_ready and owned is not None:
-        counts = {one: subtopology.task_count for one, subtopology in (configured.subtopologies or {}).items()}
-        check_tasks(owned, counts)
-    offsets = group.task_offsets.get(request.member_id, TaskOffsets()).updated_by(request)
+    subtopologies = configured.subtopologies or {}
+    if configured.is_ready:
+        for listed in (request.active_tasks, request.standby_tasks, request.warmup_tasks):
+            check_tasks(subtopologies, listed or ())
+    offsets = group.task_offsets.get(request.member_id, NO_TASK_OFFSETS).updated_by(request, subtopologies)
     group.check_sizes(found.updated_by(request, caller), topology, configured)
 
     was_empty, is_new = group.is_empty, group.durable.topology is None
@@ -78,6 +80,7 @@ def answer(
     )
     step.begin_topology(topology)
     group.note_configured(configured)
+    group.task_offsets[request.member_id] = offsets
     is_lost = group.is_without_target(request.member_id, configured)
     step.begin_epoch(metadata_hash, configured, is_changed=is_changed or is_lost)
     if was_empty:
@@ -87,7 +90,6 @@ def answer(
     after = step.reconcile(request.member_id, target, owned)
 
     group.note_sign_of_life(before, after, settings, caller, now)
-    group.task_offsets[request.member_id] = offsets
     if request.shutdown_application and not is_new:
         group.request_shutdown(request.member_id)
     response = StreamsGroupHeartbeatResponse(
@@ -103,7 +105,7 @@ def answer(
         tasks = after.assigned
         response.active_tasks, response.standby_tasks = _listed(tasks.active), _listed(tasks.standby)
         response.warmup_tasks = _listed(tasks.warmup)
-    _add_endpoints(group, request, response, before, after, is_new=is_new)
+    _add_endpoints(group, request, response, configured, before, after, is_new=is_new)
     statuses += _of_group(group, configured)
     if api_version >= FIRST_VERSION_WITH_MISSING_TAGS:
         statuses += _missing_tags(after, settings)
@@ -163,9 +165,7 @@ def _find(group: StreamsGroup, request: StreamsGroupHeartbeatRequest, owned: Tas
     return _Found(existing._replace(member_id=member_id), existing)
 
 
-def _topology(
-    group: StreamsGroup, sent: StreamsGroupHeartbeatRequest.Topology | None
-) -> Topology:
+def _topology(group: StreamsGroup, sent: StreamsGroupHeartbeatRequest.Topology | None) -> Topology:
     """The group's topology after the heartbeat: the one that its first member sends. A member with an older one may
     join. Raises KafkaError INVALID_REQUEST for another one.
     """
@@ -192,7 +192,7 @@ def _take_target(
         return NO_TASK_SETS
     if state.group_epoch > state.assignment_epoch:
         if step.may_assign():
-            step.assign(configured)
+            step.assign(configured, group.task_offsets)
         else:
             statuses.append(_delayed("assignment interval"))
     return state.target_of(member_id)
@@ -202,6 +202,7 @@ def _add_endpoints(
     group: StreamsGroup,
     request: StreamsGroupHeartbeatRequest,
     response: StreamsGroupHeartbeatResponse,
+    configured: ConfiguredTopology,
     before: StreamsMember,
     after: StreamsMember,
     *,
@@ -218,7 +219,7 @@ def _add_endpoints(
     response.endpoint_information_epoch = group.endpoint_epoch
     if group.endpoint_epoch != request.endpoint_information_epoch or (has_changed and is_new):
         response.partitions_by_user_endpoint = partitions_by_endpoint(
-            group.durable, group.configured, group.topics, last=after.member_id
+            group.durable, configured, group.topics, last=after.member_id
         )
 
 

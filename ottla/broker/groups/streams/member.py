@@ -151,7 +151,9 @@ class StreamsMember(NamedTuple):
         return self._replace(
             member_epoch=STATIC_LEAVING_EPOCH,
             assigned=self.assigned._replace(
-                active={subtopology_id: dict.fromkeys(tasks, 0) for subtopology_id, tasks in self.assigned.active.items()}
+                active={
+                    subtopology_id: dict.fromkeys(tasks, 0) for subtopology_id, tasks in self.assigned.active.items()
+                }
             ),
             pending_revocation=NOTHING_OWNED,
         )

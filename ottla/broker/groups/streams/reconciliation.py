@@ -192,8 +192,12 @@ class _Step:
         owners = self._owners
         return (
             owners.active_process(subtopology_id, partition) is not None
-            or self._other_has(owners.standby_processes(subtopology_id, partition), self._has.standby, subtopology_id, partition)
-            or self._other_has(owners.warmup_processes(subtopology_id, partition), self._has.warmup, subtopology_id, partition)
+            or self._other_has(
+                owners.standby_processes(subtopology_id, partition), self._has.standby, subtopology_id, partition
+            )
+            or self._other_has(
+                owners.warmup_processes(subtopology_id, partition), self._has.warmup, subtopology_id, partition
+            )
         )
 
     def _is_standby_taken(self, subtopology_id: str, partition: int) -> bool:
@@ -202,14 +206,18 @@ class _Step:
         return (
             (owners.active_process(subtopology_id, partition) == process_id and not runs_it)
             or process_id in owners.standby_processes(subtopology_id, partition)
-            or self._other_has(owners.warmup_processes(subtopology_id, partition), self._has.warmup, subtopology_id, partition)
+            or self._other_has(
+                owners.warmup_processes(subtopology_id, partition), self._has.warmup, subtopology_id, partition
+            )
         )
 
     def _is_warmup_taken(self, subtopology_id: str, partition: int) -> bool:
         owners, process_id = self._owners, self._member.process_id
         return (
             owners.active_process(subtopology_id, partition) == process_id
-            or self._other_has(owners.standby_processes(subtopology_id, partition), self._has.standby, subtopology_id, partition)
+            or self._other_has(
+                owners.standby_processes(subtopology_id, partition), self._has.standby, subtopology_id, partition
+            )
             or process_id in owners.warmup_processes(subtopology_id, partition)
         )
 

@@ -198,4 +198,3 @@ class StreamsGroupState:
                 (self._warmup, owned.warmup),
             ):
                 (owners.add if has else owners.remove)(tasks, member.process_id)
-

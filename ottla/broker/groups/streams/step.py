@@ -27,11 +27,12 @@ from ottla.broker.groups.streams.records import (
 from ottla.broker.groups.streams.target import compute_target
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from ottla.broker.groups.streams.configured_topology import ConfiguredTopology
     from ottla.broker.groups.streams.settings import StreamsSettings
     from ottla.broker.groups.streams.state import StreamsGroupState
+    from ottla.broker.groups.streams.task_offsets import TaskOffsets
     from ottla.broker.groups.streams.tasks import TaskSets
     from ottla.broker.groups.streams.topology import Topology
 
@@ -56,9 +57,7 @@ class StreamsStep:
     def replace_static_member(self, old: StreamsMember, member_id: str) -> StreamsMember:
         """Let the next run of a static member take over the target and the tasks of the last one."""
         group_id, target = self._state.group_id, self._state.target_of(old.member_id)
-        new = old._replace(
-            member_id=member_id, member_epoch=JOINING_EPOCH, previous_member_epoch=JOINING_EPOCH
-        )
+        new = old._replace(member_id=member_id, member_epoch=JOINING_EPOCH, previous_member_epoch=JOINING_EPOCH)
         for record in member_tombstones(group_id, old.member_id):
             self.write(record)
         self.write(member_record(group_id, new))
@@ -94,10 +93,11 @@ class StreamsStep:
         since_ms = self._now.wall_ms - assigned_at_ms
         return assigned_at_ms == UNLIMITED or not 0 <= since_ms < self._settings.assignment_interval_ms
 
-    def assign(self, configured: ConfiguredTopology) -> None:
-        """Compute the target of the group's epoch. Raises KafkaError UNKNOWN_SERVER_ERROR, having written nothing."""
+    def assign(self, configured: ConfiguredTopology, offsets: Mapping[str, TaskOffsets]) -> None:
+        """Compute the target of the group's epoch. `offsets` are those that members have reported."""
         state = self._state
-        for member_id, wanted in compute_target(state, configured).items():
+        target = compute_target(state, configured, offsets, self._settings.num_standby_replicas)
+        for member_id, wanted in target.items():
             if wanted != state.target.get(member_id):
                 self.write(target_record(state.group_id, member_id, wanted))
         self.write(assignment_epoch_record(state.group_id, state.group_epoch, self._now.wall_ms))
