@@ -75,8 +75,8 @@ class StreamsGroups(Options):
         tags,
         kind=ConfigType.LIST,
         allowed="a comma-separated list without duplicates",
-        doc="Tags that clients of a streams group should have; a heartbeat's answer names those that a client lacks. The"
-        " assignor does not use them, as in Kafka 4.4.",
+        doc="Tags that clients of a streams group should have; a heartbeat's answer names those that a client lacks."
+        " The assignor does not use them, as in Kafka 4.4.",
     )
     group_streams_acceptable_recovery_lag = int64(
         10000,

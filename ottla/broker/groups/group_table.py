@@ -82,8 +82,9 @@ class GroupTable:
     def for_join(self, request: JoinGroupRequest) -> tuple[ClassicGroup | ConsumerGroup, Effects]:
         """The group that handles a JoinGroup, and the effects to be written before its step.
 
-        An empty group of the consumer protocol, or of streams, becomes a new one of the classic protocol. A member that names its id
-        must be known, so its group cannot be new. Raises KafkaError UNKNOWN_MEMBER_ID, INCONSISTENT_GROUP_PROTOCOL.
+        An empty group of the consumer protocol, or of streams, becomes a new one of the classic protocol. A member that
+        names its id must be known, so its group cannot be new. Raises KafkaError UNKNOWN_MEMBER_ID,
+        INCONSISTENT_GROUP_PROTOCOL.
         """
         group = self.by_id.get(request.group_id)
         if isinstance(group, ClassicGroup) or (isinstance(group, ConsumerGroup) and not group.is_empty):
@@ -144,9 +145,7 @@ class GroupTable:
 
     def streams_group(self, group_id: str) -> StreamsGroup:
         """A streams group that is there. Raises KafkaError GROUP_ID_NOT_FOUND."""
-        group = self.by_id.get(group_id)
-        if group is None:
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Streams group {group_id} not found.")
+        group = self.find(group_id)
         if not isinstance(group, StreamsGroup):
             raise _is_not(group, "streams")
         return group

@@ -78,7 +78,7 @@ def check_member_epoch(member: StreamsMember, member_epoch: int, owned: TaskSets
     The previous epoch is valid too, as long as the member has nothing beyond its assignment: the answer with the new
     epoch may have been lost.
     """
-    if member_epoch == JOINING_EPOCH or member_epoch == member.member_epoch:
+    if member_epoch in (JOINING_EPOCH, member.member_epoch):
         return
     if member_epoch > member.member_epoch:
         raise _fenced(member, member_epoch, "greater")
