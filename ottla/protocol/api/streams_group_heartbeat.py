@@ -1,9 +1,9 @@
 """StreamsGroupHeartbeat (key 88): what members of a streams group send to its coordinator (KIP-1071).
 
-A member joins with epoch 0, leaves with -1, leaves for a short time with -2 if it is static, and otherwise says that it
-is alive. It sends its topology when it joins. Other fields have what changed since its last heartbeat, null meaning that
-nothing did; the broker answers in the same way. Version 1 (Kafka 4.4) has a recovery lag of 64 bits, and may ask for
-the description of the topology (KIP-1331).
+A member joins with epoch 0, leaves with -1 (or with -2 if it is static and comes back), and otherwise says that it
+is alive. It sends its topology when it joins. Other fields have what changed since its last heartbeat, null meaning
+that nothing did; the broker answers in the same way. Version 1 (Kafka 4.4) has a recovery lag of 64 bits, and may ask
+for the description of the topology (KIP-1331).
 """
 
 from __future__ import annotations

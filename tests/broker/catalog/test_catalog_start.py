@@ -65,8 +65,14 @@ def test_a_new_directory_is_founded_as_kafka_formats_one() -> None:
         [],
         ["FeatureLevelRecord"] * 4 + ["RegisterBrokerRecord", "BrokerRegistrationChangeRecord"],
     ]
-    assert node.services.catalog.finalized_features() == (6, INITIAL_LEVELS)
-    assert INITIAL_LEVELS == {"metadata.version": 27, "group.version": 1, "transaction.version": 2, "share.version": 1}
+    assert node.services.catalog.finalized_features() == (7, INITIAL_LEVELS)
+    assert INITIAL_LEVELS == {
+        "metadata.version": 27,
+        "group.version": 1,
+        "transaction.version": 2,
+        "share.version": 1,
+        "streams.version": 1,
+    }
 
 
 def test_the_broker_epoch_is_the_offset_of_the_registration() -> None:
