@@ -37,7 +37,8 @@ def in_computed_order(texts: Iterable[str], size: int) -> list[str]:
         if _is_full(len(different), places):
             places *= 2
         different[text] = None
-    return sorted(reversed(different), key=lambda text: _place(text, places))
+    last_first = list(reversed(different))
+    return sorted(last_first, key=lambda text: _place(text, places))
 
 
 def hash_code(text: str) -> int:
