@@ -75,9 +75,10 @@ class StreamsGroups(Options):
         tags,
         kind=ConfigType.LIST,
         allowed="a comma-separated list without duplicates",
-        doc="Tags of clients over whose values a streams group's standby replicas are spread.",
+        doc="Tags that clients of a streams group should have; a heartbeat's answer names those that a client lacks."
+        " The assignor does not use them, as in Kafka 4.4.",
     )
     group_streams_acceptable_recovery_lag = int64(
         10000,
-        doc="How many records a streams group's member may still have to restore to count as caught up; sent to members.",
+        doc="How many records a streams group's member may have to restore and count as caught up; sent to members.",
     )

@@ -25,6 +25,12 @@ from ottla.protocol.api.share_group_describe import (
     ShareGroupDescribeResponse,
     undescribed,
 )
+from ottla.protocol.api.streams_group_describe import (
+    StreamsGroupDescribeRequest,
+    StreamsGroupDescribeResponse,
+    TopologyDescriptionStatus,
+)
+from ottla.protocol.api.streams_group_describe import undescribed as undescribed_streams_group
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -176,6 +182,33 @@ def describe_share_groups(
             answer.rest_on(shard, group_id)
         except KafkaError as refusal:
             described = undescribed(group_id, refusal.code, refusal.message)
+        response.groups.append(described)
+        if pace.is_up(1 + len(described.members)):
+            yield
+    answer.seal()
+    return pending
+
+
+def describe_streams_groups(
+    shards: ShardMap[GroupShard], request: StreamsGroupDescribeRequest
+) -> Steps[Pending[StreamsGroupDescribeResponse]]:
+    """Streams groups; any other is GROUP_ID_NOT_FOUND. None has a stored description of its topology's nodes."""
+    response = StreamsGroupDescribeResponse(groups=[])
+    pending: Pending[StreamsGroupDescribeResponse] = Pending()
+    answer = JointAnswer(pending, response)
+    pace = Pace(MEMBERS_PER_STEP)
+    for group_id in request.group_ids:
+        try:
+            if not group_id:
+                raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+            shard = shards.ready(group_id)
+            described = shard.streams_group(group_id).describe()
+            described.authorized_operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+            if request.include_topology_description:
+                described.topology_description_status = TopologyDescriptionStatus.NOT_STORED
+            answer.rest_on(shard, group_id)
+        except KafkaError as refusal:
+            described = undescribed_streams_group(group_id, refusal.code, refusal.message)
         response.groups.append(described)
         if pace.is_up(1 + len(described.members)):
             yield

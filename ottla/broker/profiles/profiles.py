@@ -1,10 +1,10 @@
 """Profiles: the API versions and features of a Kafka release that this broker shows, as far as Ottla has them.
 
 `ottla.profile` names one. `default` is Kafka 4.1 plus every older version that has a handler, so that clients of all
-ages are served, the share groups of Kafka 4.2, and the streams groups of Kafka 4.4. `kafka-4.1`, `kafka-4.0`, `kafka-3.9` and `kafka-2.8` show exactly
-what that release shows, to test clients against it. Other versions are treated as by that release: the connection is
-closed, except that ApiVersions gets UNSUPPORTED_VERSION. An API that gets a handler appears automatically, by the
-table in `releases.py`.
+ages are served, the share groups of Kafka 4.2, and the streams groups of Kafka 4.4. `kafka-4.1`, `kafka-4.0`,
+`kafka-3.9` and `kafka-2.8` show exactly what that release shows, to test clients against it. Other versions are treated
+as by that release: the connection is closed, except that ApiVersions gets UNSUPPORTED_VERSION. An API that gets a
+handler appears automatically, by the table in `releases.py`.
 
 Only the protocol versions differ. Behaviour, error codes and defaults are those of the base release.
 """

@@ -16,6 +16,7 @@ Tasks: TypeAlias = Mapping[str, frozenset[int]]
 EpochsOfTasks: TypeAlias = Mapping[str, Mapping[int, int]]
 """The epochs at which active tasks were assigned, by partition and subtopology."""
 NO_TASKS: Tasks = {}
+NO_EPOCHS: EpochsOfTasks = {}
 NO_PARTITIONS: frozenset[int] = frozenset()
 
 
@@ -37,7 +38,7 @@ class TaskSets(NamedTuple):
 class OwnedTasks(NamedTuple):
     """The tasks that a member has, and the epochs at which it got its active ones."""
 
-    active: EpochsOfTasks = {}
+    active: EpochsOfTasks = NO_EPOCHS
     standby: Tasks = NO_TASKS
     warmup: Tasks = NO_TASKS
 
