@@ -2,7 +2,7 @@
 //
 // Reads lines of JSON and writes one line for each. {"topology", "topics"}: InternalTopicManager on a stored topology and
 // the numbers of partitions of the topics that exist. {"subtopologies", "members", "standby_replicas"}: the sticky task
-// assignor. Started by scripts/interop/streams-golden, with the jars of a Kafka distribution on the class path.
+// assignor. {"target", ...}: the next step of a member towards its target. Started by scripts/interop/streams-golden, with the jars of a Kafka distribution on the class path.
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
@@ -25,7 +25,12 @@ import org.apache.kafka.common.utils.Time;
 import org.apache.kafka.coordinator.common.runtime.CoordinatorMetadataImage;
 import org.apache.kafka.coordinator.group.api.streams.assignor.GroupAssignment;
 import org.apache.kafka.coordinator.group.generated.StreamsGroupTopologyValueJsonConverter;
+import org.apache.kafka.coordinator.group.streams.CurrentAssignmentBuilder;
+import org.apache.kafka.coordinator.group.streams.MemberState;
+import org.apache.kafka.coordinator.group.streams.StreamsGroupMember;
 import org.apache.kafka.coordinator.group.streams.StreamsTopology;
+import org.apache.kafka.coordinator.group.streams.TasksTuple;
+import org.apache.kafka.coordinator.group.streams.TasksTupleWithEpochs;
 import org.apache.kafka.coordinator.group.streams.TopologyMetadata;
 import org.apache.kafka.coordinator.group.streams.assignor.AssignmentConfigsImpl;
 import org.apache.kafka.coordinator.group.streams.assignor.GroupSpecImpl;
@@ -44,9 +49,63 @@ public class StreamsTasks {
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
             JsonNode question = JSON.readTree(line);
-            Object answer = question.has("topology") ? configured(question) : assigned(question);
+            Object answer = question.has("topology") ? configured(question)
+                : question.has("target") ? reconciled(question) : assigned(question);
             System.out.println(JSON.writeValueAsString(answer));
         }
+    }
+
+    private static Object reconciled(JsonNode question) {
+        StreamsGroupMember member = new StreamsGroupMember.Builder("member")
+            .setMemberEpoch(question.get("epoch").intValue()).setPreviousMemberEpoch(question.get("previous").intValue())
+            .setState(MemberState.fromValue((byte) question.get("state").intValue())).setProcessId("p")
+            .setAssignedTasks(withEpochs(question.get("assigned"))).setTasksPendingRevocation(withEpochs(question.get("pending")))
+            .setTopologyEpoch(0).setRebalanceTimeoutMs(1).setClientId("c").setClientHost("h").setClientTags(Map.of()).build();
+        CurrentAssignmentBuilder builder = new CurrentAssignmentBuilder(member)
+            .withTargetAssignment(question.get("target_epoch").intValue(), tuple(question.get("target")))
+            .withCurrentActiveTaskProcessId((id, partition) -> {
+                JsonNode process = question.get("active_process").get(id + "-" + partition);
+                return process == null ? null : process.asText();
+            })
+            .withCurrentStandbyTaskProcessIds((id, partition) -> processes(question.get("standby_processes"), id, partition))
+            .withCurrentWarmupTaskProcessIds((id, partition) -> processes(question.get("warmup_processes"), id, partition))
+            .withOwnedAssignment(question.get("owned").isNull() ? null : tuple(question.get("owned")));
+        try {
+            StreamsGroupMember next = builder.build();
+            return Map.of("epoch", next.memberEpoch(), "previous", next.previousMemberEpoch(), "state", (int) next.state().value(),
+                "assigned", shown(next.assignedTasks()), "pending", shown(next.tasksPendingRevocation()));
+        } catch (ApiException refusal) {
+            return Map.of("error", Errors.forException(refusal).name(), "message", refusal.getMessage());
+        }
+    }
+
+    private static Set<String> processes(JsonNode listed, String id, int partition) {
+        Set<String> processes = new HashSet<>();
+        JsonNode found = listed.get(id + "-" + partition);
+        if (found != null) {
+            found.forEach(process -> processes.add(process.asText()));
+        }
+        return processes;
+    }
+
+    private static TasksTuple tuple(JsonNode listed) {
+        return new TasksTuple(tasks(listed.get(0)), tasks(listed.get(1)), tasks(listed.get(2)));
+    }
+
+    private static TasksTupleWithEpochs withEpochs(JsonNode listed) {
+        Map<String, Map<Integer, Integer>> active = new HashMap<>();
+        offsets(listed.get(0)).forEach((id, epochs) -> {
+            Map<Integer, Integer> byPartition = new HashMap<>();
+            epochs.forEach((partition, epoch) -> byPartition.put(partition, epoch.intValue()));
+            active.put(id, byPartition);
+        });
+        return new TasksTupleWithEpochs(active, tasks(listed.get(1)), tasks(listed.get(2)));
+    }
+
+    private static List<Object> shown(TasksTupleWithEpochs tasks) {
+        Map<String, Map<Integer, Integer>> active = new TreeMap<>();
+        tasks.activeTasksWithEpochs().forEach((id, epochs) -> active.put(id, new TreeMap<>(epochs)));
+        return List.of(active, sorted(tasks.standbyTasks()), sorted(tasks.warmupTasks()));
     }
 
     private static Object configured(JsonNode question) {

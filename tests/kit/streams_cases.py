@@ -1,4 +1,4 @@
-"""Cases of the pure parts of streams groups, as JSON: topologies with topics, and members with tasks.
+"""Cases of the pure parts of streams groups, as JSON: topologies with topics, members with tasks, and their steps.
 
 `scripts/interop/streams-golden` puts random ones to Apache Kafka's own classes and keeps the answers; the tests put the
 same ones to Ottla. `answer` is Ottla's answer to a case, in the form of the Java program StreamsTasks.
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from kit.consumer_groups import FakeTopics
 from kit.kafka_json import from_kafka_json
+from kit.streams_steps import answer_to_step, step
 
 from ottla.broker.groups.streams.configured_topology import (
     ConfiguredSubtopology,
@@ -30,6 +31,7 @@ GOLDEN_FILE = Path(__file__).parent.parent / "broker" / "groups" / "streams" / "
 TOPOLOGIES = 150
 LIVES = 24
 STEPS = 4
+MEMBERS = 200
 _CHANGELOG = InternalTopic("log", 1, 0, {})
 Case = dict[str, Any]
 
@@ -49,13 +51,16 @@ def golden() -> list[Golden]:
 
 def answer(case: Case) -> Case:
     """Ottla's answer."""
+    if "target" in case:
+        return answer_to_step(case)
     return _configured(case) if "topology" in case else _assigned(case)
 
 
 def cases(random: Random) -> list[Case]:
-    """Random topologies, and random lives of groups in which members and their tasks change."""
+    """Random topologies, lives of groups in which members and their tasks change, and single steps of members."""
     lives = [_life(random) for _ in range(LIVES)]
-    return [_topology(random) for _ in range(TOPOLOGIES)] + [case for life in lives for case in life]
+    topologies = [_topology(random) for _ in range(TOPOLOGIES)]
+    return topologies + [case for life in lives for case in life] + [step(random) for _ in range(MEMBERS)]
 
 
 def _configured(case: Case) -> Case:
