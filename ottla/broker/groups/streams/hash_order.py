@@ -12,15 +12,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+_FIRST_PLACES = 16
 _BITS = 0xFFFF_FFFF
 
 
-def in_hash_order(texts: Iterable[str], places: int = 16) -> list[str]:
-    """The different texts. Those of one place keep their order. `places`: those of the empty table, a power of two."""
+def in_hash_order(texts: Iterable[str]) -> list[str]:
+    """The different texts, put into a new map. Those of one place keep their order."""
     different = list(dict.fromkeys(texts))
-    while len(different) * 4 > places * 3:
+    places = _FIRST_PLACES
+    while _is_full(len(different), places):
         places *= 2
-    return sorted(different, key=lambda text: _spread(hash_code(text)) & (places - 1))
+    return sorted(different, key=lambda text: _place(text, places))
+
+
+def in_computed_order(texts: Iterable[str], size: int) -> list[str]:
+    """The different texts, put by `computeIfAbsent` into a map that was made for `size` entries.
+
+    That method looks before each call, also for a text that is there, whether the table is too full. It puts a new
+    text before the others of its place.
+    """
+    different: dict[str, None] = {}
+    places = 1 << (size - 1).bit_length()
+    for text in texts:
+        if _is_full(len(different), places):
+            places *= 2
+        different[text] = None
+    last_first = list(reversed(different))
+    return sorted(last_first, key=lambda text: _place(text, places))
 
 
 def hash_code(text: str) -> int:
@@ -32,5 +50,10 @@ def hash_code(text: str) -> int:
     return code
 
 
-def _spread(code: int) -> int:
-    return code ^ (code >> 16)
+def _is_full(size: int, places: int) -> bool:
+    return size * 4 > places * 3
+
+
+def _place(text: str, places: int) -> int:
+    code = hash_code(text)
+    return (code ^ (code >> 16)) & (places - 1)

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from ottla.broker.groups.streams.configured_topology import ConfiguredSubtopology
-from ottla.broker.groups.streams.hash_order import in_hash_order
+from ottla.broker.groups.streams.hash_order import in_computed_order, in_hash_order
 from ottla.broker.groups.streams.least_first import LeastFirst
 from ottla.broker.groups.streams.process_load import ProcessLoad, TaskId
 from ottla.broker.groups.streams.tasks import NO_TASKS, Tasks, TaskSets
@@ -119,7 +119,7 @@ class _Assignment:
                     if partition not in standby:
                         task = TaskId(subtopology_id, partition)
                         holders.setdefault(task, []).append(_Holder((1, -offset), member_id))
-        self._processes = [processes[one] for one in in_hash_order(process_ids, places=_at_least(len(in_order)))]
+        self._processes = [processes[one] for one in in_computed_order(process_ids, size=len(in_order))]
         for process in self._processes:
             process.order_members(in_hash_order(process.task_counts))
         self._holders = {
@@ -263,8 +263,3 @@ def _together(tasks: Iterable[TaskId]) -> Tasks:
 
 def _by_partition(task: TaskId) -> tuple[int, str]:
     return task.partition, task.subtopology_id
-
-
-def _at_least(size: int) -> int:
-    """The number of places of a hash map that is made for so many entries: the next power of two."""
-    return 1 << (size - 1).bit_length()
