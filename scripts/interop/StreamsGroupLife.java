@@ -43,7 +43,7 @@ import org.apache.kafka.streams.kstream.Materialized;
  * The life of a Kafka Streams application whose group is a streams group (group.protocol=streams, KIP-1071): the broker creates its
  * internal topics and assigns its tasks.
  *
- * Usage: StreamsGroupLife BOOTSTRAP PREFIX STATE_DIRECTORY at_least_once|exactly_once_v2|restart|wait
+ * Usage: StreamsGroupLife BOOTSTRAP PREFIX STATE_DIRECTORY at_least_once|exactly_once_v2|restart|wait RELEASE_OF_STREAMS
  *
  * Words are counted over a repartition topic, and a re-keyed stream is joined with a table, by two instances of two threads each, with
  * a standby task for each task; one instance leaves; all state on disk is removed, and a new instance restores it from the changelogs.
@@ -54,7 +54,7 @@ import org.apache.kafka.streams.kstream.Materialized;
 public class StreamsGroupLife {
     static final long LIMIT_MS = 120_000;
     static final int LINES = 200, PARTITIONS = 4;
-    static String bootstrap, prefix, guarantee;
+    static String bootstrap, prefix, guarantee, release;
     static File state;
     static Admin admin;
     static volatile Throwable failure;
@@ -64,6 +64,7 @@ public class StreamsGroupLife {
             bootstrap = arguments[0];
             prefix = arguments[1];
             state = new File(arguments[2]);
+            release = arguments[4];
             guarantee = arguments[3].equals("at_least_once") ? "at_least_once" : "exactly_once_v2";
             admin = Admin.create(Map.of("bootstrap.servers", bootstrap));
             if (arguments[3].equals("wait")) waitForTools();
@@ -238,14 +239,15 @@ public class StreamsGroupLife {
         return found;
     }
 
-    /** Both instances find the one that has the count of a word. */
+    /** Both instances find the one that has the count of a word; Streams 4.2 finds the instances, but no keys, with any broker. */
     static void endpoints(KafkaStreams first, KafkaStreams second) throws Exception {
         long end = System.currentTimeMillis() + LIMIT_MS;
         while (true) {
             Set<Integer> ports = first.metadataForAllStreamsClients().stream().map(one -> one.hostInfo().port()).collect(Collectors.toSet());
             int one = first.queryMetadataForKey("counts", "all", new StringSerializer()).activeHost().port();
             int other = second.queryMetadataForKey("counts", "all", new StringSerializer()).activeHost().port();
-            if (ports.equals(Set.of(7001, 7002)) && one == other && one > 0) return;
+            boolean isFound = one == other && one > 0 || release.startsWith("4.2.");
+            if (ports.equals(Set.of(7001, 7002)) && isFound) return;
             if (System.currentTimeMillis() > end) throw new IllegalStateException("endpoints " + ports + ", " + one + " and " + other);
             Thread.sleep(200);
         }
