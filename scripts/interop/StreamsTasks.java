@@ -2,7 +2,8 @@
 //
 // Reads lines of JSON and writes one line for each. {"topology", "topics"}: InternalTopicManager on a stored topology and
 // the numbers of partitions of the topics that exist. {"subtopologies", "members", "standby_replicas"}: the sticky task
-// assignor. {"target", ...}: the next step of a member towards its target. Started by scripts/interop/streams-golden, with the jars of a Kafka distribution on the class path.
+// assignor. {"target", ...}: the next step of a member towards its target. Started by scripts/interop/streams-golden,
+// with the jars of a Kafka distribution on the class path.
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
@@ -72,7 +73,8 @@ public class StreamsTasks {
             .withOwnedAssignment(question.get("owned").isNull() ? null : tuple(question.get("owned")));
         try {
             StreamsGroupMember next = builder.build();
-            return Map.of("epoch", next.memberEpoch(), "previous", next.previousMemberEpoch(), "state", (int) next.state().value(),
+            return Map.of(
+                "epoch", next.memberEpoch(), "previous", next.previousMemberEpoch(), "state", (int) next.state().value(),
                 "assigned", shown(next.assignedTasks()), "pending", shown(next.tasksPendingRevocation()));
         } catch (ApiException refusal) {
             return Map.of("error", Errors.forException(refusal).name(), "message", refusal.getMessage());
