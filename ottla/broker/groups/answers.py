@@ -50,10 +50,11 @@ def list_groups(
 ) -> Steps[Pending[ListGroupsResponse]]:
     """The groups of all shards that the client may see. Raises COORDINATOR_LOAD_IN_PROGRESS while one loads.
 
-    Filters ignore case, and state filters ignore surrounding blanks, as in Kafka.
+    Filters ignore case, and state filters ignore surrounding blanks, as in Kafka. Kafka 4.4 knows the state NotReady of
+    streams groups only as `not_ready` in a filter; here it has both names.
     """
     ready = shards.all_ready()
-    states = {state.lower().strip() for state in request.states_filter}
+    states = {state.lower().strip().replace("_", "") for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
     response = ListGroupsResponse(groups=[])
     pending: Pending[ListGroupsResponse] = Pending()
