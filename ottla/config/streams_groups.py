@@ -69,7 +69,7 @@ class StreamsGroups(Options):
         15000, at_least=1, doc="Shortest time between such reports that a streams group may set."
     )
     group_streams_num_warmup_replicas = int32(2, inert=_WARM_UP, doc="Warm-up replicas of a streams group's tasks.")
-    group_streams_max_warmup_replicas = int32(20, inert=_WARM_UP, doc="Most warm-up replicas that a streams group may set.")
+    group_streams_max_warmup_replicas = int32(20, inert=_WARM_UP, doc="Most such replicas that a group may set.")
     group_streams_rack_aware_assignment_tags = parsed(
         "",
         tags,

@@ -2,10 +2,12 @@
 //
 // Reads lines of JSON and writes one line for each. {"topology", "topics"}: InternalTopicManager on a stored topology and
 // the numbers of partitions of the topics that exist. {"subtopologies", "members", "standby_replicas"}: the sticky task
-// assignor. {"target", ...}: the next step of a member towards its target. Started by scripts/interop/streams-golden, with the jars of a Kafka distribution on the class path.
+// assignor. {"target", ...}: the next step of a member towards its target. Started by scripts/interop/streams-golden,
+// with the jars of a Kafka distribution on the class path.
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.SerializationFeature;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.lang.reflect.Proxy;
@@ -43,7 +45,8 @@ import org.apache.kafka.coordinator.group.streams.topics.InternalTopicManager;
 import org.slf4j.helpers.NOPLogger;
 
 public class StreamsTasks {
-    private static final ObjectMapper JSON = new ObjectMapper();
+    private static final ObjectMapper JSON =
+        new ObjectMapper().configure(SerializationFeature.ORDER_MAP_ENTRIES_BY_KEYS, true);
 
     public static void main(String[] arguments) throws Exception {
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
@@ -72,7 +75,8 @@ public class StreamsTasks {
             .withOwnedAssignment(question.get("owned").isNull() ? null : tuple(question.get("owned")));
         try {
             StreamsGroupMember next = builder.build();
-            return Map.of("epoch", next.memberEpoch(), "previous", next.previousMemberEpoch(), "state", (int) next.state().value(),
+            return Map.of(
+                "epoch", next.memberEpoch(), "previous", next.previousMemberEpoch(), "state", (int) next.state().value(),
                 "assigned", shown(next.assignedTasks()), "pending", shown(next.tasksPendingRevocation()));
         } catch (ApiException refusal) {
             return Map.of("error", Errors.forException(refusal).name(), "message", refusal.getMessage());

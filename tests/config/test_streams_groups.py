@@ -89,7 +89,7 @@ def test_a_groups_session_is_longer_than_its_heartbeat_interval(given: dict[str,
     if fits:
         GroupConfig.validate(given, BROKER)
         return
-    with pytest.raises(ConfigError, match="must be greater than streams.heartbeat.interval.ms"):
+    with pytest.raises(ConfigError, match=r"must be greater than streams\.heartbeat\.interval\.ms"):
         GroupConfig.validate(given, BROKER)
 
 

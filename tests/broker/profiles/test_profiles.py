@@ -66,8 +66,8 @@ def test_a_profile_lists_what_the_release_has_and_we_have(name: str) -> None:
 
 
 def test_by_default_the_newest_versions_are_those_of_kafka_4_1_and_the_oldest_ours() -> None:
-    """But for share groups, which Kafka 4.2 has in versions that clients need to renew records, and for the lag; and for
-    streams groups, which are Kafka 4.4's.
+    """But for share groups, which Kafka 4.2 has in versions that clients need to renew records, and for the lag;
+    streams groups are Kafka 4.4's.
     """
     for api in advertised_apis():
         declared = REGISTRY[api.key]

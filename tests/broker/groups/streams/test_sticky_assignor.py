@@ -93,13 +93,36 @@ def test_each_task_with_state_has_as_many_copies_as_processes_allow(
             assert copies[subtopology_id, number] == expected
 
 
-@given(groups())
-def test_a_target_that_every_member_has_is_kept(
-    group: tuple[dict[str, AssignorMember], dict[str, ConfiguredSubtopology], int],
+@st.composite
+def new_groups(draw: st.DrawFn) -> tuple[dict[str, AssignorMember], dict[str, ConfiguredSubtopology]]:
+    """Members without tasks, each a process of its own."""
+    names = draw(st.lists(st.text("abcdef", min_size=1, max_size=3), min_size=1, max_size=7, unique=True))
+    sizes = draw(st.lists(st.tuples(st.integers(1, 6), st.booleans()), min_size=1, max_size=3))
+    subtopologies = {str(number): subtopology(size, stateful=state) for number, (size, state) in enumerate(sizes)}
+    return {name: AssignorMember(name) for name in names}, subtopologies
+
+
+@given(new_groups(), st.integers(0, 2))
+def test_active_tasks_stay_where_they_are(
+    group: tuple[dict[str, AssignorMember], dict[str, ConfiguredSubtopology]], replicas: int
 ) -> None:
-    members, subtopologies, _ = group
-    target = assign_sticky(members, subtopologies, 0)
-    assert assign_sticky(having(members, target), subtopologies, 0) == target
+    members, subtopologies = group
+    target = assign_sticky(members, subtopologies, replicas)
+    again = assign_sticky(having(members, target), subtopologies, replicas)
+    assert {key: one.active for key, one in again.items()} == {key: one.active for key, one in target.items()}
+
+
+@given(new_groups(), st.integers(0, 2))
+def test_no_member_loses_an_active_task_when_another_leaves(
+    group: tuple[dict[str, AssignorMember], dict[str, ConfiguredSubtopology]], replicas: int
+) -> None:
+    members, subtopologies = group
+    target = assign_sticky(members, subtopologies, replicas)
+    remaining = having(members, target)
+    del remaining[next(iter(remaining))]
+    after = assign_sticky(remaining, subtopologies, replicas)
+    for member_id, one in after.items():
+        assert set(each(target[member_id].active)) <= set(each(one.active))
 
 
 @given(st.integers(1, 40), st.lists(st.sampled_from("pqr"), min_size=1, max_size=9))
