@@ -4,7 +4,7 @@
     tasks:    "0": 6, "1": 6                       app-by-user-repartition and app-store-changelog get 6 partitions
 
 A topology is ready when all its topics exist with the right numbers of partitions. Otherwise it has a problem, which
-the members are told as a status, and perhaps internal topics to create. A topology whose numbers of partitions cannot
+is sent to the members as a status, and perhaps internal topics to create. A topology whose numbers of partitions cannot
 be decided at all is an error of the application.
 
 Source: Kafka 4.4's `InternalTopicManager`, `ConfiguredTopology`, `ConfiguredSubtopology` and `ConfiguredInternalTopic`.
@@ -23,8 +23,8 @@ from ottla.broker.groups.topics import TopicView
 from ottla.protocol.api.streams_group_heartbeat import StreamsGroupStatus
 from ottla.protocol.errors import ErrorCode, KafkaError
 
-MAX_TASKS = 20_000
-"""Tasks in one topology. The broker assigns them in one piece, 10 to 20 microseconds for each task and copy."""
+MAX_TASKS = 10_000
+"""Tasks in one topology. The broker assigns them in one piece: 2 to 5 microseconds for each task and copy."""
 
 
 class InternalTopic(NamedTuple):
