@@ -23,8 +23,8 @@ from ottla.broker.groups.topics import TopicView
 from ottla.protocol.api.streams_group_heartbeat import StreamsGroupStatus
 from ottla.protocol.errors import ErrorCode, KafkaError
 
-MAX_TASKS = 20_000
-"""Tasks in one topology. The broker assigns them in one piece, 10 to 20 microseconds for each task and copy."""
+MAX_TASKS = 10_000
+"""Tasks in one topology. The broker assigns them in one piece: 2 to 5 microseconds for each task and copy."""
 
 
 class InternalTopic(NamedTuple):
