@@ -57,7 +57,7 @@ class World:
         return manager.create_log("orders", partition, topic_id, self.topic_config())
 
     def append(self, log: Log, values: int = 3, sync: bool = True) -> None:
-        batch = encode_batch([Record(n, self.clock.wall_ms(), None, b"v", ()) for n in range(values)])
+        batch = encode_batch([Record(n, self.clock.wall_ms(), b"k", b"v", ()) for n in range(values)])
         (result,) = log.append([AppendEntry(memoryview(batch), 9)], self.clock.wall_ms())
         assert not result.error_code, result
         ticket = log.begin_sync() if sync else None

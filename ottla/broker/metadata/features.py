@@ -15,7 +15,12 @@ of running clients; with the second, the Kafka 4.1 of the directory's metadata.v
 
 from __future__ import annotations
 
-from ottla.broker.metadata.metadata_version import METADATA_VERSION, METADATA_VERSION_FEATURE, METADATA_VERSION_MIN
+from ottla.broker.metadata.metadata_version import (
+    METADATA_VERSION,
+    METADATA_VERSION_FEATURE,
+    METADATA_VERSION_MAX,
+    METADATA_VERSION_MIN,
+)
 
 GROUP_VERSION_FEATURE = "group.version"
 FIRST_METADATA_VERSION_WITH_GROUP_VERSION = 22
@@ -35,7 +40,7 @@ STREAMS_GROUP_LEVEL = 1
 """The level of `streams.version` from which on there can be streams groups. Kafka has it since 4.2."""
 
 SUPPORTED_FEATURES: dict[str, tuple[int, int]] = {
-    METADATA_VERSION_FEATURE: (METADATA_VERSION_MIN, METADATA_VERSION),
+    METADATA_VERSION_FEATURE: (METADATA_VERSION_MIN, METADATA_VERSION_MAX),
     GROUP_VERSION_FEATURE: (0, CONSUMER_PROTOCOL_LEVEL),
     TRANSACTION_VERSION_FEATURE: (0, NEWEST_TRANSACTION_VERSION),
     SHARE_VERSION_FEATURE: (0, SHARE_GROUP_LEVEL),
@@ -43,5 +48,8 @@ SUPPORTED_FEATURES: dict[str, tuple[int, int]] = {
 }
 """The lowest and the highest level, by feature."""
 
-INITIAL_LEVELS: dict[str, int] = {name: highest for name, (_, highest) in SUPPORTED_FEATURES.items()}
-"""The levels of a new directory: Kafka's defaults, for the features that are served."""
+INITIAL_LEVELS: dict[str, int] = {
+    **{name: highest for name, (_, highest) in SUPPORTED_FEATURES.items()},
+    METADATA_VERSION_FEATURE: METADATA_VERSION,
+}
+"""The levels of a new directory."""

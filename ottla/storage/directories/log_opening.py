@@ -71,8 +71,8 @@ class LogOpening:
                 high_watermark = max(high_watermark, directory.redo_contents.end_of(path.name, wanted.topic_id.bytes))
                 # The cleaner has moved the records below its offset, even if the recovery point was lost.
                 cleaned = directory.checkpoints.offset_of(CLEANER_OFFSET_CHECKPOINT_FILE, topic_partition)
-                own_end = max(recovery_point, cleaned)
-                directory.redo_contents.restore(self._files, path, wanted.topic_id.bytes, own_end)
+                synced_end = max(recovery_point, cleaned)
+                directory.redo_contents.restore(self._files, path, wanted.topic_id.bytes, synced_end)
             log = open_log(
                 self._files,
                 path,

@@ -5,17 +5,23 @@ torn in a log's own file are written again. The recovery of the log, which follo
 after the recovery point. The redo log is voided only when all logs are open, so all of this may be interrupted and
 repeated.
 
-An entry, and all later ones of its log, are skipped if the directory has changed since the entry was written:
+An entry is skipped if the directory has changed since the entry was written:
 
 - the partition is of another topic with the same name, by the topic's id in the metadata log (`partition.metadata` may
   be blank after a crash);
 - the segment does not exist: retention has deleted it;
 - the log's recovery point is at or after the end of the entry, so its own file has it; and the cleaner, which changes
-  only records below recovery points, may have moved it;
-- the segment ends before the entry begins: it was truncated, and the missing part is not in the redo log;
+  only records below recovery points, may have moved it.
+
+An entry, and all later ones of its segment, are skipped in these cases:
+
+- the segment ends before the entry begins: it was truncated, and the missing part is not in the redo log; or cleaned;
 - another valid batch is there: another program has written to the log since, for example an Apache Kafka. Or such a
   batch spans the place of the entry, or is before it and has later offsets: then the cleaner has rewritten the segment,
   and the recovery point does not show it, because its file was lost or is an older one.
+
+Entries of later segments do not depend on that. If the recovery points are lost, most logs that are cleaned have stale
+entries of earlier segments, and the acknowledged records that only the redo log has are in the last segment.
 """
 
 from __future__ import annotations
@@ -64,16 +70,16 @@ class RedoContents(Plain):
     records: int = 0
     entries: dict[str, list[RedoEntry]] = field(factory=dict)
 
-    def restore(self, files: Files, directory: Path, topic_id: bytes, recovery_point: int) -> int:
+    def restore(self, files: Files, directory: Path, topic_id: bytes, synced_end: int) -> int:
         """Write the bytes of its entries that a partition's log lacks, without a sync; returns how many segments lacked
-        any. To be called before the log is opened.
+        any. To be called before the log is opened. `synced_end`: the offset below which its own file has its records.
 
         Raises OSError, also for a full disk: a log that lacks acknowledged records must not be opened.
         """
         wanted = [
             entry
             for entry in self.entries.get(directory.name, ())
-            if entry.topic_id == topic_id and entry.end_offset > recovery_point
+            if entry.topic_id == topic_id and entry.end_offset > synced_end
         ]
         segments: dict[int, list[RedoEntry]] = {}
         for entry in wanted:
@@ -81,10 +87,9 @@ class RedoContents(Plain):
         written = 0
         for base_offset, entries in segments.items():
             try:
-                written += _restore_segment(files, log_file(directory, base_offset), entries)
+                written += _restore_segment(files, log_file(directory, base_offset), entries, max(segments))
             except _LeftOut as reason:
-                logger.warning("%s: its entries in %s are skipped: %s", directory, REDO_LOG_FILE, reason)
-                break
+                logger.warning("%s: entries in %s are skipped: %s", directory, REDO_LOG_FILE, reason)
         if written:
             logger.info("%s: missing records were restored from %s", directory, REDO_LOG_FILE)
         return written
@@ -117,7 +122,7 @@ def read_redo_log(files: Files, directory: Path) -> RedoContents:
 def redo(
     files: Files,
     directory: Path,
-    recovery_point_of: Callable[[TopicPartition], int],
+    synced_end_of: Callable[[TopicPartition], int],
     only: TopicPartition | None = None,
 ) -> int:
     """Restore all logs of a log directory, or one, for tools, which have no metadata log: if the `partition.metadata`
@@ -138,7 +143,7 @@ def redo(
         except BrokenFile:
             known = None
         topic_id = entries[-1].topic_id if known is None else known.bytes
-        written += contents.restore(files, path, topic_id, recovery_point_of(parsed.topic_partition))
+        written += contents.restore(files, path, topic_id, synced_end_of(parsed.topic_partition))
     return written
 
 
@@ -146,13 +151,15 @@ class _LeftOut(Exception):
     """The reason why entries are skipped."""
 
 
-def _restore_segment(files: Files, path: Path, entries: Sequence[RedoEntry]) -> bool:
-    """Write the entries of one segment; returns whether any bytes were missing. Raises _LeftOut, OSError."""
+def _restore_segment(files: Files, path: Path, entries: Sequence[RedoEntry], last_base_offset: int) -> bool:
+    """Write the entries of one segment; returns whether any bytes were missing. `last_base_offset`: the highest one of
+    a segment that has entries. Raises _LeftOut, OSError.
+    """
     if not files.exists(path):
         return False  # retention has deleted the segment
     file = files.open(path, writable=True)
     try:
-        is_rolled = partial(_is_rolled, files, path)
+        is_rolled = partial(_is_rolled, files, path, log_file(path.parent, last_base_offset).name)
         return sum(_write(file, position, data, is_rolled) for position, data in _runs_of(entries)) > 0
     finally:
         file.close()
@@ -186,9 +193,10 @@ def _write(file: File, position: int, data: bytes, is_rolled: Callable[[], bool]
     return True
 
 
-def _is_rolled(files: Files, path: Path) -> bool:
-    """Whether the log has a later segment."""
-    return any(name.endswith(LOG_SUFFIX) and name > path.name for name in files.list_directory(path.parent))
+def _is_rolled(files: Files, path: Path, last_name: str) -> bool:
+    """Whether the log has a later segment, or had one: the power cut may have taken the last one, `last_name`."""
+    names = [last_name, *files.list_directory(path.parent)]
+    return any(name.endswith(LOG_SUFFIX) and name > path.name for name in names)
 
 
 def _leads_to(file: File, position: int, wanted: bytes) -> bool:

@@ -18,6 +18,7 @@ from ottla.storage.files.files import Buffer, File, Files, Lock
 from ottla.storage.formats.checkpoint import BrokenFile, read_offsets
 from ottla.storage.formats.directory_format import read_clean_shutdown
 from ottla.storage.formats.layout import (
+    CLEANER_OFFSET_CHECKPOINT_FILE,
     RECOVERY_POINT_CHECKPOINT_FILE,
     REDO_LOG_FILE,
     TopicPartition,
@@ -26,24 +27,31 @@ from ottla.storage.formats.layout import (
 from ottla.storage.recovery.redo import redo
 
 
-class RecoveryPoints:
-    """The recovery points of a directory, read by the first call: everything that a running broker has written to the
-    redo log before that is after them, or in its logs. A file that cannot be read counts as empty.
+class SyncedEnds:
+    """The offsets below which the logs' own files have their records, as a start knows them: the recovery point, or the
+    end of what was cleaned, which was never after the recovery point of that time.
+
+    They are read by the first call: everything that a running broker has written to the redo log before that is after
+    them, or in its logs. A file that cannot be read counts as empty.
     """
 
     def __init__(self, files: Files, directory: Path) -> None:
         self._files = files
-        self._path = directory / RECOVERY_POINT_CHECKPOINT_FILE
-        self._rows: dict[TopicPartition, int] | None = None
+        self._directory = directory
+        self._checkpoints: list[dict[TopicPartition, int]] | None = None
 
     def of(self, partition: TopicPartition) -> int:
-        """The recovery point of a partition, 0 without one. Raises OSError."""
-        if self._rows is None:
-            try:
-                self._rows = read_offsets(self._files, self._path)
-            except BrokenFile:
-                self._rows = {}
-        return self._rows.get(partition, 0)
+        """The synced end of a partition, 0 if no checkpoint has it. Raises OSError."""
+        if self._checkpoints is None:
+            names = (RECOVERY_POINT_CHECKPOINT_FILE, CLEANER_OFFSET_CHECKPOINT_FILE)
+            self._checkpoints = [self._rows(self._directory / name) for name in names]
+        return max(rows.get(partition, 0) for rows in self._checkpoints)
+
+    def _rows(self, path: Path) -> dict[TopicPartition, int]:
+        try:
+            return read_offsets(self._files, path)
+        except BrokenFile:
+            return {}
 
 
 def counts(files: Files, directory: Path) -> bool:
@@ -61,7 +69,7 @@ class Redone(Files):
         self._files = files
         self._written: dict[Path, list[tuple[int, bytes]]] = {}
         if counts(files, directory):
-            redo(self, directory, RecoveryPoints(files, directory).of, only)
+            redo(self, directory, SyncedEnds(files, directory).of, only)
         self.lacking: dict[TopicPartition, int] = {}
         for path, written in self._written.items():
             if not written:

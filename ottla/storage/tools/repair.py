@@ -31,7 +31,7 @@ from ottla.storage.formats.layout import TopicPartition
 from ottla.storage.recovery.leftovers import tidy
 from ottla.storage.recovery.missing_offsets import ANYWHERE
 from ottla.storage.recovery.redo import redo
-from ottla.storage.tools.redone import RecoveryPoints
+from ottla.storage.tools.redone import SyncedEnds
 from ottla.storage.tools.repair_log import LogMending, mend_leader_epochs, mend_log, mend_transactions
 from ottla.storage.tools.repair_small_files import CheckpointMending, small_file_mends
 from ottla.storage.tools.verify import Verification
@@ -208,7 +208,7 @@ class Repair:
         return [Mend(path, f"{what} is written there, as the next start does", self._redo)]
 
     def _redo(self) -> list[str]:
-        written = redo(self._files, self._directory, RecoveryPoints(self._files, self._directory).of, self._only)
+        written = redo(self._files, self._directory, SyncedEnds(self._files, self._directory).of, self._only)
         return [f"{counted(written, 'segment')} lacked what it has, which is written there"]
 
     def _leftovers(self) -> list[Mend]:

@@ -18,9 +18,17 @@ from kit.simulated_files import CrashPoint, SimulatedFiles
 from kit.simulator.directory_worlds import draw_directories
 from kit.simulator.disk_troubles import DiskTroubles
 from kit.simulator.model import Loss, Model, Violation
+from kit.simulator.page_cache_worlds import SYNC
 from kit.simulator.redo_worlds import RedoLimits
 from kit.simulator.sites import site_of
-from kit.simulator.spoilt_files import LOST_ENDS, flip_a_bit, flip_a_bit_of_the_redo_log, lose_an_end
+from kit.simulator.spoilt_files import (
+    LOST_ENDS,
+    LOST_RECOVERY_POINTS,
+    flip_a_bit,
+    flip_a_bit_of_the_redo_log,
+    lose_an_end,
+    lose_recovery_points,
+)
 from kit.simulator.themes import sites_ahead
 
 from ottla.broker.metadata.rebuild import MetadataRebuild
@@ -70,6 +78,8 @@ class Machine:
         self._model = model
         self._spoiling = random.Random(f"what happens to the files of {seed}")
         """Of its own: worlds in which nothing happens to them are what they were."""
+        self._losing = random.Random(f"recovery points of {seed}")
+        """Of its own, as `_spoiling`."""
         self.clock = ManualClock()
         self.files = SimulatedFiles()
         # Of its own, as `_spoiling`.
@@ -182,6 +192,10 @@ class Machine:
         elif loss is not Loss.POWER and self._spoiling.random() < self._theme.flips:
             self._is_bent = flip_a_bit(self.files, self._model, self._spoiling)
             self._outcome.losses["flipped bit"] += self._is_bent
+        elif loss is Loss.POWER and self._model.acks_all == SYNC and self._losing.random() < LOST_RECOVERY_POINTS:
+            has_lost = lose_recovery_points(self.files, self._losing)
+            self._outcome.losses["lost recovery points"] += has_lost
+            self._needs_inodes = self._needs_inodes or has_lost  # logs that are checked again get new indexes
         elif (
             loss is Loss.STOP and self.files.exists(DATA / CLEAN_SHUTDOWN_FILE) and self._spoiling.random() < LOST_ENDS
         ):

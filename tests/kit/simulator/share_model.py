@@ -150,6 +150,9 @@ class SharePartitionModel:
         """The start offset is not below."""
         self.most_start = NOWHERE
         """It was not above at its beginning: all records from here on are delivered."""
+        self.passed = 0
+        """The start of the log had perhaps come there, and with it the start offset, when a crash took that back: a
+        deletion of records was asked for, and not acknowledged."""
         self.unseen = 0
         """Answers with deliveries that no client may have seen."""
         self.in_flight = 0
@@ -163,7 +166,7 @@ class SharePartitionModel:
 
     def _begin_again(self) -> None:
         self.offsets.clear()
-        self.least_start = 0
+        self.least_start = self.passed = 0
         self.most_start = 0 if self.group.resets == {"earliest"} else NOWHERE
         for one in self._acknowledgements:
             self._note_asked(one)
@@ -253,7 +256,7 @@ class SharePartitionModel:
 
     def must_deliver(self, offset: int) -> bool:
         """Whether a record has to be delivered still."""
-        if offset < self.most_start or not self.is_certain:
+        if offset < max(self.most_start, self.passed) or not self.is_certain:
             return False
         if offset < self.least_start and self._loses_beginning:
             return False
@@ -353,6 +356,7 @@ class SharePartitionModel:
             self.forget_answer(sent)
         if self.changes:
             self.is_lost, self.changes = True, 0
+        self.passed = max(self.passed, self.topic.partitions[self.index].latest_start)
         self.unseen += self.in_flight
         self.in_flight = 0
         for known in self.offsets.values():
@@ -375,6 +379,7 @@ class SharePartitionModel:
 
     def note_found(self) -> None:
         """A restart has found what there is: no later power cut takes it."""
+        self.passed = min(self.passed, self.topic.partitions[self.index].found.stop)
         self._found = _Found(
             self.generation,
             self.least_start,

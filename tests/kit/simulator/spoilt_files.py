@@ -1,7 +1,8 @@
 """What happens to files while no broker runs: a log loses its end, a bit of a checkpoint flips.
 
 Only after a stop in good order, or a death of the process: what a power cut leaves is torn as it is, and two faults at
-once are promised to nobody. What was lost is reported to the model, as a person who did it would know.
+once are promised to nobody. But a power cut may take the recovery points, too: they cost time only. What was lost is
+reported to the model, as a person who did it would know.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from ottla.storage.formats import layout
 
 LOST_ENDS = 0.3
 """How often a log has lost its end after a stop in good order."""
+LOST_RECOVERY_POINTS = 0.15
+"""How often a power cut takes `recovery-point-offset-checkpoint`."""
 FLIPS_TO_A_NUMBER = 0.5
 """How many flipped bits of log starts make another number of one, so that only its copy contradicts."""
 HEADER_LINES = 2
@@ -95,6 +98,27 @@ def flip_a_bit(files: SimulatedFiles, model: Model, chance: random.Random) -> bo
     for topic in model.topics.values():
         for partition in topic.partitions:
             partition.may_have_gap = True
+    return True
+
+
+def lose_recovery_points(files: SimulatedFiles, chance: random.Random) -> bool:
+    """Empty, blank or remove `recovery-point-offset-checkpoint`; whether there was one.
+
+    Only with the promise `sync`: in `page-cache` a power cut may take whole segments before the last one, and without
+    the recovery point what is missing from a compacted log looks as if the cleaner had removed it.
+    """
+    path = DATA / layout.RECOVERY_POINT_CHECKPOINT_FILE
+    size_bytes = files.size(path) if files.exists(path) else 0
+    if not size_bytes:
+        return False
+    match chance.randrange(3):
+        case 0:
+            files.unlink(path)
+            files.sync_directory(DATA)
+        case 1:
+            files.write_atomically(path, b"")
+        case _:
+            files.write_atomically(path, bytes(size_bytes))
     return True
 
 

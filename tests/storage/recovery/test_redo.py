@@ -316,16 +316,41 @@ def test_a_batch_of_which_only_bytes_are_torn_that_its_checksum_does_not_cover_i
     assert directory.content() == directory.whole
 
 
-def test_segments_after_one_that_is_left_out_are_left_out_too_and_other_logs_are_not(directory: Directory) -> None:
-    """A log with a hole would lose more than one that ends early."""
+def test_the_last_segment_is_written_though_an_earlier_one_was_cleaned_and_the_recovery_point_is_lost(
+    directory: Directory,
+) -> None:
+    """What was acknowledged last is in the last segment, and in no file but the redo log."""
+    cleaned, last = placed(2, b"longer"), log_file(ORDERS_0, 3)
+    directory.write(LOG, cleaned)
+    directory.write(last, b"")
+    directory.write_redo_log(
+        [directory.entry(0, 1)],
+        [directory.entry(2, 2)],
+        [directory.entry(3, 3, base_offset=3, position=0)],
+    )
+    assert directory.redo() == 1
+    assert (directory.content(), directory.content(last)) == (cleaned, directory.batches[3])
+
+
+def test_a_segment_that_was_cleaned_stays_though_the_power_cut_took_the_segment_after_it(directory: Directory) -> None:
+    cleaned = placed(2, b"longer")
+    directory.write(LOG, cleaned)
+    directory.write_redo_log([directory.entry(1, 2)], [directory.entry(3, 3, base_offset=3, position=0)])
+    directory.require_left_out(cleaned)
+
+
+def test_segments_after_one_that_ends_early_are_written_for_the_quarantine_and_other_logs_are(
+    directory: Directory,
+) -> None:
+    """The recovery ends the log at the hole, and quarantines what is after it."""
     later = log_file(ORDERS_0, 3)
     directory.write(later, b"")
     directory.write_redo_log(
         [directory.entry(2, 2), directory.entry(1, 1, partition=1)],
         [directory.entry(3, 3, base_offset=3, position=0)],
     )
-    assert directory.redo() == 1
-    assert (directory.content(), directory.content(later)) == (directory.batches[0], b"")
+    assert directory.redo() == 2
+    assert (directory.content(), directory.content(later)) == (directory.batches[0], directory.batches[3])
 
 
 @pytest.mark.parametrize(

@@ -9,22 +9,28 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.cleaning import clean
 from kit.exchange import Exchange, batch, make_topic, produce_request
 from kit.flip_specimen import on_disk
 from kit.left_behind import flip
-from kit.logs import NOW_MS, stored
+from kit.log_dirs import ONE
+from kit.logs import NOW_MS, append, stored, sync
+from kit.logs import batch as keyed_batch
 from kit.nodes import DATA, partition_of, start_node
-from kit.redo_logs import FIRST
+from kit.redo_logs import FIRST, RedoWorld
 from kit.simulated_files import SimulatedFiles
 
 from ottla.broker.metadata.rebuild import MetadataRebuild
+from ottla.storage.formats.checkpoint import write_offsets
 from ottla.storage.formats.layout import (
     CLEAN_SHUTDOWN_FILE,
+    CLEANER_OFFSET_CHECKPOINT_FILE,
     RECOVERY_POINT_CHECKPOINT_FILE,
     REDO_LOG_FILE,
     REPLICATION_OFFSET_CHECKPOINT_FILE,
     TopicPartition,
 )
+from ottla.storage.log.log import Log
 from ottla.storage.tools.redone import Redone
 from ottla.storage.tools.repair import Repair
 from ottla.storage.tools.verify import Finding, Severity, Verification
@@ -54,8 +60,8 @@ def log_of(partition: int) -> Path:
     return DATA / f"orders-{partition}" / FIRST
 
 
-def findings(files: SimulatedFiles, only: TopicPartition | None = None) -> list[Finding]:
-    return list(Verification(files, DATA, only).run())
+def findings(files: SimulatedFiles, only: TopicPartition | None = None, directory: Path = DATA) -> list[Finding]:
+    return list(Verification(files, directory, only).run())
 
 
 def repair(files: SimulatedFiles, only: TopicPartition | None = None) -> list[tuple[Path, str]]:
@@ -201,6 +207,56 @@ def test_a_redo_log_with_a_flipped_bit_leaves_the_logs_damaged_that_only_it_coul
     assert [one.path.name for one in findings(files) if one.severity is Severity.DAMAGE] == (
         [REPLICATION_OFFSET_CHECKPOINT_FILE] * PARTITIONS
     )
+
+
+def with_stale_entries(recovery_points: bytes | None) -> tuple[RedoWorld, dict[int, bytes | None]]:
+    """A log whose first segment was cleaned, and whose last records only the redo log has after a power cut, and these
+    recovery points (None: no file); with the values that the log must have, by offset.
+    """
+    world = RedoWorld(1, log_cleanup_policy="compact")
+    [log] = world.logs
+    for _ in range(3):
+        append_keyed(log)
+        world.round(world.logs)
+    log.roll(world.clock.wall_ms())
+    sync(log)
+    clean(log)
+    append_keyed(log)
+    sync(log)
+    for _ in range(2):
+        append_keyed(log)
+        world.round(world.logs)
+    assert len({entry.base_offset for entry in world.entries}) == 2
+    whole = stored(log)
+    world.files = on_disk(world.files.synced_state())
+    assert world.files.size(log.segments[-1].path) < log.segments[-1].size_bytes
+    path = ONE / RECOVERY_POINT_CHECKPOINT_FILE
+    if recovery_points is not None:
+        world.files.write_atomically(path, recovery_points)
+    return world, whole
+
+
+def append_keyed(log: Log) -> None:
+    append(log, keyed_batch(str(log.log_end_offset).encode(), key=b"key"))
+
+
+def test_stale_entries_of_a_cleaned_segment_do_not_stop_a_repair_that_has_no_recovery_points() -> None:
+    world, whole = with_stale_entries(b"garbage")
+    write_offsets(world.files, ONE / CLEANER_OFFSET_CHECKPOINT_FILE, {TopicPartition("orders", 0): 1})
+    for _ in Repair(world.files, ONE, NOW_MS).run():
+        pass
+    assert findings(world.files, directory=ONE) == []
+    world.open([0])
+    assert stored(world.logs[0]) == whole
+
+
+@pytest.mark.parametrize("recovery_points", [None, b"0\n0\n"])
+def test_stale_entries_of_a_cleaned_segment_do_not_stop_a_start_that_has_no_recovery_points(
+    recovery_points: bytes | None,
+) -> None:
+    world, whole = with_stale_entries(recovery_points)
+    world.open([0])
+    assert stored(world.logs[0]) == whole
 
 
 # -- the view
