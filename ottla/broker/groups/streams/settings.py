@@ -1,7 +1,7 @@
-"""What a streams group may know of its own configuration and of its broker's: plain numbers.
+"""The settings of a streams group, from its own configuration and from its broker's: plain numbers.
 
-A group's own keys (`streams.session.timeout.ms` of a GROUP resource) count within the broker's bounds
-(`group.streams.min.session.timeout.ms`), as Kafka's `GroupConfigManager` has it.
+A group's own keys (`streams.session.timeout.ms` of a GROUP resource) are limited by the broker's bounds
+(`group.streams.min.session.timeout.ms`), as in Kafka's `GroupConfigManager`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class StreamsSettings(NamedTuple):
 
 
 SettingsOfGroup: TypeAlias = Callable[[str], StreamsSettings]
-"""Returns the settings of a group at present, by its id."""
+"""Return the current settings of a group, by its id."""
 
 
 def default_settings(group_id: str) -> StreamsSettings:
