@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from kit.rights.scene import Ask, scene
+from kit.rights.scene import Ask, Json, scene
 
 CHANGELOG = {"name": "sst-log-changelog", "partitions": 0, "replicationFactor": 1, "topicConfigs": []}
 SUBTOPOLOGY = {
@@ -21,7 +21,7 @@ MEMBER = {"groupId": "sst", "memberEpoch": 0, "rebalanceTimeoutMs": 1000, "proce
 TOPOLOGY = {"epoch": 0, "subtopologies": [SUBTOPOLOGY]}
 JOINS = {**MEMBER, "topology": TOPOLOGY, "activeTasks": [], "standbyTasks": [], "warmupTasks": []}
 JOINED = Ask("STREAMS_GROUP_HEARTBEAT", 1, {**JOINS, "memberId": "m"})
-DESCRIPTION = {"subtopologies": [], "globalStores": []}
+DESCRIPTION: Json = {"subtopologies": [], "globalStores": []}
 
 SCENES = [
     scene("STREAMS_GROUP_HEARTBEAT", 1, {**JOINS, "memberId": "m-{s}"}),

@@ -100,6 +100,8 @@ class StreamsGroup(Group):
             for name, topic_id in found
             if topic_id is not None
         )
+        if known is not None and metadata_hash == self.durable.metadata_hash:
+            return metadata_hash, known  # other topics have changed
         return metadata_hash, configure(topology, topics)
 
     def note_configured(self, configured: ConfiguredTopology) -> None:

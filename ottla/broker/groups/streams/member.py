@@ -166,7 +166,7 @@ def _with_epochs(
     tasks: dict[str, dict[int, int]] = {}
     for one in listed:
         epochs = one.assignment_epochs
-        if epochs is not None and len(epochs) != len(one.partitions):
+        if epochs and len(epochs) != len(one.partitions):
             LOG.error(
                 "a member's record has %d epochs for %d tasks of subtopology %s: epoch %d is used for all of them",
                 len(epochs),

@@ -135,6 +135,7 @@ class StreamsGroupState:
                     self._put(key.member_id, (known or StreamsMember(key.member_id)).with_metadata(value))
                 elif known is not None:
                     self._put(key.member_id, None)
+                self._note_instance(key.member_id, known, value)
             case StreamsGroupCurrentMemberAssignmentKey():
                 assert value is None or isinstance(value, StreamsGroupCurrentMemberAssignmentValue)
                 known = self.members.get(key.member_id)
@@ -179,15 +180,21 @@ class StreamsGroupState:
         old = self.members.get(member_id)
         if old is not None:
             self._count(old, has=False)
-            if old.instance_id is not None and self.static_member_ids.get(old.instance_id) == member_id:
-                del self.static_member_ids[old.instance_id]
         if new is None:
             self.members.pop(member_id, None)
-            return
-        self.members[member_id] = new
-        self._count(new, has=True)
-        if new.instance_id is not None:
-            self.static_member_ids[new.instance_id] = member_id
+        else:
+            self.members[member_id] = new
+            self._count(new, has=True)
+
+    def _note_instance(
+        self, member_id: str, before: StreamsMember | None, value: StreamsGroupMemberMetadataValue | None
+    ) -> None:
+        """Note the instance id that a member has, and forget the one that it had."""
+        old_id = None if before is None else before.instance_id
+        if old_id is not None and self.static_member_ids.get(old_id) == member_id:
+            del self.static_member_ids[old_id]
+        if value is not None and value.instance_id is not None:
+            self.static_member_ids[value.instance_id] = member_id
 
     def _count(self, member: StreamsMember, *, has: bool) -> None:
         owned: OwnedTasks

@@ -74,8 +74,8 @@ class _Share:
 
 
 _Holder: TypeAlias = tuple[int, int, int]
-"""A member that has something of a task: 0 for a standby task and 1 for mere state, its offset with a minus, and the
-member's place. The least comes first.
+"""A member that has a part of a task's state: 0 for a standby task and 1 for state on a disk, its negative offset, and
+the position of the member. The smallest is preferred.
 """
 
 
@@ -176,7 +176,7 @@ class _Assignment:
                     break  # every process has the task
 
     def _keep_standby(self, task: int) -> bool:
-        """Give a copy to the member that had the task as active, or else to one that has something of it."""
+        """Give a copy to the member that had the task as active, or else to one that has a part of its state."""
         if self._make_standby(self._active_before.get(task), task):
             return True
         return self._make_standby(_least_loaded(self._holders.get(task, ()), without=task), task)

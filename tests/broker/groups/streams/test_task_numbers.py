@@ -1,4 +1,4 @@
-"""Tasks as numbers: there and back, and tasks that the topology has not."""
+"""Tasks as numbers: there and back, and tasks outside of the topology."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_without_subtopologies_there_are_no_tasks() -> None:
     assert (numbers.count, numbers.by_partition(), numbers.tasks([])) == (0, [], {})
 
 
-def test_tasks_that_the_topology_has_not_have_no_number() -> None:
+def test_tasks_outside_of_the_topology_have_no_number() -> None:
     numbers = TaskNumbers({"0": subtopology(2), "1": subtopology(2)})
     assert list(numbers.of({"0": frozenset({1, 2, -1}), "9": frozenset({0})})) == [1]
 
