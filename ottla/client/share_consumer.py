@@ -66,6 +66,10 @@ class ShareConsumer(Generic[K, V]):
         """The iterator over acquired records; it has ended if the next record must come from a poll."""
         self._given = GivenRecords(is_explicit=self._is_explicit)
         self._waiters: set[asyncio.Future[None]] = set()
+        self._waiting_polls = 0
+        self._will_settle = False
+        """Whether acknowledgements that came while a poll waits are about to be handed over."""
+        self._has_several_readers = False
         self._topics: frozenset[str] = frozenset()
         self._member: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
@@ -217,7 +221,8 @@ class ShareConsumer(Generic[K, V]):
     # Acknowledgements -------------------------------------------------------------------------------------------
 
     def acknowledge(self, record: ShareRecord[Any, Any], kind: AcknowledgeType = AcknowledgeType.ACCEPT) -> None:
-        """Say what has become of a record; explicit mode only. The next poll, `commit` or `close` sends it.
+        """Say what has become of a record; explicit mode only. The next poll, or one that waits, `commit` or `close`
+        sends it.
 
         ACCEPT: it was processed. RELEASE: deliver it again, to any member. REJECT: never deliver it again. RENEW: let
         this consumer have it for the full lock time again (KIP-1222); the record stays with the program, which
@@ -233,6 +238,9 @@ class ShareConsumer(Generic[K, V]):
         if kind is AcknowledgeType.GAP:
             raise ValueError("a record is acknowledged with ACCEPT, RELEASE, REJECT or RENEW")
         if self._given.acknowledge(record, kind):
+            if self._waiting_polls and not self._will_settle:
+                self._will_settle = True
+                self._loop.call_soon_threadsafe(self._settle_beside_poll)
             return
         place = f"{record.topic}-{record.partition} at offset {record.offset}"
         raise KafkaError(
@@ -291,9 +299,11 @@ class ShareConsumer(Generic[K, V]):
         if not self._topics:
             raise RuntimeError("there is nothing to read: call subscribe first")
         self._given.settle(fetcher, self._loop.time())
-        self._given.check_acknowledged()
+        if not self._has_several_readers:
+            self._given.check_acknowledged()
         self._join(membership)
         membership.begin_poll()
+        self._waiting_polls += 1
         try:
             with fetcher.polling(until):
                 while fetcher is self._fetcher:
@@ -316,7 +326,14 @@ class ShareConsumer(Generic[K, V]):
                         pass
                 raise RuntimeError("the subscription has ended")
         finally:
+            self._waiting_polls -= 1
             membership.end_poll()
+
+    def _settle_beside_poll(self) -> None:
+        """Hand over what another thread or task has acknowledged while a poll waits, which may take long."""
+        self._will_settle = False
+        if self._fetcher is not None and not self._is_closing:
+            self._given.settle(self._fetcher, self._loop.time())
 
     def _hand_back(self, taken: Mapping[TopicPartition, Sequence[ShareRecord[Any, Any]]]) -> None:
         """Deliver records again that the program did not get, because it was interrupted."""

@@ -2,7 +2,8 @@
 
 The iterator over acquired records returns each to one thread only, and an acknowledgement is noted in one step. There
 is one poll at a time. In implicit mode a poll of any thread accepts the records that all threads have taken: with
-several threads use the explicit mode.
+several threads use the explicit mode. A poll does not insist then that all records are acknowledged, since another
+thread may be working on them.
 """
 
 from __future__ import annotations
@@ -40,9 +41,19 @@ class ShareConsumer(ShareConsumerMethods[K, V]):
             bootstrap_servers, key_deserializer=key_deserializer, value_deserializer=value_deserializer, **options
         )
         self._reading = threading.Lock()
+        self._reader: int | None = None
 
     def __iter__(self) -> Self:
+        self._note_reader()
         return self
+
+    def _note_reader(self) -> None:
+        """Note the thread that reads; from the second one on there are several."""
+        thread = threading.get_ident()
+        if self._reader is None:
+            self._reader = thread
+        elif self._reader != thread:
+            self._inner._has_several_readers = True
 
     def __next__(self) -> ShareRecord[K, V]:
         if self._thread is LoopThread.current:
@@ -52,6 +63,7 @@ class ShareConsumer(ShareConsumerMethods[K, V]):
 
     def getone(self) -> ShareRecord[K, V]:
         """Return the next record; waits for it. Acquired records that are left need no poll. Raises as `getmany`."""
+        self._note_reader()
         if self._thread is LoopThread.current:
             for record in self._inner._records:
                 return record
@@ -81,6 +93,7 @@ class ShareConsumer(ShareConsumerMethods[K, V]):
         deserializer refuses (it is released), both after all records before them, and the next poll continues after
         them; KafkaError when the group or a broker refuses this consumer.
         """
+        self._note_reader()
         self._running()
         if not self._reading.acquire(timeout=timeout_ms / 1000):
             return {}
@@ -98,7 +111,8 @@ class ShareConsumer(ShareConsumerMethods[K, V]):
             self._reading.release()
 
     def acknowledge(self, record: ShareRecord[Any, Any], kind: AcknowledgeType = AcknowledgeType.ACCEPT) -> None:
-        """Say what has become of a record; explicit mode only. The next poll, `commit` or `close` sends it.
+        """Say what has become of a record; explicit mode only. The next poll, or one that waits, `commit` or `close`
+        sends it.
 
         ACCEPT: it was processed. RELEASE: deliver it again, to any member. REJECT: never deliver it again. RENEW: let
         this consumer have it for the full lock time again (KIP-1222); the record stays with the program, which
