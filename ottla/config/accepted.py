@@ -25,7 +25,6 @@ _REMOTE = "there is no remote storage"
 _JAVA = "it names a Java class"
 _LOGINS = "it is for clients that fetch tokens; no broker logs in to another"
 _JAVA_TLS = "it is about the TLS of Java"
-_STREAMS = "streams groups are not served"
 
 PER_BROKER_KEYS = frozenset(
     {
@@ -258,17 +257,6 @@ _BROKER_KEYS: dict[str, dict[str, tuple[ConfigType, str]]] = {
         "ssl.provider": (_STRING, ""),
         "ssl.secure.random.implementation": (_STRING, ""),
         "ssl.trustmanager.algorithm": (_STRING, "PKIX"),
-    },
-    _STREAMS: {
-        "group.streams.heartbeat.interval.ms": (_INT, "5000"),
-        "group.streams.max.heartbeat.interval.ms": (_INT, "15000"),
-        "group.streams.max.session.timeout.ms": (_INT, "60000"),
-        "group.streams.max.size": (_INT, "2147483647"),
-        "group.streams.max.standby.replicas": (_INT, "2"),
-        "group.streams.min.heartbeat.interval.ms": (_INT, "5000"),
-        "group.streams.min.session.timeout.ms": (_INT, "45000"),
-        "group.streams.num.standby.replicas": (_INT, "0"),
-        "group.streams.session.timeout.ms": (_INT, "45000"),
     },
 }
 

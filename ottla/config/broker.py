@@ -45,6 +45,7 @@ from ottla.config.ours import Limits, Promises, WallClock
 from ottla.config.sasl import Sasl
 from ottla.config.share_groups import ShareGroups, ShareState
 from ottla.config.sources import read_environment, read_overrides, read_properties
+from ottla.config.streams_groups import StreamsGroups
 from ottla.config.tls import DYNAMIC_TLS_KEYS, Tls
 from ottla.config.tokens import Tokens
 
@@ -71,6 +72,7 @@ class BrokerConfig(
     Transactions,
     ShareGroups,
     ShareState,
+    StreamsGroups,
     Sasl,
     Tls,
     Access,
@@ -308,7 +310,9 @@ class BrokerConfig(
             )
         if "classic" not in self.group_coordinator_rebalance_protocols:
             raise self._wrong("group.coordinator.rebalance.protocols", "must name classic, which is always served")
-        self._check_consumer_groups()
+        self._check_groups("consumer")
+        self._check_groups("streams")
+        self._check_streams_groups()
         if self.max_connections_per_ip == 0 and not self.max_connections_per_ip_overrides:
             raise self._wrong("max.connections.per.ip", "must not be 0 without max.connections.per.ip.overrides")
         for name, own in self.listener_overrides.items():
@@ -327,19 +331,35 @@ class BrokerConfig(
                 f"must be -1 or at least socket.request.max.bytes, which is {self.socket_request_max_bytes}",
             )
 
-    def _check_consumer_groups(self) -> None:
-        """Check that the defaults of consumer groups are within the bounds, as a group's own values must be."""
+    def _check_groups(self, protocol: str) -> None:
+        """Check that the defaults of a kind of groups are within the bounds, as a group's own values must be."""
+        session, heartbeat = f"group.{protocol}.session.timeout.ms", f"group.{protocol}.heartbeat.interval.ms"
         for name in ("session.timeout.ms", "heartbeat.interval.ms"):
-            low, value, high = (f"group.consumer.{bound}{name}" for bound in ("min.", "", "max."))
-            bounds = [getattr(self, key.replace(".", "_")) for key in (low, value, high)]
-            if bounds[0] > bounds[2]:
-                raise self._wrong(high, f"must be at least {low}, which is {bounds[0]}")
-            if not bounds[0] <= bounds[1] <= bounds[2]:
-                raise self._wrong(value, f"must be from {bounds[0]} ({low}) to {bounds[2]} ({high})")
-        if self.group_consumer_heartbeat_interval_ms >= self.group_consumer_session_timeout_ms:
-            session_ms = self.group_consumer_session_timeout_ms
-            reason = f"must be less than group.consumer.session.timeout.ms, which is {session_ms}"
-            raise self._wrong("group.consumer.heartbeat.interval.ms", reason)
+            self._check_within(f"group.{protocol}.", name)
+        if self._number(heartbeat) >= self._number(session):
+            raise self._wrong(heartbeat, f"must be less than {session}, which is {self._number(session)}")
+
+    def _check_streams_groups(self) -> None:
+        self._check_within("group.streams.", "assignment.interval.ms")
+        for low, high in (
+            ("group.streams.num.standby.replicas", "group.streams.max.standby.replicas"),
+            ("group.streams.min.task.offset.interval.ms", "group.streams.task.offset.interval.ms"),
+            ("group.streams.num.warmup.replicas", "group.streams.max.warmup.replicas"),
+        ):
+            if self._number(low) > self._number(high):
+                raise self._wrong(low, f"must be at most {high}, which is {self._number(high)}")
+
+    def _check_within(self, prefix: str, name: str) -> None:
+        low, key, high = (f"{prefix}{bound}{name}" for bound in ("min.", "", "max."))
+        least, value, most = map(self._number, (low, key, high))
+        if least > most:
+            raise self._wrong(high, f"must be at least {low}, which is {least}")
+        if not least <= value <= most:
+            raise self._wrong(key, f"must be from {least} ({low}) to {most} ({high})")
+
+    def _number(self, key: str) -> int:
+        value: int = getattr(self, self.by_key[key].attribute)
+        return value
 
     def _wrong(self, key: str, reason: str) -> ConfigError:
         option = ALL_BROKER_KEYS[key]

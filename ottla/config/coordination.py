@@ -23,7 +23,7 @@ class Groups(Options):
     )
     group_max_size = int32(INT_MAX, at_least=1, doc="Members of one group.")
     group_coordinator_rebalance_protocols = words(
-        ("classic", "consumer"),
+        ("classic", "consumer", "streams"),
         "classic",
         "consumer",
         "share",

@@ -22,7 +22,6 @@ from ottla.config.options import ConfigEntry, ConfigSource, Given, Option, Optio
 from ottla.config.share_groups import offset_reset
 
 _SET = Origin(OriginKind.TOPIC, "")
-_STREAMS = "streams groups are not served"
 _TELEMETRY = "clients are not asked for their metrics"
 
 
@@ -51,11 +50,17 @@ class GroupConfig(Options):
     share_renew_acknowledge_enable = boolean(
         True, doc="Whether a share group's members may ask for more time with a record (KIP-1222)."
     )
-    streams_session_timeout_ms = int32(45000, at_least=1, inert=_STREAMS, doc="Session timeout of a streams group.")
-    streams_heartbeat_interval_ms = int32(
-        5000, at_least=1, inert=_STREAMS, doc="Heartbeat interval of a streams group."
-    )
-    streams_num_standby_replicas = int32(0, inert=_STREAMS, doc="Standby replicas of a streams group's tasks.")
+    streams_session_timeout_ms = inherited(BrokerConfig.group_streams_session_timeout_ms)
+    streams_heartbeat_interval_ms = inherited(BrokerConfig.group_streams_heartbeat_interval_ms)
+    streams_num_standby_replicas = inherited(BrokerConfig.group_streams_num_standby_replicas)
+    streams_initial_rebalance_delay_ms = inherited(BrokerConfig.group_streams_initial_rebalance_delay_ms)
+    streams_assignment_interval_ms = inherited(BrokerConfig.group_streams_assignment_interval_ms)
+    streams_rack_aware_assignment_tags = inherited(BrokerConfig.group_streams_rack_aware_assignment_tags)
+    streams_assignor_offload_enable = inherited(BrokerConfig.group_streams_assignor_offload_enable)
+    streams_task_offset_interval_ms = inherited(BrokerConfig.group_streams_task_offset_interval_ms)
+    streams_num_warmup_replicas = inherited(BrokerConfig.group_streams_num_warmup_replicas)
+    streams_acceptable_recovery_lag = inherited(BrokerConfig.group_streams_acceptable_recovery_lag)
+    streams_assignor_name = choice("sticky", "sticky", doc="Task assignor of a streams group; there is only one.")
 
     @classmethod
     def validate(cls, texts: Mapping[str, str], broker: BrokerConfig) -> None:
@@ -73,6 +78,16 @@ class GroupConfig(Options):
                 raise ConfigError(name, None, f"must be greater than or equal to {low}")
             if high in ALL_BROKER_KEYS and value > _number(ALL_BROKER_KEYS[high].effective(of_broker)):
                 raise ConfigError(name, None, f"must be less than or equal to {high}")
+        session, heartbeat = "streams.session.timeout.ms", "streams.heartbeat.interval.ms"
+        if session in values or heartbeat in values:
+            of_group = {
+                key: _number(values[key])
+                if key in values
+                else _number(ALL_BROKER_KEYS[f"group.{key}"].effective(of_broker))
+                for key in (session, heartbeat)
+            }
+            if of_group[session] <= of_group[heartbeat]:
+                raise ConfigError(session, None, f"must be greater than {heartbeat}")
 
     @classmethod
     def readable(cls, texts: Mapping[str, str]) -> dict[str, object]:

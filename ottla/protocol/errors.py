@@ -171,6 +171,9 @@ class ErrorCode(IntEnum):
     STREAMS_INVALID_TOPOLOGY_EPOCH = 131, False, "The epoch of the topology is not valid."
     STREAMS_TOPOLOGY_FENCED = 132, False, "The epoch of the topology is old."
     SHARE_SESSION_LIMIT_REACHED = 133, True, "The broker has as many share sessions as it may have."
+    GROUP_DELETION_FAILED = 134, False, "The group could not be deleted."
+    STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED = 135, False, "The description of the topology could not be stored."
+    CONTROLLER_ID_NOT_REGISTERED = 136, False, "There is no controller of this id."
 
 
 _BY_CODE = {int(code): code for code in ErrorCode}

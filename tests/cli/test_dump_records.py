@@ -20,6 +20,9 @@ from ottla.protocol.stored.group import (
     ShareGroupMemberMetadataValue,
     ShareGroupStatePartitionMetadataKey,
     ShareGroupStatePartitionMetadataValue,
+    StreamsGroupCurrentMemberAssignmentKey,
+    StreamsGroupCurrentMemberAssignmentValue,
+    StreamsGroupTopologyKey,
     encode_group_key,
     encode_group_value,
 )
@@ -187,6 +190,32 @@ def test_members_and_partitions_of_a_share_group_are_shown(tmp_path: Path) -> No
         },
     ]
     assert 'ShareGroupMemberMetadata {"group_id": "mailers", "member_id": "m", ' in dump(path)
+
+
+def test_tasks_and_a_deleted_topology_of_a_streams_group_are_shown(tmp_path: Path) -> None:
+    tasks = StreamsGroupCurrentMemberAssignmentValue.TaskIds(subtopology_id="0", partitions=[2], assignment_epochs=[4])
+    current = StreamsGroupCurrentMemberAssignmentValue(
+        member_epoch=5,
+        previous_member_epoch=4,
+        state=1,
+        active_tasks=[tasks],
+        standby_tasks=[],
+        warmup_tasks=[],
+        active_tasks_pending_revocation=[],
+        standby_tasks_pending_revocation=[],
+        warmup_tasks_pending_revocation=[],
+    )
+    key = StreamsGroupCurrentMemberAssignmentKey(group_id="counters", member_id="m")
+    batch = [
+        Record(0, 2, encode_group_key(key), encode_group_value(current)),
+        Record(1, 2, encode_group_key(StreamsGroupTopologyKey(group_id="counters")), None),
+    ]
+    path = log_of(tmp_path / "__consumer_offsets-0", encode_batch(batch))
+    shown, forgotten = (row["group"] for row in records(path))
+    assert shown.items() >= {"kind": "StreamsGroupCurrentMemberAssignment", "group_id": "counters", "state": 1}.items()
+    assert shown["active_tasks"] == [{"subtopology_id": "0", "partitions": [2], "assignment_epochs": [4]}]
+    assert forgotten == {"kind": "tombstone", "of": "StreamsGroupTopology", "group_id": "counters"}
+    assert 'StreamsGroupCurrentMemberAssignment {"group_id": "counters", "member_id": "m", ' in dump(path)
 
 
 def test_the_state_of_a_share_partition_is_shown_with_its_changes(tmp_path: Path) -> None:

@@ -64,8 +64,9 @@ from ottla.protocol.api.produce import ProduceResponse
 from ottla.protocol.api.share_acknowledge import ShareAcknowledgeRequest
 from ottla.protocol.api.share_fetch import ShareFetchRequest
 from ottla.protocol.api.share_group_heartbeat import ShareGroupHeartbeatRequest
+from ottla.protocol.api.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 from ottla.protocol.api.update_features import UpdateFeaturesRequest
-from ottla.protocol.errors import ErrorCode
+from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.message import Request, Struct
 from ottla.storage.directories.directory_status import DirectoryState
 
@@ -353,6 +354,61 @@ def delete_share_group(node: Node) -> Asked:
     return Asked(delete_groups_request("q"), 2, lambda node: "q" not in group_ids(node) and has_no_offsets(node))
 
 
+def streams_heartbeat(member_epoch: int, **fields: Any) -> StreamsGroupHeartbeatRequest:
+    return StreamsGroupHeartbeatRequest(
+        group_id="app", member_id="m", member_epoch=member_epoch, endpoint_information_epoch=0, **fields
+    )
+
+
+def join_streams_group(_: Node) -> Asked:
+    """The first member brings the topology; `t` has one partition, so there is one task."""
+    subtopology = StreamsGroupHeartbeatRequest.Subtopology(
+        subtopology_id="0",
+        source_topics=["t"],
+        source_topic_regex=[],
+        state_changelog_topics=[],
+        repartition_sink_topics=[],
+        repartition_source_topics=[],
+        copartition_groups=[],
+    )
+    request = streams_heartbeat(
+        0,
+        rebalance_timeout_ms=60_000,
+        topology=StreamsGroupHeartbeatRequest.Topology(epoch=0, subtopologies=[subtopology]),
+        process_id="p",
+        active_tasks=[],
+        standby_tasks=[],
+        warmup_tasks=[],
+    )
+
+    def is_there(node: Node) -> bool:
+        """The member is known in the epoch that it received, with its task."""
+        task = StreamsGroupHeartbeatRequest.TaskIds(subtopology_id="0", partitions=[0])
+        alive = streams_heartbeat(2, active_tasks=[task], standby_tasks=[], warmup_tasks=[])
+        pending = begin(node, alive, 1)
+        node.settle()
+        return was_answered(pending) and getattr(pending.response, "active_tasks", ()) is None
+
+    return Asked(request, 1, is_there)
+
+
+def leave_streams_group(node: Node) -> Asked:
+    answer_to(node, join_streams_group(node).request, 1)
+
+    def is_there(node: Node) -> bool:
+        pending = begin(node, streams_heartbeat(2), 1)
+        node.settle()
+        return isinstance(pending.error, KafkaError) and pending.error.code is ErrorCode.UNKNOWN_MEMBER_ID
+
+    return Asked(streams_heartbeat(-1), 1, is_there)
+
+
+def delete_streams_group(node: Node) -> Asked:
+    answer_to(node, join_streams_group(node).request, 1)
+    answer_to(node, streams_heartbeat(-1), 1)
+    return Asked(delete_groups_request("app"), 2, lambda node: "app" not in group_ids(node))
+
+
 KINDS = [
     Kind("CreateTopics", create_topic),
     Kind("automatic creation", create_by_itself, waits_for_the_disk=False),
@@ -381,6 +437,9 @@ KINDS = [
     Kind("AlterShareGroupOffsets", alter_share_offsets),
     Kind("DeleteShareGroupOffsets", delete_share_offsets),
     Kind("DeleteGroups of a share group", delete_share_group),
+    Kind("StreamsGroupHeartbeat", join_streams_group),
+    Kind("StreamsGroupHeartbeat of a member that leaves", leave_streams_group),
+    Kind("DeleteGroups of a streams group", delete_streams_group),
 ]
 of_each_kind = pytest.mark.parametrize("kind", KINDS, ids=[kind.name for kind in KINDS])
 

@@ -1,5 +1,5 @@
 """Messages as Apache Kafka's own classes write them, kept as files in `tests/protocol/golden`: `kafka-4.1.0.jsonl`, and
-`kafka-4.4.0.jsonl` for those of share groups.
+`kafka-4.4.0.jsonl` for those of share groups and streams groups.
 
 Each line has a message, a version, its fields in Kafka's JSON, and the bytes in hex. scripts/interop/wire-golden makes
 the file from the jars of a Kafka distribution, so that tests need neither Java nor Kafka.
@@ -38,7 +38,7 @@ from ottla.protocol.stored.transaction import TransactionLogKey, TransactionLogV
 
 GOLDEN_DIRECTORY = Path(__file__).parent.parent / "protocol" / "golden"
 RELEASES = ("4.1.0", "4.4.0")
-"""The releases of Kafka whose classes were asked: the first about all messages but those of share groups."""
+"""The releases of Kafka whose classes were asked: the second about messages of share and streams groups."""
 SHARE_APIS = (
     ApiKey.SHARE_GROUP_HEARTBEAT,
     ApiKey.SHARE_GROUP_DESCRIBE,
@@ -47,6 +47,11 @@ SHARE_APIS = (
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
     ApiKey.ALTER_SHARE_GROUP_OFFSETS,
     ApiKey.DELETE_SHARE_GROUP_OFFSETS,
+)
+STREAMS_APIS = (
+    ApiKey.STREAMS_GROUP_HEARTBEAT,
+    ApiKey.STREAMS_GROUP_DESCRIBE,
+    ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE,
 )
 
 REQUESTS_AND_RESPONSES: list[type[Message]] = [
@@ -117,12 +122,13 @@ def golden_file(release: str) -> Path:
 
 def release_of(cls: type[Message]) -> str:
     """The release whose class was asked about a message."""
-    is_of_share_group = (
+    apis = (REGISTRY[key] for key in (*SHARE_APIS, *STREAMS_APIS))
+    is_of_newer_groups = (
         cls in SHARE_KEYS_AND_VALUES
-        or cls in [message for key in SHARE_APIS for message in (REGISTRY[key].request, REGISTRY[key].response)]
-        or (issubclass(cls, GroupKey | GroupValue) and cls.__name__.startswith("ShareGroup"))
+        or cls in [message for api in apis for message in (api.request, api.response)]
+        or (issubclass(cls, GroupKey | GroupValue) and cls.__name__.startswith(("ShareGroup", "StreamsGroup")))
     )
-    return RELEASES[is_of_share_group]
+    return RELEASES[is_of_newer_groups]
 
 
 def java_class(cls: type[Message]) -> str:

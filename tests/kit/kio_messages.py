@@ -30,6 +30,9 @@ STORED = {
     "ConsumerProtocolAssignment": "consumer_protocol_assignment",
 }
 
+RENAMED_BY_KAFKA = {"acceptable_recovery_lag": "acceptable_recovery_lag_legacy"}
+"""Fields of which Kafka 4.4 changed the name, by that of kio's older schemas."""
+
 
 @cache
 def kio_class(cls: type[Message], version: int) -> Any:
@@ -91,7 +94,7 @@ def to_kio(struct: Struct, cls: Any) -> Any:
 
 
 def _their_name(name: str, kafka_type: str) -> str:
-    name = name.replace("k_raft", "kraft")
+    name = RENAMED_BY_KAFKA.get(name, name).replace("k_raft", "kraft")
     return f"{name}_ms" if "timedelta" in kafka_type or "datetime" in kafka_type else name
 
 

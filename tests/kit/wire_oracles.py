@@ -49,8 +49,9 @@ else can read and write it:
 - **old kafka-python**: the classes that this client keeps from its second version, for versions that Kafka 4 dropped;
   random values (`tests/protocol/test_old_kafka_python_oracle.py`).
 - **the next version**: the schema says that this version looks as the next, which others vouch for; the same file.
-- **Kafka 4.1**, and **Kafka 4.4** for share groups: frames that the classes of Apache Kafka 4.1.0 and 4.4.0 wrote, kept
-  in `tests/protocol/golden` (`tests/protocol/test_kafka_golden.py`); `scripts/interop/wire-golden` makes them again.
+- **Kafka 4.1**, and **Kafka 4.4** for share and streams groups: frames that the classes of Apache Kafka 4.1.0 and 4.4.0
+  wrote, kept in `tests/protocol/golden` (`tests/protocol/test_kafka_golden.py`); `scripts/interop/wire-golden` makes
+  them again.
 """
 
 

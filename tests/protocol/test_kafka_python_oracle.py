@@ -33,6 +33,9 @@ UNKNOWN_TO_KAFKA_PYTHON = {
         "DescribeShareGroupOffsets",
         "AlterShareGroupOffsets",
         "DeleteShareGroupOffsets",
+        "StreamsGroupHeartbeat",
+        "StreamsGroupDescribe",
+        "StreamsGroupTopologyDescriptionUpdate",
     )
     for kind in ("Request", "Response")
 }

@@ -25,6 +25,12 @@ from ottla.protocol.api.share_group_describe import (
     ShareGroupDescribeResponse,
     undescribed,
 )
+from ottla.protocol.api.streams_group_describe import (
+    StreamsGroupDescribeRequest,
+    StreamsGroupDescribeResponse,
+    TopologyDescriptionStatus,
+)
+from ottla.protocol.api.streams_group_describe import undescribed as undescribed_streams_group
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -44,10 +50,11 @@ def list_groups(
 ) -> Steps[Pending[ListGroupsResponse]]:
     """The groups of all shards that the client may see. Raises COORDINATOR_LOAD_IN_PROGRESS while one loads.
 
-    Filters ignore case, and state filters ignore surrounding blanks, as in Kafka.
+    Filters ignore case, and state filters ignore surrounding blanks, as in Kafka. Kafka 4.4 knows the state NotReady of
+    streams groups only as `not_ready` in a filter; here it has both names.
     """
     ready = shards.all_ready()
-    states = {state.lower().strip() for state in request.states_filter}
+    states = {state.lower().strip().replace("_", "") for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
     response = ListGroupsResponse(groups=[])
     pending: Pending[ListGroupsResponse] = Pending()
@@ -176,6 +183,33 @@ def describe_share_groups(
             answer.rest_on(shard, group_id)
         except KafkaError as refusal:
             described = undescribed(group_id, refusal.code, refusal.message)
+        response.groups.append(described)
+        if pace.is_up(1 + len(described.members)):
+            yield
+    answer.seal()
+    return pending
+
+
+def describe_streams_groups(
+    shards: ShardMap[GroupShard], request: StreamsGroupDescribeRequest
+) -> Steps[Pending[StreamsGroupDescribeResponse]]:
+    """Streams groups; any other is GROUP_ID_NOT_FOUND. None has a stored description of its topology's nodes."""
+    response = StreamsGroupDescribeResponse(groups=[])
+    pending: Pending[StreamsGroupDescribeResponse] = Pending()
+    answer = JointAnswer(pending, response)
+    pace = Pace(MEMBERS_PER_STEP)
+    for group_id in request.group_ids:
+        try:
+            if not group_id:
+                raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+            shard = shards.ready(group_id)
+            described = shard.streams_group(group_id).describe()
+            described.authorized_operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+            if request.include_topology_description:
+                described.topology_description_status = TopologyDescriptionStatus.NOT_STORED
+            answer.rest_on(shard, group_id)
+        except KafkaError as refusal:
+            described = undescribed_streams_group(group_id, refusal.code, refusal.message)
         response.groups.append(described)
         if pace.is_up(1 + len(described.members)):
             yield

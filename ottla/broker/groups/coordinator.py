@@ -24,6 +24,8 @@ from ottla.broker.groups.group import Caller, sees_all
 from ottla.broker.groups.offsets_topic import groups_definition
 from ottla.broker.groups.settings import GroupServices, GroupSettings
 from ottla.broker.groups.share_group import check_share_heartbeat
+from ottla.broker.groups.streams.checks import check_heartbeat as check_streams_heartbeat
+from ottla.broker.groups.streams.internal_topics import InternalTopics
 from ottla.broker.groups.topics import CatalogTopics
 from ottla.broker.groups.transactional_commits import answer_when_both
 from ottla.broker.runtime.pending import Pending, follow
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from ottla.broker.groups.shard import GroupShard
     from ottla.broker.groups.share_group import ShareGroup
     from ottla.broker.groups.share_state import SharedTopic
+    from ottla.broker.groups.streams.group import StreamsGroup
     from ottla.broker.groups.transactional_commits import Admission
     from ottla.broker.partitions.visibility import VisibleCallback
     from ottla.broker.peer import Peer, RequestContext
@@ -62,6 +65,8 @@ if TYPE_CHECKING:
     from ottla.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
     from ottla.protocol.api.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
     from ottla.protocol.api.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+    from ottla.protocol.api.streams_group_describe import StreamsGroupDescribeRequest, StreamsGroupDescribeResponse
+    from ottla.protocol.api.streams_group_heartbeat import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
     from ottla.protocol.api.sync_group import SyncGroupRequest, SyncGroupResponse
     from ottla.protocol.api.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 
@@ -85,6 +90,8 @@ class GroupCoordinator:
         self._runtime = CoordinatorRuntime(services, groups_definition(config, of_groups))
         self.shards = self._runtime.shards
         """The groups themselves, by the partitions of `__consumer_offsets`."""
+        self.internal_topics = InternalTopics(services.catalog, services.clock)
+        """The internal topics of streams groups that are being created."""
         self._groups_of: dict[Peer, set[str]] = {}
         """The groups with members that send requests on a connection."""
 
@@ -173,6 +180,31 @@ class GroupCoordinator:
         return self._run_member(
             request.group_id, pending, context, lambda shard, caller: shard.share_heartbeat(request, caller, pending)
         )
+
+    def streams_heartbeat(
+        self, request: StreamsGroupHeartbeatRequest, context: RequestContext
+    ) -> Pending[StreamsGroupHeartbeatResponse]:
+        """A member of a streams group joins, is alive, or leaves."""
+        pending: Pending[StreamsGroupHeartbeatResponse] = Pending()
+        version = context.api_version
+        try:
+            check_streams_heartbeat(request)
+        except KafkaError as refusal:
+            pending.fail(refusal)
+            return pending
+        return self._run_member(
+            request.group_id,
+            pending,
+            context,
+            lambda shard, caller: shard.streams_heartbeat(request, version, caller, pending),
+        )
+
+    def streams_group_if_ready(self, group_id: str) -> StreamsGroup | None:
+        """A streams group as it is now; None if it is not there, or its shard is not loaded."""
+        try:
+            return self.shards.ready(group_id).streams_group(group_id)
+        except KafkaError:
+            return None
 
     # --- committed offsets -------------------------------------------------------------------------------------------
 
@@ -279,6 +311,14 @@ class GroupCoordinator:
         """Share groups with their members."""
         return self._runtime.when_made(
             lambda pending: follow(pending, context.in_steps(answers.describe_share_groups(self.shards, request)))
+        )
+
+    def describe_streams_groups(
+        self, request: StreamsGroupDescribeRequest, context: RequestContext
+    ) -> Pending[StreamsGroupDescribeResponse]:
+        """Streams groups with their topologies and members."""
+        return self._runtime.when_made(
+            lambda pending: follow(pending, context.in_steps(answers.describe_streams_groups(self.shards, request)))
         )
 
     def share_group(self, group_id: str) -> ShareGroup:

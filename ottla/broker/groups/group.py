@@ -1,4 +1,4 @@
-"""The interface of a group, which is the same for both protocols of its members.
+"""The interface of a group, which is the same for all protocols of its members.
 
 A group is in one partition of `__consumer_offsets`. Its *durable* state changes only in `replay`, which a state machine
 also calls for each record that it requests to be written. Its *soft* state (members that are joining, sessions) is lost
@@ -48,6 +48,7 @@ class GroupType(Enum):
     CLASSIC = "classic"
     CONSUMER = "consumer"
     SHARE = "share"
+    STREAMS = "streams"
 
 
 class Group(ABC):

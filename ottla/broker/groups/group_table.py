@@ -15,12 +15,15 @@ from ottla.broker.groups.classic import ClassicGroup
 from ottla.broker.groups.consumer import ConsumerGroup
 from ottla.broker.groups.group import Group, GroupType
 from ottla.broker.groups.share_group import ShareGroup
+from ottla.broker.groups.streams.group import StreamsGroup
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.stored.group import (
     SHARE_GROUP_KEYS,
+    STREAMS_GROUP_KEYS,
     ConsumerGroupMetadataKey,
     GroupMetadataKey,
     ShareGroupMetadataKey,
+    StreamsGroupMetadataKey,
 )
 
 if TYPE_CHECKING:
@@ -56,8 +59,7 @@ class GroupTable:
             self._replay(key.group, GroupType.CLASSIC, key, value)
         else:
             group_id: str = getattr(key, "group_id")  # noqa: B009  (Struct declares none; these keys have it)
-            kind = GroupType.SHARE if isinstance(key, SHARE_GROUP_KEYS) else GroupType.CONSUMER
-            self._replay(group_id, kind, key, value)
+            self._replay(group_id, _type_of(key), key, value)
 
     def replay_owner(self, group_id: str) -> None:
         """Create the group of a committed offset, if it is not known yet: as a classic one."""
@@ -69,7 +71,7 @@ class GroupTable:
         if value is None:
             if group is None or group.type is not kind:
                 return
-            if isinstance(key, (GroupMetadataKey, ConsumerGroupMetadataKey, ShareGroupMetadataKey)):
+            if isinstance(key, _KEYS_OF_GROUPS):
                 del self.by_id[group_id]
                 return
         elif group is None or group.type is not kind:
@@ -80,14 +82,16 @@ class GroupTable:
     def for_join(self, request: JoinGroupRequest) -> tuple[ClassicGroup | ConsumerGroup, Effects]:
         """The group that handles a JoinGroup, and the effects to be written before its step.
 
-        An empty group of the consumer protocol becomes a new one of the classic protocol. A member that names its id
-        must be known, so its group cannot be new. Raises KafkaError UNKNOWN_MEMBER_ID, INCONSISTENT_GROUP_PROTOCOL.
+        An empty group of the consumer protocol, or of streams, becomes a new one of the classic protocol. A member that
+        names its id must be known, so its group cannot be new. Raises KafkaError UNKNOWN_MEMBER_ID,
+        INCONSISTENT_GROUP_PROTOCOL.
         """
         group = self.by_id.get(request.group_id)
         if isinstance(group, ClassicGroup) or (isinstance(group, ConsumerGroup) and not group.is_empty):
             return group, Effects()
-        if isinstance(group, ShareGroup):
-            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"Group {group.group_id} is a share group.")
+        if isinstance(group, ShareGroup) or (isinstance(group, StreamsGroup) and not group.is_empty):
+            kind = group.type.value
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"Group {group.group_id} is a {kind} group.")
         if request.member_id and group is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         return self.new_classic(request.group_id), Effects(records=[] if group is None else group.tombstones())
@@ -127,6 +131,25 @@ class GroupTable:
             raise _is_not(group, "share")
         return group
 
+    def for_streams_heartbeat(self, group_id: str, *, joins: bool) -> tuple[StreamsGroup, Effects]:
+        """The group that handles a StreamsGroupHeartbeat, and the effects to be written before its step.
+
+        A classic group without members becomes a new streams group. Raises KafkaError GROUP_ID_NOT_FOUND where there
+        is none and the member does not join, or one of another type.
+        """
+        group = self.by_id.get(group_id)
+        if joins and (group is None or (isinstance(group, ClassicGroup) and group.is_empty)):
+            new = StreamsGroup(group_id, self._services.settings, self._services.topics)
+            return new, Effects(records=[] if group is None else group.tombstones())
+        return self.streams_group(group_id), Effects()
+
+    def streams_group(self, group_id: str) -> StreamsGroup:
+        """A streams group that is there. Raises KafkaError GROUP_ID_NOT_FOUND."""
+        group = self.find(group_id)
+        if not isinstance(group, StreamsGroup):
+            raise _is_not(group, "streams")
+        return group
+
     def for_member(self, group_id: str) -> ClassicGroup | ConsumerGroup:
         """The group of a request that only members send; a group that does not exist answers as an empty one."""
         group = self.by_id.get(group_id)
@@ -151,11 +174,24 @@ class GroupTable:
             return self.new_classic(group_id)
         if kind is GroupType.SHARE:
             return ShareGroup(group_id, self._services.settings, self._services.topics)
+        if kind is GroupType.STREAMS:
+            return StreamsGroup(group_id, self._services.settings, self._services.topics)
         return self._new_consumer(group_id)
 
     def _new_consumer(self, group_id: str) -> ConsumerGroup:
         services = self._services
         return ConsumerGroup(group_id, services.settings, services.topics, new_id=services.new_id)
+
+
+_KEYS_OF_GROUPS = (GroupMetadataKey, ConsumerGroupMetadataKey, ShareGroupMetadataKey, StreamsGroupMetadataKey)
+"""The keys whose tombstones remove a group."""
+
+
+def _type_of(key: Struct) -> GroupType:
+    """The type of the group of a record, other than a classic one's."""
+    if isinstance(key, SHARE_GROUP_KEYS):
+        return GroupType.SHARE
+    return GroupType.STREAMS if isinstance(key, STREAMS_GROUP_KEYS) else GroupType.CONSUMER
 
 
 def _is_not(group: Group, kind: str) -> KafkaError:

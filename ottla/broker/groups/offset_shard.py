@@ -24,6 +24,7 @@ from ottla.protocol.stored.group import (
     GroupMetadataValue,
     OffsetCommitKey,
     OffsetCommitValue,
+    StreamsGroupMetadataKey,
     encode_offset_keys,
 )
 from ottla.shown import counted
@@ -324,6 +325,8 @@ class OffsetShard(CoordinatorShard):
                 counters.classic_rebalances += isinstance(value, GroupMetadataValue) and value.protocol is not None
             elif isinstance(key, ConsumerGroupMetadataKey):
                 counters.consumer_rebalances += value is not None
+            elif isinstance(key, StreamsGroupMetadataKey):
+                counters.streams_rebalances += value is not None
 
     def _begin_step(self) -> Now:
         """The time, for a step that may write what members sent. The limit is what the log accepts now."""

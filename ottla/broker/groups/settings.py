@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ottla.broker.groups.streams.settings import SettingsOfGroup, default_settings, settings_of
+
 if TYPE_CHECKING:
     from ottla.broker.groups.topics import TopicView
     from ottla.broker.runtime.metrics import GroupCounters
@@ -40,7 +42,7 @@ class GroupSettings:
     min_session_timeout_ms: int = 100
     max_session_timeout_ms: int = 1_800_000
     max_size: int = (1 << 31) - 1
-    rebalance_protocols: tuple[str, ...] = ("classic", "consumer")
+    rebalance_protocols: tuple[str, ...] = ("classic", "consumer", "streams")
     consumer_session_timeout_ms: int = 45_000
     consumer_min_session_timeout_ms: int = 100
     consumer_max_session_timeout_ms: int = 60_000
@@ -58,6 +60,8 @@ class GroupSettings:
     share_min_heartbeat_interval_ms: int = 10
     share_max_heartbeat_interval_ms: int = 15_000
     share_max_size: int = 200
+    streams: SettingsOfGroup = default_settings
+    """Returns the settings of a streams group, by its id."""
     offset_metadata_max_bytes: int = 4096
     offsets_retention_ms: int = 7 * 24 * 60 * MS_PER_MINUTE
     evict_on_disconnect_ms: int = NEVER_EVICT
@@ -92,6 +96,7 @@ class GroupSettings:
             share_min_heartbeat_interval_ms=config.group_share_min_heartbeat_interval_ms,
             share_max_heartbeat_interval_ms=config.group_share_max_heartbeat_interval_ms,
             share_max_size=config.group_share_max_size,
+            streams=settings_of(config, group_configs),
             offset_metadata_max_bytes=config.offset_metadata_max_bytes,
             offsets_retention_ms=config.offsets_retention_minutes * MS_PER_MINUTE,
             evict_on_disconnect_ms=config.ottla_group_evict_on_disconnect_ms,

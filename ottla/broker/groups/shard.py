@@ -28,11 +28,13 @@ if TYPE_CHECKING:
     from ottla.broker.groups.settings import GroupServices
     from ottla.broker.groups.share_group import ShareGroup
     from ottla.broker.groups.share_state import SharedTopic
+    from ottla.broker.groups.streams.group import StreamsGroup
     from ottla.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
     from ottla.protocol.api.heartbeat import HeartbeatRequest
     from ottla.protocol.api.join_group import JoinGroupRequest
     from ottla.protocol.api.leave_group import LeaveGroupRequest
     from ottla.protocol.api.share_group_heartbeat import ShareGroupHeartbeatRequest
+    from ottla.protocol.api.streams_group_heartbeat import StreamsGroupHeartbeatRequest
     from ottla.protocol.api.sync_group import SyncGroupRequest
     from ottla.protocol.message import Struct
 
@@ -122,6 +124,19 @@ class GroupShard(OffsetShard):
         now = self._begin_step()
         group = self._table.for_share_group(request.group_id, may_be_new=request.member_epoch == 0)
         self._run(group, Effects(), group.heartbeat(request, caller, waiter, now), now)
+
+    def streams_heartbeat(
+        self, request: StreamsGroupHeartbeatRequest, version: int, caller: Caller, waiter: Waiter
+    ) -> None:
+        """StreamsGroupHeartbeat. Raises KafkaError."""
+        self._check_name(request.group_id)
+        now = self._begin_step()
+        group, effects = self._table.for_streams_heartbeat(request.group_id, joins=request.member_epoch == 0)
+        self._run(group, effects, group.heartbeat(request, version, caller, waiter, now), now)
+
+    def streams_group(self, group_id: str) -> StreamsGroup:
+        """A streams group that is there. Raises KafkaError GROUP_ID_NOT_FOUND."""
+        return self._table.streams_group(group_id)
 
     def share_group(self, group_id: str) -> ShareGroup:
         """A share group that is there. Raises KafkaError GROUP_ID_NOT_FOUND."""

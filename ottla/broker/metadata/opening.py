@@ -16,6 +16,7 @@ from ottla.broker.metadata.features import (
     FIRST_METADATA_VERSION_WITH_SHARE_GROUPS,
     GROUP_VERSION_FEATURE,
     SHARE_VERSION_FEATURE,
+    STREAMS_VERSION_FEATURE,
     TRANSACTION_VERSION_FEATURE,
 )
 from ottla.broker.metadata.image import MetadataError, MetadataImage
@@ -164,7 +165,7 @@ def known_features(image: MetadataImage, node_id: int) -> set[str]:
     if metadata_version < FIRST_METADATA_VERSION_WITH_SHARE_GROUPS:
         known.add(SHARE_VERSION_FEATURE)  # likewise
     if image.features or image.brokers:
-        known.add(TRANSACTION_VERSION_FEATURE)  # not a new directory: an administrator decides
+        known |= {TRANSACTION_VERSION_FEATURE, STREAMS_VERSION_FEATURE}  # not new: an administrator decides
     return known
 
 

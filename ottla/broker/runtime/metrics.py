@@ -159,6 +159,7 @@ class GroupCounters:
         "offset_deletions",
         "offset_expirations",
         "skipped_records",
+        "streams_rebalances",
     )
 
     def __init__(self) -> None:
@@ -167,6 +168,7 @@ class GroupCounters:
         self.offset_expirations = 0
         self.classic_rebalances = 0
         self.consumer_rebalances = 0
+        self.streams_rebalances = 0
         self.loads = 0
         self.load_us = 0
         self.loaded_records = 0

@@ -342,6 +342,9 @@ class NodeCollector(Collector):
         yield _counter(
             f"{coordinator}_consumer_group_rebalance", "Epochs of consumer groups.", counters.consumer_rebalances
         )
+        yield _counter(
+            f"{coordinator}_streams_group_rebalance", "Epochs of streams groups.", counters.streams_rebalances
+        )
         yield _gauge("ottla_group_loads_under_way", "Partitions of groups being loaded.", groups.loads_under_way)
         yield _counter("ottla_group_loads", "Partitions of groups loaded.", counters.loads)
         yield _counter("ottla_group_load_seconds", "Time that loading took.", counters.load_us / 1e6)

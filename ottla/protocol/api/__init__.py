@@ -93,9 +93,12 @@ class ApiKey(IntEnum):
     SHARE_GROUP_DESCRIBE = 77
     SHARE_FETCH = 78
     SHARE_ACKNOWLEDGE = 79
+    STREAMS_GROUP_HEARTBEAT = 88
+    STREAMS_GROUP_DESCRIBE = 89
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
+    STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE = 93
 
 
 VERSIONS: dict[ApiKey, tuple[str, str]] = {
@@ -161,9 +164,12 @@ VERSIONS: dict[ApiKey, tuple[str, str]] = {
     ApiKey.SHARE_GROUP_DESCRIBE: ("1", "0+"),
     ApiKey.SHARE_FETCH: ("1-2", "0+"),
     ApiKey.SHARE_ACKNOWLEDGE: ("1-2", "0+"),
+    ApiKey.STREAMS_GROUP_HEARTBEAT: ("0-1", "0+"),
+    ApiKey.STREAMS_GROUP_DESCRIBE: ("0-1", "0+"),
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: ("0-1", "0+"),
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: ("0", "0+"),
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: ("0", "0+"),
+    ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: ("0", "0+"),
 }
 """The versions of each API, and those with compact lengths, as declared by both of its messages."""
 

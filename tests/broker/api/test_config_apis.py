@@ -313,12 +313,17 @@ def test_a_group_has_its_own_timeouts_within_the_brokers_bounds() -> None:
         ("share.session.timeout.ms", ("100", "60000"), ("99", "60001")),
         ("share.heartbeat.interval.ms", ("10", "15000"), ("9", "15001")),
         ("share.record.lock.duration.ms", ("100", "60000"), ("99", "60001")),
-        ("streams.session.timeout.ms", ("45000", "60000"), ("44999", "60001")),
-        ("streams.heartbeat.interval.ms", ("5000", "15000"), ("4999", "15001")),
+        ("streams.session.timeout.ms", ("5001", "60000"), ("99", "60001")),
+        ("streams.heartbeat.interval.ms", ("10", "15000"), ("9", "15001")),
         ("streams.num.standby.replicas", ("0", "2"), ("-1", "3")),
+        ("streams.assignment.interval.ms", ("0", "15000"), ("-1", "15001")),
+        ("streams.task.offset.interval.ms", ("15000", "2147483647"), ("14999", "2147483648")),
+        ("streams.num.warmup.replicas", ("0", "20"), ("-1", "21")),
+        ("streams.rack.aware.assignment.tags", ("", "zone,cluster"), ("zone,zone", "zone,,rack")),
+        ("streams.assignor.name", ("sticky", "sticky"), ("", "range")),
     ],
 )
-def test_what_share_and_streams_groups_would_set_keeps_within_the_brokers_bounds(
+def test_what_share_and_streams_groups_set_keeps_within_the_brokers_bounds(
     key: str, inside: tuple[str, str], outside: tuple[str, str]
 ) -> None:
     node, _, _ = start_node()

@@ -63,16 +63,22 @@ def test_a_new_directory_is_founded_as_kafka_formats_one() -> None:
     assert b"topic_id: AAAAAAAAAAAAAAAAAAAAAQ" in files.read_bytes(METADATA / "partition.metadata")
     assert record_names(files) == [
         [],
-        ["FeatureLevelRecord"] * 4 + ["RegisterBrokerRecord", "BrokerRegistrationChangeRecord"],
+        ["FeatureLevelRecord"] * 5 + ["RegisterBrokerRecord", "BrokerRegistrationChangeRecord"],
     ]
-    assert node.services.catalog.finalized_features() == (6, INITIAL_LEVELS)
-    assert INITIAL_LEVELS == {"metadata.version": 27, "group.version": 1, "transaction.version": 2, "share.version": 1}
+    assert node.services.catalog.finalized_features() == (7, INITIAL_LEVELS)
+    assert INITIAL_LEVELS == {
+        "metadata.version": 27,
+        "group.version": 1,
+        "transaction.version": 2,
+        "share.version": 1,
+        "streams.version": 1,
+    }
 
 
 def test_the_broker_epoch_is_the_offset_of_the_registration() -> None:
     node, files, clock = start_node()
-    assert node.services.catalog.node_epoch == 5
-    assert node.services.catalog.image.brokers[1].broker_epoch == 5
+    assert node.services.catalog.node_epoch == 6
+    assert node.services.catalog.image.brokers[1].broker_epoch == 6
     node.stop()
     end_offset = node.services.catalog.image.end_offset
     again, _, _ = start_node(files, clock)
@@ -186,6 +192,24 @@ def test_a_directory_of_an_earlier_version_gets_the_features_that_this_one_has()
         node.stop()
     again, _, _ = start_node(files, clock)
     assert again.services.catalog.finalized_features()[1] == INITIAL_LEVELS
+
+
+@pytest.mark.parametrize("feature", ["transaction.version", "streams.version"])
+def test_a_directory_of_an_earlier_version_has_no_feature_that_only_an_administrator_may_raise(feature: str) -> None:
+    with version_without(feature):
+        node, files, clock = start_node()
+        node.stop()
+    for _ in range(2):
+        node, files, clock = start_node(files, clock)
+        assert feature not in node.services.catalog.finalized_features()[1]
+        node.stop()
+    node, _, _ = start_node(files, clock)
+    level = INITIAL_LEVELS[feature]
+    wanted = UpdateFeaturesRequest.FeatureUpdateKey(feature=feature, max_version_level=level)
+    answer = ask(node, UpdateFeaturesRequest(feature_updates=[wanted]), 1)
+    assert isinstance(answer, UpdateFeaturesResponse)
+    assert answer.error_code == ErrorCode.NONE
+    assert node.services.catalog.finalized_features()[1][feature] == level
 
 
 def test_a_directory_of_an_earlier_version_keeps_its_transactions_until_somebody_raises_them() -> None:

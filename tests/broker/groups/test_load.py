@@ -250,7 +250,7 @@ def test_records_that_cannot_be_used_are_skipped_counted_and_kept(caplog: pytest
     good = offset_record("g", 5)
     assert good.key is not None
     strange = [
-        Record(0, 1, b"\x00\x11\x00\x01g", b"\x00\x00streams", ()),
+        Record(0, 1, b"\x00\x12\x00\x01g", b"\x00\x00streams", ()),
         Record(0, 1, None, b"no key", ()),
         Record(0, 1, b"\x00", b"x", ()),
         Record(0, 1, good.key, b"\x00\x63", ()),
@@ -261,7 +261,7 @@ def test_records_that_cannot_be_used_are_skipped_counted_and_kept(caplog: pytest
     assert committed(node, "g") == 5
     assert group_ids(node) == {"g"}
     assert node.services.metrics.groups.skipped_records == 4  # the fifth was followed by a sound one of the same key
-    assert "records of type 17" in caplog.text
+    assert "records of type 18" in caplog.text
     assert files.read_bytes(LOG_FILE)[: len(data)] == data
 
 

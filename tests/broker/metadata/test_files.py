@@ -185,11 +185,12 @@ def test_bootstrap_names_the_metadata_version_of_kafka_4_1_and_then_the_other_fe
         FeatureLevelRecord(name="group.version", feature_level=1),
         FeatureLevelRecord(name="transaction.version", feature_level=2),
         FeatureLevelRecord(name="share.version", feature_level=1),
+        FeatureLevelRecord(name="streams.version", feature_level=1),
     ]
 
 
 def test_a_log_that_is_not_empty_gets_the_features_that_it_lacks() -> None:
-    known = {"metadata.version", "transaction.version", "share.version"}
+    known = {"metadata.version", "transaction.version", "share.version", "streams.version"}
     assert bootstrap_records(known) == [FeatureLevelRecord(name="group.version", feature_level=1)]
 
 
@@ -207,7 +208,9 @@ def test_a_log_that_is_not_empty_gets_the_features_that_it_lacks() -> None:
 def test_a_directory_of_an_older_kafka_gets_no_feature_that_this_kafka_would_refuse(
     level: int, given: list[str]
 ) -> None:
-    """Kafka 3.9 (level 21) ends at a record of group.version 1, Kafka 4.0 (25) at one of share.version 1."""
+    """Kafka 3.9 (level 21) ends at a record of group.version 1, Kafka 4.0 (25) at one of share.version 1, and Kafka 4.1
+    (27) at one of streams.version 1.
+    """
     image = MetadataImage()
     image.replay(FeatureLevelRecord(name="metadata.version", feature_level=level))
     lacks = [record.name for record in bootstrap_records(known_features(image, node_id=1))]

@@ -11,7 +11,7 @@ from kit.nodes import start_node
 
 from ottla.broker.api import HANDLERS
 from ottla.broker.node import Node
-from ottla.broker.profiles.profiles import DEFAULT, NEWER, profile_named
+from ottla.broker.profiles.profiles import ADDED, ADDED_FEATURES, DEFAULT, NEWER, profile_named
 from ottla.broker.profiles.releases import API_NAMES, FEATURES, RELEASES
 from ottla.broker.requests.gate import advertised_apis
 from ottla.config.ours import PROFILE_NAMES
@@ -66,17 +66,32 @@ def test_a_profile_lists_what_the_release_has_and_we_have(name: str) -> None:
 
 
 def test_by_default_the_newest_versions_are_those_of_kafka_4_1_and_the_oldest_ours() -> None:
-    """But for share groups, which Kafka 4.2 has in versions that clients need to renew records, and for the lag."""
+    """But for share groups, which Kafka 4.2 has in versions that clients need to renew records, and for the lag;
+    streams groups are Kafka 4.4's.
+    """
     for api in advertised_apis():
         declared = REGISTRY[api.key]
         assert api.min_version == declared.min_version
-        newest = NEWER.get(api.key, RELEASES["4.1"][api.key][1])
+        newest = NEWER.get(api.key, {**ADDED, **RELEASES["4.1"]}[api.key][1])
         assert api.max_version == min(newest, declared.max_version)
 
 
 def test_the_profile_of_kafka_4_1_has_share_groups_as_that_release_has_them() -> None:
     listed = {api.key: api.max_version for api in advertised_apis(profile=profile_named("kafka-4.1"))}
     assert [listed[key] for key in NEWER] == [1, 1, 0]
+
+
+@pytest.mark.parametrize("name", PROFILE_NAMES)
+def test_only_the_default_profile_has_streams_groups(name: str) -> None:
+    node = node_of(name)
+    listed = {api.api_key for api in versions(node, 3).api_keys}
+    supported, finalized, _ = features(node)
+    if name == "default":
+        assert listed >= ADDED.keys()
+        assert (supported["streams.version"], finalized["streams.version"]) == ((0, 1), 1)
+    else:
+        assert not listed & ADDED.keys()
+        assert "streams.version" not in supported | finalized
 
 
 @pytest.mark.parametrize("name", PROFILE_NAMES)
@@ -166,7 +181,7 @@ def test_the_metadata_version_is_that_of_the_release(name: str, level: int) -> N
     assert finalized["metadata.version"] == level
     assert supported["metadata.version"][1] == level
     assert epoch >= 0
-    release = FEATURES[profile_named(name).release]
+    release = FEATURES[profile_named(name).release] | (ADDED_FEATURES if name == "default" else {})
     assert supported.keys() <= release.keys()
     assert all(supported[feature][1] <= release[feature][1] for feature in supported)
 

@@ -74,13 +74,16 @@ RANGES = {
     "ShareGroupDescribe": (77, 1, 1, 0),
     "ShareFetch": (78, 1, 2, 0),
     "ShareAcknowledge": (79, 1, 2, 0),
+    "StreamsGroupHeartbeat": (88, 0, 1, 0),
+    "StreamsGroupDescribe": (89, 0, 1, 0),
     "DescribeShareGroupOffsets": (90, 0, 1, 0),
     "AlterShareGroupOffsets": (91, 0, 0, 0),
     "DeleteShareGroupOffsets": (92, 0, 0, 0),
+    "StreamsGroupTopologyDescriptionUpdate": (93, 0, 0, 0),
 }
 
 
-def test_versions_are_those_of_kafka_4_1_and_of_4_4_for_share_groups() -> None:
+def test_versions_are_those_of_kafka_4_1_and_of_4_4_for_share_and_streams_groups() -> None:
     declared = {
         api.name: (int(api.key), api.min_version, api.max_version, api.flexible_from) for api in REGISTRY.values()
     }

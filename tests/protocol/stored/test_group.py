@@ -18,6 +18,8 @@ from ottla.protocol.stored.group import (
     GroupMetadataValue,
     OffsetCommitKey,
     OffsetCommitValue,
+    StreamsGroupMetadataKey,
+    StreamsGroupMetadataValue,
     decode_group_record,
     encode_group_key,
     encode_group_value,
@@ -77,11 +79,25 @@ def test_a_classic_member_of_a_consumer_group_keeps_its_protocols() -> None:
     assert decode_group_record(encode_group_key(key), encode_group_value(member)) == (key, member)
 
 
+def test_a_streams_group_is_stored_as_kafka_stores_it() -> None:
+    """The bytes that Apache Kafka 4.4.0 wrote for a group at epoch 2; what has its default is not written."""
+    key = StreamsGroupMetadataKey(group_id="g")
+    value = StreamsGroupMetadataValue(
+        epoch=2,
+        metadata_hash=7,
+        last_assignment_configs=[StreamsGroupMetadataValue.LastAssignmentConfig(key="k", value="v")],
+    )
+    data = bytes.fromhex("0000 00000002 0000000000000007 01 01 06 02 02 6b 02 76 00")
+    assert encode_group_key(key) == bytes.fromhex("0011 0001 67")
+    assert encode_group_value(value) == data
+    assert decode_group_record(encode_group_key(key), data) == (key, value)
+
+
 @pytest.mark.parametrize("value", [None, b"", b"\0\0anything"])
 def test_a_type_that_is_not_known_is_kept_as_its_bytes(value: bytes | None) -> None:
-    key = b"\0\x11\0\1s"
-    assert decode_group_record(key, value) == (UnknownRecord(record_type=17, key=key, value=value), None)
-    assert 17 not in GROUP_RECORDS
+    key = b"\0\x18\0\1s"
+    assert decode_group_record(key, value) == (UnknownRecord(record_type=24, key=key, value=value), None)
+    assert 24 not in GROUP_RECORDS
 
 
 def test_bytes_behind_a_message_are_ignored() -> None:

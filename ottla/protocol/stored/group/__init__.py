@@ -7,9 +7,10 @@ of topic ``t``, committed at time 1 without metadata or a known leader epoch::
     00 03  00 00 00 00 00 00 00 2a  ff ff ff ff  00 00  00 00 00 00 00 00 00 01  version 3: 42, -1, "", 1
 
 A record without a value (a tombstone) deletes what its key names. Bytes after a message are ignored, as in Kafka.
-Types 10 to 15 belong to share groups. Type 9 (of an early share group) and 17 to 23 (of streams groups) are read as
-`UnknownRecord`, so that a broker that opens a directory of Kafka can keep them. Source: Kafka's
-``CoordinatorRecordSerde``, ``GroupCoordinatorRecordHelpers``, and the schemas of release 4.1, for share groups 4.4.
+Types 10 to 15 belong to share groups, 17 and 19 to 23 to streams groups. Types 9 (of an early share group), 18 (of an
+early streams group) and those above 23 are read as `UnknownRecord`, so that a broker that opens a directory of Kafka
+can keep them. Source: Kafka's ``CoordinatorRecordSerde``, ``GroupCoordinatorRecordHelpers``, and the schemas of
+release 4.1, for share and streams groups 4.4.
 """
 
 from __future__ import annotations
@@ -52,6 +53,20 @@ from ottla.protocol.stored.group.share import (
     ShareGroupTargetAssignmentMetadataKey,
     ShareGroupTargetAssignmentMetadataValue,
 )
+from ottla.protocol.stored.group.streams import (
+    StreamsGroupCurrentMemberAssignmentKey,
+    StreamsGroupCurrentMemberAssignmentValue,
+    StreamsGroupMemberMetadataKey,
+    StreamsGroupMemberMetadataValue,
+    StreamsGroupMetadataKey,
+    StreamsGroupMetadataValue,
+    StreamsGroupTargetAssignmentMemberKey,
+    StreamsGroupTargetAssignmentMemberValue,
+    StreamsGroupTargetAssignmentMetadataKey,
+    StreamsGroupTargetAssignmentMetadataValue,
+    StreamsGroupTopologyKey,
+    StreamsGroupTopologyValue,
+)
 from ottla.protocol.stored.unknown import UnknownRecord
 from ottla.protocol.types import Buffer
 
@@ -73,6 +88,12 @@ GROUP_RECORDS: dict[int, tuple[type[GroupKey], type[GroupValue]]] = {
         (ShareGroupTargetAssignmentMemberKey, ShareGroupTargetAssignmentMemberValue),
         (ShareGroupCurrentMemberAssignmentKey, ShareGroupCurrentMemberAssignmentValue),
         (ShareGroupStatePartitionMetadataKey, ShareGroupStatePartitionMetadataValue),
+        (StreamsGroupMetadataKey, StreamsGroupMetadataValue),
+        (StreamsGroupMemberMetadataKey, StreamsGroupMemberMetadataValue),
+        (StreamsGroupTargetAssignmentMetadataKey, StreamsGroupTargetAssignmentMetadataValue),
+        (StreamsGroupTargetAssignmentMemberKey, StreamsGroupTargetAssignmentMemberValue),
+        (StreamsGroupCurrentMemberAssignmentKey, StreamsGroupCurrentMemberAssignmentValue),
+        (StreamsGroupTopologyKey, StreamsGroupTopologyValue),
     )
 }
 """The key and value classes by their record type."""
@@ -87,6 +108,16 @@ SHARE_GROUP_KEYS = (
 )
 """The keys of records about share groups."""
 
+STREAMS_GROUP_KEYS = (
+    StreamsGroupMetadataKey,
+    StreamsGroupMemberMetadataKey,
+    StreamsGroupTargetAssignmentMetadataKey,
+    StreamsGroupTargetAssignmentMemberKey,
+    StreamsGroupCurrentMemberAssignmentKey,
+    StreamsGroupTopologyKey,
+)
+"""The keys of records about streams groups."""
+
 LEGACY_OFFSET_COMMIT_TYPE = 0
 """The type of committed offsets in the first versions of Kafka; its fields are those of type 1."""
 
@@ -96,6 +127,7 @@ _PARTITION = struct.Struct(">i")
 __all__ = [
     "GROUP_RECORDS",
     "SHARE_GROUP_KEYS",
+    "STREAMS_GROUP_KEYS",
     "ConsumerGroupCurrentMemberAssignmentKey",
     "ConsumerGroupCurrentMemberAssignmentValue",
     "ConsumerGroupMemberMetadataKey",
@@ -128,6 +160,18 @@ __all__ = [
     "ShareGroupTargetAssignmentMemberValue",
     "ShareGroupTargetAssignmentMetadataKey",
     "ShareGroupTargetAssignmentMetadataValue",
+    "StreamsGroupCurrentMemberAssignmentKey",
+    "StreamsGroupCurrentMemberAssignmentValue",
+    "StreamsGroupMemberMetadataKey",
+    "StreamsGroupMemberMetadataValue",
+    "StreamsGroupMetadataKey",
+    "StreamsGroupMetadataValue",
+    "StreamsGroupTargetAssignmentMemberKey",
+    "StreamsGroupTargetAssignmentMemberValue",
+    "StreamsGroupTargetAssignmentMetadataKey",
+    "StreamsGroupTargetAssignmentMetadataValue",
+    "StreamsGroupTopologyKey",
+    "StreamsGroupTopologyValue",
     "UnknownRecord",
     "decode_group_record",
     "encode_group_key",

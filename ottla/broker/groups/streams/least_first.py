@@ -1,0 +1,57 @@
+"""A queue that gives back its least item first: a binary heap that is Java's `PriorityQueue` also among equals.
+
+Of equal items, which one comes first depends on how a heap is kept in order. `heapq` moves an item down to the bottom
+and up again; Java's queue stops on the way down, as textbooks do. The assignor needs the same choice as Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class LeastFirst(Generic[T]):
+    """Items with numbers. An item's number does not change while it is in the queue."""
+
+    def __init__(self, items: Iterable[tuple[float, T]] = ()) -> None:
+        self._heap: list[tuple[float, T]] = []
+        for number, item in items:
+            self.push(number, item)
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def push(self, number: float, item: T) -> None:
+        """Add an item."""
+        heap = self._heap
+        index = len(heap)
+        heap.append((number, item))
+        while index:
+            parent = (index - 1) // 2
+            if number >= heap[parent][0]:
+                break
+            heap[index] = heap[parent]
+            index = parent
+        heap[index] = (number, item)
+
+    def pop(self) -> T:
+        """Remove the least item and return it. Raises IndexError if there is none."""
+        heap = self._heap
+        last = heap.pop()
+        if not heap:
+            return last[1]
+        least = heap[0][1]
+        index = 0
+        size = len(heap)
+        while index < size // 2:
+            child = 2 * index + 1
+            if child + 1 < size and heap[child][0] > heap[child + 1][0]:
+                child += 1
+            if last[0] <= heap[child][0]:
+                break
+            heap[index] = heap[child]
+            index = child
+        heap[index] = last
+        return least
