@@ -1,6 +1,6 @@
 """The errors between client and broker: Kafka's error codes, and the exceptions of the wire.
 
-Names, codes and which of them a client may retry are those of Apache Kafka 4.1 (``Errors.java``); the messages are
+Names, codes and which of them a client may retry are those of Apache Kafka 4.4 (``Errors.java``); the messages are
 Ottla's. There are three exceptions. `KafkaError` is a refusal with an error code. `MalformedMessage` means broken
 bytes, and ends the connection. `UnencodableMessage` means a message that cannot be written, which is an error of the
 caller.
@@ -173,7 +173,7 @@ class ErrorCode(IntEnum):
     SHARE_SESSION_LIMIT_REACHED = 133, True, "The broker has as many share sessions as it may have."
     GROUP_DELETION_FAILED = 134, False, "The group could not be deleted."
     STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED = 135, False, "The description of the topology could not be stored."
-    CONTROLLER_ID_NOT_REGISTERED = 136, False, "There is no controller of this id."
+    CONTROLLER_ID_NOT_REGISTERED = 136, False, "No controller of this id is registered."
 
 
 _BY_CODE = {int(code): code for code in ErrorCode}

@@ -16,7 +16,7 @@ def test_names_codes_and_retries_are_those_of_kafka() -> None:
         name: theirs[name] for name in ours.keys() & theirs.keys()
     }
     assert not theirs.keys() - ours.keys() - AFTER_KAFKA_4_1
-    assert sorted(ErrorCode) == list(range(-1, 134))
+    assert sorted(ErrorCode) == list(range(-1, 137))
 
 
 def test_every_code_says_what_it_means_in_words_of_its_own() -> None:
