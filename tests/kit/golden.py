@@ -51,6 +51,7 @@ NEWER_VERSIONS = {
     ApiKey.LIST_OFFSETS: 11,
     ApiKey.API_VERSIONS: 5,
     ApiKey.WRITE_TXN_MARKERS: 2,
+    ApiKey.DESCRIBE_LOG_DIRS: 5,
     ApiKey.DELETE_GROUPS: 3,
 }
 """The first version that Kafka 4.1 does not have, of APIs that it has and whose other versions it was asked about."""

@@ -133,7 +133,7 @@ VERSIONS: dict[ApiKey, tuple[str, str]] = {
     ApiKey.DESCRIBE_CONFIGS: ("0-4", "4+"),
     ApiKey.ALTER_CONFIGS: ("0-2", "2+"),
     ApiKey.ALTER_REPLICA_LOG_DIRS: ("1-2", "2+"),
-    ApiKey.DESCRIBE_LOG_DIRS: ("0-4", "2+"),
+    ApiKey.DESCRIBE_LOG_DIRS: ("0-5", "2+"),
     ApiKey.SASL_AUTHENTICATE: ("0-2", "2+"),
     ApiKey.CREATE_PARTITIONS: ("0-3", "2+"),
     ApiKey.CREATE_DELEGATION_TOKEN: ("1-3", "2+"),

@@ -43,7 +43,7 @@ RANGES = {
     "DescribeConfigs": (32, 0, 4, 4),
     "AlterConfigs": (33, 0, 2, 2),
     "AlterReplicaLogDirs": (34, 1, 2, 2),
-    "DescribeLogDirs": (35, 0, 4, 2),
+    "DescribeLogDirs": (35, 0, 5, 2),
     "SaslAuthenticate": (36, 0, 2, 2),
     "CreateDelegationToken": (38, 1, 3, 2),
     "RenewDelegationToken": (39, 1, 2, 2),
