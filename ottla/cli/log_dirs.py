@@ -75,7 +75,8 @@ def _lines(directory: LogDirDescription, *, is_long: bool) -> Iterator[str]:
     replicas = directory.replicas
     held = sum(one.size_bytes for one in replicas.values())
     topics = counted(len({one.topic for one in replicas}), "topic")
-    yield f"{_room(directory)}; {counted(len(replicas), 'partition')} of {topics}, {shown_bytes(held)}"
+    cordoned = "; cordoned: it takes no new partitions" if directory.is_cordoned else ""
+    yield f"{_room(directory)}; {counted(len(replicas), 'partition')} of {topics}, {shown_bytes(held)}{cordoned}"
     if replicas:
         yield from _partition_lines(replicas) if is_long else _topic_lines(replicas)
 
@@ -111,6 +112,7 @@ def _to_json(node_id: int, directory: LogDirDescription) -> dict[str, object]:
         "broker": node_id,
         "directory": directory.path,
         "error": None if directory.error is None else directory.error.code.name,
+        "is_cordoned": directory.is_cordoned,
         "total_bytes": None if directory.total_bytes < 0 else directory.total_bytes,
         "usable_bytes": None if directory.usable_bytes < 0 else directory.usable_bytes,
         "size_bytes": sum(one.size_bytes for one in directory.replicas.values()),

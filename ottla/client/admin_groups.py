@@ -94,7 +94,7 @@ class GroupAdmin(AdminClient):
 
         async def ask(node_id: int, asked: list[str]) -> Outcomes[None]:
             answer = await self._started().ask(node_id, DeleteGroupsRequest(groups_names=asked), DeleteGroupsResponse)
-            return {entry.group_id: _error(entry.error_code) for entry in answer.results}
+            return {entry.group_id: _error(entry.error_code, entry.error_message) for entry in answer.results}
 
         await self._of_each_group(group_ids, ask)
 
@@ -330,8 +330,8 @@ PASSING = frozenset(
 """Errors that pass as soon as the group's coordinator is found."""
 
 
-def _error(code: int) -> KafkaError | None:
-    return KafkaError(ErrorCode.of(code)) if code else None
+def _error(code: int, message: str | None = None) -> KafkaError | None:
+    return KafkaError(ErrorCode.of(code), message or None) if code else None
 
 
 def _partition_errors(entries: Iterable[tuple[str, int, int]]) -> dict[str, KafkaError]:

@@ -251,4 +251,5 @@ def _log_dir(entry: DescribeLogDirsResponse.DescribeLogDirsResult) -> LogDirDesc
             for one in topic.partitions
         },
         error=KafkaError(ErrorCode.of(entry.error_code)) if entry.error_code else None,
+        is_cordoned=entry.is_cordoned,
     )

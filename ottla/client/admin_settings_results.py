@@ -62,13 +62,16 @@ class ReplicaDescription:
 
 @dataclass(frozen=True, slots=True)
 class LogDirDescription:
-    """A log directory of a broker. Bytes of its volume are -1 if they are unknown; `error` is set if it failed."""
+    """A log directory of a broker. Bytes of its volume are -1 if they are unknown; `error` is set if it failed.
+    `is_cordoned`: it takes no new partitions (brokers of Kafka 4.3 and newer report it).
+    """
 
     path: str
     total_bytes: int
     usable_bytes: int
     replicas: Mapping[TopicPartition, ReplicaDescription] = field(default_factory=dict)
     error: KafkaError | None = None
+    is_cordoned: bool = False
 
 
 @dataclass(frozen=True, slots=True)

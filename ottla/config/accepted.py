@@ -28,6 +28,7 @@ _JAVA_TLS = "it is about the TLS of Java"
 
 PER_BROKER_KEYS = frozenset(
     {
+        "cordoned.log.dirs",
         "principal.builder.class",
         "sasl.kerberos.service.name",
         "sasl.kerberos.kinit.cmd",

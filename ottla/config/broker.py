@@ -22,6 +22,7 @@ from ottla.config.accepted import ACCEPTED_BROKER_KEYS, PER_BROKER_KEYS, REMOVED
 from ottla.config.access import Access
 from ottla.config.conflicts import conflicts
 from ottla.config.coordination import Groups, Offsets, Transactions
+from ottla.config.cordoned import CORDONED_LOG_DIRS, cordoned_problem
 from ottla.config.describe import Layer, broker_entry, merged, select
 from ottla.config.errors import ConfigError
 from ottla.config.group_bounds import misfit_of_groups
@@ -239,6 +240,14 @@ class BrokerConfig(
             level = "Cannot update these configs at default cluster level, broker id must be specified"
             raise ConfigError(single[0], None, f"{level}: Set({', '.join(single)})")
 
+    def check_against_log_dirs(self, values: Mapping[str, str]) -> None:
+        """Check the names of log directories in values that passed `check_dynamic`. Raises ConfigError."""
+        if (text := values.get(CORDONED_LOG_DIRS)) is not None:
+            names = self.by_key[CORDONED_LOG_DIRS].read(Given(text, _DYNAMIC))
+            assert isinstance(names, tuple)
+            if problem := cordoned_problem(names, self.log_dirs):
+                raise ConfigError(CORDONED_LOG_DIRS, text, problem)
+
     # --- loading -----------------------------------------------------------------------------------------------------
 
     def _read(self, given: Mapping[str, Given]) -> None:
@@ -304,6 +313,8 @@ class BrokerConfig(
         for key in ("log.retention.ms", "log.retention.minutes", "log.retention.hours"):
             if self.values.get(key) == 0:
                 raise self._wrong(key, "must not be 0; -1 keeps records for ever")
+        if problem := cordoned_problem(self.cordoned_log_dirs, self.log_dirs):
+            raise self._wrong(CORDONED_LOG_DIRS, problem)
         if self.group_max_session_timeout_ms < self.group_min_session_timeout_ms:
             raise self._wrong(
                 "group.max.session.timeout.ms",

@@ -29,6 +29,12 @@ class Directories(Options):
         doc="Data directory, where `log.dirs` is not set.",
     )
     log_dirs = words_or(log_dir, doc="Data directories. A new partition goes to the one that holds the fewest.")
+    cordoned_log_dirs = words(
+        (),
+        dynamic=True,
+        doc="Directories of `log.dirs` that take no new partitions (KIP-1066); `*`: all of them. Partitions that are "
+        "there stay, and are served.",
+    )
     num_recovery_threads_per_data_dir = int32(
         2, at_least=1, dynamic=True, doc="Threads that load the logs of a directory at start."
     )

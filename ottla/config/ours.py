@@ -96,7 +96,7 @@ class WallClock(Options):
     )
 
 
-PROFILE_NAMES = ("default", "kafka-4.1", "kafka-4.0", "kafka-3.9", "kafka-2.8")
+PROFILE_NAMES = ("default", "kafka-4.4", "kafka-4.1", "kafka-4.0", "kafka-3.9", "kafka-2.8")
 """Values of `ottla.profile`; what they mean: ottla/broker/profiles/profiles.py."""
 
 
@@ -114,7 +114,7 @@ class Limits(Options):
     ottla_profile = choice(
         "default",
         *PROFILE_NAMES,
-        doc="The versions that clients see: `default`, those of Kafka 4.1 and all older ones that Ottla has; or those "
+        doc="The versions that clients see: `default`, those of Kafka 4.4 and all older ones that Ottla has; or those "
         "of one release, as far as Ottla has them, for testing clients against it (docs/compatibility.md).",
     )
     ottla_cluster_id = string(

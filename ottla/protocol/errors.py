@@ -1,6 +1,6 @@
 """The errors between client and broker: Kafka's error codes, and the exceptions of the wire.
 
-Names, codes and which of them a client may retry are those of Apache Kafka 4.1 (``Errors.java``); the messages are
+Names, codes and which of them a client may retry are those of Apache Kafka 4.4 (``Errors.java``); the messages are
 Ottla's. There are three exceptions. `KafkaError` is a refusal with an error code. `MalformedMessage` means broken
 bytes, and ends the connection. `UnencodableMessage` means a message that cannot be written, which is an error of the
 caller.

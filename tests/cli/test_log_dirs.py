@@ -91,6 +91,24 @@ def test_a_directory_that_is_offline_is_said_to_be(tmp_path: Path) -> None:
     assert (row["error"], row["usable_bytes"], row["partitions"]) == ("KAFKA_STORAGE_ERROR", None, [])
 
 
+def test_a_cordoned_directory_is_said_to_be(two: BrokerProcess) -> None:
+    path = str(two.directory / "two")
+    assert (
+        run("configs", "alter", "--broker", "1", "--set", f"cordoned.log.dirs={path}", "-b", two.bootstrap).status == 0
+    )
+    assert [(one["directory"], one["is_cordoned"]) for one in directories(two)] == [
+        (str(two.directory / "one"), False),
+        (path, True),
+    ]
+    said = run("log", "dirs", "-b", two.bootstrap).out
+    assert said.count("cordoned: it takes no new partitions") == 1
+    assert run("topics", "create", "new", "--partitions", "3", "-b", two.bootstrap).status == 0
+    held = [{each["topic"] for each in one["partitions"]} for one in directories(two, "new")]  # type: ignore[attr-defined]
+    assert held == [{"new"}, set()]
+    assert run("configs", "alter", "--broker", "1", "--delete", "cordoned.log.dirs", "-b", two.bootstrap).status == 0
+    assert not any(one["is_cordoned"] for one in directories(two))
+
+
 def test_a_replica_that_is_moved_is_said_to_be_and_unknown_room_too() -> None:
     """As an Apache Kafka shows both; Ottla moves no replicas."""
     replicas = {

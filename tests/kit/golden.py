@@ -1,5 +1,5 @@
 """Messages as Apache Kafka's own classes write them, kept as files in `tests/protocol/golden`: `kafka-4.1.0.jsonl`, and
-`kafka-4.4.0.jsonl` for those of share groups and streams groups.
+`kafka-4.4.0.jsonl` for those of share groups and streams groups, and for versions that Kafka 4.1 does not have.
 
 Each line has a message, a version, its fields in Kafka's JSON, and the bytes in hex. scripts/interop/wire-golden makes
 the file from the jars of a Kafka distribution, so that tests need neither Java nor Kafka.
@@ -32,13 +32,35 @@ from ottla.protocol.stored.control import (
     VotersRecord,
 )
 from ottla.protocol.stored.group import GROUP_RECORDS, GroupKey, GroupValue
-from ottla.protocol.stored.metadata import METADATA_RECORDS, MetadataRecord
+from ottla.protocol.stored.metadata import (
+    METADATA_RECORDS,
+    BrokerRegistrationChangeRecord,
+    MetadataRecord,
+    RegisterBrokerRecord,
+    UnregisterControllerRecord,
+)
 from ottla.protocol.stored.share_state import SHARE_STATE_RECORDS, ShareStateKey, ShareStateValue
 from ottla.protocol.stored.transaction import TransactionLogKey, TransactionLogValue
 
 GOLDEN_DIRECTORY = Path(__file__).parent.parent / "protocol" / "golden"
 RELEASES = ("4.1.0", "4.4.0")
-"""The releases of Kafka whose classes were asked: the second about messages of share and streams groups."""
+"""The releases of Kafka whose classes were asked: the second about messages of share and streams groups, and about
+versions that the first does not have.
+"""
+NEWER_VERSIONS = {
+    ApiKey.LIST_OFFSETS: 11,
+    ApiKey.API_VERSIONS: 5,
+    ApiKey.WRITE_TXN_MARKERS: 2,
+    ApiKey.DESCRIBE_LOG_DIRS: 5,
+    ApiKey.DELETE_GROUPS: 3,
+}
+"""The first version that Kafka 4.1 does not have, of APIs that it has and whose other versions it was asked about."""
+NEWER_RECORDS: dict[type[Message], int] = {
+    RegisterBrokerRecord: 4,
+    BrokerRegistrationChangeRecord: 3,
+    UnregisterControllerRecord: 0,
+}
+"""The same for records of the metadata log."""
 SHARE_APIS = (
     ApiKey.SHARE_GROUP_HEARTBEAT,
     ApiKey.SHARE_GROUP_DESCRIBE,
@@ -82,7 +104,7 @@ DROPPED_BY_KAFKA: list[tuple[type[Message], int]] = [
     (DescribeLogDirsResponse, 0),
     *((message, 0) for key in ACL_APIS for message in (REGISTRY[key].request, REGISTRY[key].response)),
 ]
-"""Versions that Ottla serves and Kafka 4.1 no longer has; its classes cannot be asked about them."""
+"""Versions that Ottla serves and Kafka 4 no longer has; its classes cannot be asked about them."""
 SAME_AS_THE_NEXT: list[tuple[type[Message], int]] = [(DescribeLogDirsRequest, 0)]
 """Of those, the ones whose schema says that the next version looks alike, and for which nobody else vouches:
 kafka-python stated the partitions of a DescribeLogDirs 0 as one number instead of an array."""
@@ -111,7 +133,7 @@ class Golden(NamedTuple):
 
 
 def versions_of_kafka(cls: type[Message]) -> list[int]:
-    """The versions of a message that Kafka 4.1 has too."""
+    """The versions of a message that Kafka 4.1 or 4.4 has too."""
     return [version for version in cls.message_versions.versions() if (cls, version) not in DROPPED_BY_KAFKA]
 
 
@@ -120,8 +142,12 @@ def golden_file(release: str) -> Path:
     return GOLDEN_DIRECTORY / f"kafka-{release}.jsonl"
 
 
-def release_of(cls: type[Message]) -> str:
-    """The release whose class was asked about a message."""
+def release_of(cls: type[Message], version: int) -> str:
+    """The release whose class was asked about a version of a message."""
+    if cls in REQUESTS_AND_RESPONSES and version >= NEWER_VERSIONS.get(ApiKey(cls.message_key), version + 1):
+        return RELEASES[1]
+    if version >= NEWER_RECORDS.get(cls, version + 1):
+        return RELEASES[1]
     apis = (REGISTRY[key] for key in (*SHARE_APIS, *STREAMS_APIS))
     is_of_newer_groups = (
         cls in SHARE_KEYS_AND_VALUES

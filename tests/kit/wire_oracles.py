@@ -49,9 +49,9 @@ else can read and write it:
 - **old kafka-python**: the classes that this client keeps from its second version, for versions that Kafka 4 dropped;
   random values (`tests/protocol/test_old_kafka_python_oracle.py`).
 - **the next version**: the schema says that this version looks as the next, which others vouch for; the same file.
-- **Kafka 4.1**, and **Kafka 4.4** for share and streams groups: frames that the classes of Apache Kafka 4.1.0 and 4.4.0
-  wrote, kept in `tests/protocol/golden` (`tests/protocol/test_kafka_golden.py`); `scripts/interop/wire-golden` makes
-  them again.
+- **Kafka 4.1**, and **Kafka 4.4** for share and streams groups and for newer versions: frames that the classes of
+  Apache Kafka 4.1.0 and 4.4.0 wrote, kept in `tests/protocol/golden` (`tests/protocol/test_kafka_golden.py`);
+  `scripts/interop/wire-golden` makes them again.
 """
 
 
@@ -64,7 +64,7 @@ def oracles(cls: type[Message], version: int) -> list[str]:
         and (cls, version) not in SAME_AS_THE_NEXT
         and old_kafka_python_class(cls, version) is not None,
         "the next version": (cls, version) in SAME_AS_THE_NEXT,
-        f"Kafka {release_of(cls)[:-2]}": any(
+        f"Kafka {release_of(cls, version)[:-2]}": any(
             golden.cls is cls and golden.version == version for golden in golden_messages()
         ),
     }

@@ -1,8 +1,12 @@
-"""ApiVersions, versions 0-4: the APIs and versions of this broker, and its features.
+"""ApiVersions, versions 0-5: the APIs and versions of this broker, and its features.
 
 The list is derived from the handlers and the profile (`gate.advertised_apis`, `profiles.py`). A request of a later
 version never reaches this handler: the gate answers it in version 0. Client names are checked from version 3 on, as
 KIP-511 requires.
+
+From version 5 on a client may name the cluster and the node that it expects here (KIP-1242): the answer of another one
+is REBOOTSTRAP_REQUIRED and no list, so that a client whose address now belongs to another broker looks for its cluster
+again. One id without the other is INVALID_REQUEST.
 
 Features: those of `metadata/features.py`. In a version 3 response features that begin at level 0 are
 left out, because clients of that version refuse a minimum of 0 (KAFKA-17011).
@@ -30,6 +34,8 @@ NEEDS = ()
 """None: it comes before authentication."""
 CHUNKS = ()
 
+NO_NODE = -1
+
 
 def handle(request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse:
     """List all APIs and features."""
@@ -37,6 +43,9 @@ def handle(request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse
         names = (request.client_software_name, request.client_software_version)
         if not all(SOFTWARE_NAME.fullmatch(name) for name in names):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
+        refusal = _check_place(request, context)
+        if refusal is not None:
+            return ApiVersionsResponse(error_code=refusal, api_keys=[])
         # Interned like the host: thousands of connections of the same program share one string.
         context.connection.software = sys.intern(" ".join(name[:LONGEST_SHOWN] for name in names))
     services = context.services
@@ -58,3 +67,14 @@ def handle(request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse
             for name, level in levels.items()
         ],
     )
+
+
+def _check_place(request: ApiVersionsRequest, context: Context) -> ErrorCode | None:
+    """The reason why a client that expects another cluster or node is refused."""
+    if request.cluster_id is None and request.node_id == NO_NODE:
+        return None
+    if request.cluster_id is None or request.node_id == NO_NODE:
+        return ErrorCode.INVALID_REQUEST
+    catalog = context.services.catalog
+    is_here = (request.cluster_id, request.node_id) == (catalog.cluster_id, catalog.node_id)
+    return None if is_here else ErrorCode.REBOOTSTRAP_REQUIRED

@@ -1,7 +1,7 @@
-"""DeleteGroups (key 42), versions 0-2: remove groups and their offsets; the answer is sent when that survives a crash.
+"""DeleteGroups (key 42), versions 0-3: remove groups and their offsets; the answer is sent when that survives a crash.
 
 NON_EMPTY_GROUP while there are members, GROUP_ID_NOT_FOUND for a group that does not exist. A group that is named twice
-is answered once.
+is answered once. From version 3 on each refusal has a message.
 """
 
 from __future__ import annotations

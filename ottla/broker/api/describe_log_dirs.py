@@ -1,7 +1,8 @@
-"""DescribeLogDirs (key 35), versions 0-4: the log directories, the logs in them, and the free space.
+"""DescribeLogDirs (key 35), versions 0-5: the log directories, the logs in them, and the free space.
 
 Null topics ask for all; partitions that are not in a directory are left out of it, as in Kafka. A directory that has
-failed is KAFKA_STORAGE_ERROR. The lag of a log to itself is 0. `__cluster_metadata` is not a topic and not listed.
+failed is KAFKA_STORAGE_ERROR. A cordoned one takes no new partitions (`cordoned.log.dirs`, KIP-1066). The lag of a log
+to itself is 0. `__cluster_metadata` is not a topic and not listed.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ def _describe(
 ) -> Steps[Response.DescribeLogDirsResult]:
     path = directory.path.absolute()
     if directory.is_offline:
-        return Response.DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=str(path), topics=[])
+        return Response.DescribeLogDirsResult(
+            error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=str(path), topics=[], is_cordoned=directory.is_cordoned
+        )
     volume = context.services.files.volume_bytes(path)
     total_bytes, usable_bytes = (UNKNOWN_BYTES, UNKNOWN_BYTES) if volume is None else volume
     topics: list[Response.DescribeLogDirsTopic] = []
@@ -73,7 +76,11 @@ def _describe(
         if partitions:
             topics.append(Response.DescribeLogDirsTopic(name=topic.name, partitions=partitions))
     return Response.DescribeLogDirsResult(
-        log_dir=str(path), topics=topics, total_bytes=total_bytes, usable_bytes=usable_bytes
+        log_dir=str(path),
+        topics=topics,
+        total_bytes=total_bytes,
+        usable_bytes=usable_bytes,
+        is_cordoned=directory.is_cordoned,
     )
 
 

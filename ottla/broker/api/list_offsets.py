@@ -1,11 +1,12 @@
-"""ListOffsets, versions 0-10: the offset of a partition's beginning, of its end, or of a time.
+"""ListOffsets, versions 0-11: the offset of a partition's beginning, of its end, or of a time.
 
 LATEST waits for the sync that covers the log end at the request, and so do look-ups by time, so that they find what a
 client has just produced with acks=1.
 
 Special timestamps: -1 latest, -2 earliest, -3 (from version 7) the record with the largest timestamp, -4 (8) earliest
-local, which is the log start, -5 (9) latest tiered, which is -1 because nothing is tiered. Other negative values, and
-these in older versions, are UNSUPPORTED_VERSION, as in Kafka. A partition that is named twice is INVALID_REQUEST.
+local, which is the log start, -5 (9) latest tiered and -6 (11) earliest that waits for tiering (KIP-1023), both of
+which are -1 because nothing is tiered. Other negative values, and these in older versions, are UNSUPPORTED_VERSION, as
+in Kafka. A partition that is named twice is INVALID_REQUEST.
 
 Version 0 (Kafka 0.10.0 and before) is answered with a list of offsets at which segments begin (`segment_offsets.py`).
 """
@@ -35,12 +36,19 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("ottla.list_offsets")
 
-LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
-_KNOWN = (LATEST, EARLIEST, EARLIEST_LOCAL, LATEST_TIERED)
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
+_KNOWN = (LATEST, EARLIEST, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD)
 """Timestamps for which a log need not read its files."""
 SEARCH_WEIGHT: Final = 5
 """The weight in a step of a partition whose files are searched: it takes 15 to 45 us."""
-_SINCE_VERSION = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+_SINCE_VERSION = {
+    LATEST: 0,
+    EARLIEST: 0,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
 _READ_COMMITTED = 1
 FIRST_VERSION_WITH_EPOCH = 4
 NO_EPOCH = -1
@@ -134,7 +142,7 @@ def _look_up(
             answer.leader_epoch = partition.leader_epoch  # there is no record yet: the first one will be of this epoch
         done()
         return
-    if timestamp == LATEST_TIERED:
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         done()
         return
 

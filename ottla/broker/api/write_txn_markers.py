@@ -1,8 +1,12 @@
-"""WriteTxnMarkers (key 27), version 1: end transactions in partitions, whatever state the coordinator has of them.
+"""WriteTxnMarkers (key 27), versions 1-2: end transactions in partitions, whatever state the coordinator has of them.
 
 Brokers of a Kafka cluster send it to each other. Here administrators send it, to end transactions that would otherwise
 stay open (`kafka-transactions abort`, KIP-664). Each partition is answered when its marker is visible. A marker with a
 negative number is INVALID_REQUEST; Kafka fails with an UNKNOWN_SERVER_ERROR for all.
+
+From version 2 on a marker has the `transaction.version` of its transaction. From level 2 on the end of a transaction
+has a higher epoch than its records (KIP-890), so a marker of the same epoch is a late one of an earlier transaction: it
+is INVALID_PRODUCER_EPOCH while a transaction is open (KIP-1228).
 """
 
 from __future__ import annotations
@@ -28,6 +32,8 @@ PartitionResult = WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult
 
 NO_EPOCH = -1
 """The epoch of a coordinator that the administrator does not know."""
+FIRST_VERSION_THAT_BUMPS_EPOCHS = 2
+"""The level of `transaction.version` from which on the end of a transaction has the next epoch."""
 NOT_READY = frozenset(
     {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}
 )
@@ -60,7 +66,12 @@ def handle(request: WriteTxnMarkersRequest, context: Context) -> Pending[WriteTx
         producer = ProducerIdAndEpoch(marker.producer_id, marker.producer_epoch)
         answered = Result(producer_id=marker.producer_id, topics=[])
         response.markers.append(answered)
-        is_possible = producer.producer_id >= 0 and producer.epoch >= 0 and marker.coordinator_epoch >= NO_EPOCH
+        is_possible = (
+            producer.producer_id >= 0
+            and producer.epoch >= 0
+            and marker.coordinator_epoch >= NO_EPOCH
+            and marker.transaction_version >= 0
+        )
         for topic in marker.topics:
             results = [PartitionResult(partition_index=index) for index in topic.partition_indexes]
             answered.topics.append(TopicResult(name=topic.name, partitions=results))
@@ -75,6 +86,7 @@ def handle(request: WriteTxnMarkersRequest, context: Context) -> Pending[WriteTx
                     is_commit=marker.transaction_result,
                     coordinator_epoch=marker.coordinator_epoch,
                     done=waits_for(result),
+                    bumps_epoch=marker.transaction_version >= FIRST_VERSION_THAT_BUMPS_EPOCHS,
                 )
     one_done()
     return pending

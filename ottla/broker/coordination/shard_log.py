@@ -52,12 +52,15 @@ BATCH_SLACK_BYTES = 128
 
 
 class TransactionMarker(NamedTuple):
-    """A marker to be written: the producer whose transaction it ends, the result, and the coordinator's epoch."""
+    """A marker to be written: the producer whose transaction it ends, the result, and the coordinator's epoch.
+    `bumps_epoch` as for `Partition.end_transaction`.
+    """
 
     producer_id: int
     producer_epoch: int
     is_commit: bool
     coordinator_epoch: int
+    bumps_epoch: bool = False
 
 
 class ShardLog:
@@ -336,7 +339,15 @@ class ShardLog:
             done(KafkaError(ErrorCode.NOT_COORDINATOR))
             return
         answer = _Deferred(done)
-        offset = partition.end_transaction(*end, answer, now_ms=self._clock.wall_ms())
+        offset = partition.end_transaction(
+            end.producer_id,
+            end.producer_epoch,
+            end.is_commit,
+            end.coordinator_epoch,
+            answer,
+            bumps_epoch=end.bumps_epoch,
+            now_ms=self._clock.wall_ms(),
+        )
         if offset >= 0:
             apply()
             self._begin(list(keys), 0).await_visible(offset + 1)

@@ -231,5 +231,5 @@ def delete_groups(
             shard.delete_group(group_id)
             answer.rest_on(shard, group_id)
         except KafkaError as refusal:
-            result.error_code = refusal.code
+            result.error_code, result.error_message = refusal.code, refusal.message
     answer.seal()

@@ -247,6 +247,7 @@ class GroupCoordinator:
         is_commit: bool,
         coordinator_epoch: int,
         done: VisibleCallback,
+        bumps_epoch: bool = False,
     ) -> None:
         """End a producer's transaction in a partition of `__consumer_offsets`; `done(None)` once the marker is visible.
 
@@ -257,7 +258,7 @@ class GroupCoordinator:
         if not 0 <= index < self.shards.count:
             done(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{OFFSETS_TOPIC}-{index} does not exist"))
             return
-        end = TransactionMarker(producer_id, producer_epoch, is_commit, coordinator_epoch)
+        end = TransactionMarker(producer_id, producer_epoch, is_commit, coordinator_epoch, bumps_epoch)
         try:
             self.shards.ready_at(index).end_transaction(end, done)
         except KafkaError as refusal:

@@ -222,6 +222,7 @@ def _check_values(
             config.check_dynamic(
                 {key: changed[key] for key in changed if key not in on_listener}, for_all=not request.name
             )
+            config.check_against_log_dirs(changed)
             # A file may have other contents by now, so that even an equal value is checked, as in Kafka.
             if check_listeners is not None and (on_listener or any(map(config.is_set_on_listener, named))):
                 check_listeners(config.overrides_in(wanted))

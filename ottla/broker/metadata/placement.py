@@ -59,8 +59,11 @@ class Placement:
                 f"{count} more partitions would be {total}; ottla.max.partitions is {self._most_partitions}",
             )
 
-    def take(self, count: int) -> list[UUID]:
-        """Directories for `count` partitions, the emptiest first. Raises KafkaError; then nothing is taken."""
+    def take(self, count: int, *, is_assigned: bool = False) -> list[UUID]:
+        """Directories for `count` partitions, the emptiest first. Raises KafkaError; then nothing is taken.
+
+        If all are cordoned, the code depends on whether the client has assigned brokers to the partitions, as in Kafka.
+        """
         self.check(count)
         planned = self._planned.copy()
 
@@ -69,7 +72,12 @@ class Placement:
 
         directories = []
         for _ in range(count):
-            directory = self._choose_directory(count_in, planned)
+            try:
+                directory = self._choose_directory(count_in, planned)
+            except KafkaError as error:
+                if is_assigned and error.code is ErrorCode.INVALID_REPLICATION_FACTOR:
+                    raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, error.message) from None
+                raise
             planned[directory] += 1
             directories.append(directory)
         self._planned = planned
@@ -91,16 +99,22 @@ class Placement:
 
 
 def emptiest_directory(log_manager: LogManager, count_in: CountIn, planned: Mapping[UUID, int]) -> UUID:
-    """The directory with the fewest partitions by `count_in`, of those that accept writes and have inodes for one more
-    partition than this request has `planned` there; the first of `log.dirs` among equals.
+    """The directory with the fewest partitions by `count_in`, of those that accept writes, are not cordoned, and have
+    inodes for one more partition than this request has `planned` there; the first of `log.dirs` among equals.
 
-    Raises KafkaError if there is none.
+    Raises KafkaError if there is none: INVALID_REPLICATION_FACTOR if all are cordoned.
     """
     if not planned:
         log_manager.look_at_room()  # new topics may have used much since the last check
     online = [one for one in log_manager.directories if one.is_online and one.id is not None]
     if not online:
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no log directory takes writes")
+    online = [one for one in online if not one.is_cordoned]
+    if not online:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            "all log directories that take writes are cordoned (cordoned.log.dirs): they take no new partitions",
+        )
     found: UUID | None = None
     for one in online:
         room = one.room.room_for_partitions

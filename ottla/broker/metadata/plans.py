@@ -87,7 +87,7 @@ def plan_topics(
             overrides, config = checked[given]
             count = _check_size(request, rules, placement)
             charge(count)
-            directories = placement.take(count)
+            directories = placement.take(count, is_assigned=bool(request.assignments))
         except KafkaError as error:
             plan.results.append(refused(request.name, error))
             continue

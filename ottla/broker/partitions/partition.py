@@ -85,9 +85,11 @@ class Partition(PartitionAppend):
         coordinator_epoch: int,
         done: VisibleCallback,
         *,
+        bumps_epoch: bool = False,
         now_ms: int | None = None,
     ) -> int:
-        """Append the marker that ends a producer's transaction, after all gathered batches. Returns its offset.
+        """Append the marker that ends a producer's transaction, after all gathered batches. Returns its offset. With
+        `bumps_epoch` it must have a higher epoch than the records of an open transaction (KIP-1228).
 
         `done(None)` is called when readers may see it; at the same time they get the transaction's records, or see it
         in the list of aborted ones. If the marker is not appended, -1 is returned and `done` gets the error: KafkaError
@@ -106,6 +108,7 @@ class Partition(PartitionAppend):
             is_commit=is_commit,
             coordinator_epoch=coordinator_epoch,
             now_ms=self._services.clock.wall_ms() if now_ms is None else now_ms,
+            bumps_epoch=bumps_epoch,
         )
         if result.error_code is not ErrorCode.NONE:
             done(KafkaError(result.error_code, result.error_message))

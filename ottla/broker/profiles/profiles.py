@@ -1,12 +1,11 @@
 """Profiles: the API versions and features of a Kafka release that this broker shows, as far as Ottla has them.
 
-`ottla.profile` names one. `default` is Kafka 4.1 plus every older version that has a handler, so that clients of all
-ages are served, the share groups of Kafka 4.2, and the streams groups of Kafka 4.4. `kafka-4.1`, `kafka-4.0`,
-`kafka-3.9` and `kafka-2.8` show exactly what that release shows, to test clients against it. Other versions are treated
-as by that release: the connection is closed, except that ApiVersions gets UNSUPPORTED_VERSION. An API that gets a
-handler appears automatically, by the table in `releases.py`.
+`ottla.profile` names one. `default` is Kafka 4.4 plus every older version that has a handler, so that clients of all
+ages are served. `kafka-4.4`, `kafka-4.1`, `kafka-4.0`, `kafka-3.9` and `kafka-2.8` show exactly what that release
+shows, to test clients against it. Other versions are treated as by that release: the connection is closed, except that
+ApiVersions gets UNSUPPORTED_VERSION. An API that gets a handler appears automatically, by the table in `releases.py`.
 
-Only the protocol versions differ. Behaviour, error codes and defaults are those of the base release.
+Only the protocol versions differ. Behaviour, error codes and defaults are the same in each.
 """
 
 from __future__ import annotations
@@ -21,21 +20,7 @@ from ottla.protocol.api import ApiKey
 if TYPE_CHECKING:
     from ottla.protocol.api import Api
 
-BASE_RELEASE: Final = "4.1"
-NEWER: Final[Mapping[int, int]] = {
-    ApiKey.SHARE_FETCH: 2,
-    ApiKey.SHARE_ACKNOWLEDGE: 2,
-    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: 1,
-}
-"""The newest versions that `default` has from a release after its base: those of share groups in Kafka 4.2."""
-ADDED: Final[Mapping[int, Range]] = {
-    ApiKey.STREAMS_GROUP_HEARTBEAT: (0, 1),
-    ApiKey.STREAMS_GROUP_DESCRIBE: (0, 1),
-    ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: (0, 0),
-}
-"""The APIs that `default` has and its base release has not: those of streams groups in Kafka 4.4."""
-ADDED_FEATURES: Final[Mapping[str, Range]] = {"streams.version": (0, 1)}
-"""The features that `default` has and its base release has not."""
+BASE_RELEASE: Final = "4.4"
 DEFAULT_NAME: Final = "default"
 
 
@@ -63,13 +48,9 @@ class Profile(NamedTuple):
     def served(self, api: Api) -> Range | None:
         """First and last version of `api` that requests may have; None: it is not served."""
         of_release = RELEASES[self.release].get(int(api.key))
-        if of_release is None and self.serves_older:
-            of_release = ADDED.get(int(api.key))
         if of_release is None:
             return None
         first, last = of_release
-        if self.serves_older:
-            last = NEWER.get(int(api.key), last)
         first = api.min_version if self.serves_older else max(first, api.min_version)
         if api.key == ApiKey.PRODUCE and self._refuses_old_produce:
             first = max(first, REFUSED_PRODUCE_BELOW)
@@ -87,7 +68,7 @@ class Profile(NamedTuple):
         """The levels, by feature, that both this software (`ours`) and the release support."""
         cut = {}
         for name, (first, last) in ours.items():
-            of_release = self._features.get(name)
+            of_release = FEATURES[self.release].get(name)
             if of_release is not None:
                 most = min(last, of_release[1])
                 cut[name] = (min(first, most), most)
@@ -95,15 +76,10 @@ class Profile(NamedTuple):
 
     def finalized_features(self, epoch: int, levels: Mapping[str, int]) -> tuple[int, dict[str, int]]:
         """Epoch and levels, limited to those of the release; epoch -1 if it has no features."""
-        known = self._features
+        known = FEATURES[self.release]
         if not known:
             return -1, {}
         return epoch, {name: min(level, known[name][1]) for name, level in levels.items() if name in known}
-
-    @property
-    def _features(self) -> Mapping[str, Range]:
-        of_release = FEATURES[self.release]
-        return {**of_release, **ADDED_FEATURES} if self.serves_older else of_release
 
     @property
     def _refuses_old_produce(self) -> bool:

@@ -285,15 +285,23 @@ class TransactionCoordinator:
         is_commit: bool,
         coordinator_epoch: int,
         done: VisibleCallback,
+        *,
+        bumps_epoch: bool = False,
     ) -> None:
-        """End the transaction of a producer (id and epoch) in one partition; `done` as for
+        """End the transaction of a producer (id and epoch) in one partition; `done` and `bumps_epoch` as for
         `Partition.end_transaction`.
         """
         topic, index = where
         producer_id, epoch = producer
         if topic == OFFSETS_TOPIC:
             self._groups().end_transaction(
-                index, producer_id, epoch, is_commit=is_commit, coordinator_epoch=coordinator_epoch, done=done
+                index,
+                producer_id,
+                epoch,
+                is_commit=is_commit,
+                coordinator_epoch=coordinator_epoch,
+                done=done,
+                bumps_epoch=bumps_epoch,
             )
             return
         catalog = self._services.catalog
@@ -302,4 +310,4 @@ class TransactionCoordinator:
             code = catalog.why_missing(topic, index)
             done(KafkaError(code, f"{topic}-{index} is not there, or offline"))
             return
-        partition.end_transaction(producer_id, epoch, is_commit, coordinator_epoch, done)
+        partition.end_transaction(producer_id, epoch, is_commit, coordinator_epoch, done, bumps_epoch=bumps_epoch)

@@ -73,6 +73,7 @@ class OffsetsOfGroups(Protocol):
         is_commit: bool,
         coordinator_epoch: int,
         done: VisibleCallback,
+        bumps_epoch: bool = False,
     ) -> None:
         """Write the marker into a partition of `__consumer_offsets`; the offsets count from then on, or are dropped."""
 

@@ -1,30 +1,33 @@
-"""ApiVersions (key 18), versions 0-4: the APIs and versions that the broker supports.
+"""ApiVersions (key 18), versions 0-5: the APIs and versions that the broker supports.
 
 The first request of most clients. The response has the response header of version 0 at every version, so that a client
 can read it before it knows the broker's versions (KIP-511). A request of an unknown version is answered in version 0
 with UNSUPPORTED_VERSION and the full list.
 
 Versions: 1 adds the throttle time · 3 is flexible, adds the client's name and the features (KIP-584) · 4 lets a feature
-begin at version 0 (KAFKA-17011: in a version 3 response such features are left out).
+begin at version 0 (KAFKA-17011: in a version 3 response such features are left out) · 5 names the cluster and the node
+that the client expects; others answer REBOOTSTRAP_REQUIRED (KIP-1242).
 """
 
 from __future__ import annotations
 
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response, Struct, since, tagged
-from ottla.protocol.types import Bool, Int16, Int32, Int64, String
+from ottla.protocol.types import Bool, Int16, Int32, Int64, NullableString, String
 
 
-class ApiVersionsRequest(Request, key=18, versions="0-4", flexible="3+"):
+class ApiVersionsRequest(Request, key=18, versions="0-5", flexible="3+"):
     """The client's name; both fields match ``[a-zA-Z0-9](?:[a-zA-Z0-9\\-.]*[a-zA-Z0-9])?`` or the request is
-    invalid.
+    invalid. The cluster id and the node id are both given, or neither (null and -1).
     """
 
     client_software_name: String = since("3+", default="", ignorable=True)
     client_software_version: String = since("3+", default="", ignorable=True)
+    cluster_id: NullableString = since("5+", default=None, ignorable=True)
+    node_id: Int32 = since("5+", default=-1, ignorable=True)
 
 
-class ApiVersionsResponse(Response, key=18, versions="0-4", flexible="3+"):
+class ApiVersionsResponse(Response, key=18, versions="0-5", flexible="3+"):
     """The APIs and the features; `finalized_features_epoch` is -1 if it is unknown."""
 
     class ApiVersion(Struct):

@@ -1,6 +1,7 @@
-"""DescribeLogDirs (key 35), versions 0-4: the log directories, the logs in them, and the free space.
+"""DescribeLogDirs (key 35), versions 0-5: the log directories, the logs in them, and the free space.
 
-Versions: 1 equals 0 · 2 is flexible · 3 has an error code at the top (KIP-784) · 4 the bytes of the volume (KIP-827).
+Versions: 1 equals 0 · 2 is flexible · 3 has an error code at the top (KIP-784) · 4 the bytes of the volume (KIP-827) ·
+5 whether the directory takes no new partitions (KIP-1066).
 Version 0 ended with Apache Kafka 4.0; the AdminClients of 1.0 and 1.1 have no other.
 """
 
@@ -12,7 +13,7 @@ from ottla.protocol.message import Request, Response, Struct, since
 from ottla.protocol.types import Bool, Int16, Int32, Int64, String
 
 
-class DescribeLogDirsRequest(Request, key=35, versions="0-4", flexible="2+", max_elements=MAX_ELEMENTS_IN_ONE_PIECE):
+class DescribeLogDirsRequest(Request, key=35, versions="0-5", flexible="2+", max_elements=MAX_ELEMENTS_IN_ONE_PIECE):
     """The partitions to describe; null for all."""
 
     class DescribableLogDirTopic(Struct):
@@ -24,7 +25,7 @@ class DescribeLogDirsRequest(Request, key=35, versions="0-4", flexible="2+", max
     topics: list[DescribableLogDirTopic] | None
 
 
-class DescribeLogDirsResponse(Response, key=35, versions="0-4", flexible="2+"):
+class DescribeLogDirsResponse(Response, key=35, versions="0-5", flexible="2+"):
     """The directories."""
 
     class DescribeLogDirsPartition(Struct):
@@ -49,6 +50,7 @@ class DescribeLogDirsResponse(Response, key=35, versions="0-4", flexible="2+"):
         topics: list[DescribeLogDirsResponse.DescribeLogDirsTopic]
         total_bytes: Int64 = since("4+", default=-1, ignorable=True)
         usable_bytes: Int64 = since("4+", default=-1, ignorable=True)
+        is_cordoned: Bool = since("5+", default=False, ignorable=True)
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = since("3+", default=0, ignorable=True)

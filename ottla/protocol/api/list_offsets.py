@@ -1,13 +1,14 @@
-"""ListOffsets (key 2), versions 0-10: the first or last offset of a partition, or that of a timestamp.
+"""ListOffsets (key 2), versions 0-11: the first or last offset of a partition, or that of a timestamp.
 
 A timestamp finds the first record that is at least as new. Special values: -1 the end (the last stable offset if
 reading committed), -2 the log start, -3 (version 7) the record with the largest timestamp (KIP-734), -4 (version 8)
-the start of the local log, -5 (version 9) the last tiered offset.
+the start of the local log, -5 (version 9) the last tiered offset, -6 (version 11) the first offset that waits for
+tiering (KIP-1023).
 
 Version 0 returns a list of up to `max_num_offsets` offsets at which segments begin, newest first.
 
 Versions: 1 returns one offset and its timestamp (KIP-79) · 2 adds the isolation level · 4 leader epochs · 5 may answer
-OFFSET_NOT_AVAILABLE · 6 is flexible · 7, 8, 9 add the special values above · 10 adds the timeout for remote storage
+OFFSET_NOT_AVAILABLE · 6 is flexible · 7, 8, 9, 11 add the special values above · 10 adds the timeout for remote storage
 (KIP-1075). Version 0 ended with Apache Kafka 4.0.
 """
 
@@ -18,7 +19,7 @@ from ottla.protocol.message import Request, Response, Struct, ranged, since
 from ottla.protocol.types import Int8, Int16, Int32, Int64, String
 
 
-class ListOffsetsRequest(Request, key=2, versions="0-10", flexible="6+"):
+class ListOffsetsRequest(Request, key=2, versions="0-11", flexible="6+"):
     """The look-ups. Consumers have `replica_id` -1, debugging tools -2."""
 
     class ListOffsetsPartition(Struct):
@@ -41,7 +42,7 @@ class ListOffsetsRequest(Request, key=2, versions="0-10", flexible="6+"):
     timeout_ms: Int32 = since("10+", default=0, ignorable=True)
 
 
-class ListOffsetsResponse(Response, key=2, versions="0-10", flexible="6+"):
+class ListOffsetsResponse(Response, key=2, versions="0-11", flexible="6+"):
     """The offsets that were found."""
 
     class ListOffsetsPartitionResponse(Struct):

@@ -1,19 +1,19 @@
-"""WriteTxnMarkers (key 27), version 1: the markers that end transactions, for their partitions.
+"""WriteTxnMarkers (key 27), versions 1-2: the markers that end transactions, for their partitions.
 
 In Kafka a coordinator sends it to the leaders of partitions. To Ottla an administrator sends it, to end a transaction
 that no coordinator knows (`kafka-transactions abort`, KIP-664). Version 0 ended with Apache Kafka 4.0 and no tool used
-it; version 2 (KIP-1228) came with 4.2.
+it. Versions: 2 has the `transaction.version` of the transaction (KIP-1228).
 """
 
 from __future__ import annotations
 
 from ottla.protocol.decoder_source import MAX_ELEMENTS_IN_ONE_PIECE
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.message import Request, Response, Struct
-from ottla.protocol.types import Bool, Int16, Int32, Int64, String
+from ottla.protocol.message import Request, Response, Struct, since
+from ottla.protocol.types import Bool, Int8, Int16, Int32, Int64, String
 
 
-class WriteTxnMarkersRequest(Request, key=27, versions="1", flexible="1+", max_elements=MAX_ELEMENTS_IN_ONE_PIECE):
+class WriteTxnMarkersRequest(Request, key=27, versions="1-2", flexible="1+", max_elements=MAX_ELEMENTS_IN_ONE_PIECE):
     """The markers."""
 
     class WritableTxnMarkerTopic(Struct):
@@ -30,11 +30,12 @@ class WriteTxnMarkersRequest(Request, key=27, versions="1", flexible="1+", max_e
         transaction_result: Bool
         topics: list[WriteTxnMarkersRequest.WritableTxnMarkerTopic]
         coordinator_epoch: Int32
+        transaction_version: Int8 = since("2+", default=0, ignorable=True)
 
     markers: list[WritableTxnMarker]
 
 
-class WriteTxnMarkersResponse(Response, key=27, versions="1", flexible="1+"):
+class WriteTxnMarkersResponse(Response, key=27, versions="1-2", flexible="1+"):
     """An error code for each partition."""
 
     class WritableTxnMarkerPartitionResult(Struct):

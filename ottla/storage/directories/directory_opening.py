@@ -46,6 +46,7 @@ def claim_directories(files: Files, config: BrokerConfig) -> list[LogDirectory]:
             path,
             lambda: config.ottla_log_dir_reserve_bytes,
             lambda: config.ottla_log_dir_reserve_inodes,
+            cordoned=lambda: config.cordoned_log_dirs,
             keeps_redo_log=config.ottla_redo_log_enable,
         )
         for path in _distinct(config.log_dirs)

@@ -12,11 +12,12 @@ import contextlib
 import errno
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from ottla.config.cordoned import is_cordoned
 from ottla.storage.directories.directory_checkpoints import DirectoryCheckpoints
 from ottla.storage.directories.directory_status import DirectoryStatus
 from ottla.storage.directories.redo_log import RedoLog
@@ -65,9 +66,11 @@ class LogDirectory(DirectoryStatus):
         reserve_bytes: Callable[[], int] = lambda: 0,
         reserve_inodes: Callable[[], int] = lambda: 0,
         *,
+        cordoned: Callable[[], Collection[str]] = lambda: (),
         keeps_redo_log: bool = False,
     ) -> None:
         super().__init__(files, path, reserve_bytes, reserve_inodes)
+        self._cordoned = cordoned
         self._keeps_redo_log = keeps_redo_log
         self.id: UUID | None = None
         self.was_clean = False
@@ -97,6 +100,11 @@ class LogDirectory(DirectoryStatus):
 
     def __repr__(self) -> str:
         return f"LogDirectory({str(self.path)!r}, {self.state.value})"
+
+    @property
+    def is_cordoned(self) -> bool:
+        """Whether it takes no new partitions (`cordoned.log.dirs`, whose value `cordoned` returns)."""
+        return is_cordoned(self.path.absolute(), self._cordoned())
 
     @property
     def keeps_order(self) -> bool:

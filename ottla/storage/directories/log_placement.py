@@ -171,7 +171,7 @@ def directory_for_missing(
         return directories[0]
     # The partition's creation was acknowledged before: it may use the reserve.
     usable = [one for one in directories if one.is_online] or [one for one in directories if one.has_taken_all]
-    return _emptiest(usable, directories, directories_of_logs)
+    return _emptiest(_preferred(usable), directories, directories_of_logs)
 
 
 def directory_for_new(
@@ -183,7 +183,14 @@ def directory_for_new(
     """
     online = [one for one in directories if one.is_online]
     named = [one for one in online if one.id == directory_id]
-    return named[0] if named and directory_id is not None else _emptiest(online, directories, directories_of_logs)
+    if named and directory_id is not None:
+        return named[0]
+    return _emptiest(_preferred(online), directories, directories_of_logs)
+
+
+def _preferred(usable: Sequence[LogDirectory]) -> Sequence[LogDirectory]:
+    """Those that are not cordoned. If all are, all: the partition's creation was acknowledged before."""
+    return [one for one in usable if not one.is_cordoned] or usable
 
 
 def _emptiest(

@@ -68,15 +68,22 @@ class Log(LogAppend):
         return self._store(planned, (), now_ms)
 
     def append_marker(
-        self, producer_id: int, producer_epoch: int, *, is_commit: bool, coordinator_epoch: int, now_ms: int
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        is_commit: bool,
+        coordinator_epoch: int,
+        now_ms: int,
+        bumps_epoch: bool = False,
     ) -> AppendResult:
         """Store the control batch that ends a producer's transaction, even if none is open, as in Kafka.
 
-        Refusals are INVALID_PRODUCER_EPOCH and TRANSACTION_COORDINATOR_FENCED. A refusal, or a failed write
-        (KAFKA_STORAGE_ERROR), changes nothing.
+        Refusals are INVALID_PRODUCER_EPOCH and TRANSACTION_COORDINATOR_FENCED (`check_marker`). A refusal, or a failed
+        write (KAFKA_STORAGE_ERROR), changes nothing.
         """
         known = self.producers.get(producer_id)
-        refusal = check_marker(known, producer_id, producer_epoch, coordinator_epoch)
+        refusal = check_marker(known, producer_id, producer_epoch, coordinator_epoch, bumps_epoch=bumps_epoch)
         if refusal is not None:
             return AppendResult(
                 refusal.error_code, log_start_offset=self.log_start_offset, error_message=refusal.message

@@ -184,11 +184,20 @@ def check_batch(entry: ProducerEntry | None, header: BatchHeader) -> SequenceRef
 
 
 def check_marker(
-    entry: ProducerEntry | None, producer_id: int, epoch: int, coordinator_epoch: int
+    entry: ProducerEntry | None, producer_id: int, epoch: int, coordinator_epoch: int, *, bumps_epoch: bool = False
 ) -> SequenceRefusal | None:
-    """The reason why a marker with these epochs must not end a producer's transaction; None if it may."""
+    """The reason why a marker with these epochs must not end a producer's transaction; None if it may.
+
+    With `bumps_epoch` the transaction's records have a lower epoch than its marker (KIP-890): one of the same epoch is
+    late, and belongs to an earlier transaction (KIP-1228).
+    """
     if entry is None:
         return None
+    if bumps_epoch and epoch == entry.epoch and entry.current_txn_first_offset >= 0:
+        return SequenceRefusal(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"epoch {epoch} of producer {producer_id} is that of the open transaction: its end has a higher one",
+        )
     if epoch < entry.epoch:
         return SequenceRefusal(
             ErrorCode.INVALID_PRODUCER_EPOCH,

@@ -7,7 +7,7 @@ import random
 import pytest
 from kit.exchange import Exchange, batch, make_topic, produce_request
 from kit.nodes import DATA, ask, partition_of, start_node
-from kit.settings import GROUP, SET, alter
+from kit.settings import BROKER, DELETE, GROUP, SET, alter
 
 from ottla.broker.api import describe_producers
 from ottla.broker.context import Context
@@ -22,6 +22,8 @@ from ottla.protocol.api.alter_partition_reassignments import (
     AlterPartitionReassignmentsResponse,
 )
 from ottla.protocol.api.alter_replica_log_dirs import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
+from ottla.protocol.api.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
+from ottla.protocol.api.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from ottla.protocol.api.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
 from ottla.protocol.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from ottla.protocol.api.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
@@ -75,7 +77,7 @@ def partitions_described(response: DescribeLogDirsResponse) -> list[tuple[str, s
     )
 
 
-@pytest.mark.parametrize("version", range(5))
+@pytest.mark.parametrize("version", range(6))
 def test_each_log_directory_is_described_with_what_is_in_it(node: Node, version: int) -> None:
     Exchange(node).ask(produce_request("t", batch(1, value=b"v" * 500)), 9)
     response = log_dirs(node, version=version)
@@ -104,6 +106,68 @@ def test_a_directory_that_has_failed_says_so(node: Node) -> None:
     results = {result.log_dir: result for result in log_dirs(node).results}
     assert (results["/data"].error_code, results["/more"].error_code) == (NONE, ErrorCode.KAFKA_STORAGE_ERROR)
     assert results["/more"].topics == []
+
+
+def cordon(node: Node, value: str, name: str = "1") -> tuple[ErrorCode, str | None]:
+    return alter(node, BROKER, name, ("cordoned.log.dirs", SET, value))
+
+
+def places(node: Node) -> list[str]:
+    return [directory for directory, _, _ in partitions_described(log_dirs(node))]
+
+
+def test_a_cordoned_directory_takes_no_new_partitions_and_keeps_those_that_it_has(node: Node) -> None:
+    assert cordon(node, "/data") == (NONE, None)
+    assert [(one.log_dir, one.is_cordoned) for one in log_dirs(node, version=5).results] == [
+        ("/data", True),
+        ("/more", False),
+    ]
+    make_topic(node, "u", 4)
+    assert places(node) == ["/data", *["/more"] * 5]
+    assert alter(node, BROKER, "1", ("cordoned.log.dirs", DELETE, None)) == (NONE, None)
+    make_topic(node, "v", 4)
+    assert places(node).count("/data") == 5
+
+
+@pytest.mark.parametrize("value", ["*", "/data,/more"])
+def test_while_all_directories_are_cordoned_no_topic_is_created(node: Node, value: str) -> None:
+    """With the codes of Apache Kafka 4.4."""
+    assert cordon(node, value) == (NONE, None)
+    assert [one.is_cordoned for one in log_dirs(node, version=5).results] == [True, True]
+
+    def create(*assignments: CreateTopicsRequest.CreatableReplicaAssignment) -> int:
+        topic = CreateTopicsRequest.CreatableTopic(
+            name="u",
+            num_partitions=-1 if assignments else 1,
+            replication_factor=-1 if assignments else 1,
+            assignments=list(assignments),
+            configs=[],
+        )
+        answer = ask(node, CreateTopicsRequest(topics=[topic], timeout_ms=1_000), 7)
+        assert isinstance(answer, CreateTopicsResponse)
+        return answer.topics[0].error_code
+
+    assert create() == ErrorCode.INVALID_REPLICATION_FACTOR
+    manual = CreateTopicsRequest.CreatableReplicaAssignment(partition_index=0, broker_ids=[1])
+    assert create(manual) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    more = CreatePartitionsRequest.CreatePartitionsTopic(name="t", count=3, assignments=None)
+    grown = ask(node, CreatePartitionsRequest(topics=[more], timeout_ms=1_000, validate_only=False), 3)
+    assert isinstance(grown, CreatePartitionsResponse)
+    assert grown.results[0].error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert cordon(node, "") == (NONE, None)
+    assert create() == NONE
+
+
+@pytest.mark.parametrize("value", ["/nope", "/data,/nope", "*,/data"])
+def test_only_log_directories_can_be_cordoned(node: Node, value: str) -> None:
+    code, message = cordon(node, value)
+    assert (code, "cordoned.log.dirs" in str(message)) == (INVALID, True)
+    assert not any(one.is_cordoned for one in log_dirs(node, version=5).results)
+
+
+def test_directories_are_cordoned_for_one_broker_and_not_for_all(node: Node) -> None:
+    code, message = cordon(node, "*", name="")
+    assert (code, "broker id must be specified" in str(message)) == (INVALID, True)
 
 
 def move(node: Node, path: str, *partitions: tuple[str, int]) -> list[ErrorCode]:

@@ -29,7 +29,7 @@ def node() -> Node:
 
 
 def list_offsets(
-    node: Node, *timestamps: int, version: int = 10, epoch: int = -1, topic: str = "t"
+    node: Node, *timestamps: int, version: int = 11, epoch: int = -1, topic: str = "t"
 ) -> list[ListOffsetsResponse.ListOffsetsPartitionResponse]:
     asked = [
         ListOffsetsRequest.ListOffsetsPartition(partition_index=index, current_leader_epoch=epoch, timestamp=timestamp)
@@ -51,6 +51,7 @@ def list_offsets(
         (-3, 4, STAMP_MS + 4),
         (-4, 0, -1),
         (-5, -1, -1),
+        (-6, -1, -1),
         (STAMP_MS + 3, 3, STAMP_MS + 3),
         (STAMP_MS + 99, -1, -1),
     ],
@@ -63,11 +64,10 @@ def test_special_and_real_timestamps(node: Node, timestamp: int, offset: int, st
 @pytest.mark.parametrize(("timestamp", "since"), [(-3, 7), (-4, 8), (-5, 9), (-6, 11)])
 def test_a_special_timestamp_is_unknown_before_its_version(node: Node, timestamp: int, since: int) -> None:
     assert list_offsets(node, timestamp, version=since - 1)[0].error_code == ErrorCode.UNSUPPORTED_VERSION
-    if since <= 10:
-        assert list_offsets(node, timestamp, version=since)[0].error_code == 0
+    assert list_offsets(node, timestamp, version=since)[0].error_code == 0
 
 
-@pytest.mark.parametrize("version", range(1, 11))
+@pytest.mark.parametrize("version", range(1, 12))
 def test_every_version_answers_latest_and_an_epoch_where_it_can(node: Node, version: int) -> None:
     (answer,) = list_offsets(node, -1, version=version)
     assert (answer.offset, answer.leader_epoch) == (10, 0 if version >= 4 else -1)

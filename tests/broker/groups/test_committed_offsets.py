@@ -270,6 +270,15 @@ def test_an_empty_group_is_deleted_with_its_offsets(node: Node) -> None:
     assert committed(node, "g") == -1
 
 
+def test_refused_deletions_have_a_message_from_version_3_on(node: Node) -> None:
+    commit(node, "g", {0: 1})
+    answer = ask(node, DeleteGroupsRequest(groups_names=["g", "nobody"]), 3)
+    assert isinstance(answer, DeleteGroupsResponse)
+    deleted, missing = answer.results
+    assert (deleted.error_code, deleted.error_message) == (0, None)
+    assert (missing.error_code, bool(missing.error_message)) == (ErrorCode.GROUP_ID_NOT_FOUND, True)
+
+
 def test_a_group_with_members_is_not_deleted(node: Node) -> None:
     joined = join(node, "g")
     sync(node, "g", joined)

@@ -10,8 +10,9 @@ from kit.exchange import Exchange
 from kit.nodes import start_node
 
 from ottla.broker.api import HANDLERS
+from ottla.broker.metadata.metadata_version import METADATA_VERSION
 from ottla.broker.node import Node
-from ottla.broker.profiles.profiles import ADDED, ADDED_FEATURES, DEFAULT, NEWER, profile_named
+from ottla.broker.profiles.profiles import DEFAULT, profile_named
 from ottla.broker.profiles.releases import API_NAMES, FEATURES, RELEASES
 from ottla.broker.requests.gate import advertised_apis
 from ottla.config.ours import PROFILE_NAMES
@@ -20,8 +21,15 @@ from ottla.protocol.api.api_versions import ApiVersionsRequest, ApiVersionsRespo
 from ottla.protocol.errors import ErrorCode
 
 OF_RELEASES = [name for name in PROFILE_NAMES if name != "default"]
+STREAMS_APIS = {
+    ApiKey.STREAMS_GROUP_HEARTBEAT,
+    ApiKey.STREAMS_GROUP_DESCRIBE,
+    ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE,
+}
 ONLY_WITH_ZOOKEEPER = {4, 5, 6, 7, 56, 58, 67}
 """In kafka-python's table of 3.9, which is that of a broker with ZooKeeper."""
+NEWER_THAN_KAFKA_PYTHON = "4.4"
+NEWEST_OF_KAFKA_PYTHON = max(BROKER_API_VERSIONS)
 
 
 def node_of(profile: str) -> Node:
@@ -36,7 +44,7 @@ def versions(node: Node, version: int = 4) -> ApiVersionsResponse:
     return answer
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("release", [name for name in RELEASES if name != NEWER_THAN_KAFKA_PYTHON])
 def test_the_tables_are_those_of_kafka_python(release: str) -> None:
     major, minor = map(int, release.split("."))
     theirs = BROKER_API_VERSIONS[major, minor]
@@ -50,8 +58,7 @@ def test_the_tables_are_those_of_kafka_python(release: str) -> None:
 
 
 def test_the_tables_name_apis_as_kafka_does() -> None:
-    declared = {key: api.name for key, api in REGISTRY.items() if key not in ADDED}
-    assert {key: API_NAMES[key] for key in declared} == declared
+    assert {key: API_NAMES[key] for key in REGISTRY} == {key: api.name for key, api in REGISTRY.items()}
     assert RELEASES.keys() == FEATURES.keys() == {name.removeprefix("kafka-") for name in OF_RELEASES}
 
 
@@ -66,40 +73,41 @@ def test_a_profile_lists_what_the_release_has_and_we_have(name: str) -> None:
         assert first == max(release[key][0], api.min_version)
 
 
-def test_by_default_the_newest_versions_are_those_of_kafka_4_1_and_the_oldest_ours() -> None:
-    """But for share groups, which Kafka 4.2 has in versions that clients need to renew records, and for the lag;
-    streams groups are Kafka 4.4's.
-    """
+def test_kafka_python_knows_no_release_that_is_newer_than_these_tables() -> None:
+    assert tuple(map(int, NEWER_THAN_KAFKA_PYTHON.split("."))) > NEWEST_OF_KAFKA_PYTHON
+
+
+def test_by_default_the_newest_versions_are_those_of_kafka_4_4_and_the_oldest_ours() -> None:
     for api in advertised_apis():
         declared = REGISTRY[api.key]
         assert api.min_version == declared.min_version
-        newest = NEWER.get(api.key, {**ADDED, **RELEASES["4.1"]}[api.key][1])
-        assert api.max_version == min(newest, declared.max_version)
+        assert api.max_version == min(RELEASES["4.4"][api.key][1], declared.max_version)
 
 
 def test_the_profile_of_kafka_4_1_has_share_groups_as_that_release_has_them() -> None:
     listed = {api.key: api.max_version for api in advertised_apis(profile=profile_named("kafka-4.1"))}
-    assert [listed[key] for key in NEWER] == [1, 1, 0]
+    keys = (ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE, ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS)
+    assert [listed[key] for key in keys] == [1, 1, 0]
 
 
 @pytest.mark.parametrize("name", PROFILE_NAMES)
-def test_only_the_default_profile_has_streams_groups(name: str) -> None:
+def test_only_the_profiles_of_kafka_4_4_have_streams_groups(name: str) -> None:
     node = node_of(name)
     listed = {api.api_key for api in versions(node, 3).api_keys}
     supported, finalized, _ = features(node)
-    if name == "default":
-        assert listed >= ADDED.keys()
+    if name in ("default", "kafka-4.4"):
+        assert listed >= STREAMS_APIS
         assert (supported["streams.version"], finalized["streams.version"]) == ((0, 1), 1)
     else:
-        assert not listed & ADDED.keys()
+        assert not listed & STREAMS_APIS
         assert "streams.version" not in supported | finalized
 
 
 @pytest.mark.parametrize("name", PROFILE_NAMES)
 def test_a_client_that_infers_the_release_from_the_versions_finds_it(name: str) -> None:
     listed = {api.api_key: (api.min_version, api.max_version) for api in versions(node_of(name), 3).api_keys}
-    release = profile_named(name).release
-    assert infer_broker_version_from_api_versions(listed) == tuple(int(part) for part in release.split("."))
+    release = tuple(int(part) for part in profile_named(name).release.split("."))
+    assert infer_broker_version_from_api_versions(listed) == min(release, NEWEST_OF_KAFKA_PYTHON)
 
 
 @pytest.mark.parametrize("name", OF_RELEASES)
@@ -125,6 +133,9 @@ def closes(node: Node, key: int, version: int) -> bool:
 @pytest.mark.parametrize(
     ("name", "key", "version"),
     [
+        ("kafka-4.4", 0, 2),
+        ("kafka-4.4", 1, 3),
+        ("kafka-4.4", 8, 1),
         ("kafka-4.1", 0, 2),
         ("kafka-4.1", 1, 3),
         ("kafka-4.1", 2, 0),
@@ -155,7 +166,7 @@ def test_api_versions_outside_of_the_profile_gets_unsupported_version() -> None:
     assert not client.transport.closed
 
 
-@pytest.mark.parametrize("name", ["kafka-4.0", "kafka-4.1"])
+@pytest.mark.parametrize("name", ["kafka-4.0", "kafka-4.1", "kafka-4.4"])
 def test_kafka_4_lists_the_versions_of_produce_that_it_refuses(name: str) -> None:
     node = node_of(name)
     produce = next(api for api in versions(node, 0).api_keys if api.api_key == 0)
@@ -176,13 +187,15 @@ def test_kafka_2_8_knows_no_features() -> None:
     assert features(node_of("kafka-2.8")) == ({}, {}, -1)
 
 
-@pytest.mark.parametrize(("name", "level"), [("kafka-3.9", 21), ("kafka-4.0", 25), ("kafka-4.1", 27), ("default", 27)])
+@pytest.mark.parametrize(
+    ("name", "level"), [("kafka-3.9", 21), ("kafka-4.0", 25), ("kafka-4.1", 27), ("kafka-4.4", 33), ("default", 33)]
+)
 def test_the_metadata_version_is_that_of_the_release(name: str, level: int) -> None:
     supported, finalized, epoch = features(node_of(name))
-    assert finalized["metadata.version"] == level
+    assert finalized["metadata.version"] == min(level, METADATA_VERSION)
     assert supported["metadata.version"][1] == level
     assert epoch >= 0
-    release = FEATURES[profile_named(name).release] | (ADDED_FEATURES if name == "default" else {})
+    release = FEATURES[profile_named(name).release]
     assert supported.keys() <= release.keys()
     assert all(supported[feature][1] <= release[feature][1] for feature in supported)
 

@@ -47,6 +47,43 @@ def test_produce_is_advertised_from_version_0(node: Node) -> None:
     assert [(api.min_version, api.max_version) for api in answer.api_keys if api.api_key == 0] == [(0, 13)]
 
 
+@pytest.mark.parametrize(
+    ("cluster_id", "node_id", "code"),
+    [
+        (None, -1, ErrorCode.NONE),
+        ("ours", 1, ErrorCode.NONE),
+        ("ours", -1, ErrorCode.INVALID_REQUEST),
+        ("other", -1, ErrorCode.INVALID_REQUEST),
+        (None, 1, ErrorCode.INVALID_REQUEST),
+        ("", -1, ErrorCode.INVALID_REQUEST),
+        ("ours", 7, ErrorCode.REBOOTSTRAP_REQUIRED),
+        ("other", 1, ErrorCode.REBOOTSTRAP_REQUIRED),
+        ("", 1, ErrorCode.REBOOTSTRAP_REQUIRED),
+        ("ours", -5, ErrorCode.REBOOTSTRAP_REQUIRED),
+    ],
+)
+def test_a_client_that_expects_another_cluster_or_node_is_sent_back_to_its_bootstrap_servers(
+    node: Node, cluster_id: str | None, node_id: int, code: ErrorCode
+) -> None:
+    """What Apache Kafka 4.4 answers to the same requests (KIP-1242)."""
+    client = Exchange(node)
+    answer = client.ask(
+        ApiVersionsRequest(
+            client_software_name="a",
+            client_software_version="1",
+            cluster_id=node.services.catalog.cluster_id if cluster_id == "ours" else cluster_id,
+            node_id=node_id,
+        ),
+        5,
+    )
+    assert isinstance(answer, ApiVersionsResponse)
+    assert answer.error_code == code
+    assert bool(answer.api_keys) == (code is ErrorCode.NONE)
+    again = client.ask(ApiVersionsRequest(), 0)  # the connection stays
+    assert isinstance(again, ApiVersionsResponse)
+    assert again.error_code == 0
+
+
 def test_what_a_client_calls_itself_is_remembered_for_log_lines_and_bounded(node: Node) -> None:
     client = Exchange(node)
     client.ask(ApiVersionsRequest(client_software_name="librdkafka", client_software_version="2" * 999), 3)

@@ -15,7 +15,7 @@ def life() -> TransactionLife:
     return TransactionLife()
 
 
-def marked(life: TransactionLife, *where: tuple[str, int], **fields: object) -> list[int]:
+def marked(life: TransactionLife, *where: tuple[str, int], version: int = 1, **fields: object) -> list[int]:
     """What WriteTxnMarkers answers of each partition."""
     topics = [
         WriteTxnMarkersRequest.WritableTxnMarkerTopic(name=name, partition_indexes=[index]) for name, index in where
@@ -28,7 +28,7 @@ def marked(life: TransactionLife, *where: tuple[str, int], **fields: object) -> 
         "topics": topics,
     }
     marker = WriteTxnMarkersRequest.WritableTxnMarker(**(values | fields))  # type: ignore[arg-type]
-    answer = life.ask(WriteTxnMarkersResponse, WriteTxnMarkersRequest(markers=[marker]), 1)
+    answer = life.ask(WriteTxnMarkersResponse, WriteTxnMarkersRequest(markers=[marker]), version)
     return [each.error_code for topic in answer.markers[0].topics for each in topic.partitions]
 
 
@@ -61,6 +61,36 @@ def test_a_marker_of_an_old_epoch_or_coordinator_is_refused(life: TransactionLif
     fenced = marked(life, ("t", 0), producer_epoch=1, coordinator_epoch=4, **ours)
     assert fenced == [ErrorCode.TRANSACTION_COORDINATOR_FENCED]
     assert seen(life) == before
+
+
+def test_a_marker_of_transaction_version_2_must_have_a_higher_epoch_than_an_open_transaction(
+    life: TransactionLife,
+) -> None:
+    """What Apache Kafka 4.4 answers (KIP-1228): a late marker of an earlier transaction must not end the next one."""
+    producer = begun(life)
+    before = seen(life)
+    here = {"producer_id": producer.producer_id, "version": 2}
+    for level in (2, 5):
+        late = marked(life, ("t", 0), producer_epoch=producer.epoch, transaction_version=level, **here)
+        assert late == [ErrorCode.INVALID_PRODUCER_EPOCH]
+    assert marked(life, ("t", 0), producer_epoch=producer.epoch, transaction_version=-1, **here) == [
+        ErrorCode.INVALID_REQUEST
+    ]
+    assert seen(life) == before
+    for epoch in (producer.epoch + 1, producer.epoch + 1):  # again, with no transaction open: nothing is wrong
+        assert marked(life, ("t", 0), producer_epoch=epoch, transaction_version=2, **here) == [ErrorCode.NONE]
+    assert seen(life) != before
+
+
+@pytest.mark.parametrize("level", [0, 1])
+def test_a_marker_of_an_older_transaction_version_may_have_the_epoch_of_the_open_transaction(
+    life: TransactionLife, level: int
+) -> None:
+    producer = begun(life)
+    before = seen(life)
+    here = {"producer_id": producer.producer_id, "producer_epoch": producer.epoch, "transaction_version": level}
+    assert marked(life, ("t", 0), version=2, **here) == [ErrorCode.NONE]
+    assert seen(life) != before
 
 
 def test_a_request_of_many_markers_for_the_same_partition_is_answered_one_by_one(life: TransactionLife) -> None:
