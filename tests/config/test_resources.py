@@ -23,9 +23,9 @@ def test_a_group_has_the_brokers_default_until_it_sets_its_own() -> None:
     ]
 
 
-def test_a_group_has_the_ten_keys_of_kafka_4_1_and_three_of_4_2_for_share_groups() -> None:
+def test_a_group_has_the_ten_keys_of_kafka_4_1_and_five_of_later_ones_for_share_groups() -> None:
     entries = GroupConfig.describe({}, BROKER)
-    assert len(entries) == 13
+    assert len(entries) == 15
     assert all(entry.documentation for entry in entries)
 
 

@@ -3,12 +3,13 @@
 `metadata.version` is the format of the metadata log. `group.version` 1 is the consumer protocol (KIP-848); clients
 check that it is finalized before they use it. `transaction.version` is the protocol between producers and coordinator:
 0 is the original one, 1 has extensible records in `__transaction_state`, 2 has an epoch for each transaction, and
-Produce adds partitions (KIP-890). `share.version` 1 has share groups (KIP-932).
+Produce adds partitions (KIP-890). `share.version` 1 has share groups (KIP-932), 2 has their dead letters (KIP-1191).
 
 A level is finalized by a FeatureLevelRecord. A directory without one, because an earlier Ottla did not have the
 feature, gets it at its next start. A removed feature stays removed, and a directory with the metadata.version of an
 older Kafka gets none: that Kafka could not start on it any more. `transaction.version` is finalized in new directories
 only: others keep level 0 until an administrator raises it, because it changes the behaviour of running clients.
+`share.version` 2 is finalized by administrators only: a Kafka before 4.4 refuses a directory with it.
 """
 
 from __future__ import annotations
@@ -27,15 +28,19 @@ SHARE_VERSION_FEATURE = "share.version"
 FIRST_METADATA_VERSION_WITH_SHARE_GROUPS = 26
 """4.1-IV0: a broker of an earlier Kafka refuses a directory in which `share.version` is finalized."""
 SHARE_GROUP_LEVEL = 1
-"""The level of `share.version` from which on there can be share groups; 2 has the dead letters of Kafka 4.4."""
+"""The level of `share.version` from which on there can be share groups."""
+DEAD_LETTER_LEVEL = 2
+"""The level of `share.version` from which on share groups can have dead letters (Kafka 4.4)."""
 
 SUPPORTED_FEATURES: dict[str, tuple[int, int]] = {
     METADATA_VERSION_FEATURE: (METADATA_VERSION_MIN, METADATA_VERSION),
     GROUP_VERSION_FEATURE: (0, CONSUMER_PROTOCOL_LEVEL),
     TRANSACTION_VERSION_FEATURE: (0, NEWEST_TRANSACTION_VERSION),
-    SHARE_VERSION_FEATURE: (0, SHARE_GROUP_LEVEL),
+    SHARE_VERSION_FEATURE: (0, DEAD_LETTER_LEVEL),
 }
 """The lowest and the highest level, by feature."""
 
-INITIAL_LEVELS: dict[str, int] = {name: highest for name, (_, highest) in SUPPORTED_FEATURES.items()}
+INITIAL_LEVELS: dict[str, int] = {name: highest for name, (_, highest) in SUPPORTED_FEATURES.items()} | {
+    SHARE_VERSION_FEATURE: SHARE_GROUP_LEVEL
+}
 """The levels of a new directory: Kafka 4.1's defaults, for the features that are served."""

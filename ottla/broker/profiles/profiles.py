@@ -29,6 +29,8 @@ NEWER: Final[Mapping[int, int]] = {
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: 1,
 }
 """The newest versions that `default` has from a release after its base: those of share groups in Kafka 4.2."""
+NEWER_FEATURES: Final[Mapping[str, int]] = {"share.version": 2}
+"""The same of features: that with dead letters of share groups in Kafka 4.4."""
 DEFAULT_NAME: Final = "default"
 
 
@@ -80,7 +82,7 @@ class Profile(NamedTuple):
         for name, (first, last) in ours.items():
             of_release = FEATURES[self.release].get(name)
             if of_release is not None:
-                most = min(last, of_release[1])
+                most = min(last, self._newest_level(name))
                 cut[name] = (min(first, most), most)
         return cut
 
@@ -89,7 +91,11 @@ class Profile(NamedTuple):
         known = FEATURES[self.release]
         if not known:
             return -1, {}
-        return epoch, {name: min(level, known[name][1]) for name, level in levels.items() if name in known}
+        return epoch, {name: min(level, self._newest_level(name)) for name, level in levels.items() if name in known}
+
+    def _newest_level(self, feature: str) -> int:
+        newest = FEATURES[self.release][feature][1]
+        return NEWER_FEATURES.get(feature, newest) if self.serves_older else newest
 
     @property
     def _refuses_old_produce(self) -> bool:

@@ -11,7 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ottla.broker.catalog.topic import find_partition
-from ottla.broker.share.settings import ShareSettings
+from ottla.broker.share.dead_letter_queue import DeadLetterQueue
+from ottla.broker.share.settings import ShareSettings, serves_dead_letters
 from ottla.broker.share.share_partition import SharePartition
 from ottla.broker.share.stored_state import SharePartitionKey
 from ottla.config.share_groups import BY_DURATION, duration_ms
@@ -38,6 +39,8 @@ class UsedPartitions:
         self._shards = shards
         self._by_key: dict[SharePartitionKey, SharePartition] = {}
         self._settings: dict[str, ShareSettings] = {}
+        self.dead_letters = DeadLetterQueue(services, self.settings_of, self.partition_of)
+        """Those that are to be written."""
 
     def __iter__(self) -> Iterator[SharePartition]:
         return iter(list(self._by_key.values()))
@@ -74,11 +77,19 @@ class UsedPartitions:
                 shard.begin(key, self._first_offset(partition, settings), partition.leader_epoch)
         except KafkaError as error:  # of a coordinator, which clients do not expect here
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, error.message) from error
-        share_partition = SharePartition(key, partition, shard, self._services, settings)
+        share_partition = SharePartition(key, partition, shard, self._services, settings, self.dead_letters)
         self._by_key[key] = share_partition
         if is_new:
             share_partition.begin()
+        else:
+            share_partition.resume_letters(shard.states[key].batches)
         return share_partition
+
+    def resume_letters(self, key: SharePartitionKey) -> None:
+        """Write the dead letters of a share partition whose state was loaded just now. Raises KafkaError."""
+        partition = self.partition_of(key)
+        if partition is not None and key not in self._by_key:
+            self._open(key, partition)
 
     def _first_offset(self, partition: Partition, settings: ShareSettings) -> int:
         partition.settle()
@@ -117,7 +128,9 @@ class UsedPartitions:
             if len(self._settings) >= GROUPS_REMEMBERED:
                 self._settings.clear()
             configs = self._services.catalog.settings.group_configs
-            settings = self._settings[group_id] = ShareSettings(self._services.config, partial(configs, group_id))
+            settings = self._settings[group_id] = ShareSettings(
+                self._services.config, partial(configs, group_id), partial(serves_dead_letters, self._services.catalog)
+            )
         return settings
 
     def partition_of(self, key: SharePartitionKey) -> Partition | None:

@@ -128,8 +128,8 @@ def _no_check() -> Any:
 @bug("share: a release after the last delivery is one more", "the limit of deliveries is not looked at")
 def _no_limit() -> Any:
     def replace(end: Any) -> Any:
-        def patched(self: InFlightRecords, run: Any, state: RecordState, most_deliveries: int) -> None:
-            end(self, run, state, most_deliveries + 20)
+        def patched(self: InFlightRecords, run: Any, state: RecordState, most_deliveries: int, **rest: Any) -> None:
+            end(self, run, state, most_deliveries + 20, **rest)
 
         return patched
 
