@@ -122,6 +122,8 @@ class GroupModel:
         self.resets = {reset}
         self.keeps_reset = reset == "earliest"
         self.committed_only = committed_only
+        self.has_letters = False
+        """Whether its archived records have dead letters."""
         self.changes = 0
         """Of offsets by an administrator, sent and answered: one that takes them all away ends the sessions, too."""
         self.least_limit = self.most_limit = DEFAULT_LIMIT
@@ -140,6 +142,8 @@ class SharePartitionModel:
         self.index = index
         self._loses_states = loses_states
         self.offsets: dict[int, OffsetModel] = {}
+        self.letters: set[int] = set()
+        """Offsets that have a dead letter, or will have one."""
         self.generation = 0
         """Grows with each change of an administrator."""
         self.changes = 0
@@ -188,7 +192,8 @@ class SharePartitionModel:
         return self.topic.expires or self.topic.partitions[self.index].latest_start > 0
 
     def change_asked(self) -> None:
-        """An administrator changes the offset, or takes it away."""
+        """An administrator changes the offset, or takes it away, and with it that a letter is missing."""
+        self.letters.clear()
         self.generation += 1
         self.changes += 1
         self.group.changes += 1
@@ -294,10 +299,14 @@ class SharePartitionModel:
                 known.may_be_done = sent.sent
             elif kind is not AcknowledgeType.RELEASE:
                 known.done = known.done or f"answered to be done ({kind.name.lower()})"
+                if kind is AcknowledgeType.REJECT and self.group.has_letters:
+                    self.letters.add(offset)
             else:
                 known.durable = max(known.durable, delivery.count)
                 if delivery.count >= self.group.most_limit:
                     known.done = known.done or f"released after delivery {delivery.count}, the last"
+                    if self.group.has_letters:
+                        self.letters.add(offset)
                 elif delivery.count >= self.group.least_limit:
                     known.may_be_done = sent.sent
 
@@ -332,7 +341,10 @@ class SharePartitionModel:
         self.most_start = min(self.most_start, start_offset)
         if end_offset is None:
             return
-        done = sum(bool(known.done) and offset >= start_offset for offset, known in self.offsets.items())
+        done = sum(
+            bool(known.done) and offset >= start_offset and offset not in self.letters  # that may not be written yet
+            for offset, known in self.offsets.items()
+        )
         most = max(end_offset - start_offset - done, 0)
         if lag > most:
             raise Violation(f"{self}: the lag is {lag}: {start_offset} to {end_offset}, of which {done} are done")
@@ -365,7 +377,10 @@ class SharePartitionModel:
             known.deliveries.clear()
 
     def note_power_cut(self, sequence: int) -> None:
-        """States are not synced: what there was at the last restart is there, or something newer."""
+        """States are not synced: what there was at the last restart is there, or something newer. Letters are not
+        synced either.
+        """
+        self.letters.clear()
         found = self._found
         if found.generation != self.generation:
             self.is_lost = True
