@@ -46,9 +46,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
-RESUMED_PER_TURN: Final = 100
-LOADS_MS: Final = 100
-"""After this time it is checked again whether a load has ended."""
 _ACQUIRE_MODES: Final = frozenset(int(mode) for mode in AcquireMode)
 Batches = Mapping["Place", "Iterable[AcknowledgementBatch]"]
 
@@ -76,7 +73,7 @@ class ShareCoordinator:
             most_updates=self._services.config.share_coordinator_snapshot_update_records_per_snapshot,
             has_topic=lambda topic_id: self._services.catalog.find_topic(topic_id) is not None,
             on_forgotten=self.used.close,
-            on_archiving=self._resume_letters,
+            on_archiving=self.used.resume_letters,
         )
 
     def open(self) -> None:
@@ -326,27 +323,6 @@ class ShareCoordinator:
     def state_count(self) -> int:
         """How many share partitions have a state."""
         return sum(len(shard.states) for shard in self.shards.active())
-
-    def _resume_letters(self, keys: Collection[SharePartitionKey], after_ms: int = 0) -> None:
-        """Write the dead letters of these, some in each turn; their load ends soon."""
-        services, waiting = self._services, list(keys)
-
-        def resume() -> None:
-            if self._is_closed:
-                return
-            loading = []
-            for key in waiting[:RESUMED_PER_TURN]:
-                try:
-                    self.used.resume_letters(key)
-                except KafkaError:  # if it is not loading, the next load tries again
-                    if self.shards.is_loading(key.text):
-                        loading.append(key)
-            if loading:
-                self._resume_letters(loading, LOADS_MS)
-            if len(waiting) > RESUMED_PER_TURN:
-                self._resume_letters(waiting[RESUMED_PER_TURN:])
-
-        services.timers.at(services.clock.monotonic_ms() + after_ms, resume)
 
     def _plan_prune(self) -> None:
         if self._is_closed or self._prune_timer is not None or not self.shards.is_adopted:

@@ -29,6 +29,9 @@ MayRead = Callable[[str], bool]
 """Whether the client may read a topic, by its name."""
 GROUPS_REMEMBERED: Final = 1_000
 """Groups whose settings are kept as they were read last."""
+RESUMED_PER_TURN: Final = 100
+LOADS_MS: Final = 100
+"""After this time it is checked again whether a load has ended."""
 
 
 class UsedPartitions:
@@ -85,11 +88,27 @@ class UsedPartitions:
             share_partition.resume_letters(shard.states[key].batches)
         return share_partition
 
-    def resume_letters(self, key: SharePartitionKey) -> None:
-        """Write the dead letters of a share partition whose state was loaded just now. Raises KafkaError."""
-        partition = self.partition_of(key)
-        if partition is not None and key not in self._by_key:
-            self._open(key, partition)
+    def resume_letters(self, keys: Collection[SharePartitionKey], after_ms: int = 0) -> None:
+        """Write the dead letters of share partitions, some in each turn; the load of their states ends soon."""
+        services, waiting = self._services, list(keys)
+
+        def resume() -> None:
+            loading = []
+            for key in waiting[:RESUMED_PER_TURN]:
+                partition = self.partition_of(key)
+                if partition is None or key in self._by_key:
+                    continue
+                try:
+                    self._open(key, partition)
+                except KafkaError:  # if it is not loading, the next load tries again
+                    if self._shards.is_loading(key.text):
+                        loading.append(key)
+            if loading:
+                self.resume_letters(loading, LOADS_MS)
+            if len(waiting) > RESUMED_PER_TURN:
+                self.resume_letters(waiting[RESUMED_PER_TURN:])
+
+        services.timers.at(services.clock.monotonic_ms() + after_ms, resume)
 
     def _first_offset(self, partition: Partition, settings: ShareSettings) -> int:
         partition.settle()

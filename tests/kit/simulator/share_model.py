@@ -92,6 +92,8 @@ class OffsetModel:
     deliveries: list[Delivery] = field(default_factory=list)
     done: str = ""
     """Why it is never delivered again."""
+    has_letter: bool = False
+    """Whether it is done only when its dead letter is written."""
     may_be_done: int = -1
     """When something was sent that may have done it, and what became of that will never be known; -1: nothing."""
     asked: set[Acknowledgement] = field(default_factory=set)
@@ -143,7 +145,7 @@ class SharePartitionModel:
         self._loses_states = loses_states
         self.offsets: dict[int, OffsetModel] = {}
         self.letters: set[int] = set()
-        """Offsets that have a dead letter, or will have one."""
+        """Offsets that have a dead letter, or will have one, whatever happens."""
         self.generation = 0
         """Grows with each change of an administrator."""
         self.changes = 0
@@ -299,16 +301,22 @@ class SharePartitionModel:
                 known.may_be_done = sent.sent
             elif kind is not AcknowledgeType.RELEASE:
                 known.done = known.done or f"answered to be done ({kind.name.lower()})"
-                if kind is AcknowledgeType.REJECT and self.group.has_letters:
-                    self.letters.add(offset)
+                if kind is AcknowledgeType.REJECT:
+                    self._note_letter(offset)
             else:
                 known.durable = max(known.durable, delivery.count)
                 if delivery.count >= self.group.most_limit:
                     known.done = known.done or f"released after delivery {delivery.count}, the last"
-                    if self.group.has_letters:
-                        self.letters.add(offset)
+                    self._note_letter(offset)
                 elif delivery.count >= self.group.least_limit:
                     known.may_be_done = sent.sent
+
+    def _note_letter(self, offset: int) -> None:
+        """A record is archived, with a letter: unless it was archived before, because the log has lost it."""
+        if self.group.has_letters:
+            self.offsets[offset].has_letter = True
+            if not self._loses_beginning:
+                self.letters.add(offset)
 
     def refused(self, sent: Acknowledgement) -> None:
         """Nothing of it counts."""
@@ -342,7 +350,7 @@ class SharePartitionModel:
         if end_offset is None:
             return
         done = sum(
-            bool(known.done) and offset >= start_offset and offset not in self.letters  # that may not be written yet
+            bool(known.done) and not known.has_letter and offset >= start_offset
             for offset, known in self.offsets.items()
         )
         most = max(end_offset - start_offset - done, 0)
