@@ -173,7 +173,10 @@ def test_the_group_goes_on_after_a_dead_letter(scene: Scene) -> None:
     create_dead_letter_topic(scene.wire, scene.letters)
     one.first_records()
     assert one.result(scene.place, (0, 1, [REJECT])) == NONE
-    assert one.result(scene.place, (0, 0, [ACCEPT])) == ErrorCode.INVALID_RECORD_STATE
+    again = one.result(scene.place, (0, 0, [ACCEPT]))
+    assert again in (ErrorCode.INVALID_RECORD_STATE, NONE), (
+        "NONE where the letter is written already: too late to count"
+    )
     assert one.result(scene.place, (2, 2, [ACCEPT])) == NONE
     dead_letters(scene.wire, scene.letters, 2)
     produce_batches(scene.wire, scene.topic, 2)
