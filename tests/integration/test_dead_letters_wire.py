@@ -174,9 +174,7 @@ def test_the_group_goes_on_after_a_dead_letter(scene: Scene) -> None:
     one.first_records()
     assert one.result(scene.place, (0, 1, [REJECT])) == NONE
     again = one.result(scene.place, (0, 0, [ACCEPT]))
-    assert again in (ErrorCode.INVALID_RECORD_STATE, NONE), (
-        "NONE where the letter is written already: too late to count"
-    )
+    assert again in (ErrorCode.INVALID_RECORD_STATE, NONE), "NONE if the letter is there: it is too late"
     assert one.result(scene.place, (2, 2, [ACCEPT])) == NONE
     dead_letters(scene.wire, scene.letters, 2)
     produce_batches(scene.wire, scene.topic, 2)
