@@ -83,15 +83,6 @@ class Scene:
         self.members[-1].join(self.topic)
         return self.members[-1]
 
-    def await_start(self, start_offset: int) -> None:
-        """The group has nothing more to do with the records before that."""
-        give_up = time.monotonic() + PATIENCE_S
-        while (found := offsets(self.wire, self.group, {self.topic: [0]}).topics[0].partitions[0]) and (
-            found.start_offset != start_offset
-        ):
-            assert time.monotonic() < give_up, found
-            time.sleep(0.1)
-
 
 @pytest.fixture
 def scene(broker: BrokerProcess, wire: Wire) -> Iterator[Scene]:

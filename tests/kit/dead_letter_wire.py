@@ -53,13 +53,8 @@ def serve_dead_letters(wire: Wire) -> None:
     assert answer.error_code == ErrorCode.NONE, answer
 
 
-def alter(wire: Wire, kind: int, name: str, **changes: str | None) -> tuple[ErrorCode, str | None]:
-    """Set keys of a resource (`_` for `.`); None deletes one. What is wrong with it."""
-    return alter_keys(wire, kind, name, {key.replace("_", "."): value for key, value in changes.items()})
-
-
 def alter_keys(wire: Wire, kind: int, name: str, changes: dict[str, str | None]) -> tuple[ErrorCode, str | None]:
-    """The same with the keys as they are."""
+    """Set keys of a resource; None deletes one. What is wrong with it."""
     configs = [
         IncrementalAlterConfigsRequest.AlterableConfig(
             name=key, config_operation=0 if value is not None else 1, value=value
