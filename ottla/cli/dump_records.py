@@ -24,7 +24,7 @@ Words: TypeAlias = Callable[[Record], Row]
 BROKER_RESOURCE = 4
 """In a ConfigRecord."""
 HIDDEN = "[hidden]"
-DELIVERY_STATES = {0: "available", 2: "acknowledged", 4: "archived"}
+DELIVERY_STATES = {0: "available", 2: "acknowledged", 3: "archiving", 4: "archived"}
 """The states in `__share_group_state` of records that were delivered; a record that a member has is `available`."""
 
 

@@ -19,7 +19,7 @@ from ottla.config.declare import INT_MAX, boolean, choice, inherited, int32, str
 from ottla.config.describe import merged, own_entry, select
 from ottla.config.errors import ConfigError
 from ottla.config.options import ConfigEntry, ConfigSource, Given, Option, Options, Origin, OriginKind
-from ottla.config.share_groups import offset_reset
+from ottla.config.share_groups import dead_letter_topic, offset_reset
 
 _SET = Origin(OriginKind.TOPIC, "")
 _TELEMETRY = "clients are not asked for their metrics"
@@ -49,6 +49,15 @@ class GroupConfig(Options):
     )
     share_renew_acknowledge_enable = boolean(
         True, doc="Whether a share group's members may ask for more time with a record (KIP-1222)."
+    )
+    errors_deadletterqueue_topic_name = string(
+        "",
+        check=dead_letter_topic,
+        allowed="text that does not start with __",
+        doc="The topic to which a share group's dead letters are written; empty: it has none (KIP-1191).",
+    )
+    errors_deadletterqueue_copy_record_enable = boolean(
+        False, doc="Whether a dead letter has the key and the value of the record."
     )
     streams_session_timeout_ms = inherited(BrokerConfig.group_streams_session_timeout_ms)
     streams_heartbeat_interval_ms = inherited(BrokerConfig.group_streams_heartbeat_interval_ms)

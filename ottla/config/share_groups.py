@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ottla.config.declare import boolean, int16, int32, words
+from ottla.config.declare import boolean, int16, int32, string, words
 from ottla.config.options import Options
 
 BY_DURATION = "by_duration:"
@@ -69,6 +69,16 @@ class ShareGroups(Options):
     )
     group_share_enable = boolean(
         False, inert="the feature share.version decides", doc="Whether share groups are served (Kafka 4.0)."
+    )
+    errors_deadletterqueue_auto_create_topics_enable = boolean(
+        False,
+        dynamic=True,
+        doc="Whether a topic for the dead letters of a share group is created when it is needed (KIP-1191).",
+    )
+    errors_deadletterqueue_topic_name_prefix = string(
+        "dlq.",
+        dynamic=True,
+        doc="The beginning of the name that a topic for dead letters must have; empty: any name (KIP-1191).",
     )
     share_fetch_purgatory_purge_interval_requests = int32(
         1000,
@@ -144,6 +154,13 @@ def offset_reset(text: str) -> str:
     if not text.startswith(BY_DURATION):
         raise ValueError("must be latest, earliest or by_duration:PnDTnHnMn.nS")
     duration_ms(text)
+    return text
+
+
+def dead_letter_topic(text: str) -> str:
+    """A value of `errors.deadletterqueue.topic.name`; internal topics are refused. Raises ValueError."""
+    if text.startswith("__"):
+        raise ValueError("must not start with __")
     return text
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 
 from ottla.config.accepted import ACCEPTED_TOPIC_KEYS, REMOVED_KEYS
 from ottla.config.broker import BrokerConfig
-from ottla.config.declare import inherited
+from ottla.config.declare import boolean, inherited
 from ottla.config.describe import merged, select, topic_entry
 from ottla.config.errors import ConfigError
 from ottla.config.options import ConfigEntry, Given, Option, Options, Origin, OriginKind
@@ -51,6 +51,9 @@ class TopicConfig(Options):
     min_compaction_lag_ms = inherited(BrokerConfig.log_cleaner_min_compaction_lag_ms)
     max_compaction_lag_ms = inherited(BrokerConfig.log_cleaner_max_compaction_lag_ms)
     delete_retention_ms = inherited(BrokerConfig.log_cleaner_delete_retention_ms)
+    errors_deadletterqueue_group_enable = boolean(
+        False, doc="Whether share groups may write their dead letters to this topic (KIP-1191)."
+    )
     ottla_acks_all = inherited(BrokerConfig.ottla_acks_all)
     ottla_validate_records = inherited(BrokerConfig.ottla_validate_records)
     ottla_batch_max_decompressed_bytes = inherited(BrokerConfig.ottla_batch_max_decompressed_bytes)
@@ -61,8 +64,12 @@ class TopicConfig(Options):
         self.broker = broker
         self._own = _parse(overrides)
         for option in self.by_key.values():
-            assert option.inherits is not None  # every topic key inherits from a broker's key
-            value = self._own[option.key] if option.key in self._own else getattr(broker, option.inherits.attribute)
+            if option.key in self._own:
+                value = self._own[option.key]
+            elif option.inherits is not None:
+                value = getattr(broker, option.inherits.attribute)
+            else:
+                value = option.default
             setattr(self, option.attribute, value)
 
     @classmethod

@@ -8,6 +8,7 @@ from ottla.config.broker import BrokerConfig
 from ottla.config.errors import ConfigError
 from ottla.config.resources import GroupConfig
 from ottla.config.share_groups import duration_ms, offset_reset
+from ottla.config.topic import TopicConfig
 
 BROKER = BrokerConfig.of({})
 GROUP_BOUNDS = [
@@ -126,3 +127,42 @@ def test_the_plain_resets_are_taken_as_they_are(text: str) -> None:
 def test_the_longest_duration_that_can_be_said_is_a_number() -> None:
     text = "by_duration:P999999999DT999999999H999999999M999999999S"
     assert duration_ms(offset_reset(text)) > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "is_taken"), [("", True), ("dlq.t", True), ("_t", True), ("__t", False), ("__", False)]
+)
+def test_dead_letters_go_to_no_internal_topic(name: str, is_taken: bool) -> None:
+    key = "errors.deadletterqueue.topic.name"
+    if is_taken:
+        GroupConfig.validate({key: name}, BROKER)
+        assert GroupConfig.readable({key: name}) == {key: name}
+        return
+    with pytest.raises(ConfigError) as refused:
+        GroupConfig.validate({key: name}, BROKER)
+    assert refused.value.for_client().startswith((key, f"Invalid value {name} for configuration {key}"))
+
+
+def test_a_topic_takes_no_dead_letters_unless_it_says_so_itself() -> None:
+    key = "errors.deadletterqueue.group.enable"
+    assert not TopicConfig.resolve({}, BROKER).errors_deadletterqueue_group_enable
+    own = TopicConfig.resolve({key: "true"}, BROKER)
+    assert own.errors_deadletterqueue_group_enable
+    for config, value, source in ((TopicConfig.resolve({}, BROKER), "false", 5), (own, "true", 1)):
+        (entry,) = config.describe([key])
+        assert (entry.value, int(entry.source), entry.is_default) == (value, source, source == 5)
+
+
+def test_the_broker_creates_no_topics_of_dead_letters_and_wants_a_prefix_unless_it_is_set_otherwise() -> None:
+    config = BrokerConfig.of({})
+    assert not config.errors_deadletterqueue_auto_create_topics_enable
+    assert config.errors_deadletterqueue_topic_name_prefix == "dlq."
+    assert not config.set_dynamic(
+        node={},
+        all_nodes={
+            "errors.deadletterqueue.auto.create.topics.enable": "true",
+            "errors.deadletterqueue.topic.name.prefix": "",
+        },
+    )
+    assert config.errors_deadletterqueue_auto_create_topics_enable
+    assert config.errors_deadletterqueue_topic_name_prefix == ""

@@ -62,6 +62,7 @@ PLACES: Final = {
         "crash/test_audit.py",
         "crash/test_clock_jump.py",
         "crash/test_commits.py",
+        "crash/test_dead_letters.py",
         "crash/test_kill.py",
         "crash/test_kill_cleaning.py",
         "crash/test_mover_clients.py",

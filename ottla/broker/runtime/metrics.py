@@ -213,9 +213,11 @@ class ShareGroupCounters:
         "acknowledged_records",
         "acquired_records",
         "archived_records",
+        "dead_letters",
         "load_us",
         "loaded_records",
         "loads",
+        "lost_dead_letters",
         "released_records",
         "skipped_records",
         "timed_out_records",
@@ -228,6 +230,10 @@ class ShareGroupCounters:
         """Available again because their member said so."""
         self.archived_records = 0
         """Rejected, or delivered as often as is allowed."""
+        self.dead_letters = 0
+        """Written (KIP-1191)."""
+        self.lost_dead_letters = 0
+        """Of archived records, not written: their topic may not be used, or refused them."""
         self.timed_out_records = 0
         """Available again, or archived, because their member had them for too long."""
         self.loads = 0

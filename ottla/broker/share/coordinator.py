@@ -73,6 +73,7 @@ class ShareCoordinator:
             most_updates=self._services.config.share_coordinator_snapshot_update_records_per_snapshot,
             has_topic=lambda topic_id: self._services.catalog.find_topic(topic_id) is not None,
             on_forgotten=self.used.close,
+            on_archiving=self.used.resume_letters,
         )
 
     def open(self) -> None:
@@ -86,6 +87,7 @@ class ShareCoordinator:
         if self._prune_timer is not None:
             self._prune_timer.cancel()
             self._prune_timer = None
+        self.used.dead_letters.close()
         self._runtime.close()
 
     def prepare(self, key: str, done: Callable[[KafkaError | None], None]) -> None:

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import NamedTuple
 
 UNLIMITED = 1 << 30
 
 
 class RecordState(IntEnum):
-    """The state of a record in flight, by Kafka's numbers."""
+    """The state of a record in flight, by Kafka's numbers. ARCHIVING: its dead letter is to be written first."""
 
     AVAILABLE = 0
     ACQUIRED = 1
     ACKNOWLEDGED = 2
+    ARCHIVING = 3
     ARCHIVED = 4
+
+
+class Cause(Enum):
+    """Why a record has a dead letter, in the words that are in it."""
+
+    REJECTED = "Offset rejected by client."
+    DELIVERED_TOO_OFTEN = "Offset delivery count exceeded the threshold."
 
 
 class StateBatch(NamedTuple):
@@ -25,6 +33,15 @@ class StateBatch(NamedTuple):
     last_offset: int
     state: RecordState
     delivery_count: int
+
+
+class DeadLetters(NamedTuple):
+    """Offsets, both inclusive, of records that are archiving: how often they were delivered, and why they are."""
+
+    first_offset: int
+    last_offset: int
+    delivery_count: int
+    cause: Cause
 
 
 class Acquired(NamedTuple):

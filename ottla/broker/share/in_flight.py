@@ -9,6 +9,9 @@ Pure: no clock, no log, no disk. Every offset in between is in one *run*, of nei
     offsets      5  6  7 | 8  9 | 10 .. 14 | 15 ...
     state        acquired| avail| archived | not in flight: never acquired
 
+In a group with dead letters (KIP-1191) a record that is rejected, or released after its last delivery, is archiving
+first, until `archived` says that its dead letter is written. It is in flight until then.
+
 The start offset moves over acknowledged and archived records, the end offset over records that are acquired for the
 first time. An offset without a record (compacted, a marker) is acquired like any other, and acknowledged as a gap;
 offsets that are missing between two batches are archived.
@@ -26,7 +29,16 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 
-from ottla.broker.share.deliveries import Acknowledgement, Acquired, RecordState, Span, StateBatch, Wanted
+from ottla.broker.share.deliveries import (
+    Acknowledgement,
+    Acquired,
+    Cause,
+    DeadLetters,
+    RecordState,
+    Span,
+    StateBatch,
+    Wanted,
+)
 from ottla.protocol.api.share_fetch import AcknowledgeType
 from ottla.protocol.errors import ErrorCode, KafkaError
 
@@ -84,6 +96,9 @@ class InFlightRecords:
         """The first offset that may be delivered (Kafka's share-partition start offset)."""
         self.end_offset = start_offset
         """The first offset that was never in flight."""
+        self.has_dead_letters = False
+        """Whether records are archiving before they are archived; the caller sets it before each step."""
+        self._letters: list[DeadLetters] = []
         self._runs: list[_Run] = []
         for batch in batches:
             if batch.last_offset < self.end_offset:
@@ -104,6 +119,11 @@ class InFlightRecords:
     def has_acquired(self) -> bool:
         """Whether any record is acquired."""
         return any(run.state is RecordState.ACQUIRED for run in self._runs)
+
+    @property
+    def has_archiving(self) -> bool:
+        """Whether any record waits for its dead letter."""
+        return any(run.state is RecordState.ARCHIVING for run in self._runs)
 
     @property
     def complete_count(self) -> int:
@@ -173,7 +193,7 @@ class InFlightRecords:
         """The log begins at a later offset now: archive what was available before it."""
         if log_start_offset <= self.start_offset:
             return
-        if log_start_offset >= self.end_offset and not self.has_acquired:
+        if log_start_offset >= self.end_offset and not self.has_acquired and not self.has_archiving:
             self.start_offset = self.end_offset = log_start_offset
             self._runs.clear()
             return
@@ -202,7 +222,7 @@ class InFlightRecords:
                     if kind is AcknowledgeType.RENEW:
                         run.deadline_ms = renewed_until_ms
                     else:
-                        self._end(run, _RESULT[kind], most_deliveries)
+                        self._end(run, _RESULT[kind], most_deliveries, is_rejected=kind is AcknowledgeType.REJECT)
                         add_change(changes, run)
         self._advance()
         return changes
@@ -227,6 +247,21 @@ class InFlightRecords:
         self._advance()
         return changes
 
+    def take_letters(self) -> list[DeadLetters]:
+        """What has begun to be archiving since the last call."""
+        letters, self._letters = self._letters, []
+        return letters
+
+    def archived(self, first_offset: int, last_offset: int) -> list[StateBatch]:
+        """The dead letters of these records are written: archive those that are archiving; the changes."""
+        changes: list[StateBatch] = []
+        for run in self._split(max(first_offset, self.start_offset), min(last_offset, self.end_offset - 1)):
+            if run.state is RecordState.ARCHIVING:
+                run.state = RecordState.ARCHIVED
+                add_change(changes, run)
+        self._advance()
+        return changes
+
     # --- below -----------------------------------------------------------------------------------------------------
 
     def _check(self, member_id: str, said: Acknowledgement) -> None:
@@ -246,9 +281,13 @@ class InFlightRecords:
                 reason = f"offset {max(run.first_offset, first_offset)} is acquired by another member"
                 raise KafkaError(ErrorCode.INVALID_RECORD_STATE, reason)
 
-    def _end(self, run: _Run, state: RecordState, most_deliveries: int) -> None:
+    def _end(self, run: _Run, state: RecordState, most_deliveries: int, *, is_rejected: bool = False) -> None:
+        cause = Cause.REJECTED if is_rejected else None
         if state is RecordState.AVAILABLE and run.delivery_count >= most_deliveries:
-            state = RecordState.ARCHIVED
+            state, cause = RecordState.ARCHIVED, Cause.DELIVERED_TOO_OFTEN
+        if state is RecordState.ARCHIVED and cause is not None and self.has_dead_letters:
+            state = RecordState.ARCHIVING
+            self._letters.append(DeadLetters(run.first_offset, run.last_offset, run.delivery_count, cause))
         run.state, run.member_id, run.deadline_ms = state, "", NEVER_MS
 
     def _take(self, first_offset: int, last_offset: int, wanted: Wanted, acquired: list[Acquired]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from ottla.broker.metadata.features import SHARE_GROUP_LEVEL, SHARE_VERSION_FEATURE
+from ottla.broker.metadata.features import DEAD_LETTER_LEVEL, SHARE_GROUP_LEVEL, SHARE_VERSION_FEATURE
 from ottla.config.resources import GroupConfig
 from ottla.protocol.errors import ErrorCode, KafkaError
 
@@ -25,12 +25,22 @@ def check_share_groups(catalog: Catalog) -> None:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "this broker does not serve share groups: share.version is 0")
 
 
-class ShareSettings:
-    """The settings of one group's share partitions. Times in milliseconds. `texts` gives what the group sets itself."""
+def serves_dead_letters(catalog: Catalog) -> bool:
+    """Whether the feature of dead letters is finalized."""
+    return catalog.image.features.get(SHARE_VERSION_FEATURE, 0) >= DEAD_LETTER_LEVEL
 
-    def __init__(self, config: BrokerConfig, texts: Callable[[], Mapping[str, str]]) -> None:
+
+class ShareSettings:
+    """The settings of one group's share partitions. Times in milliseconds. `texts` gives what the group sets itself,
+    `serves_dead_letters` whether the cluster has dead letters.
+    """
+
+    def __init__(
+        self, config: BrokerConfig, texts: Callable[[], Mapping[str, str]], serves_dead_letters: Callable[[], bool]
+    ) -> None:
         self._config = config
         self._texts = texts
+        self._serves_dead_letters = serves_dead_letters
         self._read_texts: dict[str, str] = {}
         self._values: dict[str, object] = {}
 
@@ -88,6 +98,21 @@ class ShareSettings:
     def may_renew(self) -> bool:
         """Whether members may ask for more time with a record (KIP-1222)."""
         return self._own.get("share.renew.acknowledge.enable", True) is not False
+
+    @property
+    def dead_letter_topic(self) -> str:
+        """The topic to which dead letters are written; empty: the group has none."""
+        return str(self._own.get("errors.deadletterqueue.topic.name", ""))
+
+    @property
+    def has_dead_letters(self) -> bool:
+        """Whether records that are archived have a dead letter (KIP-1191)."""
+        return bool(self.dead_letter_topic) and self._serves_dead_letters()
+
+    @property
+    def copies_dead_letters(self) -> bool:
+        """Whether a dead letter has the record's key and value."""
+        return self._own.get("errors.deadletterqueue.copy.record.enable", False) is True
 
     def _within(self, key: str, of_broker: int, least: int, most: int) -> int:
         own = self._own.get(key)

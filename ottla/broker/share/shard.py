@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from ottla.broker.coordination.effects import Effects
 from ottla.broker.coordination.shard import CoordinatorShard
 from ottla.broker.runtime.steps import Pace
+from ottla.broker.share.deliveries import RecordState
 from ottla.broker.share.stored_state import (
     Change,
     SharePartitionKey,
@@ -63,13 +64,17 @@ class ShareStateShard(CoordinatorShard):
         most_updates: int,
         has_topic: Callable[[UUID], bool],
         on_forgotten: Callable[[Collection[SharePartitionKey]], None],
+        on_archiving: Callable[[Collection[SharePartitionKey]], None],
     ) -> None:
-        """`on_forgotten` is called with the share partitions whose states are not here any more."""
+        """`on_forgotten` is called with the share partitions whose states are not here any more, `on_archiving` at the
+        end of a load with those that have records without the dead letter that they should have.
+        """
         super().__init__(context)
         self.states: dict[SharePartitionKey, StoredState] = {}
         self._most_updates = most_updates
         self._has_topic = has_topic
         self._on_forgotten = on_forgotten
+        self._on_archiving = on_archiving
         self._is_loaded = False
 
     # --- load ------------------------------------------------------------------------------------------------------
@@ -90,9 +95,17 @@ class ShareStateShard(CoordinatorShard):
             self.states.pop(place, None)
 
     def begin_some(self) -> bool:
-        """Everything is replayed: forget the states of topics that were deleted as the broker stopped."""
+        """Everything is replayed: forget the states of topics that were deleted as the broker stopped, and write the
+        dead letters that it had not written.
+        """
         self._is_loaded = True
         self.forget([key for key in self.states if not self._has_topic(key.topic_id)])
+        archiving = RecordState.ARCHIVING
+        unwritten = [
+            key for key, state in self.states.items() if any(batch.state is archiving for batch in state.batches)
+        ]
+        if unwritten:
+            self._on_archiving(unwritten)
         return False
 
     def summary(self) -> str:

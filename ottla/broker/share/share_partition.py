@@ -15,7 +15,16 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Protocol
 
-from ottla.broker.share.deliveries import Acknowledgement, Acquired, RecordState, Span, StateBatch, Wanted
+from ottla.broker.share.deliveries import (
+    Acknowledgement,
+    Acquired,
+    Cause,
+    DeadLetters,
+    RecordState,
+    Span,
+    StateBatch,
+    Wanted,
+)
 from ottla.broker.share.in_flight import NEVER_MS, InFlightRecords
 from ottla.broker.share.read_size import ReadSize
 from ottla.broker.share.stored_state import Change, SharePartitionKey
@@ -27,6 +36,7 @@ if TYPE_CHECKING:
     from ottla.broker.partitions.partition import Partition
     from ottla.broker.runtime.timers import Timer
     from ottla.broker.services import Services
+    from ottla.broker.share.dead_letter_queue import DeadLetterQueue
     from ottla.broker.share.settings import ShareSettings
     from ottla.broker.share.shard import ShareStateShard
     from ottla.protocol.records.batch import BatchHeader
@@ -52,6 +62,7 @@ class SharePartition:
         shard: ShareStateShard,
         services: Services,
         settings: ShareSettings,
+        dead_letters: DeadLetterQueue,
     ) -> None:
         state = shard.states[key]
         self.key = key
@@ -70,6 +81,7 @@ class SharePartition:
         self.settings = settings
         self.read_size = ReadSize()
         """How much a member has to read of it."""
+        self._dead_letters = dead_letters
         self._waiting: dict[Waiting, None] = {}
         self._is_watching = False
         self._is_planned = False
@@ -79,7 +91,8 @@ class SharePartition:
     @property
     def is_idle(self) -> bool:
         """Whether nothing would be lost if it were forgotten."""
-        return not self.sessions and not self._waiting and not self.is_being_read and not self.records.has_acquired
+        in_use = self.sessions or self._waiting or self.is_being_read
+        return not in_use and not self.records.has_acquired and not self.records.has_archiving
 
     # --- what is there ---------------------------------------------------------------------------------------------
 
@@ -139,6 +152,7 @@ class SharePartition:
     def acknowledge(self, member_id: str, acknowledgements: Sequence[Acknowledgement], renewed_until_ms: float) -> None:
         """Write what a member says of its records. Raises KafkaError: nothing of it counts then."""
         self.check()
+        self.records.has_dead_letters = self.settings.has_dead_letters
         changes = self.records.acknowledge(
             member_id,
             acknowledgements,
@@ -153,6 +167,7 @@ class SharePartition:
     def release(self, member_id: str) -> None:
         """The member's session has ended."""
         if not self.is_closed and not self.shard.is_dead:
+            self.records.has_dead_letters = self.settings.has_dead_letters
             changes = self.records.release(member_id, self.settings.most_deliveries)
             self._count(changes)
             self._changed(changes)
@@ -177,6 +192,37 @@ class SharePartition:
             change = Change(records.start_offset, records.complete_count, (), self.partition.leader_epoch)
             self.shard.change(self.key, change)
 
+    # --- dead letters (KIP-1191) -----------------------------------------------------------------------------------
+
+    def resume_letters(self, batches: Sequence[StateBatch]) -> None:
+        """Write the dead letters of records that were archiving when the state was loaded, as these batches say."""
+        for first_offset, last_offset, state, delivery_count in batches:
+            if state is RecordState.ARCHIVING:
+                is_last = delivery_count >= self.settings.most_deliveries
+                cause = Cause.DELIVERED_TOO_OFTEN if is_last else Cause.REJECTED
+                self._bury(DeadLetters(first_offset, last_offset, delivery_count, cause))
+
+    def _bury(self, letters: DeadLetters) -> None:
+        """Write dead letters once it is durable that the records are archiving: else a crash could deliver a record
+        again that has one.
+        """
+
+        def durable(error: KafkaError | None) -> None:
+            if error is None:
+                self._dead_letters.add(self.key, self.partition.topic, letters, lambda: self._buried(letters))
+            elif not self.shard.is_dead:  # the disk is slow
+                self.shard.when_durable(self.key.text, durable)
+            # else the next load finds what was written
+
+        self.shard.when_durable(self.key.text, durable)
+
+    def _buried(self, letters: DeadLetters) -> None:
+        """The dead letters are durable."""
+        if not self.is_closed and not self.shard.is_dead:
+            self._changed(self.records.archived(letters.first_offset, letters.last_offset))
+
+    # --- the end ---------------------------------------------------------------------------------------------------
+
     def close(self) -> None:
         """Its state is not the shard's any more: those who wait look for it again."""
         self.is_closed = True
@@ -190,7 +236,7 @@ class SharePartition:
         for change in changes:
             if change.state is RecordState.ACKNOWLEDGED:
                 counters.acknowledged_records += _record_count(change)
-            elif change.state is RecordState.ARCHIVED:
+            elif change.state in (RecordState.ARCHIVED, RecordState.ARCHIVING):
                 counters.archived_records += _record_count(change)
             else:
                 counters.released_records += _record_count(change)
@@ -204,10 +250,13 @@ class SharePartition:
         self._plan_time_out()
         if changes:  # some are available again, or there is room for others
             self.wake()
+        for letters in self.records.take_letters():
+            self._bury(letters)
 
     def _time_out(self) -> None:
         self._timer = None
         if not self.is_closed and not self.shard.is_dead:
+            self.records.has_dead_letters = self.settings.has_dead_letters
             changes = self.records.time_out(self._services.clock.monotonic_ms(), self.settings.most_deliveries)
             self._counters.timed_out_records += sum(map(_record_count, changes))
             self._changed(changes)

@@ -192,7 +192,7 @@ def _struct(make: Callable[..., B], batch: StateBatch) -> B:
 
 def _batches(stored: Iterable[ShareSnapshotValue.StateBatch | ShareUpdateValue.StateBatch]) -> list[StateBatch]:
     """As they are stored. Of a state that this version does not know the records are delivered again."""
-    known = {int(state): state for state in (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)}
+    known = {int(state): state for state in (RecordState.ACKNOWLEDGED, RecordState.ARCHIVING, RecordState.ARCHIVED)}
     return [
         StateBatch(
             one.first_offset, one.last_offset, known.get(one.delivery_state, RecordState.AVAILABLE), one.delivery_count

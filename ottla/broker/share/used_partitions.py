@@ -11,7 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ottla.broker.catalog.topic import find_partition
-from ottla.broker.share.settings import ShareSettings
+from ottla.broker.share.dead_letter_queue import DeadLetterQueue
+from ottla.broker.share.settings import ShareSettings, serves_dead_letters
 from ottla.broker.share.share_partition import SharePartition
 from ottla.broker.share.stored_state import SharePartitionKey
 from ottla.config.share_groups import BY_DURATION, duration_ms
@@ -28,6 +29,9 @@ MayRead = Callable[[str], bool]
 """Whether the client may read a topic, by its name."""
 GROUPS_REMEMBERED: Final = 1_000
 """Groups whose settings are kept as they were read last."""
+RESUMED_PER_TURN: Final = 100
+LOADS_MS: Final = 100
+"""After this time it is checked again whether a load has ended."""
 
 
 class UsedPartitions:
@@ -38,6 +42,8 @@ class UsedPartitions:
         self._shards = shards
         self._by_key: dict[SharePartitionKey, SharePartition] = {}
         self._settings: dict[str, ShareSettings] = {}
+        self.dead_letters = DeadLetterQueue(services, self.settings_of, self.partition_of)
+        """Those that are to be written."""
 
     def __iter__(self) -> Iterator[SharePartition]:
         return iter(list(self._by_key.values()))
@@ -74,11 +80,35 @@ class UsedPartitions:
                 shard.begin(key, self._first_offset(partition, settings), partition.leader_epoch)
         except KafkaError as error:  # of a coordinator, which clients do not expect here
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, error.message) from error
-        share_partition = SharePartition(key, partition, shard, self._services, settings)
+        share_partition = SharePartition(key, partition, shard, self._services, settings, self.dead_letters)
         self._by_key[key] = share_partition
         if is_new:
             share_partition.begin()
+        else:
+            share_partition.resume_letters(shard.states[key].batches)
         return share_partition
+
+    def resume_letters(self, keys: Collection[SharePartitionKey], after_ms: int = 0) -> None:
+        """Write the dead letters of share partitions, some in each turn; the load of their states ends soon."""
+        services, waiting = self._services, list(keys)
+
+        def resume() -> None:
+            loading = []
+            for key in waiting[:RESUMED_PER_TURN]:
+                partition = self.partition_of(key)
+                if partition is None or key in self._by_key:
+                    continue
+                try:
+                    self._open(key, partition)
+                except KafkaError:  # if it is not loading, the next load tries again
+                    if self._shards.is_loading(key.text):
+                        loading.append(key)
+            if loading:
+                self.resume_letters(loading, LOADS_MS)
+            if len(waiting) > RESUMED_PER_TURN:
+                self.resume_letters(waiting[RESUMED_PER_TURN:])
+
+        services.timers.at(services.clock.monotonic_ms() + after_ms, resume)
 
     def _first_offset(self, partition: Partition, settings: ShareSettings) -> int:
         partition.settle()
@@ -117,7 +147,9 @@ class UsedPartitions:
             if len(self._settings) >= GROUPS_REMEMBERED:
                 self._settings.clear()
             configs = self._services.catalog.settings.group_configs
-            settings = self._settings[group_id] = ShareSettings(self._services.config, partial(configs, group_id))
+            settings = self._settings[group_id] = ShareSettings(
+                self._services.config, partial(configs, group_id), partial(serves_dead_letters, self._services.catalog)
+            )
         return settings
 
     def partition_of(self, key: SharePartitionKey) -> Partition | None:

@@ -30,6 +30,10 @@ def share_group_figures(share_groups: ShareCoordinator | None, counters: ShareGr
             "Partitions of share groups' states being loaded.",
             share_groups.shards.loads_under_way if share_groups else 0,
         ),
+        "ottla_share_dead_letters_pending": (
+            "Dead letters of share groups that are not written yet.",
+            share_groups.used.dead_letters.letter_count if share_groups else 0,
+        ),
     }
     for name, (text, value) in gauges.items():
         yield GaugeMetricFamily(name, text, value=value)
@@ -47,6 +51,11 @@ def share_group_figures(share_groups: ShareCoordinator | None, counters: ShareGr
         "ottla_share_records_timed_out": (
             "Records that a member had for too long, which are available again or archived.",
             counters.timed_out_records,
+        ),
+        "ottla_share_dead_letters": ("Dead letters of share groups that were written.", counters.dead_letters),
+        "ottla_share_dead_letters_lost": (
+            "Records that were archived without the dead letter that their group should have.",
+            counters.lost_dead_letters,
         ),
         "ottla_share_group_loads": ("Partitions of share groups' states loaded.", counters.loads),
         "ottla_share_group_load_seconds": ("Time that loading took.", counters.load_us / 1e6),

@@ -45,7 +45,7 @@ class ShareSnapshotValue(ShareStateValue, key=0, versions="0", flexible="0+"):
     """
 
     class StateBatch(Struct):
-        """Offsets, both inclusive. `delivery_state`: 0 available, 2 acknowledged, 4 archived."""
+        """Offsets, both inclusive. `delivery_state`: 0 available, 2 acknowledged, 3 archiving, 4 archived."""
 
         first_offset: Int64
         last_offset: Int64
@@ -74,7 +74,7 @@ class ShareUpdateValue(ShareStateValue, key=1, versions="0", flexible="0+"):
     """What has changed in a share partition. `start_offset` is -1 where it stays."""
 
     class StateBatch(Struct):
-        """Offsets, both inclusive. `delivery_state`: 0 available, 2 acknowledged, 4 archived."""
+        """Offsets, both inclusive. `delivery_state`: 0 available, 2 acknowledged, 3 archiving, 4 archived."""
 
         first_offset: Int64
         last_offset: Int64

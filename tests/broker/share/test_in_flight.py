@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.broker.share.deliveries import Acknowledgement, Acquired, RecordState, Span, StateBatch, Wanted
+from ottla.broker.share.deliveries import (
+    Acknowledgement,
+    Acquired,
+    Cause,
+    DeadLetters,
+    RecordState,
+    Span,
+    StateBatch,
+    Wanted,
+)
 from ottla.broker.share.in_flight import NEVER_MS, InFlightRecords
 from ottla.protocol.api.share_fetch import AcknowledgeType
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = AcknowledgeType
-AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVED = RecordState
+AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING, ARCHIVED = RecordState
 MOST_DELIVERIES = 2
 DEADLINE_MS, RENEWED_MS = 100.0, 250.0
 FOUR_BATCHES = (Span(0, 2), Span(3, 4), Span(5, 9), Span(10, 10))
@@ -374,3 +383,61 @@ def test_stored_states_before_the_start_offset_do_not_count() -> None:
 def test_deliveries_are_counted_on_from_the_stored_state() -> None:
     records = InFlightRecords(5, [StateBatch(5, 6, AVAILABLE, 3)])
     assert records.acquire(5, [Span(5, 6)], wanted()) == [Acquired(5, 6, 4)]
+
+
+# --- dead letters ----------------------------------------------------------------------------------------------------
+
+
+def with_letters() -> InFlightRecords:
+    records = acquired_by_a()
+    records.has_dead_letters = True
+    return records
+
+
+def test_a_rejected_record_is_archiving_until_its_letter_is_written() -> None:
+    records = with_letters()
+    assert say(records, 0, 1, REJECT) == [StateBatch(0, 1, ARCHIVING, 1)]
+    assert records.take_letters() == [DeadLetters(0, 1, 1, Cause.REJECTED)]
+    assert records.take_letters() == []
+    assert (records.start_offset, records.complete_count, records.has_archiving) == (0, 0, True)
+    assert records.archived(0, 1) == [StateBatch(0, 1, ARCHIVED, 1)]
+    assert (records.start_offset, records.has_archiving) == (2, False)
+
+
+def test_a_record_that_was_delivered_too_often_is_archiving_and_a_gap_is_not() -> None:
+    records = with_letters()
+    changes = records.acknowledge(
+        "a", [Acknowledgement(0, 2, [RELEASE, REJECT, GAP])], most_deliveries=1, renewed_until_ms=0
+    )
+    assert changes == [StateBatch(0, 1, ARCHIVING, 1), StateBatch(2, 2, ARCHIVED, 1)]
+    assert records.take_letters() == [
+        DeadLetters(0, 0, 1, Cause.DELIVERED_TOO_OFTEN),
+        DeadLetters(1, 1, 1, Cause.REJECTED),
+    ]
+
+
+def test_an_archiving_record_is_neither_acknowledged_nor_acquired_nor_timed_out() -> None:
+    records = with_letters()
+    say(records, 0, 9, REJECT)
+    with pytest.raises(KafkaError) as refused:
+        say(records, 0, 0, ACCEPT)
+    assert refused.value.code is ErrorCode.INVALID_RECORD_STATE
+    assert records.time_out(1e9, 1) == records.release("a", 1) == []
+    assert records.next_available(10) is None, "they count among the records in flight"
+    assert records.next_available(11) == 10
+
+
+def test_a_log_that_begins_after_it_leaves_an_archiving_record_as_it_is() -> None:
+    records = with_letters()
+    say(records, 0, 9, REJECT)
+    records.begin_at(50)
+    assert (records.start_offset, records.end_offset) == (0, 50)
+    records.archived(0, 9)
+    assert (records.start_offset, records.end_offset) == (50, 50)
+
+
+def test_archiving_records_are_archiving_after_a_restart() -> None:
+    records = InFlightRecords(5, [StateBatch(5, 6, ARCHIVING, 1), StateBatch(7, 7, ARCHIVED, 2)])
+    assert (records.start_offset, records.complete_count, records.has_archiving) == (5, 1, True)
+    assert records.archived(0, 100) == [StateBatch(5, 6, ARCHIVED, 1)]
+    assert records.start_offset == 8

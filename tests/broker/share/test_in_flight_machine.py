@@ -1,4 +1,5 @@
-"""Records in flight against a naive model with one entry for each offset, through restarts from what was written.
+"""Records in flight against a naive model with one entry for each offset, through restarts from what was written, with
+and without dead letters.
 
 The model takes each rule one offset at a time. Restarts begin from what the product reports as changes,
 and from the records of `__share_group_state`, in their bytes.
@@ -37,7 +38,7 @@ from ottla.protocol.stored.share_state import (
     encode_share_state_value,
 )
 
-AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVED = RecordState
+AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING, ARCHIVED = RecordState
 DONE = (ACKNOWLEDGED, ARCHIVED)
 KEY = SharePartitionKey("g", UUID(int=7), 0)
 MOST_DELIVERIES = 3
@@ -66,7 +67,8 @@ class Entry:
 class Model:
     """One entry for each offset from `start` to `end`, and what was written of each."""
 
-    def __init__(self, start: int) -> None:
+    def __init__(self, start: int, *, has_dead_letters: bool) -> None:
+        self.has_dead_letters = has_dead_letters
         self.start = self.end = self.written_start = start
         self.entries: dict[int, Entry] = {}
         self.written: dict[int, Entry] = {}
@@ -134,14 +136,15 @@ class Model:
             if kind is AcknowledgeType.RENEW:
                 self.entries[offset] = replace(self.entries[offset], deadline_ms=renewed_until_ms)
             else:
-                self.end_of(offset, RESULTS[kind])
+                self.end_of(offset, RESULTS[kind], is_rejected=kind is AcknowledgeType.REJECT)
                 changed.add(offset)
         return changed
 
-    def end_of(self, offset: int, state: RecordState) -> None:
+    def end_of(self, offset: int, state: RecordState, *, is_rejected: bool = False) -> None:
         count = self.entries[offset].delivery_count
-        if state is AVAILABLE and count >= MOST_DELIVERIES:
-            state = ARCHIVED
+        is_too_often = state is AVAILABLE and count >= MOST_DELIVERIES
+        if is_too_often or is_rejected:
+            state = ARCHIVING if self.has_dead_letters else ARCHIVED
         self.entries[offset] = Entry(state, count)
 
     def end_all(self, offsets: set[int]) -> set[int]:
@@ -178,12 +181,15 @@ class Model:
 class RecordsInFlight(RuleBasedStateMachine):
     """Three members, a log with gaps and aborted transactions, reads that take their time, restarts."""
 
-    @initialize(start=st.integers(0, 3))
-    def begin(self, start: int) -> None:
+    @initialize(start=st.integers(0, 3), has_dead_letters=st.booleans())
+    def begin(self, start: int, has_dead_letters: bool) -> None:
         self.now_ms = 0
         self.log: list[Span] = []
         self.log_start, self.log_end = 0, start
-        self.records, self.model = InFlightRecords(start), Model(start)
+        self.records, self.model = InFlightRecords(start), Model(start, has_dead_letters=has_dead_letters)
+        self.records.has_dead_letters = has_dead_letters
+        self.letters: set[int] = set()
+        """Those that are not written yet."""
         self.stored = StoredState(0, 0, 0, start, 0, 0)
         self.reading: tuple[int, list[Span]] | None = None
         self.newest_start = start
@@ -300,6 +306,16 @@ class RecordsInFlight(RuleBasedStateMachine):
         due = {offset for offset, entry in self.model.entries.items() if entry.deadline_ms <= self.now_ms}
         self.changed(self.records.time_out(self.now_ms, MOST_DELIVERIES), self.model.end_all(due))
 
+    @precondition(lambda self: self.letters)
+    @rule(data=st.data(), count=st.integers(1, 3))
+    def letters_are_written(self, data: st.DataObject, count: int) -> None:
+        first = data.draw(st.sampled_from(sorted(self.letters)))
+        written = {offset for offset in range(first, first + count) if offset in self.letters}
+        self.letters -= written
+        for offset in written:
+            self.model.entries[offset] = replace(self.model.entries[offset], state=ARCHIVED)
+        self.changed(self.records.archived(first, max(written)) if written else [], written)
+
     @rule(data=st.data())
     def delete_records(self, data: st.DataObject) -> None:
         self.log_start = data.draw(st.integers(self.log_start, min(self.log_end, self.model.end + 3)))
@@ -311,7 +327,9 @@ class RecordsInFlight(RuleBasedStateMachine):
     def restart(self) -> None:
         self.reading = None
         self.records = InFlightRecords(self.stored.start_offset, self.stored.batches)
+        self.records.has_dead_letters = self.model.has_dead_letters
         self.model.restart()
+        self.letters = self.model.in_states(ARCHIVING)
         self.newest_start = self.model.start  # what was not written may come again
         self.records.begin_at(self.log_start)
         self.model.begin_at(self.log_start)
@@ -320,6 +338,10 @@ class RecordsInFlight(RuleBasedStateMachine):
         """Compare the changes, and write them."""
         expected = {o: (self.model.entries[o].state, self.model.entries[o].delivery_count) for o in changed}
         assert expanded(changes) == expected
+        letters = [offset for one in self.records.take_letters() for offset in range(one[0], one[1] + 1)]
+        assert len(set(letters)) == len(letters)
+        assert {offset for offset in changed if self.model.entries[offset].state is ARCHIVING} == set(letters)
+        self.letters |= set(letters)
         self.model.write(changed)
         if not changes:
             return
@@ -352,6 +374,7 @@ class RecordsInFlight(RuleBasedStateMachine):
             offset: (entry.state, entry.delivery_count) for offset, entry in model.entries.items()
         }
         assert records.has_acquired == bool(model.in_states(ACQUIRED))
+        assert records.has_archiving == bool(model.in_states(ARCHIVING)) == bool(self.letters)
         assert records.complete_count == len(model.in_states(*DONE))
         assert records.next_deadline_ms == min((one.deadline_ms for one in model.entries.values()), default=NEVER_MS)
         for limit in (1, 5, 1_000):

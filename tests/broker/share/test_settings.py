@@ -29,7 +29,7 @@ def texts() -> dict[str, str]:
 
 @pytest.fixture
 def settings(texts: dict[str, str]) -> ShareSettings:
-    return ShareSettings(BROKER, lambda: texts)
+    return ShareSettings(BROKER, lambda: texts, lambda: True)
 
 
 def test_a_group_that_sets_nothing_has_the_brokers(settings: ShareSettings) -> None:

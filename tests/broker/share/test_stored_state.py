@@ -32,7 +32,7 @@ from ottla.protocol.stored.share_state import (
     encode_share_state_value,
 )
 
-AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVED = RecordState
+AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING, ARCHIVED = RecordState
 KEY = SharePartitionKey("g", UUID(bytes=b"\x11" * 16), 0)
 KEY_BYTES = bytes.fromhex("0000 0001 67" + "11" * 16 + "00000000")
 STATE = StoredState(1, 0, 2, 5, 1, 1, (StateBatch(6, 6, ACKNOWLEDGED, 1),))
@@ -182,7 +182,7 @@ def test_records_of_a_state_that_is_not_known_are_delivered_again() -> None:
     assert [(one.first_offset, one.last_offset, one.state) for one in batches] == [
         (0, 1, AVAILABLE),
         (2, 2, ACKNOWLEDGED),
-        (3, 3, AVAILABLE),
+        (3, 3, ARCHIVING),
         (4, 4, ARCHIVED),
         (5, 5, AVAILABLE),
     ]

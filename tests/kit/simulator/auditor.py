@@ -17,6 +17,7 @@ from kit.simulator.model import Loss, Model, Shown, Stored, Violation
 from kit.simulator.producer_audit import ProducersOfLog, audit_producers, describe
 from kit.simulator.readers import FETCH_VERSION, end_of, fetch_request, stored_records
 from kit.simulator.settings_changes import CHANGES
+from kit.simulator.share_letters import TOPIC as DEAD_LETTERS
 from kit.simulator.transaction_audit import LogContent, audit_committed
 
 from ottla.broker.metadata.acls import Acl
@@ -158,7 +159,7 @@ class Auditor:
         return {
             topic.name or "": (topic.topic_id, len(topic.partitions))
             for topic in answer.topics
-            if not topic.is_internal
+            if not topic.is_internal and topic.name != DEAD_LETTERS
         }
 
     def _settings(self, names: Iterable[str]) -> dict[str, dict[str, str]]:

@@ -9,7 +9,7 @@ from unittest import mock
 from kit.simulator import planting
 from kit.simulator.planting import before, no, nothing
 
-from ottla.broker.share import in_flight, stored_state
+from ottla.broker.share import dead_letter_queue, in_flight, stored_state
 from ottla.broker.share.coordinator import ShareCoordinator
 from ottla.broker.share.deliveries import RecordState, StateBatch
 from ottla.broker.share.in_flight import NEVER_MS, InFlightRecords
@@ -128,12 +128,34 @@ def _no_check() -> Any:
 @bug("share: a release after the last delivery is one more", "the limit of deliveries is not looked at")
 def _no_limit() -> Any:
     def replace(end: Any) -> Any:
-        def patched(self: InFlightRecords, run: Any, state: RecordState, most_deliveries: int) -> None:
-            end(self, run, state, most_deliveries + 20)
+        def patched(self: InFlightRecords, run: Any, state: RecordState, most_deliveries: int, **rest: Any) -> None:
+            end(self, run, state, most_deliveries + 20, **rest)
 
         return patched
 
     return before(InFlightRecords, "_end", replace)
+
+
+@bug("share: archived before the dead letter", "a letter is lost if the broker dies before it is written")
+def _archived_early() -> Any:
+    def add(changes: list[StateBatch], run: Any) -> None:
+        original(changes, run)
+        if changes[-1].state is RecordState.ARCHIVING:
+            changes[-1] = changes[-1]._replace(state=RecordState.ARCHIVED)
+
+    original = in_flight.add_change
+    return mock.patch.object(in_flight, "add_change", add)
+
+
+@bug("share: a dead letter is not awaited", "its record is archived when the letter is appended, and not yet durable")
+def _letter_not_awaited() -> Any:
+    def append(partition: Any, batch: Any, done: Any) -> None:
+        original(partition, batch, nothing)
+        partition.settle()
+        done(None)
+
+    original = dead_letter_queue.append_elsewhere
+    return mock.patch.object(dead_letter_queue, "append_elsewhere", append)
 
 
 @bug("share: rejected records come again", "a rejection is a release")

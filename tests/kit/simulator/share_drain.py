@@ -6,7 +6,7 @@ The members of before lose their connections, or are silent for longer than any 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kit.nodes import pass_time
@@ -61,7 +61,9 @@ class Drain:
         members: Sequence[ShareMember],
         administrator: ShareAdministrator,
         transactions: Transactions | None,
+        require_letters: Callable[[str], None],
     ) -> None:
+        """`require_letters` waits for the dead letters of a group, and checks them."""
         self._known = known
         self._chance = chance
         self._machine = machine
@@ -69,6 +71,7 @@ class Drain:
         self._members = members
         self._administrator = administrator
         self._transactions = transactions
+        self._require_letters = require_letters
 
     def run(self, group: str) -> None:
         """Read a group empty; not where the disk is in trouble."""
@@ -95,6 +98,8 @@ class Drain:
             if not shards.loads_under_way and len(shards.active()) == shards.count:
                 break
             pass_time(machine.node, self._clock, LOADING_STEP_MS)
+        self._require_letters(group)
+        self._settle()
         logs = self._read()
         member = ShareMember(group, self._known, self._chance, self._clock, self._transactions)
         member.member_id = f"drain {self._known.next_number()}"

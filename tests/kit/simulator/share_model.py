@@ -92,6 +92,8 @@ class OffsetModel:
     deliveries: list[Delivery] = field(default_factory=list)
     done: str = ""
     """Why it is never delivered again."""
+    has_letter: bool = False
+    """Whether it is done only when its dead letter is written."""
     may_be_done: int = -1
     """When something was sent that may have done it, and what became of that will never be known; -1: nothing."""
     asked: set[Acknowledgement] = field(default_factory=set)
@@ -122,6 +124,8 @@ class GroupModel:
         self.resets = {reset}
         self.keeps_reset = reset == "earliest"
         self.committed_only = committed_only
+        self.has_letters = False
+        """Whether its archived records have dead letters."""
         self.changes = 0
         """Of offsets by an administrator, sent and answered: one that takes them all away ends the sessions, too."""
         self.under_way = 0
@@ -152,6 +156,8 @@ class SharePartitionModel:
         self.index = index
         self._loses_states = loses_states
         self.offsets: dict[int, OffsetModel] = {}
+        self.letters: set[int] = set()
+        """Offsets that have a dead letter, or will have one, whatever happens."""
         self.generation = 0
         """Grows with each change of an administrator."""
         self.changes = 0
@@ -200,7 +206,8 @@ class SharePartitionModel:
         return self.topic.expires or self.topic.partitions[self.index].latest_start > 0
 
     def change_asked(self) -> None:
-        """An administrator changes the offset, or takes it away."""
+        """An administrator changes the offset, or takes it away, and with it that a letter is missing."""
+        self.letters.clear()
         self.generation += 1
         self.changes += 1
         self.group.change_asked()
@@ -306,12 +313,22 @@ class SharePartitionModel:
                 known.may_be_done = sent.sent
             elif kind is not AcknowledgeType.RELEASE:
                 known.done = known.done or f"answered to be done ({kind.name.lower()})"
+                if kind is AcknowledgeType.REJECT:
+                    self._note_letter(offset)
             else:
                 known.durable = max(known.durable, delivery.count)
                 if delivery.count >= self.group.most_limit:
                     known.done = known.done or f"released after delivery {delivery.count}, the last"
+                    self._note_letter(offset)
                 elif delivery.count >= self.group.least_limit:
                     known.may_be_done = sent.sent
+
+    def _note_letter(self, offset: int) -> None:
+        """A record is archived, with a letter: unless it was archived before, because the log has lost it."""
+        if self.group.has_letters:
+            self.offsets[offset].has_letter = True
+            if not self._loses_beginning:
+                self.letters.add(offset)
 
     def refused(self, sent: Acknowledgement) -> None:
         """Nothing of it counts."""
@@ -344,7 +361,10 @@ class SharePartitionModel:
         self.most_start = min(self.most_start, start_offset)
         if end_offset is None:
             return
-        done = sum(bool(known.done) and offset >= start_offset for offset, known in self.offsets.items())
+        done = sum(
+            bool(known.done) and not known.has_letter and offset >= start_offset
+            for offset, known in self.offsets.items()
+        )
         most = max(end_offset - start_offset - done, 0)
         if lag > most:
             raise Violation(f"{self}: the lag is {lag}: {start_offset} to {end_offset}, of which {done} are done")
@@ -377,7 +397,10 @@ class SharePartitionModel:
             known.deliveries.clear()
 
     def note_power_cut(self, sequence: int) -> None:
-        """States are not synced: what there was at the last restart is there, or something newer."""
+        """States are not synced: what there was at the last restart is there, or something newer. Letters are not
+        synced either.
+        """
+        self.letters.clear()
         found = self._found
         if found.generation != self.generation:
             self.is_lost = True

@@ -3,7 +3,7 @@ that is left (`share_drain.py`).
 
 One group begins with the first records, one as well and with committed records only, and one with those that come after
 its first fetch, or as its administrator says. What the broker removes from `__share_group_state` is removed after few
-records here.
+records here. In some worlds two of the groups have dead letters (`share_letters.py`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from kit.simulator.share_administrator import ISOLATION, RESET, ShareAdministrator
 from kit.simulator.share_drain import Drain
+from kit.simulator.share_letters import DeadLetterWorld
 from kit.simulator.share_limits import few_records_left
 from kit.simulator.share_members import ShareMember
 from kit.simulator.share_model import GroupModel, ShareModel
@@ -60,7 +61,17 @@ class ShareWorld:
         self._known = ShareModel(model, groups, loses_states=loses_states)
         self._members = [ShareMember(group, self._known, self._chance, clock, transactions) for group in MEMBERS]
         self._administrator = ShareAdministrator(self._known, self._chance, self._leave)
-        self._drain = Drain(self._known, self._chance, machine, clock, self._members, self._administrator, transactions)
+        self._letters = DeadLetterWorld(seed, machine, clock, self._known)
+        self._drain = Drain(
+            self._known,
+            self._chance,
+            machine,
+            clock,
+            self._members,
+            self._administrator,
+            transactions,
+            self._letters.require,
+        )
         self._are_set = False
         """Whether groups have the settings with which they begin."""
         self.new_line: Callable[[], Line]
@@ -90,6 +101,7 @@ class ShareWorld:
             self._are_set = True
             self._administrator.set("share-0", {RESET: "earliest"})
             self._administrator.set("share-1", {RESET: "earliest", ISOLATION: "read_committed"})
+            self._letters.begin(self._administrator)
             self._machine.node.settle()
             self.take_answers()
 
