@@ -9,7 +9,7 @@ from unittest import mock
 from kit.simulator import planting
 from kit.simulator.planting import before, no, nothing
 
-from ottla.broker.share import dead_letter_queue, in_flight, stored_state
+from ottla.broker.share import in_flight, stored_state
 from ottla.broker.share.coordinator import ShareCoordinator
 from ottla.broker.share.deliveries import RecordState, StateBatch
 from ottla.broker.share.in_flight import NEVER_MS, InFlightRecords
@@ -147,15 +147,9 @@ def _archived_early() -> Any:
     return mock.patch.object(in_flight, "add_change", add)
 
 
-@bug("share: a dead letter is not awaited", "its record is archived when the letter is appended, and not yet durable")
-def _letter_not_awaited() -> Any:
-    def append(partition: Any, batch: Any, done: Any) -> None:
-        original(partition, batch, nothing)
-        partition.settle()
-        done(None)
-
-    original = dead_letter_queue.append_elsewhere
-    return mock.patch.object(dead_letter_queue, "append_elsewhere", append)
+@bug("share: a start writes no dead letters", "records that are archiving when the broker dies stay so for ever")
+def _letters_not_resumed() -> Any:
+    return mock.patch.object(SharePartition, "resume_letters", nothing)
 
 
 @bug("share: rejected records come again", "a rejection is a release")
