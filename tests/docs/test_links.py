@@ -17,6 +17,7 @@ LONGER: dict[str, str] = {
     "ARCHITECTURE.md": "generated lists of files",
     "docs/configuration.md": "generated: one row for each key",
     "docs/durability.md": "each promise is a row that names its test",
+    "docs/wire-oracles.md": "generated: rows for each message",
     "docs/security.md": "one page for all of security, so that nobody overlooks a part of it",
 }
 """Pages above 300 lines, each with its reason."""
