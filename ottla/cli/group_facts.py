@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
 from ottla.cli.group_diagnosis import GroupFacts, MemberFacts, OpenTransaction, PartitionFacts
+from ottla.cli.streams_groups import STREAMS, with_partitions
 from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
     )
 
 SHARE = "share"
-STREAMS = "streams"
-"""The types of groups with requests of their own."""
+"""The type of share groups."""
 OFFSETS_TOPIC = "__consumer_offsets"
 RETENTION_KEY = "offsets.retention.minutes"
 OPEN_STATES = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
@@ -71,7 +71,6 @@ async def describe_if_there(admin: Admin, group_id: str) -> GroupDescription | N
     Raises AdminError UNSUPPORTED_VERSION for a share or streams group on a broker where the feature `share.version`, or
     `streams.version`, is 0.
     """
-    from ottla.cli.streams_groups import with_partitions
     from ottla.client import AdminError, UnsupportedByBroker
 
     try:

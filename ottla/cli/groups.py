@@ -110,7 +110,8 @@ def list_groups(servers: str, states: tuple[str, ...], types: tuple[str, ...], q
 
 async def _describe_those_there(admin: Admin, listed: list[GroupListing]) -> dict[str, GroupDescription]:
     """Descriptions, without groups that were deleted since, and those of types that have requests of their own."""
-    from ottla.cli.group_facts import SHARE, STREAMS
+    from ottla.cli.group_facts import SHARE
+    from ottla.cli.streams_groups import STREAMS
 
     own = {SHARE: admin.describe_share_groups, STREAMS: admin.describe_streams_groups}
     others = [one.group_id for one in listed if one.group_type not in own]

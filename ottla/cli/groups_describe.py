@@ -76,6 +76,8 @@ def describe(group_ids: tuple[str, ...], servers: str, as_json: bool) -> None:
 
 
 def _view_lines(group_id: str, view: GroupView | ShareView) -> list[str]:
+    from ottla.cli.group_facts import member_name
+
     group = view.description
     state = group.state if group is not None else "not there"
     about = [] if group is None else [group.group_type, *([group.assignor] if group.assignor else [])]
@@ -85,7 +87,7 @@ def _view_lines(group_id: str, view: GroupView | ShareView) -> list[str]:
     if group is not None and group.members:
         rows = [_member_row(member) for member in group.members]
         lines += ["", *_indented(table_lines(rows, ("member", "instance", "client", "host", "partitions")))]
-        if tasks := task_rows(group):
+        if tasks := task_rows(group, member_name):
             lines += ["", *_indented(table_lines(tasks, TASK_HEADINGS))]
     if group is not None and group.topology is not None and (topology := topology_rows(group.topology)):
         lines += ["", *_indented(table_lines(topology, TOPOLOGY_HEADINGS))]

@@ -5,6 +5,7 @@ Its committed offsets are those of any group: `reset` and `delete` need nothing 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ from ottla.cli.tables import NONE
 if TYPE_CHECKING:
     from ottla.client import Admin, GroupDescription, MemberDescription, StreamsTask, StreamsTopology, TopicPartition
 
+STREAMS = "streams"
+"""The type of streams groups."""
 SESSION_KEY = "streams.session.timeout.ms"
 
 
@@ -42,7 +45,6 @@ async def with_partitions(admin: Admin, group: GroupDescription) -> GroupDescrip
 
 async def require_no_streams_group(admin: Admin, group: GroupDescription | None) -> None:
     """Raise Failure if the group is a streams group: Kafka has no request that removes its members."""
-    from ottla.cli.group_facts import STREAMS
     from ottla.client import ConfigResource, KafkaError
 
     if group is None or group.group_type != STREAMS:
@@ -60,16 +62,14 @@ async def require_no_streams_group(admin: Admin, group: GroupDescription | None)
     )
 
 
-def task_rows(group: GroupDescription) -> list[tuple[object, ...]]:
+def task_rows(group: GroupDescription, name_of: Callable[[MemberDescription], str]) -> list[tuple[object, ...]]:
     """A row for each member of a streams group: its name, its process, and its active, standby and warm-up tasks."""
-    from ottla.cli.group_facts import member_name
-
     rows: list[tuple[object, ...]] = []
     for member in group.members:
         if (streams := member.streams) is not None:
             tasks = streams.tasks
             lists = (tasks.active, tasks.standby, tasks.warmup)
-            rows.append((member_name(member), streams.process_id, *(_named(some) for some in lists)))
+            rows.append((name_of(member), streams.process_id, *(_named(some) for some in lists)))
     return rows
 
 

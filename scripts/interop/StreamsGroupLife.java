@@ -47,13 +47,14 @@ import org.apache.kafka.streams.kstream.Materialized;
  *
  * Words are counted over a repartition topic, and a re-keyed stream is joined with a table, by two instances of two threads each, with
  * a standby task for each task; one instance leaves; all state on disk is removed, and a new instance restores it from the changelogs.
- * Then the group is listed, described, its offsets are changed, and it is deleted. "restart": asks for a restart of the broker while
+ * An instance fails and lets all instances end. Then the group is listed, described, its offsets are changed, and it is deleted. "restart": asks for a restart of the broker while
  * both instances work, by a line on its output, and waits for a line on its input. "wait": one
  * instance works until a line comes, and leaves the group as it is for the tools.
  */
 public class StreamsGroupLife {
     static final long LIMIT_MS = 120_000;
     static final int LINES = 200, PARTITIONS = 4;
+    static final String POISON = "poison";
     static String bootstrap, prefix, guarantee, release;
     static File state;
     static Admin admin;
@@ -119,10 +120,29 @@ public class StreamsGroupLife {
         System.out.println("ok: state is restored from the changelogs");
         if (guarantee.startsWith("exactly")) exact(4);
         joined();
-        close(third);
-        await(0);
+        shutDown(third, start("b", 7002));
         internalTopics();
         administration();
+    }
+
+    /** One instance fails, and requests that all end. */
+    static void shutDown(KafkaStreams... instances) throws Exception {
+        await(2 * instances.length);
+        Properties properties = new Properties();
+        properties.put("bootstrap.servers", bootstrap);
+        try (KafkaProducer<String, String> producer = new KafkaProducer<>(properties, new StringSerializer(), new StringSerializer())) {
+            producer.send(new ProducerRecord<>(topic("lines"), "", POISON)).get();
+        }
+        long end = System.currentTimeMillis() + LIMIT_MS;
+        for (KafkaStreams streams : instances) {
+            while (!streams.state().hasCompletedShutdown()) {
+                if (System.currentTimeMillis() > end) throw new IllegalStateException("an instance does not end: " + streams.state());
+                Thread.sleep(50);
+            }
+            streams.close();
+        }
+        await(0);
+        System.out.println("ok: all instances end when one requests it");
     }
 
     static void waitForTools() throws Exception {
@@ -166,7 +186,10 @@ public class StreamsGroupLife {
         properties.put("default.value.serde", Serdes.StringSerde.class.getName());
         StreamsBuilder builder = new StreamsBuilder();
         builder.<String, String>stream(topic("lines"))
-            .flatMapValues(line -> Arrays.asList(line.split(" ")))
+            .flatMapValues(line -> {
+                if (line.equals(POISON)) throw new IllegalArgumentException(POISON);
+                return Arrays.asList(line.split(" "));
+            })
             .map((key, word) -> KeyValue.pair(word, word)).groupByKey()
             .count(Materialized.as("counts")).toStream().mapValues(String::valueOf).to(topic("counts"));
         KTable<String, String> people = builder.table(topic("people"));
@@ -175,6 +198,8 @@ public class StreamsGroupLife {
             .join(people, (visit, person) -> visit + "+" + person).to(topic("joined"));
         KafkaStreams streams = new KafkaStreams(builder.build(), properties);
         streams.setUncaughtExceptionHandler(error -> {
+            for (Throwable one = error; one != null; one = one.getCause())
+                if (POISON.equals(one.getMessage())) return StreamsUncaughtExceptionHandler.StreamThreadExceptionResponse.SHUTDOWN_APPLICATION;
             failure = error;
             return StreamsUncaughtExceptionHandler.StreamThreadExceptionResponse.SHUTDOWN_CLIENT;
         });
