@@ -203,10 +203,14 @@ def test_20_a_keyless_record_on_a_compacted_topic_is_refused_by_its_index(
     assert fetch(wire, topic, 0).high_watermark == 0
 
 
-def test_14_the_newest_advertised_versions_are_those_of_one_release_but_for_share_groups(wire: Wire) -> None:
-    """Kafka 4.1 had share groups as a preview; members of 4.2 renew acquired records with version 2."""
+def test_14_the_newest_advertised_versions_are_those_of_one_release_but_for_newer_groups(wire: Wire) -> None:
+    """Kafka 4.1 had share groups as a preview; members of 4.2 renew acquired records with version 2. Streams groups are
+    those of 4.4.
+    """
     release = {key: high for key, (_, high) in BrokerVersionData((4, 1)).api_versions.items()}
     release |= {ApiKey.SHARE_FETCH: 2, ApiKey.SHARE_ACKNOWLEDGE: 2, ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: 1}
+    release |= {ApiKey.STREAMS_GROUP_HEARTBEAT: 1, ApiKey.STREAMS_GROUP_DESCRIBE: 1}
+    release |= {ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: 0}
     for api in wire.call(ApiVersionsRequest(), 0).api_keys:
         assert api.max_version <= release[api.api_key], api
 
