@@ -14,6 +14,7 @@ import java.util.stream.Collectors;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AlterConfigOp;
 import org.apache.kafka.clients.admin.ConfigEntry;
+import org.apache.kafka.clients.admin.GroupListing;
 import org.apache.kafka.clients.admin.ListGroupsOptions;
 import org.apache.kafka.clients.admin.ListStreamsGroupOffsetsSpec;
 import org.apache.kafka.clients.admin.NewTopic;
@@ -43,19 +44,20 @@ import org.apache.kafka.streams.kstream.Materialized;
  * The life of a Kafka Streams application whose group is a streams group (group.protocol=streams, KIP-1071): the broker creates its
  * internal topics and assigns its tasks.
  *
- * Usage: StreamsGroupLife BOOTSTRAP PREFIX STATE_DIRECTORY at_least_once|exactly_once_v2|restart|wait RELEASE_OF_STREAMS
+ * Usage: StreamsGroupLife BOOTSTRAP PREFIX STATE_DIRECTORY at_least_once|exactly_once_v2|restart|wait|turns RELEASE_OF_STREAMS
  *
  * Words are counted over a repartition topic, and a re-keyed stream is joined with a table, by two instances of two threads each, with
  * a standby task for each task; one instance leaves; all state on disk is removed, and a new instance restores it from the changelogs.
  * An instance fails and lets all instances end. Then the group is listed, described, its offsets are changed, and it is deleted. "restart": asks for a restart of the broker while
  * both instances work, by a line on its output, and waits for a line on its input. "wait": one
- * instance works until a line comes, and leaves the group as it is for the tools.
+ * instance works until a line comes, and leaves the group as it is for the tools. "turns": one instance after the other works in a
+ * classic group and in a streams group of the same name.
  */
 public class StreamsGroupLife {
     static final long LIMIT_MS = 120_000;
     static final int LINES = 200, PARTITIONS = 4;
     static final String POISON = "poison";
-    static String bootstrap, prefix, guarantee, release;
+    static String bootstrap, prefix, guarantee, release, protocol = "streams";
     static File state;
     static Admin admin;
     static volatile Throwable failure;
@@ -69,6 +71,7 @@ public class StreamsGroupLife {
             guarantee = arguments[3].equals("at_least_once") ? "at_least_once" : "exactly_once_v2";
             admin = Admin.create(Map.of("bootstrap.servers", bootstrap));
             if (arguments[3].equals("wait")) waitForTools();
+            else if (arguments[3].equals("turns")) takeTurns();
             else run(arguments[3].equals("restart"));
             System.out.println("streams group life done");
             System.exit(0);
@@ -157,6 +160,30 @@ public class StreamsGroupLife {
         await(0);
     }
 
+    static void takeTurns() throws Exception {
+        prepare();
+        for (int round = 0; round < 4; round++) {
+            protocol = round % 2 == 0 ? "classic" : "streams";
+            send(round);
+            KafkaStreams streams = start("a", 7001);
+            expect("counts", "all", (round + 1) * LINES);
+            exact(round + 1);
+            GroupType wanted = round % 2 == 0 ? GroupType.CLASSIC : GroupType.STREAMS;
+            if (listed().type().orElseThrow() != wanted) throw new IllegalStateException("the group is " + listed());
+            close(streams);
+            long end = System.currentTimeMillis() + LIMIT_MS;
+            while (listed().groupState().orElseThrow() != GroupState.EMPTY) {
+                if (System.currentTimeMillis() > end) throw new IllegalStateException("it is not empty: " + listed());
+                Thread.sleep(100);
+            }
+        }
+        System.out.println("ok: a classic group and a streams group take turns");
+    }
+
+    static GroupListing listed() throws Exception {
+        return admin.listGroups().all().get().stream().filter(one -> one.groupId().equals(prefix)).findFirst().orElseThrow();
+    }
+
     // --- the application
 
     static void prepare() throws Exception {
@@ -175,7 +202,7 @@ public class StreamsGroupLife {
         properties.put("application.id", prefix);
         properties.put("application.server", "127.0.0.1:" + port);
         properties.put("client.id", prefix + "-" + instance);
-        properties.put("group.protocol", "streams");
+        properties.put("group.protocol", protocol);
         properties.put("state.dir", new File(state, instance).getPath());
         properties.put("num.stream.threads", "2");
         properties.put("processing.guarantee", guarantee);
