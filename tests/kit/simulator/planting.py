@@ -33,6 +33,7 @@ class Bug:
     has_epochs: bool
     has_shortages: bool
     has_shares: bool
+    has_letters: bool
 
 
 _BUGS: dict[str, Bug] = {}
@@ -55,6 +56,7 @@ def bug(
     epochs: bool = False,
     descriptors: bool = False,
     shares: bool = False,
+    letters: bool = False,
 ) -> Callable[[Patch], Patch]:
     """Register a bug; one that shows in worlds of one `theme` only is looked for in these."""
 
@@ -75,6 +77,7 @@ def bug(
             epochs,
             descriptors,
             shares,
+            letters,
         )
         return patch
 

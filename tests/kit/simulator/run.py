@@ -122,6 +122,7 @@ def _world(seed: int, bug: str | None) -> World:
         epochs=1 if one.has_epochs else 0,
         descriptors=1 if one.has_shortages else 0,
         shares=1 if one.has_shares else 0,
+        letters=1 if one.has_letters else 0,
     )
 
 

@@ -136,7 +136,7 @@ def _no_limit() -> Any:
     return before(InFlightRecords, "_end", replace)
 
 
-@bug("share: archived before the dead letter", "a letter is lost if the broker dies before it is written")
+@bug("share: archived before the dead letter", "a letter is lost if the broker dies before it is written", letters=True)
 def _archived_early() -> Any:
     def add(changes: list[StateBatch], run: Any) -> None:
         original(changes, run)
@@ -147,7 +147,7 @@ def _archived_early() -> Any:
     return mock.patch.object(in_flight, "add_change", add)
 
 
-@bug("share: a start writes no dead letters", "records that are archiving when the broker dies stay so for ever")
+@bug("share: a start writes no dead letters", "records that are archiving at the end of a life stay so", letters=True)
 def _letters_not_resumed() -> Any:
     return mock.patch.object(SharePartition, "resume_letters", nothing)
 

@@ -99,7 +99,6 @@ class Drain:
                 break
             pass_time(machine.node, self._clock, LOADING_STEP_MS)
         self._require_letters(group)
-        self._settle()
         logs = self._read()
         member = ShareMember(group, self._known, self._chance, self._clock, self._transactions)
         member.member_id = f"drain {self._known.next_number()}"

@@ -43,8 +43,9 @@ Letter = tuple[str, str, int, int]
 class DeadLetterWorld:
     """See the module."""
 
-    def __init__(self, seed: int, machine: Machine, clock: ManualClock, known: ShareModel) -> None:
-        self.has_letters = random.Random(f"the dead letters of {seed}").random() < WORLDS
+    def __init__(self, seed: int, machine: Machine, clock: ManualClock, known: ShareModel, letters: float) -> None:
+        """`letters`: how many worlds have some."""
+        self.has_letters = random.Random(f"the dead letters of {seed}").random() < letters
         self._machine = machine
         self._clock = clock
         self._known = known

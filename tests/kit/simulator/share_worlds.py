@@ -48,8 +48,11 @@ class ShareWorld:
         transactions: Transactions | None,
         *,
         loses_states: bool,
+        letters: float,
     ) -> None:
-        """`loses_states`: a broker may have to load states again while it lives, where it could not write them."""
+        """`loses_states`: a broker may have to load states again while it lives, where it could not write them.
+        `letters`: how many worlds have dead letters.
+        """
         self._chance = random.Random(f"the share groups of {seed}")
         self._machine = machine
         self._clock = clock
@@ -61,7 +64,7 @@ class ShareWorld:
         self._known = ShareModel(model, groups, loses_states=loses_states)
         self._members = [ShareMember(group, self._known, self._chance, clock, transactions) for group in MEMBERS]
         self._administrator = ShareAdministrator(self._known, self._chance, self._leave)
-        self._letters = DeadLetterWorld(seed, machine, clock, self._known)
+        self._letters = DeadLetterWorld(seed, machine, clock, self._known, letters)
         self._drain = Drain(
             self._known,
             self._chance,

@@ -27,6 +27,7 @@ from kit.simulator import (
     page_cache_worlds,
     quota_worlds,
     settings_changes,
+    share_letters,
     share_worlds,
     shortages,
     time_worlds,
@@ -109,6 +110,7 @@ class World:
         epochs: float = epoch_clients.WORLDS,
         descriptors: float = shortages.WORLDS,
         shares: float = share_worlds.WORLDS,
+        letters: float = share_letters.WORLDS,
     ) -> None:
         self.chance = random.Random(seed)
         self.theme = draw_theme(self.chance) if theme is None else theme_named(theme)
@@ -194,6 +196,7 @@ class World:
                 self.machine,
                 known,
                 loses_states=self.machine.has_bad_disk or self._shortages is not None,
+                letters=letters,
             )
             self.machine.has_share_groups = True
             self._add(self._shares.operations(), weights)
