@@ -18,6 +18,13 @@ Path = tuple[str, ...]
 """The names of nested lists, from the message down."""
 
 
+class ById(NamedTuple):
+    """From a version on, requests name a topic by its id, in another field."""
+
+    field: str
+    first_version: int
+
+
 class Need(NamedTuple):
     """A right that a request needs: `operation` on each resource of this type that it names, or on the cluster.
 
@@ -37,6 +44,9 @@ class Need(NamedTuple):
     answered: str = ""
     """The list of the response with an answer to each element of the list: elements without the right are refused
     individually. Empty: the whole request is refused."""
+    by_id: ById | None = None
+    """Where newer versions have the id of the topic in place of its name: the right to the topic is checked, and an
+    element whose id no topic has is refused with UNKNOWN_TOPIC_ID."""
     lacking: str = ""
     """What happens to a request if the handler finds that the right is missing."""
 

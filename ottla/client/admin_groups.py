@@ -16,7 +16,7 @@ from ottla.client.admin_group_results import GroupDescription, GroupListing
 from ottla.client.admin_results import AdminError
 from ottla.client.coordinator import KeyType, find_coordinator
 from ottla.client.errors import KafkaError, UnsupportedByBroker, is_worth_retrying
-from ottla.client.groups.commits import offset_fetch_request, read_offset_fetch
+from ottla.client.groups.commits import LAST_COMMIT_VERSION_WITH_NAMES, offset_fetch_request, read_offset_fetch
 from ottla.client.groups.description import describe_classic, describe_consumer
 from ottla.client.groups.removal import remove_members
 from ottla.client.structs import OffsetAndMetadata, TopicPartition, as_names
@@ -203,7 +203,9 @@ class GroupAdmin(AdminClient):
 
         async def attempt() -> dict[str, KafkaError]:
             node_id = await find_coordinator(self._started(), group_id)
-            answer = await self._started().ask(node_id, request, OffsetCommitResponse)
+            answer = await self._started().ask(
+                node_id, request, OffsetCommitResponse, at_most=LAST_COMMIT_VERSION_WITH_NAMES
+            )
             return _partition_errors(
                 (t.name, p.partition_index, p.error_code) for t in answer.topics for p in t.partitions
             )

@@ -29,6 +29,7 @@ FIRST_VERSION_WITH_IDENTITY = 3
 raises its own epoch may fence one that was started after it."""
 _LAST_ADD_PARTITIONS_VERSION = 3
 _LAST_OLD_OFFSETS_VERSION = 4
+_LAST_OFFSETS_VERSION_WITH_NAMES = 5
 _LAST_OLD_END_VERSION = 4
 _FIRST_OFFSETS_VERSION_WITH_MEMBER = 3
 
@@ -152,7 +153,7 @@ def commit_offsets(transactional_id: str, identity: ProducerIdentity, sent: Offs
             group_id=sent.group_id,
             producer_id=identity.producer_id,
             producer_epoch=identity.epoch,
-            generation_id=sent.generation if has_member else -1,
+            generation_id_or_member_epoch=sent.generation if has_member else -1,
             member_id=sent.member_id if has_member else "",
             group_instance_id=sent.group_instance_id if has_member else None,
             topics=[
@@ -167,7 +168,7 @@ def commit_offsets(transactional_id: str, identity: ProducerIdentity, sent: Offs
         TxnOffsetCommitResponse,
         make,
         sent.group_id,
-        _LAST_OLD_OFFSETS_VERSION if is_old else ANY_VERSION,
+        _LAST_OLD_OFFSETS_VERSION if is_old else _LAST_OFFSETS_VERSION_WITH_NAMES,
     )
 
 

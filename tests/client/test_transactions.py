@@ -320,7 +320,11 @@ async def test_offsets_of_a_consumer_are_those_that_it_has_read(cluster):
                 await transaction.send_offsets(consumer)
             assert transactions.model.committed == {("in", 0): 2}
             (sent,) = cluster.seen(TxnOffsetCommitRequest)
-            assert (sent.group_id, sent.generation_id, sent.member_id) == ("g", group.generation, "member-1")
+            assert (sent.group_id, sent.generation_id_or_member_epoch, sent.member_id) == (
+                "g",
+                group.generation,
+                "member-1",
+            )
     assert source[0].end == 3
     assert target[0].visible == [b"0", b"1"]
 

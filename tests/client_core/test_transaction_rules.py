@@ -216,7 +216,7 @@ def test_an_unknown_member_ends_the_transaction_and_not_the_producer():
     question = producer.state.next_question(0.0)
     assert question.group_id == "g"
     asked = question.make(5)
-    assert (asked.generation_id, asked.member_id) == (3, "m")
+    assert (asked.generation_id_or_member_epoch, asked.member_id) == (3, "m")
     assert question.make(2).member_id == ""
     producer.state.answered(question, Producer.refusal(asked, ErrorCode.ILLEGAL_GENERATION), 5, 0.0)
     with pytest.raises(AbortableTransactionError) as failed:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Any
+from uuid import UUID
 
 from kit.fake_broker import SILENCE, FakeCluster
 
@@ -141,14 +142,16 @@ class FakeGroup:
 
     def _commit(self, request: OffsetCommitRequest, version: int, code: ErrorCode) -> OffsetCommitResponse:
         for topic in request.topics:
+            name = topic.name or self._name_of(topic.topic_id)
             for one in topic.partitions:
                 if not code:
                     kept = (one.committed_offset, one.committed_metadata or "", one.committed_leader_epoch)
-                    self.committed[topic.name, one.partition_index] = kept
+                    self.committed[name, one.partition_index] = kept
         return OffsetCommitResponse(
             topics=[
                 OffsetCommitResponse.OffsetCommitResponseTopic(
                     name=topic.name,
+                    topic_id=topic.topic_id,
                     partitions=[
                         OffsetCommitResponse.OffsetCommitResponsePartition(
                             partition_index=one.partition_index, error_code=code
@@ -159,6 +162,10 @@ class FakeGroup:
                 for topic in request.topics
             ]
         )
+
+    def _name_of(self, topic_id: UUID) -> str:
+        """The topic of an id; the test fails if there is none."""
+        return next(name for name in self.cluster.topics if self.cluster.id_of(name) == topic_id)
 
     def _fetch(self, request: OffsetFetchRequest, version: int, code: ErrorCode) -> OffsetFetchResponse:
         groups = []

@@ -49,7 +49,9 @@ versions that the first does not have.
 """
 NEWER_VERSIONS = {
     ApiKey.LIST_OFFSETS: 11,
+    ApiKey.OFFSET_COMMIT: 10,
     ApiKey.API_VERSIONS: 5,
+    ApiKey.TXN_OFFSET_COMMIT: 0,  # 4.2 has renamed a field
     ApiKey.WRITE_TXN_MARKERS: 2,
     ApiKey.DESCRIBE_LOG_DIRS: 5,
     ApiKey.DELETE_GROUPS: 3,

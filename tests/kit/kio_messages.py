@@ -30,8 +30,11 @@ STORED = {
     "ConsumerProtocolAssignment": "consumer_protocol_assignment",
 }
 
-RENAMED_BY_KAFKA = {"acceptable_recovery_lag": "acceptable_recovery_lag_legacy"}
-"""Fields of which Kafka 4.4 changed the name, by that of kio's older schemas."""
+RENAMED_BY_KAFKA = {
+    ("StreamsGroupHeartbeatResponse", "acceptable_recovery_lag"): "acceptable_recovery_lag_legacy",
+    ("TxnOffsetCommitRequest", "generation_id"): "generation_id_or_member_epoch",
+}
+"""Fields of which Kafka 4.4 changed the name, by kio's class and the name in its older schemas."""
 
 
 @cache
@@ -86,15 +89,15 @@ def to_kio(struct: Struct, cls: Any) -> Any:
     """The same value in kio's class. Field names have to agree, up to the unit that kio puts into the type."""
     names = [field.name for field in struct.fields() if int(cls.__version__) in field.versions]
     theirs = fields(cls)
-    assert [_their_name(field.name, field.metadata.get("kafka_type", "")) for field in theirs] == names
+    assert [_their_name(cls.__name__, field.name, field.metadata.get("kafka_type", "")) for field in theirs] == names
     values = {}
     for name, field in zip(names, theirs, strict=True):
         values[field.name] = _to_kio_value(getattr(struct, name), field.type, field.metadata.get("kafka_type", ""))
     return cls(**values)
 
 
-def _their_name(name: str, kafka_type: str) -> str:
-    name = RENAMED_BY_KAFKA.get(name, name).replace("k_raft", "kraft")
+def _their_name(class_name: str, name: str, kafka_type: str) -> str:
+    name = RENAMED_BY_KAFKA.get((class_name, name), name).replace("k_raft", "kraft")
     return f"{name}_ms" if "timedelta" in kafka_type or "datetime" in kafka_type else name
 
 

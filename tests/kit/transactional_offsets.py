@@ -61,7 +61,7 @@ def transactional_request(
         group_id=group,
         producer_id=producer,
         producer_epoch=epoch,
-        generation_id=generation,
+        generation_id_or_member_epoch=generation,
         member_id=member_id,
         group_instance_id=instance_id,
         topics=[TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(name=topic, partitions=partitions)],

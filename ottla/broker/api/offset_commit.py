@@ -1,4 +1,4 @@
-"""OffsetCommit (key 8), versions 0-9: store a group's position; the answer is sent when it survives a crash.
+"""OffsetCommit (key 8), versions 0-10: store a group's position; the answer is sent when it survives a crash.
 
 A partition that does not exist is UNKNOWN_TOPIC_OR_PARTITION, one whose metadata is longer than
 `offset.metadata.max.bytes` OFFSET_METADATA_TOO_LARGE; the other ones are stored. Whether the member may commit is
@@ -8,15 +8,15 @@ ILLEGAL_GENERATION, STALE_MEMBER_EPOCH and the like. The empty group id is a gro
 Versions: 0 names no member, so it is refused if the group has members, like any such commit; 1 gives each offset a
 commit time; 2-4 a retention for the whole request, which replaces `offsets.retention.minutes`. Kafka 4 begins with
 version 2. Commits of version 0 went to ZooKeeper in Kafka, and are UNSUPPORTED_VERSION in KRaft; here they are stored
-like any other commit.
+like any other commit. Version 10 has topic ids in place of names: an id without a topic is UNKNOWN_TOPIC_ID.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.declarations import Chunks, Need
-from ottla.broker.groups.existing_partitions import split
+from ottla.broker.declarations import ById, Chunks, Need
+from ottla.broker.groups.existing_partitions import missing_code, split, with_names
 from ottla.broker.runtime.pending import Pending
 from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api.offset_commit import OffsetCommitRequest, OffsetCommitResponse
@@ -27,19 +27,31 @@ if TYPE_CHECKING:
 
 Result = OffsetCommitResponse.OffsetCommitResponsePartition
 
+FIRST_VERSION_WITH_IDS = 10
+
 NEEDS = (
     Need(AclOperation.READ, ResourceType.GROUP, named=("group_id",)),
-    Need(AclOperation.READ, ResourceType.TOPIC, named=("topics", "name"), answered="topics"),
+    Need(
+        AclOperation.READ,
+        ResourceType.TOPIC,
+        named=("topics", "name"),
+        answered="topics",
+        by_id=ById("topic_id", FIRST_VERSION_WITH_IDS),
+    ),
 )
 CHUNKS = (Chunks(("topics", "partitions"), ("topics", "partitions")),)
 
 
 def handle(request: OffsetCommitRequest, context: Context) -> OffsetCommitResponse | Pending[OffsetCommitResponse]:
     """Commit the partitions that exist, refuse the rest."""
-    known, unknown = split(request.topics, context.services.catalog.topics)
+    catalog = context.services.catalog
+    is_by_id = context.api_version >= FIRST_VERSION_WITH_IDS
+    if is_by_id:
+        request = request.replace(topics=with_names(request.topics, catalog.topics_by_id))
+    known, unknown = split(request.topics, catalog.topics)
     if not known:
-        return _answer(request, ErrorCode.NONE, {}, unknown)
-    if not unknown:
+        return _answer(request, ErrorCode.NONE, {}, unknown, is_by_id=is_by_id)
+    if not unknown and not is_by_id:
         return context.services.groups.get().commit_offsets(request, context)
     pending: Pending[OffsetCommitResponse] = Pending()
 
@@ -51,9 +63,9 @@ def handle(request: OffsetCommitRequest, context: Context) -> OffsetCommitRespon
                 for topic in done.response.topics
                 for result in topic.partitions
             }
-            pending.complete(_answer(request, ErrorCode.NONE, codes, unknown))
+            pending.complete(_answer(request, ErrorCode.NONE, codes, unknown, is_by_id=is_by_id))
         elif isinstance(error, KafkaError):
-            pending.complete(_answer(request, error.code, {}, unknown))
+            pending.complete(_answer(request, error.code, {}, unknown, is_by_id=is_by_id))
         else:
             assert error is not None
             pending.fail(error)
@@ -63,17 +75,24 @@ def handle(request: OffsetCommitRequest, context: Context) -> OffsetCommitRespon
 
 
 def _answer(
-    request: OffsetCommitRequest, code: ErrorCode, codes: dict[tuple[str, int], int], unknown: set[tuple[str, int]]
+    request: OffsetCommitRequest,
+    code: ErrorCode,
+    codes: dict[tuple[str, int], int],
+    unknown: set[tuple[str, int]],
+    *,
+    is_by_id: bool,
 ) -> OffsetCommitResponse:
     def result(topic: str, index: int) -> Result:
         if (topic, index) in unknown:
-            return Result(partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return Result(partition_index=index, error_code=missing_code(topic, is_by_id=is_by_id))
         return Result(partition_index=index, error_code=codes.get((topic, index), code))
 
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponse.OffsetCommitResponseTopic(
-                name=topic.name, partitions=[result(topic.name, each.partition_index) for each in topic.partitions]
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[result(topic.name, each.partition_index) for each in topic.partitions],
             )
             for topic in request.topics
         ]

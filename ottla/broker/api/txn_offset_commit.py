@@ -1,4 +1,4 @@
-"""TxnOffsetCommit (key 28), versions 0-5: store a group's position as part of a transaction.
+"""TxnOffsetCommit (key 28), versions 0-6: store a group's position as part of a transaction.
 
 The offsets become valid when the transaction commits. Until then readers of stable offsets (OffsetFetch 7) have to
 wait. The answer is sent when the offsets survive a crash. The transaction coordinator is asked in the step that writes
@@ -20,8 +20,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.declarations import Chunks, Need
-from ottla.broker.groups.existing_partitions import split
+from ottla.broker.declarations import ById, Chunks, Need
+from ottla.broker.groups.existing_partitions import missing_code, split, with_names
 from ottla.broker.runtime.pending import Pending
 from ottla.broker.transactions.codes import ABORTABLE_BEFORE, FENCED_BEFORE, with_codes
 from ottla.protocol.acls import AclOperation, ResourceType
@@ -34,10 +34,18 @@ if TYPE_CHECKING:
 
 Result = TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition
 
+FIRST_VERSION_WITH_IDS = 6
+
 NEEDS = (
     Need(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, named=("transactional_id",)),
     Need(AclOperation.READ, ResourceType.GROUP, named=("group_id",)),
-    Need(AclOperation.READ, ResourceType.TOPIC, named=("topics", "name"), answered="topics"),
+    Need(
+        AclOperation.READ,
+        ResourceType.TOPIC,
+        named=("topics", "name"),
+        answered="topics",
+        by_id=ById("topic_id", FIRST_VERSION_WITH_IDS),
+    ),
 )
 CHUNKS = (Chunks(("topics", "partitions"), ("topics", "partitions")),)
 
@@ -50,16 +58,20 @@ def handle(
     request: TxnOffsetCommitRequest, context: Context
 ) -> TxnOffsetCommitResponse | Pending[TxnOffsetCommitResponse]:
     """Commit the partitions that exist, refuse the rest."""
-    known, unknown = split(request.topics, context.services.catalog.topics)
+    catalog = context.services.catalog
+    is_by_id = context.api_version >= FIRST_VERSION_WITH_IDS
+    if is_by_id:
+        request = request.replace(topics=with_names(request.topics, catalog.topics_by_id))
+    known, unknown = split(request.topics, catalog.topics)
     if not known:
-        return _answer(request, ErrorCode.NONE, {}, unknown)
+        return _answer(request, ErrorCode.NONE, {}, unknown, is_by_id=is_by_id)
     asked = request if not unknown else request.replace(topics=known)
     codes = _codes(context.api_version)
     committed = with_codes(
         context.services.groups.get().commit_transactional_offsets(asked, context, lambda: _admit(request, context)),
         codes,
     )
-    if not unknown:
+    if not unknown and not is_by_id:
         return committed
     pending: Pending[TxnOffsetCommitResponse] = Pending()
 
@@ -70,9 +82,9 @@ def handle(
                 for topic in done.response.topics
                 for result in topic.partitions
             }
-            pending.complete(_answer(request, ErrorCode.NONE, found, unknown))
+            pending.complete(_answer(request, ErrorCode.NONE, found, unknown, is_by_id=is_by_id))
         elif isinstance(done.error, KafkaError):
-            pending.complete(_answer(request, done.error.code, {}, unknown))
+            pending.complete(_answer(request, done.error.code, {}, unknown, is_by_id=is_by_id))
         else:
             assert done.error is not None
             pending.fail(done.error)
@@ -105,17 +117,24 @@ def _codes(version: int) -> dict[ErrorCode, ErrorCode]:
 
 
 def _answer(
-    request: TxnOffsetCommitRequest, code: ErrorCode, codes: dict[tuple[str, int], int], unknown: set[tuple[str, int]]
+    request: TxnOffsetCommitRequest,
+    code: ErrorCode,
+    codes: dict[tuple[str, int], int],
+    unknown: set[tuple[str, int]],
+    *,
+    is_by_id: bool,
 ) -> TxnOffsetCommitResponse:
     def result(topic: str, index: int) -> Result:
         if (topic, index) in unknown:
-            return Result(partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return Result(partition_index=index, error_code=missing_code(topic, is_by_id=is_by_id))
         return Result(partition_index=index, error_code=codes.get((topic, index), code))
 
     return TxnOffsetCommitResponse(
         topics=[
             TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic(
-                name=topic.name, partitions=[result(topic.name, each.partition_index) for each in topic.partitions]
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[result(topic.name, each.partition_index) for each in topic.partitions],
             )
             for topic in request.topics
         ]

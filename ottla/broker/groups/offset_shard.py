@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FIRST_COMMIT_VERSION_WITH_MEMBER_EPOCHS = 9
+FIRST_TRANSACTIONAL_COMMIT_WITH_EPOCH_CODES = 6
 MOST_NAMED = 5
 """Up to this many topics are named in a log line; more are only counted."""
 FORGOTTEN_PER_STEP = 200
@@ -130,15 +131,17 @@ class OffsetShard(CoordinatorShard):
     def commit_transactional_offsets(self, request: TxnOffsetCommitRequest, version: int, waiter: Waiter) -> None:
         """TxnOffsetCommit for topics that exist: the offsets count when the producer's transaction commits.
 
-        Raises KafkaError, as Kafka's `validateTransactionalOffsetCommit`: a stale epoch of a member is
-        ILLEGAL_GENERATION, which these clients understand. A commit in a transaction is no sign of life of the member.
+        Raises KafkaError, as Kafka's `validateTransactionalOffsetCommit`: before version 6 a stale epoch of a member,
+        and a member of a group that does not exist, are ILLEGAL_GENERATION, which these clients understand. A commit in
+        a transaction is no sign of life of the member.
         """
         group_id = request.group_id
         now = self.now()
         group = self.groups.get(group_id)
         if group is None:
-            if request.generation_id >= 0:
-                raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+            if request.generation_id_or_member_epoch >= 0:
+                has_codes = version >= FIRST_TRANSACTIONAL_COMMIT_WITH_EPOCH_CODES
+                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND if has_codes else ErrorCode.ILLEGAL_GENERATION)
             group = self._table.new_classic(group_id)
         check_partition = _check_transactional_commit(group, request, version)
         producer_id = request.producer_id
@@ -350,12 +353,20 @@ class OffsetShard(CoordinatorShard):
 
 
 def _check_transactional_commit(group: Group, request: TxnOffsetCommitRequest, version: int) -> PartitionCheck | None:
-    """As `Group.check_commit`, with Kafka's code of versions 0-5."""
+    """As `Group.check_commit`, with the codes that clients of this version understand."""
+    if version >= FIRST_TRANSACTIONAL_COMMIT_WITH_EPOCH_CODES:
+        return group.check_commit(
+            request.member_id,
+            request.group_instance_id,
+            request.generation_id_or_member_epoch,
+            api_version=version,
+            is_transactional=True,
+        )
     try:
         check_partition = group.check_commit(
             request.member_id,
             request.group_instance_id,
-            request.generation_id,
+            request.generation_id_or_member_epoch,
             api_version=version,
             is_transactional=True,
         )
@@ -374,7 +385,7 @@ def _check_transactional_commit(group: Group, request: TxnOffsetCommitRequest, v
 
 
 def _without_epochs(refusal: KafkaError) -> KafkaError:
-    """The refusal with a code that these clients understand."""
+    """The refusal with a code of versions 0-5."""
     if refusal.code is ErrorCode.STALE_MEMBER_EPOCH:
         return KafkaError(ErrorCode.ILLEGAL_GENERATION, refusal.message)
     return refusal

@@ -3,7 +3,7 @@
 - A right to the cluster that every request of an API needs, or to a resource that a field names: without it the request
   is refused.
 - A right to each element of a list: elements without it are removed from the request, answered as the API refuses them,
-  and these answers are added to the others.
+  and these answers are added to the others. So are topic ids that no topic has.
 - The handler checks all other rights (`when`): it knows the resources.
 
 As in Kafka's `AuthHelper`.
@@ -11,11 +11,11 @@ As in Kafka's `AuthHelper`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from ottla.broker.security.authorizer import AUTHORIZATION_CODES
 from ottla.protocol.acls import ResourceType
-from ottla.protocol.errors import KafkaError
+from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from ottla.broker.context import Context
@@ -74,15 +74,37 @@ def _without_refused(need: Need, api: Api, request: Request, context: Context) -
     listed = need.named[0]
     permitted: list[object] = []
     refused: list[object] = []
+    unknown: list[object] = []
     for element in getattr(request, listed) or ():
-        name = element if len(need.named) == 1 else getattr(element, need.named[1])
-        (permitted if context.may(need.operation, need.resource_type, name) else refused).append(element)
-    if not refused:
+        name = _name_of(element, need, context)
+        if name is None:
+            unknown.append(element)
+        else:
+            (permitted if context.may(need.operation, need.resource_type, name) else refused).append(element)
+    if not refused and not unknown:
         return request
     code = AUTHORIZATION_CODES[need.resource_type]
-    if not permitted:
+    if not permitted and not unknown:
         raise KafkaError(code)
-    response = api.refused(request.replace(**{listed: refused}), context.api_version, code, code.message)
-    assert response is not None  # every API with such a list has an answer to each of its elements
+    answers: list[object] = []
+    response: Response | None = None
+    for elements, reason in ((unknown, ErrorCode.UNKNOWN_TOPIC_ID), (refused, code)):
+        if elements:
+            asked = request.replace(**{listed: elements})
+            response = api.refused(asked, context.api_version, reason, reason.message)
+            assert response is not None  # every API with such a list has an answer to each of its elements
+            answers.extend(getattr(response, need.answered))
+    assert response is not None
+    setattr(response, need.answered, answers)
     context.refused = Refused(need.answered, response)
     return request.replace(**{listed: permitted})
+
+
+def _name_of(element: object, need: Need, context: Context) -> str | None:
+    """The name of the resource of an element of the list; None if it has the id of no topic."""
+    if len(need.named) == 1:
+        return cast("str", element)
+    if need.by_id is not None and context.api_version >= need.by_id.first_version:
+        topic = context.services.catalog.topics_by_id.get(getattr(element, need.by_id.field))
+        return None if topic is None else topic.name
+    return cast("str", getattr(element, need.named[1]))

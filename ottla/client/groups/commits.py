@@ -15,11 +15,15 @@ from ottla.client.cluster import Cluster
 from ottla.client.coordinator import OFFSETS_LANE, Coordinator
 from ottla.client.errors import CommitFailed, KafkaError
 from ottla.client.structs import OffsetAndMetadata, TopicPartition
+from ottla.client_core.versions import ANY_VERSION
 from ottla.protocol.api.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from ottla.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.types import ZERO_UUID
 
 _FIRST_COMMIT_VERSION_WITH_INSTANCES = 7
+LAST_COMMIT_VERSION_WITH_NAMES = 9
+"""Later versions of OffsetCommit have topic ids in place of names."""
 _FIRST_FETCH_VERSION_WITH_STABLE = 7
 _FIRST_FETCH_VERSION_WITH_GROUPS = 8
 _FIRST_VERSION_WITH_EPOCHS = 9
@@ -51,11 +55,20 @@ NOBODY = MemberIdentity()
 
 
 async def commit_once(
-    coordinator: Coordinator, identity: MemberIdentity, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    cluster: Cluster,
+    coordinator: Coordinator,
+    identity: MemberIdentity,
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
 ) -> None:
-    """Commit offsets, once; raises KafkaError, and CommitFailed when the group refuses commits of this member."""
+    """Commit offsets, once; raises KafkaError, and CommitFailed when the group refuses commits of this member.
+
+    Topics are named by their ids if the broker takes that and all are known: a topic that was deleted and created again
+    then does not get the offsets of the former one.
+    """
     connection = await coordinator.connection(OFFSETS_LANE)
-    version = connection.version_for(OffsetCommitRequest)
+    ids = {topic: cluster.topic_id(topic) for topic, _ in offsets}
+    has_ids = all(topic_id != ZERO_UUID for topic_id in ids.values())
+    version = connection.version_for(OffsetCommitRequest, ANY_VERSION if has_ids else LAST_COMMIT_VERSION_WITH_NAMES)
     if identity.has_epoch and version < _FIRST_VERSION_WITH_EPOCHS:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "the broker does not take commits of the consumer protocol")
     by_topic: dict[str, list[OffsetCommitRequest.OffsetCommitRequestPartition]] = defaultdict(list)
@@ -74,17 +87,20 @@ async def commit_once(
         member_id=identity.member_id,
         group_instance_id=identity.group_instance_id if version >= _FIRST_COMMIT_VERSION_WITH_INSTANCES else None,
         topics=[
-            OffsetCommitRequest.OffsetCommitRequestTopic(name=topic, partitions=partitions)
+            OffsetCommitRequest.OffsetCommitRequestTopic(name=topic, topic_id=ids[topic], partitions=partitions)
             for topic, partitions in by_topic.items()
         ],
     )
     answer = await coordinator.send(connection, request, OffsetCommitResponse, version)
+    names = {topic_id: topic for topic, topic_id in ids.items()} if version > LAST_COMMIT_VERSION_WITH_NAMES else {}
     refused = [
-        (f"{topic.name}-{entry.partition_index}", ErrorCode.of(entry.error_code))
+        (f"{names.get(topic.topic_id, topic.name)}-{entry.partition_index}", ErrorCode.of(entry.error_code))
         for topic in answer.topics
         for entry in topic.partitions
         if entry.error_code
     ]
+    if any(code is ErrorCode.UNKNOWN_TOPIC_ID for _, code in refused):
+        cluster.mark_stale()
     if refused:
         raise _commit_failure(coordinator, refused)
 

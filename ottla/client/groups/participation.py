@@ -189,7 +189,7 @@ class Participation:
                 self.require_membership()
                 identity = self._identity or NOBODY
             try:
-                await commit_once(self._coordinator, identity, offsets)
+                await commit_once(self._cluster, self._coordinator, identity, offsets)
             except CommitFailed as failed:
                 if self._membership is not None:
                     self._membership.on_commit_refused(identity, failed.code)

@@ -1,19 +1,20 @@
-"""OffsetCommit (key 8), versions 0-9: store the offsets up to which a group has read.
+"""OffsetCommit (key 8), versions 0-10: store the offsets up to which a group has read.
 
 Versions: 1 names the member and its generation, and has a time for each partition · 2-4 a retention time for the whole
 request (removed by KIP-211) · 6 has the leader epoch (KIP-320) · 7 static members (KIP-345) · 8 is flexible · 9 is for
 KIP-848, where the generation is the member's epoch. Apache Kafka 4.0 removed versions 0 (for which Kafka stored offsets
-in ZooKeeper) and 1. Ottla supports them, since they need only one more field. Version 10 is unstable in Kafka 4.1.
+in ZooKeeper) and 1. Ottla supports them, since they need only one more field. Version 10 has topic ids in place of
+names; an id without a topic is UNKNOWN_TOPIC_ID.
 """
 
 from __future__ import annotations
 
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response, Struct, ranged, since
-from ottla.protocol.types import Int16, Int32, Int64, NullableString, String
+from ottla.protocol.types import ZERO_UUID, Int16, Int32, Int64, NullableString, String, Uuid
 
 
-class OffsetCommitRequest(Request, key=8, versions="0-9", flexible="8+"):
+class OffsetCommitRequest(Request, key=8, versions="0-10", flexible="8+"):
     """The offsets to store. If the group is not managed by the broker, the generation is -1 and the member id empty."""
 
     class OffsetCommitRequestPartition(Struct):
@@ -26,9 +27,10 @@ class OffsetCommitRequest(Request, key=8, versions="0-9", flexible="8+"):
         committed_metadata: NullableString
 
     class OffsetCommitRequestTopic(Struct):
-        """A topic's partitions."""
+        """A topic's partitions. It has a name, or from version 10 on an id."""
 
-        name: String
+        name: String = ranged("0-9", default="", ignorable=True)
+        topic_id: Uuid = since("10+", default=ZERO_UUID, ignorable=True)
         partitions: list[OffsetCommitRequest.OffsetCommitRequestPartition]
 
     group_id: String
@@ -39,7 +41,7 @@ class OffsetCommitRequest(Request, key=8, versions="0-9", flexible="8+"):
     topics: list[OffsetCommitRequestTopic]
 
 
-class OffsetCommitResponse(Response, key=8, versions="0-9", flexible="8+"):
+class OffsetCommitResponse(Response, key=8, versions="0-10", flexible="8+"):
     """The result for each offset."""
 
     class OffsetCommitResponsePartition(Struct):
@@ -51,7 +53,8 @@ class OffsetCommitResponse(Response, key=8, versions="0-9", flexible="8+"):
     class OffsetCommitResponseTopic(Struct):
         """A topic's partitions."""
 
-        name: String
+        name: String = ranged("0-9", default="", ignorable=True)
+        topic_id: Uuid = since("10+", default=ZERO_UUID, ignorable=True)
         partitions: list[OffsetCommitResponse.OffsetCommitResponsePartition]
 
     throttle_time_ms: Int32 = since("3+", default=0, ignorable=True)
@@ -64,6 +67,7 @@ def refused(request: OffsetCommitRequest, version: int, code: ErrorCode, message
         topics=[
             OffsetCommitResponse.OffsetCommitResponseTopic(
                 name=topic.name,
+                topic_id=topic.topic_id,
                 partitions=[
                     OffsetCommitResponse.OffsetCommitResponsePartition(
                         partition_index=asked.partition_index, error_code=code

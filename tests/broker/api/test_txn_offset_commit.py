@@ -119,7 +119,7 @@ def test_where_nothing_exists_no_transaction_begins(node: Node) -> None:
 def test_a_refusal_of_all_is_given_to_what_exists(node: Node) -> None:
     who = producer(node)
     request = request_of(who, {0: 5, 9: 6})
-    request.generation_id, request.member_id = 3, "m"
+    request.generation_id_or_member_epoch, request.member_id = 3, "m"
     response = settled(node, begin(node, request, LAST_VERSION), TxnOffsetCommitResponse)
     codes = [each.error_code for each in response.topics[0].partitions]
     assert codes == [ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
