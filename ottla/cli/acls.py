@@ -114,9 +114,15 @@ def _entry_options(command: _F) -> _F:
             "allowed_hosts",
             multiple=True,
             metavar="ADDRESS",
-            help="Only from this address.",
+            help="Only from this address, or range of addresses (10.1.0.0/16).",
         ),
-        click.option("--deny-host", "denied_hosts", multiple=True, metavar="ADDRESS", help="Only from this address."),
+        click.option(
+            "--deny-host",
+            "denied_hosts",
+            multiple=True,
+            metavar="ADDRESS",
+            help="Only from this address, or range of addresses.",
+        ),
         click.option(
             "--operation",
             "operations",

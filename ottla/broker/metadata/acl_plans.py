@@ -1,6 +1,6 @@
 """Plans that create and delete ACLs.
 
-Pure functions of the image. Rules and messages follow Kafka 4.1 (`AclControlManager`, `AclApis`). The creation of an
+Pure functions of the image. Rules and messages follow Kafka 4.4 (`AclControlManager`, `AclApis`). The creation of an
 existing ACL succeeds, without a record.
 
 Differences: the number of ACLs is bounded (`ottla.acls.max`), and so are the lengths of their texts and the deletions
@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from ottla.broker.metadata.acls import Acl, AclFilter, acl_record
-from ottla.protocol.acls import CLUSTER_NAME, AclOperation, PatternType, PermissionType, ResourceType
+from ottla.broker.metadata.metadata_version import (
+    FIRST_METADATA_VERSION_WITH_CIDR,
+    METADATA_VERSION,
+    METADATA_VERSION_FEATURE,
+)
+from ottla.protocol.acls import CLUSTER_NAME, AclOperation, PatternType, PermissionType, ResourceType, parse_range
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.stored.metadata import RemoveAccessControlEntryRecord
 
@@ -51,7 +56,7 @@ def plan_creation(image: MetadataImage, acls: Sequence[Acl], *, most: int, new_i
     new: set[Acl] = set()
     for acl in acls:
         try:
-            _check(acl)
+            _check(acl, image)
             if acl not in image.acl_ids and acl not in new:
                 if len(image.acls) + len(new) >= most:
                     raise KafkaError(ErrorCode.POLICY_VIOLATION, f"there are {most} ACLs (ottla.acls.max); delete some")
@@ -97,7 +102,7 @@ def _by_name(acls: Iterable[Acl]) -> dict[str, list[Acl]]:
     return named
 
 
-def _check(acl: Acl) -> None:
+def _check(acl: Acl, image: MetadataImage) -> None:
     """Raise KafkaError for an invalid ACL, with Kafka's messages."""
     if acl.resource_type == ResourceType.CLUSTER and acl.resource_name != CLUSTER_NAME:
         raise _invalid(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
@@ -119,6 +124,22 @@ def _check(acl: Acl) -> None:
     for what, text in (("resource name", acl.resource_name), ("principal", acl.principal), ("host", acl.host)):
         if len(text) > MAX_TEXT_BYTES or len(text.encode(errors="surrogatepass")) > MAX_TEXT_BYTES:
             raise _invalid(f"the {what} {text[:80]}... has more than {MAX_TEXT_BYTES} bytes")
+    _check_host(acl.host, image.features.get(METADATA_VERSION_FEATURE, METADATA_VERSION))
+
+
+def _check_host(host: str, metadata_version: int) -> None:
+    """An address, a name, `*`, or a range of addresses."""
+    if not host:
+        raise _invalid("Host pattern cannot be null or empty")
+    if "/" not in host:
+        return
+    if metadata_version < FIRST_METADATA_VERSION_WITH_CIDR:
+        message = "CIDR-based ACL host patterns require metadata version 4.4-IV1 or higher."
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, message)
+    try:
+        parse_range(host)
+    except ValueError as error:
+        raise _invalid(f"Invalid CIDR notation '{host[:80]}': {error}") from error
 
 
 def _problem_of(one: AclFilter) -> str | None:

@@ -15,15 +15,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.metadata.features import SUPPORTED_FEATURES
 from ottla.broker.metadata.image import MetadataImage
-from ottla.broker.metadata.metadata_version import METADATA_VERSION_FEATURE
+from ottla.broker.metadata.metadata_version import LEVELS_WITH_NEW_METADATA, METADATA_VERSION_FEATURE
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.stored.metadata import FeatureLevelRecord
 
 if TYPE_CHECKING:
     from ottla.protocol.stored.metadata import MetadataRecord
 
-SAME_METADATA_SINCE = 23
-"""Since this level of `metadata.version` no record has changed: a downgrade to it loses nothing."""
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 """Kafka's FeatureUpdate.UpgradeType."""
 
@@ -73,7 +71,9 @@ def _why_not(request: FeatureRequest, current: int) -> str:
         return f"{about} Can't downgrade the version of this feature {downgrade}"
     if request.level > current and request.upgrade_type != UPGRADE:
         return f"{about} Can't downgrade to a newer version."
-    if request.name == METADATA_VERSION_FEATURE and request.level < min(current, SAME_METADATA_SINCE):
+    if request.name == METADATA_VERSION_FEATURE and any(
+        request.level < level <= current for level in LEVELS_WITH_NEW_METADATA
+    ):
         invalid = f"Invalid metadata.version {request.level}."
         if request.upgrade_type == UNSAFE_DOWNGRADE:
             return f"{invalid} Unsafe metadata downgrade is not supported in this version."

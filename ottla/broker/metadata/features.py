@@ -14,7 +14,12 @@ only: others keep level 0 until an administrator raises it, because it changes t
 
 from __future__ import annotations
 
-from ottla.broker.metadata.metadata_version import METADATA_VERSION, METADATA_VERSION_FEATURE, METADATA_VERSION_MIN
+from ottla.broker.metadata.metadata_version import (
+    METADATA_VERSION,
+    METADATA_VERSION_FEATURE,
+    METADATA_VERSION_MAX,
+    METADATA_VERSION_MIN,
+)
 
 GROUP_VERSION_FEATURE = "group.version"
 FIRST_METADATA_VERSION_WITH_GROUP_VERSION = 22
@@ -33,14 +38,16 @@ DEAD_LETTER_LEVEL = 2
 """The level of `share.version` from which on share groups can have dead letters (Kafka 4.4)."""
 
 SUPPORTED_FEATURES: dict[str, tuple[int, int]] = {
-    METADATA_VERSION_FEATURE: (METADATA_VERSION_MIN, METADATA_VERSION),
+    METADATA_VERSION_FEATURE: (METADATA_VERSION_MIN, METADATA_VERSION_MAX),
     GROUP_VERSION_FEATURE: (0, CONSUMER_PROTOCOL_LEVEL),
     TRANSACTION_VERSION_FEATURE: (0, NEWEST_TRANSACTION_VERSION),
     SHARE_VERSION_FEATURE: (0, DEAD_LETTER_LEVEL),
 }
 """The lowest and the highest level, by feature."""
 
-INITIAL_LEVELS: dict[str, int] = {name: highest for name, (_, highest) in SUPPORTED_FEATURES.items()} | {
-    SHARE_VERSION_FEATURE: SHARE_GROUP_LEVEL
+INITIAL_LEVELS: dict[str, int] = {
+    **{name: highest for name, (_, highest) in SUPPORTED_FEATURES.items()},
+    METADATA_VERSION_FEATURE: METADATA_VERSION,
+    SHARE_VERSION_FEATURE: SHARE_GROUP_LEVEL,
 }
-"""The levels of a new directory: Kafka 4.1's defaults, for the features that are served."""
+"""The levels of a new directory, with which each Kafka since 4.1 can open it."""

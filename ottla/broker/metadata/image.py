@@ -18,7 +18,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
 from ottla.broker.metadata.acls import Acl, acl_of
-from ottla.broker.metadata.metadata_version import METADATA_VERSION, METADATA_VERSION_FEATURE, METADATA_VERSION_MIN
+from ottla.broker.metadata.metadata_version import (
+    METADATA_VERSION_FEATURE,
+    METADATA_VERSION_MAX,
+    METADATA_VERSION_MIN,
+)
 from ottla.broker.metadata.partition_state import PartitionState, changed_state, partition_state
 from ottla.plain import Plain, field
 from ottla.protocol.stored.metadata import (
@@ -47,6 +51,7 @@ from ottla.protocol.stored.metadata import (
     TopicRecord,
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
+    UnregisterControllerRecord,
     UserScramCredentialRecord,
 )
 from ottla.storage.formats.layout import topic_name_problem
@@ -151,10 +156,11 @@ class MetadataImage(Plain):
 
 
 def _feature_level(image: MetadataImage, record: FeatureLevelRecord) -> None:
-    if record.name == METADATA_VERSION_FEATURE and not METADATA_VERSION_MIN <= record.feature_level <= METADATA_VERSION:
+    is_known = METADATA_VERSION_MIN <= record.feature_level <= METADATA_VERSION_MAX
+    if record.name == METADATA_VERSION_FEATURE and not is_known:
         raise MetadataError(
             f"metadata.version {record.feature_level} is outside of what this version reads"
-            f" ({METADATA_VERSION_MIN} to {METADATA_VERSION})"
+            f" ({METADATA_VERSION_MIN} to {METADATA_VERSION_MAX})"
         )
     # Level 0 is kept, unlike in Kafka: at the next start a removed feature must not look like a new one.
     image.features[record.name] = record.feature_level
@@ -334,6 +340,10 @@ def _register_controller(image: MetadataImage, record: RegisterControllerRecord)
     image.controllers[record.controller_id] = record
 
 
+def _unregister_controller(image: MetadataImage, record: UnregisterControllerRecord) -> None:
+    image.controllers.pop(record.controller_id, None)
+
+
 def _begin_transaction(image: MetadataImage, record: BeginTransactionRecord) -> None:
     image.transaction = []
 
@@ -377,6 +387,7 @@ _REPLAY: dict[type[MetadataRecord], Callable[[MetadataImage, Any], None]] = {
     NoOpRecord: _nothing,
     ClearElrRecord: _nothing,
     RegisterControllerRecord: _register_controller,
+    UnregisterControllerRecord: _unregister_controller,
     BeginTransactionRecord: _begin_transaction,
     EndTransactionRecord: _end_transaction,
     AbortTransactionRecord: _abort_transaction,

@@ -495,6 +495,17 @@ def test_the_metadata_goes_back_to_a_level_of_the_same_records_and_forth_again(h
     assert again.services.catalog.finalized_features()[1]["metadata.version"] == 27
 
 
+def test_the_metadata_goes_to_the_level_of_kafka_4_4_and_back_only_across_levels_without_new_records() -> None:
+    node, files, clock = start_node()
+    assert update(node, ("metadata.version", 31, 1)).error_code == NONE
+    assert update(node, ("metadata.version", 30, 2)).error_code == NONE
+    assert update(node, ("metadata.version", 29, 2)).error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert update(node, ("metadata.version", 33, 1)).error_code == NONE
+    assert update(node, ("metadata.version", 32, 3)).error_code == ErrorCode.INVALID_UPDATE_VERSION
+    again, _, _ = start_node(files.crash(random.Random(5)), clock)
+    assert again.services.catalog.finalized_features()[1]["metadata.version"] == 33
+
+
 def test_the_first_version_asks_for_a_downgrade_by_a_flag(node: Node) -> None:
     one = UpdateFeaturesRequest.FeatureUpdateKey(feature="group.version", max_version_level=0, allow_downgrade=False)
     for allowed, code in ((False, ErrorCode.INVALID_UPDATE_VERSION), (True, NONE)):

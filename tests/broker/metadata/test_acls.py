@@ -14,7 +14,7 @@ from ottla.broker.metadata.acls import Acl, AclFilter, acl_record, find_acls
 from ottla.broker.metadata.image import MetadataError, MetadataImage
 from ottla.broker.metadata.image_records import records_of
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.stored.metadata import RemoveAccessControlEntryRecord
+from ottla.protocol.stored.metadata import FeatureLevelRecord, RemoveAccessControlEntryRecord
 
 TOPIC, GROUP, CLUSTER = 2, 3, 4
 ANY, MATCH, LITERAL, PREFIXED = 1, 2, 3, 4
@@ -92,6 +92,7 @@ def test_an_acl_that_is_there_or_twice_in_the_request_is_written_once() -> None:
         ({"principal": "User:" + "ä" * 498}, "has more than 1000 bytes"),
         ({"resource_name": "n" * 1001}, "has more than 1000 bytes"),
         ({"host": "h" * 1001}, "has more than 1000 bytes"),
+        ({"host": ""}, "Host pattern cannot be null or empty"),
     ],
 )
 def test_what_is_no_acl_is_refused_alone_and_by_kafkas_words(changed: dict[str, object], message: str) -> None:
@@ -99,6 +100,19 @@ def test_what_is_no_acl_is_refused_alone_and_by_kafkas_words(changed: dict[str, 
     assert [result.error_code for result in plan.results] == [ErrorCode.INVALID_REQUEST, 0]
     assert message in str(plan.results[0].error_message)
     assert len(plan.records) == 1
+
+
+def test_a_host_may_be_a_range_of_addresses_from_the_metadata_version_of_kafka_4_4_on() -> None:
+    ranges = [READER._replace(host=host) for host in ("10.0.0.0/8", "10.1.2.3/16", "2001:db8::/32", "0.0.0.0/0")]
+    wrong = [READER._replace(host=host) for host in ("10.0.0.0/33", "10.0.0.0/x", "10.0.0/8", "/", "1.0.0.0/255.0.0.0")]
+    image = MetadataImage()
+    for level in (31, 32):
+        image.replay(FeatureLevelRecord(name="metadata.version", feature_level=level))
+        results = create(image, ranges).results
+        assert {result.error_code for result in results} == {ErrorCode.UNSUPPORTED_VERSION if level == 31 else 0}
+    for result in create(image, wrong).results:
+        assert result.error_code == ErrorCode.INVALID_REQUEST
+        assert str(result.error_message).startswith("Invalid CIDR notation '")
 
 
 def test_odd_principals_and_the_longest_texts_are_kept() -> None:

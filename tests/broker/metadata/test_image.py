@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from uuid import UUID
 
 import pytest
@@ -11,7 +12,7 @@ from kit.examples import examples
 
 from ottla.broker.metadata.image import TOPIC_RESOURCE, MetadataError, MetadataImage
 from ottla.broker.metadata.image_records import quota_record, records_of
-from ottla.broker.metadata.metadata_version import METADATA_VERSION
+from ottla.broker.metadata.metadata_version import METADATA_VERSION, METADATA_VERSION_MAX, RECORD_VERSIONS
 from ottla.broker.metadata.partition_state import PartitionState, partition_record
 from ottla.protocol.stored.metadata import (
     AbortTransactionRecord,
@@ -31,11 +32,25 @@ from ottla.protocol.stored.metadata import (
     RemoveDelegationTokenRecord,
     RemoveTopicRecord,
     TopicRecord,
+    UnregisterControllerRecord,
     ZkMigrationStateRecord,
+    decode_metadata_record,
+    encode_metadata_record,
 )
 
 DIRECTORY = UUID(int=1000)
 TOPIC_ID = UUID(int=2000)
+
+REGISTRATION_OF_KAFKA_4_4 = base64.b64decode(
+    "AQAEAAAAAQC6QS+tPgJCwINeDhQD+ouMAAAAAAAAAA8CClBMQUlOVEVYVAoxMjcuMC4wLjG24QAAAAgUdHJhbnNhY3Rpb24udmVyc2lvbgAAAAIAEHN0"
+    "cmVhbXMudmVyc2lvbgAAAAEADmdyb3VwLnZlcnNpb24AAAABAA5rcmFmdC52ZXJzaW9uAAAAAQAOc2hhcmUudmVyc2lvbgAAAAIAEW1ldGFkYXRhLnZl"
+    "cnNpb24ABwAhACFlbGlnaWJsZS5sZWFkZXIucmVwbGljYXMudmVyc2lvbgAAAAEAAAEAAQARAio/yahaY6g1yYSjeqoeCWA="
+)
+"""A RegisterBrokerRecord of version 4, as Apache Kafka 4.4.0 has written it to its metadata log."""
+CHANGE_OF_KAFKA_4_4 = base64.b64decode("AREAAAAAAQAAAAAAAAAPAQAB/w==")
+"""The BrokerRegistrationChangeRecord after it, of version 0: the broker is no longer fenced."""
+CORDONED_BY_KAFKA_4_4 = base64.b64decode("AREDAAAAAQAAAAAAAAAPAQMBAQ==")
+"""One of version 3: no log directory is cordoned."""
 
 
 def partition_state(epoch: int = 0) -> PartitionState:
@@ -106,7 +121,27 @@ def test_unfencing_a_broker_keeps_the_rest_of_its_registration() -> None:
     assert record.fenced is True
 
 
-@pytest.mark.parametrize("level", [16, METADATA_VERSION + 1])
+def test_a_registration_of_kafka_4_4_is_read_and_a_change_of_it_keeps_the_rest() -> None:
+    written = (REGISTRATION_OF_KAFKA_4_4, CORDONED_BY_KAFKA_4_4, CHANGE_OF_KAFKA_4_4)
+    image = replay(*map(decode_metadata_record, written))
+    broker = image.brokers[1]
+    assert (broker.fenced, len(broker.log_dirs), broker.cordoned_log_dirs) == (False, 1, None)
+    again = encode_metadata_record(broker, RECORD_VERSIONS[RegisterBrokerRecord])
+    assert decode_metadata_record(again) == broker
+    for data in written:
+        assert encode_metadata_record(decode_metadata_record(data), data[2]) == data
+
+
+def test_a_controller_that_was_removed_is_gone() -> None:
+    controller = RegisterControllerRecord(
+        controller_id=1, incarnation_id=UUID(int=1), zk_migration_ready=False, end_points=[], features=[]
+    )
+    gone = decode_metadata_record(b"\x01\x1d\x00\x00\x00\x00\x01\x00")
+    assert gone == UnregisterControllerRecord(controller_id=1)
+    assert replay(controller, gone, gone).controllers == {}
+
+
+@pytest.mark.parametrize("level", [16, METADATA_VERSION_MAX + 1])
 def test_a_metadata_version_that_is_not_known_is_refused_by_its_number(level: int) -> None:
     with pytest.raises(MetadataError, match=str(level)):
         replay(FeatureLevelRecord(name="metadata.version", feature_level=level))

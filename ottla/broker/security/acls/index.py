@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, TypeAlias
 from uuid import UUID
 
-from ottla.broker.security.acls.hosts import plain_address
+from ottla.broker.security.acls.hosts import is_of_host, plain_address
 from ottla.protocol.acls import ANYBODY, WILDCARD, PatternType
 
 if TYPE_CHECKING:
@@ -125,5 +125,5 @@ def acls_of_client(pattern: Pattern, principal: str, host: str) -> Iterator[Acl]
         of_principal = pattern.get(who)
         if of_principal is not None:
             for acl in of_principal.values():
-                if acl.host in (WILDCARD, host):
+                if is_of_host(acl.host, host):
                     yield acl

@@ -41,6 +41,7 @@ from ottla.protocol.stored.metadata.nodes import (
     RegisterControllerRecord,
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
+    UnregisterControllerRecord,
 )
 from ottla.protocol.stored.metadata.record import MetadataRecord
 from ottla.protocol.stored.metadata.security import (
@@ -90,6 +91,7 @@ METADATA_RECORDS: dict[int, type[MetadataRecord]] = {
         EndTransactionRecord,
         AbortTransactionRecord,
         RemoveDelegationTokenRecord,
+        UnregisterControllerRecord,
         RegisterControllerRecord,
         ClearElrRecord,
     )
@@ -125,6 +127,7 @@ __all__ = [
     "TopicRecord",
     "UnfenceBrokerRecord",
     "UnregisterBrokerRecord",
+    "UnregisterControllerRecord",
     "UserScramCredentialRecord",
     "ZkMigrationStateRecord",
     "decode_metadata_record",

@@ -11,10 +11,11 @@ from ottla.protocol.stored.metadata.record import MetadataRecord
 from ottla.protocol.types import Bool, Int8, Int16, Int32, Int64, NullableString, String, Uint16, Uuid
 
 
-class RegisterBrokerRecord(MetadataRecord, key=0, versions="0-3", flexible="0+"):
+class RegisterBrokerRecord(MetadataRecord, key=0, versions="0-4", flexible="0+"):
     """A broker registered.
 
-    Version 1 adds the controlled shutdown, version 2 the ZooKeeper migration, version 3 the log directories (KIP-858).
+    Version 1 adds the controlled shutdown, version 2 the ZooKeeper migration, version 3 the log directories (KIP-858),
+    version 4 those that take no new partitions (`cordoned.log.dirs`, KIP-1066); null if that is not known yet.
     """
 
     class BrokerEndpoint(Struct):
@@ -42,6 +43,7 @@ class RegisterBrokerRecord(MetadataRecord, key=0, versions="0-3", flexible="0+")
     fenced: Bool = True
     in_controlled_shutdown: Bool = since("1+", default=False)
     log_dirs: list[Uuid] = tagged(0, "3+", factory=list)
+    cordoned_log_dirs: list[Uuid] | None = tagged(1, "4+", default=None)
 
 
 class UnregisterBrokerRecord(MetadataRecord, key=1, versions="0", flexible="0+"):
@@ -51,11 +53,12 @@ class UnregisterBrokerRecord(MetadataRecord, key=1, versions="0", flexible="0+")
     broker_epoch: Int64
 
 
-class BrokerRegistrationChangeRecord(MetadataRecord, key=17, versions="0-2", flexible="0+"):
+class BrokerRegistrationChangeRecord(MetadataRecord, key=17, versions="0-3", flexible="0+"):
     """A change of a registered broker.
 
     `fenced`: 1 now fenced, -1 no longer, 0 unchanged; `in_controlled_shutdown` (version 1): 1 entered, 0 unchanged;
-    `log_dirs` (version 2): the directories that are online now, if the record has any.
+    `log_dirs` (version 2): the directories that are online now, if the record has any; `cordoned_log_dirs` (version 3):
+    those that take no new partitions now, null for no change.
     """
 
     broker_id: Int32
@@ -63,6 +66,7 @@ class BrokerRegistrationChangeRecord(MetadataRecord, key=17, versions="0-2", fle
     fenced: Int8 = tagged(0, "0+", default=0)
     in_controlled_shutdown: Int8 = tagged(1, "1+", default=0)
     log_dirs: list[Uuid] = tagged(2, "2+", factory=list)
+    cordoned_log_dirs: list[Uuid] | None = tagged(3, "3+", default=None)
 
 
 class FenceBrokerRecord(MetadataRecord, key=7, versions="0", flexible="0+"):
@@ -102,3 +106,9 @@ class RegisterControllerRecord(MetadataRecord, key=27, versions="0", flexible="0
     zk_migration_ready: Bool
     end_points: list[ControllerEndpoint]
     features: list[ControllerFeature]
+
+
+class UnregisterControllerRecord(MetadataRecord, key=29, versions="0", flexible="0+"):
+    """A controller was removed from the cluster."""
+
+    controller_id: Int32

@@ -110,9 +110,23 @@ def test_rights_to_do_more_are_rights_to_describe_and_denials_of_them_are_not() 
         ("fe80:0:0:0:0:0:0:1%eth0", "fe80::1%eth0", True),
         ("10.0.0.1", "::ffff:10.0.0.1", True),
         ("not an address", "not an address", True),
+        ("10.0.0.0/8", "10.255.255.255", True),
+        ("10.0.0.0/8", "11.0.0.0", False),
+        ("10.0.0.9/31", "10.0.0.8", True),
+        ("10.0.0.9/31", "10.0.0.10", False),
+        ("0.0.0.0/0", "10.0.0.1", True),
+        ("0.0.0.0/0", "fe80::1", False),
+        ("10.0.0.1/32", "::ffff:10.0.0.1", True),
+        ("2001:db8::/32", "2001:db8:ffff::1", True),
+        ("2001:db8:0:0:0:0:0:0/32", "2001:db9::", False),
+        ("10.0.0.0/33", "10.0.0.0", False),
+        ("10.0.0.0/255.0.0.0", "10.0.0.0", False),
+        ("10.0.0.0/", "10.0.0.0", False),
+        ("/8", "10.0.0.0", False),
+        ("10.0.0.0/8", "not an address", False),
     ],
 )
-def test_a_host_is_every_host_or_one_address_in_any_spelling(acl_host: str, host: str, matches: bool) -> None:
+def test_a_host_is_every_host_one_address_in_any_spelling_or_a_range(acl_host: str, host: str, matches: bool) -> None:
     peer = Peer(host=host, principal=ALICE.principal)
     assert reads(authorizer(acl(O.READ, host=acl_host)), peer=peer) is matches
 
