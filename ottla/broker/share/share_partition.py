@@ -173,7 +173,9 @@ class SharePartition:
             self._changed(changes)
 
     def begin(self) -> None:
-        """Its state was begun just now: no member is answered as if it was, until that is durable."""
+        """Let no member be answered as if the group had begun here, until its state is durable: it may have been begun
+        just now, perhaps for a member that is gone already.
+        """
         self.is_begun = False
         self.shard.when_durable(self.key.text, self._begun)
 

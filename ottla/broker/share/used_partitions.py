@@ -82,9 +82,8 @@ class UsedPartitions:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, error.message) from error
         share_partition = SharePartition(key, partition, shard, self._services, settings, self.dead_letters)
         self._by_key[key] = share_partition
-        if is_new:
-            share_partition.begin()
-        else:
+        share_partition.begin()
+        if not is_new:
             share_partition.resume_letters(shard.states[key].batches)
         return share_partition
 

@@ -101,6 +101,23 @@ def test_records_are_given_once_it_is_durable_where_the_group_begins(broker: Sha
     assert acquired(reader.answer(pending)) == [(0, 0, 1)]
 
 
+def test_it_is_durable_where_the_group_begins_though_the_first_member_is_gone() -> None:
+    """Its fetch was not answered, but has begun the group's state, which another member finds."""
+    broker = ShareNode(reset="latest")
+    Reader(broker, partitions=(1,)).fetch()
+    first, second = Reader(broker), Reader(broker, "b")
+    first.begin_fetch()
+    broker.turn()
+    first.peer.end()
+    pending = second.begin_fetch()
+    broker.turn()
+    assert not pending.done
+    second.answer(pending)
+    crashed = broker.crashed()
+    crashed.produce(1)
+    assert Reader(crashed).take() == [(0, 0, 1)]
+
+
 # --- records ---------------------------------------------------------------------------------------------------------
 
 
