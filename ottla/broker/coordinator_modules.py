@@ -35,6 +35,7 @@ TRANSACTION_COORDINATOR: Final = (
     "ottla.broker.coordination.shard_log",
     "ottla.broker.coordination.definition",
     "ottla.broker.coordination.runtime",
+    "ottla.protocol.stored.transaction",
     "ottla.broker.transactions.shard",
     "ottla.broker.transactions.coordinator",
 )
