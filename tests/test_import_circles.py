@@ -15,6 +15,9 @@ ALLOWED = {
     frozenset(
         f"ottla.broker.groups.{name}" for name in ("consumer", "classic_in_consumer", "consumer_heartbeats")
     ): "the machine of a consumer group is one class; two of its files hold the steps that are long",
+    frozenset(
+        f"ottla.broker.groups.streams.{name}" for name in ("group", "heartbeats")
+    ): "the same, of a streams group",
 }
 """Circles that are what the thing is, each with its reason."""
 

@@ -24,6 +24,7 @@ GROUP_COORDINATOR: Final = (
     "ottla.broker.groups.share_group",
     "ottla.broker.groups.streams.topology",
     "ottla.broker.groups.streams.heartbeats",
+    "ottla.broker.groups.streams.step",
     "ottla.broker.groups.streams.group",
     "ottla.broker.groups.answers",
     "ottla.broker.groups.offset_shard",

@@ -20,6 +20,8 @@ from ottla.shown import counted
 MOST_NAMED = 4
 """How many partitions, members or topics of a kind are named; the others are counted."""
 STABLE = "Stable"
+NOT_READY = "NotReady"
+"""The state of a streams group whose topics are missing, or do not have the partitions that its topology needs."""
 _WORDS = {
     "PreparingRebalance": "it is rebalancing: it waits for its members to join again",
     "CompletingRebalance": "it is rebalancing: it waits for the assignment of its leader",
@@ -117,7 +119,7 @@ def diagnose(facts: GroupFacts) -> list[Finding]:
     """Return the findings, the most important first."""
     if facts.state is None and not facts.partitions:
         return [_no_such_group(facts)]
-    if facts.protocol_type not in ("consumer", ""):
+    if facts.protocol_type not in ("consumer", "streams", ""):
         text = f"its members speak {facts.protocol_type!r}: only they know what they read"
         return [Finding(Weight.PERHAPS, text, "ask the program that they belong to")]
     findings = [
@@ -155,6 +157,9 @@ def _about_group(facts: GroupFacts) -> Iterable[Finding]:
         text = f"it has no members; {counted(waiting, 'record')} {wait} for it" if waiting else "it has no members"
         remedy = "start a consumer; if one runs, it has lost its session, and its log says why"
         yield Finding(Weight.CAUSE, text, remedy)
+    elif facts.state == NOT_READY:
+        text = "its members have no tasks: topics are missing, or do not have the partitions that the application needs"
+        yield Finding(Weight.CAUSE, text, "the log of the application names the topics")
     elif facts.state in _WORDS:
         for member in facts.members:
             for verb, partitions in (("give up", member.to_give_up), ("take", member.to_take)):

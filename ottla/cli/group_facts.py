@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
 from ottla.cli.group_diagnosis import GroupFacts, MemberFacts, OpenTransaction, PartitionFacts
+from ottla.cli.streams_groups import STREAMS, with_partitions
 from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -65,8 +66,10 @@ def is_share(group: GroupDescription | None) -> TypeGuard[GroupDescription]:
 
 
 async def describe_if_there(admin: Admin, group_id: str) -> GroupDescription | None:
-    """A group's description, of consumers or a share group; None when there is no such group. Raises AdminError
-    UNSUPPORTED_VERSION for a share group on a broker where the feature `share.version` is 0.
+    """A group's description, of consumers, a share group or a streams group; None when there is no such group.
+
+    Raises AdminError UNSUPPORTED_VERSION for a share or streams group on a broker where the feature `share.version`, or
+    `streams.version`, is 0.
     """
     from ottla.client import AdminError, UnsupportedByBroker
 
@@ -75,19 +78,20 @@ async def describe_if_there(admin: Admin, group_id: str) -> GroupDescription | N
     except AdminError as refused:
         if refused.errors[group_id].code is not ErrorCode.GROUP_ID_NOT_FOUND:
             raise
-    try:
-        return (await admin.describe_share_groups([group_id]))[group_id]
-    except UnsupportedByBroker:
-        return None
-    except AdminError as refused:
-        code = refused.errors[group_id].code
-        if code is ErrorCode.UNSUPPORTED_VERSION:
-            shared = await admin.list_groups(types=[SHARE])
-            if not any(one.group_id == group_id for one in shared):
-                return None
-        if code is not ErrorCode.GROUP_ID_NOT_FOUND:
-            raise
-        return None
+    for group_type, describe in ((SHARE, admin.describe_share_groups), (STREAMS, admin.describe_streams_groups)):
+        try:
+            return await with_partitions(admin, (await describe([group_id]))[group_id])
+        except UnsupportedByBroker:
+            continue
+        except AdminError as refused:
+            code = refused.errors[group_id].code
+            if code is ErrorCode.UNSUPPORTED_VERSION:
+                listed = await admin.list_groups(types=[group_type])
+                if not any(one.group_id == group_id for one in listed):
+                    continue
+            if code is not ErrorCode.GROUP_ID_NOT_FOUND:
+                raise
+    return None
 
 
 async def view_group(admin: Admin, group_id: str, description: GroupDescription | None) -> GroupView:

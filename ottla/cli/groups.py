@@ -1,4 +1,4 @@
-"""`ottla groups`: list, describe, kick, reset and delete consumer groups and share groups, and say why one receives
+"""`ottla groups`: list, describe, kick, reset and delete consumer, share and streams groups, and say why one receives
 nothing.
 """
 
@@ -49,10 +49,10 @@ TYPES = ("classic", "consumer", "share", "streams")
         "reset": ("ottla.cli.groups_reset:reset", "Set the offsets at which a group continues."),
         "delete": ("ottla.cli.groups:delete", "Delete groups, or their committed offsets for some topics."),
     },
-    short_help="Describe, diagnose, reset and delete groups, also share groups.",
+    short_help="Describe, diagnose, reset and delete groups of all types.",
 )
 def groups() -> None:
-    """List, describe, reset and delete consumer groups and share groups, and say why one receives nothing."""
+    """List, describe, reset and delete consumer, share and streams groups, and say why one receives nothing."""
 
 
 def work_on_groups(servers: str, work: Callable[[Admin], Awaitable[_T]], *, timeout_ms: int = TIMEOUT_MS) -> _T:
@@ -111,11 +111,15 @@ def list_groups(servers: str, states: tuple[str, ...], types: tuple[str, ...], q
 async def _describe_those_there(admin: Admin, listed: list[GroupListing]) -> dict[str, GroupDescription]:
     """Descriptions, without groups that were deleted since, and those of types that have requests of their own."""
     from ottla.cli.group_facts import SHARE
+    from ottla.cli.streams_groups import STREAMS
 
-    shared = [one.group_id for one in listed if one.group_type == SHARE]
-    others = [one.group_id for one in listed if one.group_type != SHARE]
+    own = {SHARE: admin.describe_share_groups, STREAMS: admin.describe_streams_groups}
+    others = [one.group_id for one in listed if one.group_type not in own]
     found = await _of_those_there(admin.describe_groups, others)
-    return found | (await _of_those_there(admin.describe_share_groups, shared) if shared else {})
+    for group_type, describe in own.items():
+        if of_type := [one.group_id for one in listed if one.group_type == group_type]:
+            found |= await _of_those_there(describe, of_type)
+    return found
 
 
 async def _of_those_there(
@@ -213,16 +217,20 @@ def kick(group_id: str, members: tuple[str, ...], servers: str, kicks_all: bool,
     """Remove members from GROUP, by member id or instance id. Other members get their partitions immediately.
 
     For dead members whose session has not expired yet, and for members that do not read their partitions. A consumer
-    that still runs joins again by itself. Members of share groups cannot be removed.
+    that still runs joins again by itself. Members of share groups and streams groups cannot be removed.
     """
     if kicks_all == bool(members):
         raise click.UsageError("name the members, or give --all")
 
     async def remove(admin: Admin) -> list[str]:
+        from ottla.cli.group_facts import describe_if_there
         from ottla.cli.groups_dry_run import members_to_kick
         from ottla.cli.share_groups import require_no_share_group
+        from ottla.cli.streams_groups import require_no_streams_group
 
-        await require_no_share_group(admin, group_id)
+        group = await describe_if_there(admin, group_id)
+        await require_no_share_group(admin, group)
+        await require_no_streams_group(admin, group)
         named = None if kicks_all else members
         if dry_run:
             return await members_to_kick(admin, group_id, named)

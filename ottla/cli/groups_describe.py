@@ -13,6 +13,14 @@ from ottla.cli.failures import Failure, closed_pipe_ends_quietly
 from ottla.cli.groups import work_on_groups
 from ottla.cli.parameters import NAME
 from ottla.cli.show import one_line
+from ottla.cli.streams_groups import (
+    TASK_HEADINGS,
+    TOPOLOGY_HEADINGS,
+    streams_to_json,
+    task_rows,
+    topology_rows,
+    topology_to_json,
+)
 from ottla.cli.tables import NONE, table_lines
 
 if TYPE_CHECKING:
@@ -20,8 +28,8 @@ if TYPE_CHECKING:
     from ottla.cli.share_facts import ShareView
     from ottla.client import Admin, GroupDescription, MemberDescription, TopicPartition
 
-_DESCRIBED_TYPES = frozenset({"", "classic", "consumer", "share"})
-"""Streams groups have requests of their own; a broker before Kafka 3.8 names no type."""
+_DESCRIBED_TYPES = frozenset({"", "classic", "consumer", "share", "streams"})
+"""A broker before Kafka 3.8 names no type."""
 
 
 @click.command()
@@ -30,7 +38,7 @@ _DESCRIBED_TYPES = frozenset({"", "classic", "consumer", "share"})
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 def describe(group_ids: tuple[str, ...], servers: str, as_json: bool) -> None:
     """Show the state and members of groups, and for each partition the committed offset (of a share group: the start
-    offset), the log end, and the lag. Without a name: of all groups.
+    offset), the log end, and the lag; of a streams group its tasks and topology, too. Without a name: of all groups.
     """
 
     async def view_one(admin: Admin, group_id: str) -> GroupView | ShareView:
@@ -50,7 +58,7 @@ def describe(group_ids: tuple[str, ...], servers: str, as_json: bool) -> None:
                 views[group_id] = await view_one(admin, group_id)
             except KafkaError as error:
                 if group_ids or error.code is not ErrorCode.UNSUPPORTED_VERSION:
-                    raise  # otherwise: a share group, where share groups are switched off
+                    raise  # otherwise: a share or streams group, where such groups are switched off
         return views
 
     views = work_on_groups(servers, look)
@@ -68,6 +76,8 @@ def describe(group_ids: tuple[str, ...], servers: str, as_json: bool) -> None:
 
 
 def _view_lines(group_id: str, view: GroupView | ShareView) -> list[str]:
+    from ottla.cli.group_facts import member_name
+
     group = view.description
     state = group.state if group is not None else "not there"
     about = [] if group is None else [group.group_type, *([group.assignor] if group.assignor else [])]
@@ -77,6 +87,10 @@ def _view_lines(group_id: str, view: GroupView | ShareView) -> list[str]:
     if group is not None and group.members:
         rows = [_member_row(member) for member in group.members]
         lines += ["", *_indented(table_lines(rows, ("member", "instance", "client", "host", "partitions")))]
+        if tasks := task_rows(group, member_name):
+            lines += ["", *_indented(table_lines(tasks, TASK_HEADINGS))]
+    if group is not None and group.topology is not None and (topology := topology_rows(group.topology)):
+        lines += ["", *_indented(table_lines(topology, TOPOLOGY_HEADINGS))]
     names, rows = _partition_table(view)
     if rows:
         lines += ["", *_indented(table_lines(rows, names))]
@@ -126,6 +140,7 @@ def _view_to_json(group_id: str, view: GroupView | ShareView) -> dict[str, objec
         "assignor": group.assignor if group is not None else None,
         "coordinator": group.coordinator.node_id if group is not None else None,
         "members": _members_to_json(group),
+        **({"topology": topology_to_json(group.topology)} if group is not None and group.topology is not None else {}),
         "partitions": _partitions_to_json(view) if isinstance(view, GroupView) else _shared_to_json(view),
     }
 
@@ -140,6 +155,7 @@ def _members_to_json(group: GroupDescription | None) -> list[dict[str, object]]:
             "topics": member.topics,
             "pattern": member.pattern,
             "assignment": [list(partition) for partition in member.assignment],
+            **streams_to_json(member),
         }
         for member in (group.members if group is not None else [])
     ]

@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from ottla.client import Admin, GroupDescription
 
 
-async def require_no_share_group(admin: Admin, group_id: str) -> None:
+async def require_no_share_group(admin: Admin, group: GroupDescription | None) -> None:
     """Raise Failure if the group is a share group: Kafka has no request that removes its members."""
-    from ottla.cli.group_facts import describe_if_there, is_share
+    from ottla.cli.group_facts import is_share
     from ottla.cli.share_facts import settings_of
 
-    if is_share(await describe_if_there(admin, group_id)):
-        settings = await settings_of(admin, group_id)
+    if is_share(group):
+        settings = await settings_of(admin, group.group_id)
         raise Failure(
-            f"{group_id} is a share group, and Kafka cannot remove members of share groups: stop the member. The "
+            f"{group.group_id} is a share group, and Kafka cannot remove members of share groups: stop the member. The "
             f"records of one that is dead are delivered to others after {settings.lock_ms / 1000:g} s "
             f"(share.record.lock.duration.ms); it is removed after {settings.session_ms / 1000:g} s "
             "(share.session.timeout.ms)"

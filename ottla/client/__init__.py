@@ -38,6 +38,14 @@ from ottla.client.admin_settings_results import (
     PartitionReassignment,
     ReplicaDescription,
 )
+from ottla.client.admin_streams_results import (
+    StreamsInternalTopic,
+    StreamsMember,
+    StreamsSubtopology,
+    StreamsTask,
+    StreamsTasks,
+    StreamsTopology,
+)
 from ottla.client.admin_token_results import DelegationToken
 from ottla.client.admin_transaction_results import HangingTransaction, TransactionDescription, TransactionListing
 from ottla.client.admin_users_results import (
@@ -160,6 +168,12 @@ __all__ = [
     "ShareConsumer",
     "ShareGroupOffset",
     "ShareRecord",
+    "StreamsInternalTopic",
+    "StreamsMember",
+    "StreamsSubtopology",
+    "StreamsTask",
+    "StreamsTasks",
+    "StreamsTopology",
     "TopicDescription",
     "TopicPartition",
     "Transaction",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ottla.client.admin_streams_results import StreamsMember, StreamsTopology
 from ottla.client.structs import BrokerAddress, TopicPartition
 
 CLASSIC = "classic"
 CONSUMER = "consumer"
 SHARE = "share"
+STREAMS = "streams"
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,12 +19,15 @@ class GroupListing:
 
     group_id: str
     protocol_type: str
-    """ "consumer" for consumers, "connect" for Connect, empty for a group that has only committed offsets."""
+    """ "consumer" for consumers, "connect" for Connect, "share", "streams"; empty for a group that has only committed
+    offsets.
+    """
     state: str
     """Kafka's name: Stable, PreparingRebalance, CompletingRebalance, Empty, Dead; Assigning and Reconciling in the
-    consumer protocol."""
+    consumer and streams protocols; NotReady in the streams protocol, while topics are missing.
+    """
     group_type: str
-    """ "classic", "consumer", "share", or a newer kind; in lower case."""
+    """ "classic", "consumer", "share", "streams", or a newer kind; in lower case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +47,8 @@ class MemberDescription:
     epoch: int | None = None
     speaks_classic: bool = True
     """Whether it uses the classic protocol, perhaps in a group of the consumer protocol."""
+    streams: StreamsMember | None = None
+    """Its tasks and its process, in the streams protocol; it has no `assignment` of partitions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +64,8 @@ class GroupDescription:
     members: list[MemberDescription]
     epoch: int | None = None
     assignment_epoch: int | None = None
+    topology: StreamsTopology | None = None
+    """Of a streams group."""
 
 
 @dataclass(frozen=True, slots=True)

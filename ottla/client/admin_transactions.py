@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from ottla.client.admin_groups import Outcomes
 from ottla.client.admin_results import AdminError, ProducerState, TopicDescription
-from ottla.client.admin_share_groups import ShareGroupAdmin
+from ottla.client.admin_streams_groups import StreamsGroupAdmin
 from ottla.client.admin_transaction_results import HangingTransaction, TransactionDescription, TransactionListing
 from ottla.client.coordinator import KeyType
 from ottla.client.errors import KafkaError, UnsupportedByBroker, is_worth_retrying
@@ -33,7 +33,7 @@ _FIRST_LIST_VERSION_WITH_DURATION = 1
 _FIRST_LIST_VERSION_WITH_PATTERN = 2
 
 
-class TransactionAdmin(ShareGroupAdmin):
+class TransactionAdmin(StreamsGroupAdmin):
     """See the module; `Admin` is the class for programs."""
 
     # Transactions -----------------------------------------------------------------------------------------------

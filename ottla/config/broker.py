@@ -25,6 +25,7 @@ from ottla.config.coordination import Groups, Offsets, Transactions
 from ottla.config.cordoned import CORDONED_LOG_DIRS, cordoned_problem
 from ottla.config.describe import Layer, broker_entry, merged, select
 from ottla.config.errors import ConfigError
+from ottla.config.group_bounds import misfit_of_groups
 from ottla.config.images import read_image_variables
 from ottla.config.listeners import Listener, SecurityProtocol, protocols_by_name, with_protocols
 from ottla.config.logins import check_logins
@@ -321,9 +322,8 @@ class BrokerConfig(
             )
         if "classic" not in self.group_coordinator_rebalance_protocols:
             raise self._wrong("group.coordinator.rebalance.protocols", "must name classic, which is always served")
-        self._check_groups("consumer")
-        self._check_groups("streams")
-        self._check_streams_groups()
+        if (misfit := misfit_of_groups(lambda key: getattr(self, self.by_key[key].attribute))) is not None:
+            raise self._wrong(*misfit)
         if self.max_connections_per_ip == 0 and not self.max_connections_per_ip_overrides:
             raise self._wrong("max.connections.per.ip", "must not be 0 without max.connections.per.ip.overrides")
         for name, own in self.listener_overrides.items():
@@ -341,36 +341,6 @@ class BrokerConfig(
                 "queued.max.request.bytes",
                 f"must be -1 or at least socket.request.max.bytes, which is {self.socket_request_max_bytes}",
             )
-
-    def _check_groups(self, protocol: str) -> None:
-        """Check that the defaults of a kind of groups are within the bounds, as a group's own values must be."""
-        session, heartbeat = f"group.{protocol}.session.timeout.ms", f"group.{protocol}.heartbeat.interval.ms"
-        for name in ("session.timeout.ms", "heartbeat.interval.ms"):
-            self._check_within(f"group.{protocol}.", name)
-        if self._number(heartbeat) >= self._number(session):
-            raise self._wrong(heartbeat, f"must be less than {session}, which is {self._number(session)}")
-
-    def _check_streams_groups(self) -> None:
-        self._check_within("group.streams.", "assignment.interval.ms")
-        for low, high in (
-            ("group.streams.num.standby.replicas", "group.streams.max.standby.replicas"),
-            ("group.streams.min.task.offset.interval.ms", "group.streams.task.offset.interval.ms"),
-            ("group.streams.num.warmup.replicas", "group.streams.max.warmup.replicas"),
-        ):
-            if self._number(low) > self._number(high):
-                raise self._wrong(low, f"must be at most {high}, which is {self._number(high)}")
-
-    def _check_within(self, prefix: str, name: str) -> None:
-        low, key, high = (f"{prefix}{bound}{name}" for bound in ("min.", "", "max."))
-        least, value, most = map(self._number, (low, key, high))
-        if least > most:
-            raise self._wrong(high, f"must be at least {low}, which is {least}")
-        if not least <= value <= most:
-            raise self._wrong(key, f"must be from {least} ({low}) to {most} ({high})")
-
-    def _number(self, key: str) -> int:
-        value: int = getattr(self, self.by_key[key].attribute)
-        return value
 
     def _wrong(self, key: str, reason: str) -> ConfigError:
         option = ALL_BROKER_KEYS[key]

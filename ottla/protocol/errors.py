@@ -173,7 +173,7 @@ class ErrorCode(IntEnum):
     SHARE_SESSION_LIMIT_REACHED = 133, True, "The broker has as many share sessions as it may have."
     GROUP_DELETION_FAILED = 134, False, "The group could not be deleted."
     STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED = 135, False, "The description of the topology could not be stored."
-    CONTROLLER_ID_NOT_REGISTERED = 136, False, "No controller of this id is registered."
+    CONTROLLER_ID_NOT_REGISTERED = 136, False, "No controller has registered with this id."
 
 
 _BY_CODE = {int(code): code for code in ErrorCode}

@@ -81,9 +81,12 @@ ShareAcknowledge: Read Group, Read Topic
 DescribeShareGroupOffsets: Describe Group, Describe Topic
 AlterShareGroupOffsets: Read Group, Read Topic
 DeleteShareGroupOffsets: Delete Group, Read Topic
+StreamsGroupHeartbeat: Read Group, Describe Topic, Create Topic, Create Cluster
+StreamsGroupDescribe: Describe Group, Describe Topic
+StreamsGroupTopologyDescriptionUpdate: Read Group
 """
 """Kafka 4.1, docs/security.html, "Operations and Resources on Protocols"; the rights of share groups are those that the
-code of Kafka 4.2 asks for (KafkaApis)."""
+code of Kafka 4.2 asks for (KafkaApis), and the rights of streams groups those of Kafka 4.4."""
 
 DIFFERENT = {
     # What the code of Kafka 4.1 asks for (KafkaApis, ControllerApis), where its documentation says less or otherwise.

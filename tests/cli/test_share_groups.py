@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 from kit.broker import BrokerProcess
-from kit.share_groups import acknowledge, begin_with_the_first_record, received, share_member
+from kit.share_groups import WAIT_S, acknowledge, begin_with_the_first_record, received, share_member
 
 from ottla.cli.main import main
 from ottla.client.blocking import Admin, Producer
@@ -204,7 +205,10 @@ def test_where_share_groups_are_switched_off_their_refusal_says_so(tmp_path: Pat
     with BrokerProcess(tmp_path) as broker:
         run(broker, "topics", "create", "orders")
         with share_member(broker.bootstrap, "mailers", "orders") as member:
-            received(member, 1, 1)
+            give_up = time.monotonic() + WAIT_S
+            while "mailers" not in lines(broker, "groups", "list", "-q"):  # it joins in the background
+                assert time.monotonic() < give_up
+                member.poll(timeout=0.2)
         run(broker, "groups", "reset", "billing", "--topic", "orders", "--to-latest", "--execute")
         run(broker, "features", "downgrade", "share.version", "0", "--unsafe")
         assert [(one["group"], one["type"]) for one in objects(broker, "groups", "list")] == [

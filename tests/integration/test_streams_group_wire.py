@@ -81,7 +81,7 @@ class Scene:
 
     def alone(self, partitions: int = 2, **settings: str) -> StreamsWireMember:
         """Begin; return the only member, which has all tasks."""
-        self.begin(partitions, **settings)
+        self.begin(partitions, changelog=0, **settings)
         one = self.joined()
         one.settle()
         assert one.active == {"0": list(range(partitions))}

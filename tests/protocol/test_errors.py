@@ -6,8 +6,6 @@ from kio.schema.errors import ErrorCode as KioErrorCode
 
 from ottla.protocol.errors import ErrorCode, KafkaError
 
-AFTER_KAFKA_4_1 = {"GROUP_DELETION_FAILED", "STREAMS_TOPOLOGY_DESCRIPTION_INVALID"}
-
 
 def test_names_codes_and_retries_are_those_of_kafka() -> None:
     theirs = {code.name.upper(): (code.value, code.retriable) for code in KioErrorCode}
@@ -15,7 +13,7 @@ def test_names_codes_and_retries_are_those_of_kafka() -> None:
     assert {name: ours[name] for name in ours.keys() & theirs.keys()} == {
         name: theirs[name] for name in ours.keys() & theirs.keys()
     }
-    assert not theirs.keys() - ours.keys() - AFTER_KAFKA_4_1
+    assert not theirs.keys() - ours.keys()
     assert sorted(ErrorCode) == list(range(-1, 137))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.declarations import Chunks, Need
-from ottla.broker.groups.streams.settings import check_streams_groups
+from ottla.broker.groups.streams.checks import check_streams_groups
 from ottla.broker.runtime.pending import changed
 from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api.streams_group_describe import (

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.declarations import Need
-from ottla.broker.groups.streams.settings import check_streams_groups
+from ottla.broker.groups.streams.checks import check_streams_groups
 from ottla.broker.groups.streams.topology import check_topic_names, named_topics
 from ottla.broker.runtime.pending import changed
 from ottla.protocol.acls import AclOperation, ResourceType

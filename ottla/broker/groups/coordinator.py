@@ -4,7 +4,7 @@ Each partition of `__consumer_offsets` is a shard (`shard.py`) that holds the gr
 finds it (`coordination/runtime.py`). Every method that takes a request returns a `Pending`. If the whole request is
 refused, that fails, and the dispatcher returns the API's own error response.
 
-All calls are made on the broker's one thread.
+All calls are made on the broker's one thread. The file is long because it has a method for each API.
 """
 
 from __future__ import annotations

@@ -10,7 +10,8 @@ A level is finalized by a FeatureLevelRecord. A directory without one, because a
 feature, gets it at its next start. A removed feature stays removed, and a directory with the metadata.version of an
 older Kafka gets none: that Kafka could not start on it any more. `transaction.version` and `streams.version` are
 finalized in new directories only: others keep level 0 until an administrator raises it. The first changes the behaviour
-of running clients; with the second, the Kafka 4.1 of the directory's metadata.version could not start on it any more.
+of running clients; with the second, Kafka 4.1 could not start on the directory any more. So a new directory does not
+get `streams.version` either if `ottla.profile` names a release without it.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from ottla.broker.metadata.features import (
     GROUP_VERSION_FEATURE,
     SHARE_VERSION_FEATURE,
     STREAMS_VERSION_FEATURE,
+    SUPPORTED_FEATURES,
     TRANSACTION_VERSION_FEATURE,
 )
 from ottla.broker.metadata.image import MetadataError, MetadataImage
@@ -25,6 +26,7 @@ from ottla.broker.metadata.metadata_version import METADATA_VERSION, METADATA_VE
 from ottla.broker.metadata.placement import opened_partitions
 from ottla.broker.metadata.reading import METADATA_DIRECTORY, MetadataReading, read_metadata, refuse_larger_clusters
 from ottla.broker.metadata.registration import Registration, partition_change
+from ottla.broker.profiles.profiles import profile_named
 from ottla.config.topic import TopicConfig
 from ottla.protocol.stored.metadata import AbortTransactionRecord, MetadataRecord
 from ottla.storage.directories.directory_shapes import refuse_partitions_without_metadata
@@ -125,7 +127,12 @@ def register(journal: Journal, config: BrokerConfig, directories: Sequence[LogDi
     if journal.image.transaction is not None:
         records.append(AbortTransactionRecord(reason="the controller that began it has stopped"))
     is_new = not journal.image.features and not journal.image.brokers
-    records.extend(bootstrap_records(known_features(journal.image, config.node_id)))
+    known = known_features(journal.image, config.node_id)
+    if is_new and STREAMS_VERSION_FEATURE not in profile_named(config.ottla_profile).supported_features(
+        SUPPORTED_FEATURES
+    ):
+        known.add(STREAMS_VERSION_FEATURE)  # the Kafka of the profile could not start on the directory
+    records.extend(bootstrap_records(known))
     if is_new and config.ottla_add_scram:
         records.extend(_scram_users(config.ottla_add_scram))
     epoch = journal.log.log_end_offset + len(records)

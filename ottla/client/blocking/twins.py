@@ -588,6 +588,13 @@ class AdminMethods(Twin[AsyncAdmin]):
         """
         return self._await(self._inner.describe_producers(partitions))
 
+    def describe_streams_groups(self, group_ids: Sequence[str]) -> dict[str, GroupDescription]:
+        """Return streams groups with their topology, and their members with the tasks that they run.
+
+        Raises AdminError by group, GROUP_ID_NOT_FOUND for a group that does not exist or is not a streams group.
+        """
+        return self._await(self._inner.describe_streams_groups(group_ids))
+
     def describe_share_groups(self, group_ids: Sequence[str]) -> dict[str, GroupDescription]:
         """Return share groups with their members; several members may have the same partition.
 

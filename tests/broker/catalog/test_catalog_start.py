@@ -194,6 +194,14 @@ def test_a_directory_of_an_earlier_version_gets_the_features_that_this_one_has()
     assert again.services.catalog.finalized_features()[1] == INITIAL_LEVELS
 
 
+@pytest.mark.parametrize(("profile", "has_it"), [("default", True), ("kafka-4.1", False), ("kafka-3.9", False)])
+def test_a_directory_is_founded_without_streams_groups_for_a_kafka_that_has_none(profile: str, has_it: bool) -> None:
+    node, _, _ = start_node(ottla_profile=profile)
+    levels = node.services.catalog.finalized_features()[1]
+    assert ("streams.version" in levels) == has_it
+    assert levels.keys() | {"streams.version"} == INITIAL_LEVELS.keys()
+
+
 @pytest.mark.parametrize("feature", ["transaction.version", "streams.version"])
 def test_a_directory_of_an_earlier_version_has_no_feature_that_only_an_administrator_may_raise(feature: str) -> None:
     with version_without(feature):

@@ -216,6 +216,8 @@ def test_a_list_that_is_not_split_may_have_fewer_elements(key: ApiKey) -> None:
 
 
 def _is_split(key: ApiKey, wide: Any) -> bool:
+    if not HANDLERS[key]().chunks:
+        return False
     frame = frame_of(wide, random.Random(1), 2_000)
     assert frame is not None
     api = REGISTRY[key]

@@ -8,6 +8,7 @@ import struct
 
 from kit.fuzz.life import Life
 from kit.fuzz.members import Members
+from kit.fuzz.streams_members import StreamsMembers
 from kit.fuzz.values import MessageMaker, mutate
 from kit.fuzz.vocabulary import WITNESS, Vocabulary
 
@@ -37,7 +38,7 @@ def live(chance: random.Random, life: Life, apis: tuple[ApiKey, ...] = SERVED) -
     """One life of requests; how many were sent. Raises Finding."""
     maker = MessageMaker(chance, Vocabulary())
     is_about_groups = chance.random() < 0.5
-    members = Members(chance)
+    members, streams = Members(chance), StreamsMembers(chance)
     sent = 0
     for _ in range(REQUESTS_PER_LIFE):
         line = chance.randrange(LINES)
@@ -52,7 +53,7 @@ def live(chance: random.Random, life: Life, apis: tuple[ApiKey, ...] = SERVED) -
             life.step({"threads": chance.random() < 0.5})
         else:
             if is_about_groups and chance.random() < 0.6:
-                frame = _of_a_member(chance, members, sent)
+                frame = _of_a_member(chance, streams if chance.random() < 0.3 else members, sent)
             else:
                 frame = one_request(chance, maker, chance.choice(GROUP_APIS if is_about_groups else apis), sent)
             if frame is None:
@@ -62,11 +63,12 @@ def live(chance: random.Random, life: Life, apis: tuple[ApiKey, ...] = SERVED) -
             for answer in life.step({"line": line, "send": frame}, weighs=weighs):
                 maker.reported.learn(answer)
                 members.learn(answer)
+                streams.learn(answer)
     life.end()
     return sent
 
 
-def _of_a_member(chance: random.Random, members: Members, number: int) -> bytes | None:
+def _of_a_member(chance: random.Random, members: Members | StreamsMembers, number: int) -> bytes | None:
     key, version, request = members.request(VERSIONS)
     try:
         body = encode(request, version)

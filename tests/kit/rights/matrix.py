@@ -39,7 +39,7 @@ ADMIN = "admin"
 SHOWN = {
     "feature", "groupId", "groupState", "index", "key", "name", "operation", "partition", "partitionId",
     "partitionIndex", "patternType", "permissionType", "principal", "principalName", "resourceName", "resourceType",
-    "topic", "topicName", "transactionState", "transactionalId",
+    "statusDetail", "topic", "topicName", "transactionState", "transactionalId",
 }  # fmt: skip
 """Fields that are kept as they are."""
 ONLY_WHETHER = {"configs", "memberId", "members", "records"}

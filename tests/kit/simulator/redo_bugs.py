@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -14,7 +15,6 @@ from ottla.broker.runtime.redo_round import RedoRound
 from ottla.broker.runtime.sync_round import SyncRound
 from ottla.storage.directories.log_directory import LogDirectory
 from ottla.storage.directories.redo_log import RedoLog
-from ottla.storage.formats.layout import log_file
 from ottla.storage.log.log import Log
 from ottla.storage.log.sync import UnsyncedState
 from ottla.storage.recovery import redo
@@ -144,20 +144,32 @@ def _stale_entry_ends_the_replay() -> Iterator[None]:
     """And the cleaner's checkpoint is not respected, by which most stale entries are found. Each power cut takes the
     recovery points.
     """
+    ended: set[Path] = set()
 
-    def restore(self: RedoContents, files: Any, directory: Any, topic_id: bytes, _: int) -> int:
-        entries = [one for one in self.entries.get(directory.name, ()) if one.topic_id == topic_id]
-        bases = sorted({one.base_offset for one in entries})
-        written = 0
-        for base_offset in bases:
-            of_segment = [one for one in entries if one.base_offset == base_offset]
-            try:
-                written += redo._restore_segment(files, log_file(directory, base_offset), of_segment, bases[-1])
-            except redo._LeftOut:
-                break
-        return written
+    def replace(restore: Any) -> Any:
+        def patched(self: RedoContents, files: Any, directory: Path, topic_id: bytes, _: int) -> int:
+            ended.discard(directory)
+            written: int = restore(self, files, directory, topic_id, 0)
+            return written
 
-    with mock.patch.object(RedoContents, "restore", restore), mock.patch.object(machine, "LOST_RECOVERY_POINTS", 1.0):
+        return patched
+
+    def replace_of_segment(restore_segment: Any) -> Any:
+        def patched(files: Any, path: Path, *more: Any) -> bool:
+            if path.parent in ended:
+                return False
+            ended.add(path.parent)
+            is_written: bool = restore_segment(files, path, *more)
+            ended.remove(path.parent)
+            return is_written
+
+        return patched
+
+    with (
+        before(RedoContents, "restore", replace),
+        before(redo, "_restore_segment", replace_of_segment),
+        mock.patch.object(machine, "LOST_RECOVERY_POINTS", 1.0),
+    ):
         yield
 
 

@@ -1,6 +1,7 @@
-"""Checks of a streams group's requests: the fields of a heartbeat, member epochs, and the epochs of commits.
+"""Checks of streams groups: whether they are served, the fields of a heartbeat, member epochs, the epochs of commits.
 
-Sources, of Kafka 4.4: `GroupCoordinatorService.throwIfStreamsGroupHeartbeatRequestIsInvalid`, whose order this is;
+Sources, of Kafka 4.4: `KafkaApis.isStreamsGroupProtocolEnabled`;
+`GroupCoordinatorService.throwIfStreamsGroupHeartbeatRequestIsInvalid`, whose order this is;
 `GroupMetadataManager.throwIfStreamsGroupMemberEpochIsInvalid`; `StreamsGroup.validateOffsetCommit`.
 """
 
@@ -15,16 +16,28 @@ from ottla.broker.groups.streams.member import (
     STATIC_LEAVING_EPOCH,
     StreamsMember,
 )
+from ottla.broker.groups.streams.settings import STREAMS_PROTOCOL_TYPE
 from ottla.broker.groups.streams.tasks import NO_PARTITIONS, TaskSets
 from ottla.broker.groups.streams.topology import check_expressions, check_structure
+from ottla.broker.metadata.features import STREAMS_GROUP_LEVEL, STREAMS_VERSION_FEATURE
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from ottla.broker.catalog.catalog import Catalog
     from ottla.broker.groups.group import PartitionCheck
+    from ottla.broker.groups.settings import GroupSettings
     from ottla.broker.groups.streams.state import StreamsGroupState
     from ottla.protocol.api.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 
 FIRST_COMMIT_VERSION_WITH_EPOCHS = 9
+
+
+def check_streams_groups(settings: GroupSettings, catalog: Catalog) -> None:
+    """Raise UNSUPPORTED_VERSION unless streams groups are configured, and finalized as a feature."""
+    is_configured = STREAMS_PROTOCOL_TYPE in settings.rebalance_protocols
+    _, levels = catalog.finalized_features()
+    if not is_configured or levels.get(STREAMS_VERSION_FEATURE, 0) < STREAMS_GROUP_LEVEL:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "this broker does not serve streams groups")
 
 
 def check_heartbeat(request: StreamsGroupHeartbeatRequest) -> None:

@@ -1,10 +1,10 @@
-"""A topology in the light of the topics that exist: the tasks of each subtopology, and what hinders them.
+"""A topology compared with the topics that exist: the tasks of each subtopology, and what prevents them.
 
     topology: "0" reads orders (6 partitions), writes app-by-user-repartition; "1" reads that, has a store
     tasks:    "0": 6, "1": 6                       app-by-user-repartition and app-store-changelog get 6 partitions
 
 A topology is ready when all its topics exist with the right numbers of partitions. Otherwise it has a problem, which
-the members are told as a status, and perhaps internal topics to create. A topology whose numbers of partitions cannot
+is sent to the members as a status, and perhaps internal topics to create. A topology whose numbers of partitions cannot
 be decided at all is an error of the application.
 
 Source: Kafka 4.4's `InternalTopicManager`, `ConfiguredTopology`, `ConfiguredSubtopology` and `ConfiguredInternalTopic`.
@@ -23,12 +23,12 @@ from ottla.broker.groups.topics import TopicView
 from ottla.protocol.api.streams_group_heartbeat import StreamsGroupStatus
 from ottla.protocol.errors import ErrorCode, KafkaError
 
-MAX_TASKS = 20_000
-"""Tasks in one topology. The broker assigns them in one piece, 10 to 20 microseconds for each task and copy."""
+MAX_TASKS = 10_000
+"""Tasks in one topology. The broker assigns them in one piece: 2 to 5 microseconds for each task and copy."""
 
 
 class InternalTopic(NamedTuple):
-    """A repartition or changelog topic as it must be. `replication_factor`: 0 for the broker's default."""
+    """A repartition or changelog topic as the topology needs it. `replication_factor`: 0 for the broker's default."""
 
     name: str
     partition_count: int
@@ -57,7 +57,7 @@ class ConfiguredSubtopology(NamedTuple):
 
 
 class ConfiguredTopology(NamedTuple):
-    """What the topics make of a topology."""
+    """A topology after the comparison with the topics."""
 
     epoch: int
     subtopologies: Mapping[str, ConfiguredSubtopology] | None
@@ -101,7 +101,7 @@ def configure(topology: Topology, topics: TopicView) -> ConfiguredTopology:
 
 
 def check_tasks(subtopologies: Mapping[str, ConfiguredSubtopology], listed: Iterable[TaskIds]) -> None:
-    """Raise KafkaError INVALID_REQUEST for tasks that a member says it has and the topology has not."""
+    """Raise KafkaError INVALID_REQUEST for a task that a member reports, and that the topology does not have."""
     for tasks in listed:
         subtopology = subtopologies.get(tasks.subtopology_id)
         if subtopology is None:
@@ -149,7 +149,7 @@ def _configs(topic: TopicInfo) -> dict[str, str]:
 def _missing(
     topology: Topology, subtopologies: Mapping[str, ConfiguredSubtopology], topics: TopicView
 ) -> tuple[InternalTopic, ...] | TopicProblem:
-    """The internal topics that do not exist. A problem if one has another number of partitions than it must have."""
+    """The internal topics that do not exist. A problem if one exists with another number of partitions."""
     internal = {
         topic.name: topic
         for subtopology in subtopologies.values()

@@ -1,8 +1,8 @@
-"""The source partitions of tasks, as members learn them for interactive queries.
+"""The source partitions of tasks, as members get them for interactive queries.
 
-A client that answers queries has an endpoint. Every member learns which partitions of the source topics are processed
-at which endpoint, and where standby tasks have copies of the state. A subtopology with topics of 2 and 4 partitions has
-4 tasks; its task 3 reads a partition of the larger topic only.
+A client that answers queries has an endpoint. Every member gets, for each endpoint, the partitions of source topics
+that are processed there, and those of which standby tasks have copies of the state. A subtopology with topics of 2 and
+4 partitions has 4 tasks; its task 3 reads a partition of the larger topic only.
 
 Source: Kafka 4.4's `EndpointToPartitionsManager`.
 """

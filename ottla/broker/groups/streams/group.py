@@ -63,7 +63,7 @@ class StreamsGroup(Group):
         self.durable = StreamsGroupState(group_id)
         self.timers = MemberTimers()
         self.configured: ConfiguredTopology | None = None
-        """The topology beside the topics that were there at the last heartbeat."""
+        """The topology, compared with the topics that existed at the last heartbeat."""
         self.task_offsets: dict[str, TaskOffsets] = {}
         self.endpoint_epoch = 0
         """Grows when an endpoint, or the tasks of a member with an endpoint, change."""
@@ -86,7 +86,7 @@ class StreamsGroup(Group):
         return self.settings.streams(self.group_id)
 
     def configure(self, topology: Topology) -> tuple[int, ConfiguredTopology]:
-        """The hash of the topology's topics as they are now, and the topology beside them.
+        """The hash of the topology's topics as they are now, and the topology compared with them.
 
         Raises KafkaError STREAMS_INVALID_TOPOLOGY for one that contradicts itself.
         """
@@ -100,16 +100,18 @@ class StreamsGroup(Group):
             for name, topic_id in found
             if topic_id is not None
         )
+        if known is not None and metadata_hash == self.durable.metadata_hash:
+            return metadata_hash, known  # other topics have changed
         return metadata_hash, configure(topology, topics)
 
     def note_configured(self, configured: ConfiguredTopology) -> None:
-        """Keep the topology that a heartbeat has found, until the topics change again."""
+        """Keep the topology that a heartbeat has configured, until the topics change again."""
         if configured.problem is not None and configured != self.configured:
             LOG.info("streams group %r: %s", self.group_id, configured.problem.detail)
         self.configured, self._topics_epoch = configured, self.topics.epoch
 
     def is_without_target(self, member_id: str, configured: ConfiguredTopology) -> bool:
-        """Whether a crash has kept only a part of a step: the target of the present epoch lacks the member, or tasks.
+        """Whether a crash has kept only a part of a step: the target of the current epoch lacks the member, or tasks.
 
         Tasks are only counted once after a start.
         """
@@ -153,7 +155,7 @@ class StreamsGroup(Group):
             self.timers.start(member_id, Limit.REVOCATION, now.monotonic_ms + after.rebalance_timeout_ms)
 
     def request_shutdown(self, member_id: str) -> None:
-        """A member wants the whole application to end; the first one is named to the others."""
+        """A member requests that the whole application ends. The others get the name of the first one."""
         if self.shutdown_member_id is None:
             LOG.info("streams group %r: member %r requests a shutdown of the application", self.group_id, member_id)
             self.shutdown_member_id = member_id
@@ -205,7 +207,7 @@ class StreamsGroup(Group):
         if size_bytes > most_bytes:
             raise _too_large(what, size_bytes)
 
-    # --- members that go ---------------------------------------------------------------------------------------------
+    # --- members that leave -------------------------------------------------------------------------------------------
 
     def leave_for_a_while(self, member: StreamsMember, now: Now) -> Effects:
         """A static member leaves; its tasks wait for its instance id until its session ends."""
@@ -227,7 +229,7 @@ class StreamsGroup(Group):
         return step.effects
 
     def forget_member(self, member_id: str) -> None:
-        """Forget what is soft about a member that is gone."""
+        """Forget the soft state of a member that has left."""
         self.timers.forget(member_id)
         self.task_offsets.pop(member_id, None)
 
@@ -317,7 +319,7 @@ class StreamsGroup(Group):
         return check_commit_epoch(self.durable, member, generation_or_epoch, commit_version=commit_version)
 
     def note_commit(self, member_id: str, now: Now) -> None:
-        """Do nothing: in this protocol only heartbeats count."""
+        """Do nothing: in this protocol only heartbeats extend a session."""
 
     def check_fetch_offsets(self, member_id: str | None, member_epoch: int) -> None:
         """Raise UNKNOWN_MEMBER_ID or STALE_MEMBER_EPOCH; never where no member is named."""
@@ -348,7 +350,7 @@ class StreamsGroup(Group):
         """The group as StreamsGroupDescribe shows it, without authorized operations."""
         return describe_group(self.durable, self.configured, self.task_offsets)
 
-    # --- below -------------------------------------------------------------------------------------------------------
+    # --- inside -------------------------------------------------------------------------------------------------------
 
     def _assign_after_delay(self, now: Now) -> Effects:
         state = self.durable

@@ -1,9 +1,9 @@
-"""The order in which Java's hash maps and hash sets give texts back.
+"""The order in which Java's hash maps and hash sets return texts.
 
 Kafka walks over the subtopologies and topics of a topology in this order. It decides the number of partitions of some
 repartition topics, and which topic an error names first, so Ottla follows it: a directory that moves from one broker
 to the other keeps its internal topics. A table begins with 16 places, and doubles when it is more than three quarters
-full. `["9", "10", "0"]` comes back as `["0", "9", "10"]`: their hashes are 57, 1567 and 48, their places 9, 15 and 0.
+full. `["9", "10", "0"]` is returned as `["0", "9", "10"]`: their hashes are 57, 1567 and 48, their places 9, 15 and 0.
 
 Source: the documentation of `java.lang.String.hashCode`, and the behaviour of `java.util.HashMap`.
 """
@@ -28,7 +28,7 @@ def in_hash_order(texts: Iterable[str]) -> list[str]:
 def in_computed_order(texts: Iterable[str], size: int) -> list[str]:
     """The different texts, put by `computeIfAbsent` into a map that was made for `size` entries.
 
-    That method looks before each call, also for a text that is there, whether the table is too full. It puts a new
+    Before each call, also for a text that is there, that method checks whether the table is too full. It puts a new
     text before the others of its place.
     """
     different: dict[str, None] = {}

@@ -1,7 +1,7 @@
 """StreamsGroupHeartbeat: members of a streams group join, stay, and leave (KIP-1071).
 
 A heartbeat is either refused before anything is written, or completed. An answer has the tasks when the member joins
-and when they change, and what else the client must know as statuses.
+and when they change, and statuses for other things that the client must know.
 
 Source: `streamsGroupHeartbeat` and `streamsGroupLeave` of Kafka 4.4's `GroupMetadataManager`. The functions are long
 methods of `StreamsGroup`, and take it as a parameter.
@@ -185,7 +185,7 @@ def _topology(group: StreamsGroup, sent: StreamsGroupHeartbeatRequest.Topology |
 def _take_target(
     group: StreamsGroup, step: StreamsStep, member_id: str, configured: ConfiguredTopology, statuses: list[Status]
 ) -> TaskSets:
-    """What the member is to have, after the target was computed if that is due."""
+    """The tasks that the member should have. The target is computed before, if that is due."""
     state = group.durable
     if group.is_initial_delay_active:
         statuses.append(_delayed("initial rebalance delay"))

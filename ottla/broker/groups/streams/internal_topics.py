@@ -1,8 +1,8 @@
 """The creation of the internal topics that streams groups need: repartition topics and changelogs.
 
-A heartbeat whose answer says that internal topics are missing has them created, once its answer is durable; it does not
-wait for them. The next heartbeat finds them, or says why they could not be created. An error is kept for a while, and
-so long the topic is not tried again.
+After a heartbeat whose answer says that internal topics are missing, they are created, once that answer is durable. No
+answer waits for them. The next heartbeat finds them, or says why they could not be created. An error is kept for a
+while; until then the topic is not created again.
 
 Source: Kafka 4.4's `DefaultAutoTopicCreationManager.createStreamsInternalTopics`, and the end of
 `KafkaApis.handleStreamsGroupHeartbeat`.
@@ -30,7 +30,7 @@ DEFAULT_REPLICATION_FACTOR = -1
 MOST_ERRORS = 1_000
 """The number of topics whose errors are kept."""
 MOST_SHOWN = 3
-"""Up to this many errors are in a status; more are only counted."""
+"""The number of errors that a status lists; further ones are only counted."""
 
 
 class _Failure(NamedTuple):

@@ -1,6 +1,6 @@
-"""A queue that gives back its least item first: a binary heap that is Java's `PriorityQueue` also among equals.
+"""A queue that returns its smallest item first: a binary heap with the order of Java's `PriorityQueue` for equal items.
 
-Of equal items, which one comes first depends on how a heap is kept in order. `heapq` moves an item down to the bottom
+Which of two equal items comes first depends on how a heap is kept in order. `heapq` moves an item down to the bottom
 and up again; Java's queue stops on the way down, as textbooks do. The assignor needs the same choice as Kafka.
 """
 
@@ -37,7 +37,7 @@ class LeastFirst(Generic[T]):
         heap[index] = (number, item)
 
     def pop(self) -> T:
-        """Remove the least item and return it. Raises IndexError if there is none."""
+        """Remove the smallest item and return it. Raises IndexError if there is none."""
         heap = self._heap
         last = heap.pop()
         if not heap:

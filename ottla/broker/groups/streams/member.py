@@ -1,4 +1,4 @@
-"""A member of a streams group, as its records describe it: what it is and runs on, and the tasks that it has.
+"""A member of a streams group, as its records describe it: its metadata, and the tasks that it has.
 
 Members are immutable; a record creates a new object. Two records describe a member: its metadata (type 19), written
 when it sends different metadata, and its current assignment (type 22), written with each step of its reconciliation.
@@ -33,13 +33,13 @@ NOT_GIVEN = -1
 
 
 class MemberState(IntEnum):
-    """The progress of a member towards the target; the numbers are those of the record."""
+    """The progress of a member towards the target. The numbers are those in the record."""
 
     STABLE = 1
     UNREVOKED_TASKS = 2
     """It must give up tasks before it can move to the next epoch."""
     UNRELEASED_TASKS = 3
-    """It is at the target's epoch, but other members have not given up all that it is to have."""
+    """It is at the target's epoch, but other members have not given up all tasks that it should have."""
     UNKNOWN = 127
     """A state of a later version of Kafka."""
 
@@ -60,7 +60,7 @@ class Endpoint(NamedTuple):
 
 
 class StreamsMember(NamedTuple):
-    """One member. Never changed once made."""
+    """One member. Immutable."""
 
     member_id: str
     member_epoch: int = 0
@@ -84,7 +84,7 @@ class StreamsMember(NamedTuple):
         return self.state is MemberState.STABLE and self.member_epoch == assignment_epoch
 
     def updated_by(self, request: StreamsGroupHeartbeatRequest, caller: Caller) -> StreamsMember:
-        """The member with what a heartbeat says of it; null fields did not change.
+        """The member with the fields of a heartbeat; those that are null did not change.
 
         A member that joins without an endpoint has none any more.
         """
@@ -106,7 +106,7 @@ class StreamsMember(NamedTuple):
         )
 
     def with_metadata(self, value: StreamsGroupMemberMetadataValue) -> StreamsMember:
-        """The member with what a record says of it."""
+        """The member with the metadata of a record."""
         endpoint = value.user_endpoint
         return self._replace(
             instance_id=value.instance_id,
@@ -166,7 +166,7 @@ def _with_epochs(
     tasks: dict[str, dict[int, int]] = {}
     for one in listed:
         epochs = one.assignment_epochs
-        if epochs is not None and len(epochs) != len(one.partitions):
+        if epochs and len(epochs) != len(one.partitions):
             LOG.error(
                 "a member's record has %d epochs for %d tasks of subtopology %s: epoch %d is used for all of them",
                 len(epochs),

@@ -24,7 +24,7 @@ _CountOf: TypeAlias = Callable[[str], int]
 
 
 class TopicProblem(NamedTuple):
-    """Why tasks cannot be assigned, as the members are told."""
+    """The reason why tasks cannot be assigned, as it is sent to the members."""
 
     status: StreamsGroupStatus
     detail: str

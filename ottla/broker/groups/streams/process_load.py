@@ -1,4 +1,6 @@
-"""The tasks that one process gets during an assignment, and its load: its tasks for each of its members.
+"""The tasks that processes and their members get during an assignment, and their load.
+
+The load of a process is the number of its tasks for each of its members. Tasks are numbers here (`TaskNumbers`).
 
 Source: Kafka 4.4's `ProcessState`.
 """
@@ -6,57 +8,57 @@ Source: Kafka 4.4's `ProcessState`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from ottla.broker.groups.streams.least_first import LeastFirst
 
 
-class TaskId(NamedTuple):
-    """A task. Tasks are ordered by subtopology, then by partition."""
+class MemberLoad:
+    """A member of a process, and the tasks that it got."""
 
-    subtopology_id: str
-    partition: int
+    __slots__ = ("active", "count", "process", "standby")
+
+    def __init__(self, process: ProcessLoad) -> None:
+        self.process = process
+        self.active: list[int] = []
+        self.standby: list[int] = []
+        self.count = 0
+        """The number of its tasks."""
 
 
 class ProcessLoad:
-    """A process: its members with their numbers of tasks, and the tasks that they got."""
+    """A process with its members, and the tasks that they got. It has a task only once, as active or as standby."""
+
+    __slots__ = ("_by_count", "_members", "load", "tasks")
 
     def __init__(self) -> None:
-        self.task_counts: dict[str, int] = {}
-        """The number of tasks of each member."""
-        self.tasks: set[TaskId] = set()
-        """All its tasks. A process has a task only once, as active or as standby."""
-        self.active: dict[str, list[TaskId]] = {}
-        self.standby: dict[str, list[TaskId]] = {}
+        self.tasks: set[int] = set()
         self.load = 0.0
-        """Its tasks, divided by its members."""
-        self._by_count: LeastFirst[str] | None = None
+        self._members: list[MemberLoad] = []
+        self._by_count: LeastFirst[MemberLoad] | None = None
 
-    def add_member(self, member_id: str) -> None:
-        """Add a member, before any task."""
-        self.task_counts[member_id] = 0
+    def begin(self, members: Iterable[MemberLoad]) -> None:
+        """Name the members, before any task. Among members with equal numbers of tasks the choice is in this order."""
+        self._members = list(members)
 
-    def order_members(self, member_ids: Iterable[str]) -> None:
-        """Choose among members with equal numbers of tasks in this order."""
-        self.task_counts = {member_id: self.task_counts[member_id] for member_id in member_ids}
-
-    def add(self, member_id: str, task: TaskId, *, is_active: bool) -> int:
-        """Give the member a task. Return the number of its tasks."""
+    def add(self, member: MemberLoad, task: int, *, is_active: bool) -> int:
+        """Give a member a task. Return the number of its tasks."""
         self._by_count = None
-        return self._add(member_id, task, is_active)
+        return self._add(member, task, is_active)
 
-    def add_to_least_loaded(self, task: TaskId, *, is_active: bool) -> int:
+    def add_to_least_loaded(self, task: int, *, is_active: bool) -> int:
         """Give a task to the member with the fewest. Return the number of its tasks."""
+        if len(self._members) == 1:
+            return self._add(self._members[0], task, is_active)
         if self._by_count is None:
-            self._by_count = LeastFirst((count, member_id) for member_id, count in self.task_counts.items())
-        member_id = self._by_count.pop()
-        count = self._add(member_id, task, is_active)
-        self._by_count.push(count, member_id)
+            self._by_count = LeastFirst((member.count, member) for member in self._members)
+        member = self._by_count.pop()
+        count = self._add(member, task, is_active)
+        self._by_count.push(count, member)
         return count
 
-    def _add(self, member_id: str, task: TaskId, is_active: bool) -> int:
+    def _add(self, member: MemberLoad, task: int, is_active: bool) -> int:
         self.tasks.add(task)
-        (self.active if is_active else self.standby).setdefault(member_id, []).append(task)
-        self.task_counts[member_id] += 1
-        self.load = len(self.tasks) / len(self.task_counts)
-        return self.task_counts[member_id]
+        (member.active if is_active else member.standby).append(task)
+        member.count += 1
+        self.load = len(self.tasks) / len(self._members)
+        return member.count

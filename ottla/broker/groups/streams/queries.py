@@ -1,6 +1,6 @@
 """The source partitions of all members that answer interactive queries, by their endpoints, for a heartbeat's answer.
 
-A client sends a query for a key to the instance that has the key's task; so each instance learns the partitions of all.
+A client sends a query for a key to the instance that has the task of the key, so each instance gets all partitions.
 Source: Kafka's `StreamsGroup.buildEndpointToPartitions`.
 """
 

@@ -26,7 +26,7 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 
 
 class Owners(Protocol):
-    """The processes whose members have a task, or have still to give it up."""
+    """The processes whose members have a task, or still have to give it up."""
 
     def active_process(self, subtopology_id: str, partition: int) -> str | None:
         """The process that has the task as an active one."""
@@ -69,7 +69,7 @@ def next_step(
 class _Roles:
     """The tasks of one role that a member keeps, gives up, and gets, by subtopology; changed while a step is planned.
 
-    `is_blocked` is whether it must wait for another member to give up one that it is to get.
+    `is_blocked`: it must wait for another member to give up a task that it should get.
     """
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ class _Step:
         return self._at(self._target_epoch, state, self._assigned(with_gains=True), NOTHING_OWNED)
 
     def _compared(self, has: Tasks, wanted: Tasks, is_taken: _IsTaken) -> _Roles:
-        """What the member has of a role beside what it is to have."""
+        """The tasks of a role that the member has, compared with those that it should have."""
         role = _Roles()
         for subtopology_id in {*has, *wanted}:
             now, then = has.get(subtopology_id, NO_PARTITIONS), wanted.get(subtopology_id, NO_PARTITIONS)
@@ -129,7 +129,7 @@ class _Step:
         return role
 
     def _change_roles(self) -> None:
-        """Let tasks change their role that the member has in another one and may have at once."""
+        """Change the role of tasks that the member already has in another role, where that is possible at once."""
         for subtopology_id, partitions in self._has.active.items():
             for partition in partitions & self._standby.gained.get(subtopology_id, set()):
                 _move(self._standby, subtopology_id, partition)
@@ -229,7 +229,7 @@ class _Step:
 
 class _IsTaken(Protocol):
     def __call__(self, subtopology_id: str, partition: int, /) -> bool:
-        """Whether a task that the member is to get is not free."""
+        """Whether a task that the member should get is not free."""
 
 
 def _move(role: _Roles, subtopology_id: str, partition: int) -> None:

@@ -33,7 +33,7 @@ _Target = StreamsGroupTargetAssignmentMemberValue
 
 
 def member_record(group_id: str, member: StreamsMember) -> CoordinatorRecord:
-    """What a member is and runs on."""
+    """A member's metadata."""
     key = StreamsGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id)
     endpoint = member.user_endpoint
     return key, StreamsGroupMemberMetadataValue(
@@ -82,13 +82,13 @@ def epoch_record(
 
 
 def assignment_epoch_record(group_id: str, epoch: int, wall_ms: int) -> CoordinatorRecord:
-    """The epoch that the target is of, and when it was computed; 0 for a target that nothing limits."""
+    """The epoch of the target, and the time when it was computed; 0 if the next one may be computed at once."""
     key = StreamsGroupTargetAssignmentMetadataKey(group_id=group_id)
     return key, StreamsGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=wall_ms)
 
 
 def target_record(group_id: str, member_id: str, target: TaskSets) -> CoordinatorRecord:
-    """The tasks that a member is to have."""
+    """The tasks that a member should have."""
 
     def listed(tasks: Tasks) -> list[_Target.TaskIds]:
         return [_Target.TaskIds(subtopology_id=one, partitions=partitions) for one, partitions in in_order(tasks)]
@@ -117,7 +117,7 @@ def current_assignment_record(group_id: str, member: StreamsMember) -> Coordinat
 
 
 def member_tombstones(group_id: str, member_id: str) -> list[CoordinatorRecord]:
-    """A member is gone; in the order in which Kafka's replay insists."""
+    """The tombstones of a member, in the order that Kafka's replay requires."""
     return [
         (StreamsGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None),
         (StreamsGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None),
@@ -126,7 +126,7 @@ def member_tombstones(group_id: str, member_id: str) -> list[CoordinatorRecord]:
 
 
 def group_tombstones(group_id: str, member_ids: Iterable[str]) -> list[CoordinatorRecord]:
-    """The whole group is gone; in the order in which Kafka's replay insists."""
+    """The tombstones of the whole group, in the order that Kafka's replay requires."""
     ordered = sorted(member_ids)
     return [
         *((StreamsGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=one), None) for one in ordered),

@@ -1,7 +1,7 @@
-"""What a streams group may know of its own configuration and of its broker's: plain numbers.
+"""The settings of a streams group, from its own configuration and from its broker's: plain numbers.
 
-A group's own keys (`streams.session.timeout.ms` of a GROUP resource) count within the broker's bounds
-(`group.streams.min.session.timeout.ms`), as Kafka's `GroupConfigManager` has it.
+A group's own keys (`streams.session.timeout.ms` of a GROUP resource) are limited by the broker's bounds
+(`group.streams.min.session.timeout.ms`), as in Kafka's `GroupConfigManager`.
 """
 
 from __future__ import annotations
@@ -9,13 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from ottla.broker.metadata.features import STREAMS_GROUP_LEVEL, STREAMS_VERSION_FEATURE
 from ottla.config.resources import GroupConfig
-from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from ottla.broker.catalog.catalog import Catalog
-    from ottla.broker.groups.settings import GroupSettings
     from ottla.config.broker import BrokerConfig
 
 STREAMS_PROTOCOL_TYPE = "streams"
@@ -47,7 +43,7 @@ class StreamsSettings(NamedTuple):
 
 
 SettingsOfGroup: TypeAlias = Callable[[str], StreamsSettings]
-"""Returns the settings of a group at present, by its id."""
+"""Return the current settings of a group, by its id."""
 
 
 def default_settings(group_id: str) -> StreamsSettings:
@@ -112,11 +108,3 @@ def settings_of(config: BrokerConfig, group_configs: Callable[[str], Mapping[str
         )
 
     return read
-
-
-def check_streams_groups(settings: GroupSettings, catalog: Catalog) -> None:
-    """Raise UNSUPPORTED_VERSION unless streams groups are configured, and finalized as a feature."""
-    is_configured = STREAMS_PROTOCOL_TYPE in settings.rebalance_protocols
-    _, levels = catalog.finalized_features()
-    if not is_configured or levels.get(STREAMS_VERSION_FEATURE, 0) < STREAMS_GROUP_LEVEL:
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "this broker does not serve streams groups")

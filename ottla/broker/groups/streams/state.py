@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ottla.protocol.message import Struct
 
 FIRST_EPOCH = 1
-"""The epochs of a group that has not begun: the first member begins epoch 2, as in Kafka."""
+"""The epochs of a group without a first member yet, which begins epoch 2, as in Kafka."""
 NO_EPOCH = -1
 
 
@@ -82,7 +82,7 @@ class StreamsGroupState:
         self.topology: Topology | None = None
         self.members: dict[str, StreamsMember] = {}
         self.target: dict[str, TaskSets] = {}
-        """What each member is to have; a member that has joined since has no entry."""
+        """The tasks that each member should have; a member that has joined since has no entry."""
         self.static_member_ids: dict[str, str] = {}
         """Member id by instance id."""
         self._active, self._standby, self._warmup = TaskOwners(), TaskOwners(), TaskOwners()
@@ -101,7 +101,7 @@ class StreamsGroupState:
         return "Reconciling"
 
     def target_of(self, member_id: str) -> TaskSets:
-        """What a member is to have."""
+        """The tasks that a member should have."""
         return self.target.get(member_id, NO_TASK_SETS)
 
     def member_of_instance(self, instance_id: str) -> StreamsMember | None:
@@ -109,7 +109,7 @@ class StreamsGroupState:
         member_id = self.static_member_ids.get(instance_id)
         return None if member_id is None else self.members.get(member_id)
 
-    # --- the processes that have a task, or have still to give it up -------------------------------------------------
+    # --- the processes that have a task, or still have to give it up -------------------------------------------------
 
     def active_process(self, subtopology_id: str, partition: int) -> str | None:
         """The process that has the task as an active one."""
@@ -135,6 +135,7 @@ class StreamsGroupState:
                     self._put(key.member_id, (known or StreamsMember(key.member_id)).with_metadata(value))
                 elif known is not None:
                     self._put(key.member_id, None)
+                self._note_instance(key.member_id, known, value)
             case StreamsGroupCurrentMemberAssignmentKey():
                 assert value is None or isinstance(value, StreamsGroupCurrentMemberAssignmentValue)
                 known = self.members.get(key.member_id)
@@ -179,15 +180,21 @@ class StreamsGroupState:
         old = self.members.get(member_id)
         if old is not None:
             self._count(old, has=False)
-            if old.instance_id is not None and self.static_member_ids.get(old.instance_id) == member_id:
-                del self.static_member_ids[old.instance_id]
         if new is None:
             self.members.pop(member_id, None)
-            return
-        self.members[member_id] = new
-        self._count(new, has=True)
-        if new.instance_id is not None:
-            self.static_member_ids[new.instance_id] = member_id
+        else:
+            self.members[member_id] = new
+            self._count(new, has=True)
+
+    def _note_instance(
+        self, member_id: str, before: StreamsMember | None, value: StreamsGroupMemberMetadataValue | None
+    ) -> None:
+        """Note the instance id that a member has, and forget the one that it had."""
+        old_id = None if before is None else before.instance_id
+        if old_id is not None and self.static_member_ids.get(old_id) == member_id:
+            del self.static_member_ids[old_id]
+        if value is not None and value.instance_id is not None:
+            self.static_member_ids[value.instance_id] = member_id
 
     def _count(self, member: StreamsMember, *, has: bool) -> None:
         owned: OwnedTasks

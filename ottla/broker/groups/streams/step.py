@@ -5,7 +5,7 @@ target, the member's own progress. A step refuses before it writes; once it has 
 
 The records of one step may need more than one batch, and a crash may keep only the first of them. No answer has shown
 the step, and the group can continue with what is there: a member without a target begins a new epoch, and after a start
-the target is searched once for tasks that no member has.
+the target is checked once for tasks that no member has.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ottla.broker.groups.streams.topology import Topology
 
 UNLIMITED = 0
-"""The time of an assignment after which the next one may come at once."""
+"""The time of an assignment that does not delay the next one."""
 
 
 class StreamsStep:

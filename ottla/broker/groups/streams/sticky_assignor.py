@@ -17,14 +17,15 @@ Source: Kafka 4.4's `StickyTaskAssignor`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple, TypeAlias
 
 from ottla.broker.groups.streams.configured_topology import ConfiguredSubtopology
 from ottla.broker.groups.streams.hash_order import in_computed_order, in_hash_order
 from ottla.broker.groups.streams.least_first import LeastFirst
-from ottla.broker.groups.streams.process_load import ProcessLoad, TaskId
-from ottla.broker.groups.streams.tasks import NO_TASKS, Tasks, TaskSets
+from ottla.broker.groups.streams.process_load import MemberLoad, ProcessLoad
+from ottla.broker.groups.streams.task_numbers import TaskNumbers
+from ottla.broker.groups.streams.tasks import NO_PARTITIONS, NO_TASKS, Tasks, TaskSets
 
 STICKY = "sticky"
 """The name of the assignor in `group.streams.assignors` and `streams.assignor.name`."""
@@ -72,11 +73,10 @@ class _Share:
             self.tasks_per_member = -(-self._tasks // self._members) if self._members else 0
 
 
-class _Holder(NamedTuple):
-    """A member that has something of a task. The order: standby tasks before mere state, then the larger offset."""
-
-    rank: tuple[int, int]
-    member_id: str
+_Holder: TypeAlias = tuple[int, int, int]
+"""A member that has a part of a task's state: 0 for a standby task and 1 for state on a disk, its negative offset, and
+the position of the member. The smallest is preferred.
+"""
 
 
 class _Assignment:
@@ -88,77 +88,71 @@ class _Assignment:
         subtopologies: Mapping[str, ConfiguredSubtopology],
         standby_replicas: int,
     ) -> None:
-        self._members = members
+        self._numbers = TaskNumbers(subtopologies)
         self._standby_replicas = standby_replicas
-        self._tasks = _tasks_of(subtopologies)
-        self._stateful = _tasks_of({key: one for key, one in subtopologies.items() if one.is_stateful})
-        self._active_share = _Share(len(self._tasks), len(members))
-        self._share = _Share(len(self._tasks) + len(self._stateful) * standby_replicas, len(members))
-        self._process_of: dict[str, ProcessLoad] = {}
+        copies = self._numbers.stateful_count * standby_replicas
+        self._active_share = _Share(self._numbers.count, len(members))
+        self._share = _Share(self._numbers.count + copies, len(members))
+        self._member_ids = in_hash_order(members)
+        self._members: list[MemberLoad] = []
         self._processes: list[ProcessLoad] = []
-        self._active_before: dict[TaskId, str] = {}
-        self._holders: dict[TaskId, list[str]] = {}
-        self._begin()
+        self._begin_processes([members[member_id].process_id for member_id in self._member_ids])
+        self._active_before: dict[int, MemberLoad] = {}
+        self._holders: dict[int, list[MemberLoad]] = {}
+        self._begin_tasks([members[member_id] for member_id in self._member_ids])
 
-    def _begin(self) -> None:
-        in_order = in_hash_order(self._members)
-        process_ids = [self._members[member_id].process_id for member_id in in_order]
+    def _begin_processes(self, process_ids: list[str]) -> None:
         processes = {process_id: ProcessLoad() for process_id in process_ids}
-        holders: dict[TaskId, list[_Holder]] = {}
-        for member_id in in_order:
-            member = self._members[member_id]
-            self._process_of[member_id] = processes[member.process_id]
-            processes[member.process_id].add_member(member_id)
-            self._active_before.update((task, member_id) for task in _each(member.active))
-            for task in _each(member.standby):
-                offset = member.task_offsets.get(task.subtopology_id, {}).get(task.partition, 0)
-                holders.setdefault(task, []).append(_Holder((0, -offset), member_id))
-            for subtopology_id, offsets in member.task_offsets.items():
-                standby = member.standby.get(subtopology_id, ())
-                for partition, offset in offsets.items():
-                    if partition not in standby:
-                        task = TaskId(subtopology_id, partition)
-                        holders.setdefault(task, []).append(_Holder((1, -offset), member_id))
-        self._processes = [processes[one] for one in in_computed_order(process_ids, size=len(in_order))]
-        for process in self._processes:
-            process.order_members(in_hash_order(process.task_counts))
-        self._holders = {
-            task: [holder.member_id for holder in sorted(found, key=lambda holder: holder.rank)]
-            for task, found in holders.items()
-        }
+        self._members = [MemberLoad(processes[process_id]) for process_id in process_ids]
+        members_of: dict[str, dict[str, MemberLoad]] = {process_id: {} for process_id in process_ids}
+        for member_id, process_id, member in zip(self._member_ids, process_ids, self._members, strict=True):
+            members_of[process_id][member_id] = member
+        for process_id, process in processes.items():
+            members = members_of[process_id]
+            process.begin(members[member_id] for member_id in in_hash_order(members))
+        self._processes = [processes[one] for one in in_computed_order(process_ids, size=len(process_ids))]
+
+    def _begin_tasks(self, members: list[AssignorMember]) -> None:
+        holders: dict[int, list[_Holder]] = {}
+        for place, member in enumerate(members):
+            self._active_before.update(dict.fromkeys(self._numbers.of(member.active), self._members[place]))
+            for task, holder in self._held(member, place):
+                holders.setdefault(task, []).append(holder)
+        for task, found in holders.items():
+            if len(found) > 1:
+                found.sort()
+            self._holders[task] = [self._members[place] for _, _, place in found]
+
+    def _held(self, member: AssignorMember, place: int) -> Iterator[tuple[int, _Holder]]:
+        for subtopology_id in {**member.standby, **member.task_offsets}:
+            numbers = self._numbers.range_of(subtopology_id)
+            size = len(numbers)
+            standby = member.standby.get(subtopology_id, NO_PARTITIONS)
+            offsets = member.task_offsets.get(subtopology_id, {})
+            for partition in standby:
+                if 0 <= partition < size:
+                    yield numbers[partition], (0, -offsets.get(partition, 0), place)
+            for partition, offset in offsets.items():
+                if 0 <= partition < size and partition not in standby:
+                    yield numbers[partition], (1, -offset, place)
 
     def assign_active(self) -> None:
         """Assign each task once."""
-        left = self._keep_active(sorted(self._tasks, key=_by_partition))
-        left = self._wake_standby(left)
+        before, holders = self._active_before, self._holders
+        left = [task for task in self._numbers.by_partition() if not self._activate(before.get(task), task)]
+        left = [task for task in left if not self._activate(_least_loaded(holders.get(task, ())), task)]
+        left.sort()
         by_load = LeastFirst((process.load, process) for process in self._processes)
-        for task in sorted(left):
+        for task in left:
             process = by_load.pop()
             self._count_active(process.add_to_least_loaded(task, is_active=True))
             by_load.push(process.load, process)
 
-    def _keep_active(self, tasks: Iterable[TaskId]) -> list[TaskId]:
-        left = []
-        for task in tasks:
-            member_id = self._active_before.get(task)
-            if member_id is None or not self._activate(member_id, task):
-                left.append(task)
-        return left
-
-    def _wake_standby(self, tasks: Iterable[TaskId]) -> list[TaskId]:
-        left = []
-        for task in tasks:
-            member_id = self._least_loaded(self._holders.get(task, ()))
-            if member_id is None or not self._activate(member_id, task):
-                left.append(task)
-        return left
-
-    def _activate(self, member_id: str, task: TaskId) -> bool:
+    def _activate(self, member: MemberLoad | None, task: int) -> bool:
         """Give the task to the member, unless it has its share."""
-        process = self._process_of[member_id]
-        if process.task_counts[member_id] >= self._active_share.tasks_per_member:
+        if member is None or member.count >= self._active_share.tasks_per_member:
             return False
-        self._count_active(process.add(member_id, task, is_active=True))
+        self._count_active(member.process.add(member, task, is_active=True))
         return True
 
     def _count_active(self, tasks_of_member: int) -> None:
@@ -167,36 +161,33 @@ class _Assignment:
 
     def assign_standby(self) -> None:
         """Assign the copies of each task with state."""
-        left: list[tuple[TaskId, int]] = []
-        for task in sorted(self._stateful, key=_by_partition, reverse=True):
+        left: list[tuple[int, int]] = []
+        for task in reversed(self._numbers.by_partition(with_state=True)):
             copies = self._standby_replicas
             while copies and self._keep_standby(task):
                 copies -= 1
             if copies:
                 left.append((task, copies))
+        left.sort(reverse=True)
         by_load = LeastFirst((process.load, process) for process in self._processes)
-        for task, copies in sorted(left, reverse=True):
+        for task, copies in left:
             for _ in range(copies):
                 if not self._add_standby(task, by_load):
                     break  # every process has the task
 
-    def _keep_standby(self, task: TaskId) -> bool:
-        """Give a copy to the member that had the task as active, or else to one that has something of it."""
-        before = self._active_before.get(task)
-        return self._make_standby(before, task) or self._make_standby(
-            self._least_loaded(self._holders.get(task, ()), without=task), task
-        )
+    def _keep_standby(self, task: int) -> bool:
+        """Give a copy to the member that had the task as active, or else to one that has a part of its state."""
+        if self._make_standby(self._active_before.get(task), task):
+            return True
+        return self._make_standby(_least_loaded(self._holders.get(task, ()), without=task), task)
 
-    def _make_standby(self, member_id: str | None, task: TaskId) -> bool:
-        if member_id is None:
+    def _make_standby(self, member: MemberLoad | None, task: int) -> bool:
+        if member is None or task in member.process.tasks or member.count >= self._share.tasks_per_member:
             return False
-        process = self._process_of[member_id]
-        if task in process.tasks or process.task_counts[member_id] >= self._share.tasks_per_member:
-            return False
-        self._share.count(process.add(member_id, task, is_active=False))
+        self._share.count(member.process.add(member, task, is_active=False))
         return True
 
-    def _add_standby(self, task: TaskId, by_load: LeastFirst[ProcessLoad]) -> bool:
+    def _add_standby(self, task: int, by_load: LeastFirst[ProcessLoad]) -> bool:
         """Give a copy to the process with the least load that has none."""
         having = []
         found = None
@@ -213,53 +204,25 @@ class _Assignment:
             by_load.push(process.load, process)
         return found is not None
 
-    def _least_loaded(self, member_ids: Iterable[str], without: TaskId | None = None) -> str | None:
-        """The first of the members, or a later one whose process and that itself has less.
-
-        `without`: only members of processes that do not have this task.
-        """
-        chosen = None
-        least = (0.0, 0)
-        for member_id in member_ids:
-            process = self._process_of[member_id]
-            if without is not None and without in process.tasks:
-                continue
-            load = (process.load, process.task_counts[member_id])
-            if chosen is None or (load[0] < least[0] and load[1] < least[1]):
-                chosen, least = member_id, load
-        return chosen
-
     def result(self) -> dict[str, TaskSets]:
         """The tasks of each member."""
         return {
-            member_id: TaskSets(
-                _together(self._process_of[member_id].active.get(member_id, ())),
-                _together(self._process_of[member_id].standby.get(member_id, ())),
-            )
-            for member_id in self._members
+            member_id: TaskSets(self._numbers.tasks(member.active), self._numbers.tasks(member.standby))
+            for member_id, member in zip(self._member_ids, self._members, strict=True)
         }
 
 
-def _tasks_of(subtopologies: Mapping[str, ConfiguredSubtopology]) -> list[TaskId]:
-    return [
-        TaskId(subtopology_id, partition)
-        for subtopology_id, subtopology in subtopologies.items()
-        for partition in range(subtopology.task_count)
-    ]
+def _least_loaded(members: Iterable[MemberLoad], without: int | None = None) -> MemberLoad | None:
+    """The first of the members, or a later one whose process and that itself has less.
 
-
-def _each(tasks: Tasks) -> Iterable[TaskId]:
-    return (
-        TaskId(subtopology_id, partition) for subtopology_id, partitions in tasks.items() for partition in partitions
-    )
-
-
-def _together(tasks: Iterable[TaskId]) -> Tasks:
-    partitions: dict[str, list[int]] = {}
-    for task in sorted(tasks):
-        partitions.setdefault(task.subtopology_id, []).append(task.partition)
-    return {subtopology_id: frozenset(some) for subtopology_id, some in partitions.items()}
-
-
-def _by_partition(task: TaskId) -> tuple[int, str]:
-    return task.partition, task.subtopology_id
+    `without`: only members of processes that do not have this task.
+    """
+    chosen = None
+    process_load, count = 0.0, 0
+    for member in members:
+        if without is not None and without in member.process.tasks:
+            continue
+        if chosen is None or (member.process.load < process_load and member.count < count):
+            chosen = member
+            process_load, count = member.process.load, member.count
+    return chosen

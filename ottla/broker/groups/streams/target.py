@@ -1,4 +1,4 @@
-"""The target of a streams group: the tasks that each member is to have, by the task assignor.
+"""The target of a streams group: the tasks that each member should have, as the task assignor decides.
 
 Source: Kafka's `TargetAssignmentBuilder` of streams groups.
 """

@@ -1,7 +1,7 @@
 """Sets of tasks: partitions by subtopology, and such sets by role (active, standby, warm-up).
 
 The tasks of a subtopology with four partitions are `{"0": frozenset({0, 1, 2, 3})}`. No subtopology has an empty set,
-so that equal sets are equal objects. Never changed once made.
+so that equal sets are equal objects. Immutable.
 
 Source: Kafka's `TasksTuple` and `TasksTupleWithEpochs`.
 """
@@ -28,7 +28,7 @@ class TaskIds(Protocol):
 
 
 class TaskSets(NamedTuple):
-    """The tasks that a member has, or is to have, by role."""
+    """The tasks that a member has, or should have, by role."""
 
     active: Tasks = NO_TASKS
     standby: Tasks = NO_TASKS

@@ -29,7 +29,7 @@ TopicInfo: TypeAlias = StreamsGroupTopologyValue.TopicInfo
 
 
 class Topology:
-    """A topology with the look-ups that a group needs. Equal if the records are. Not changed once made."""
+    """A topology with the look-ups that a group needs. Equal if the records are. Immutable."""
 
     def __init__(self, value: StreamsGroupTopologyValue) -> None:
         by_id = {subtopology.subtopology_id: subtopology for subtopology in value.subtopologies}

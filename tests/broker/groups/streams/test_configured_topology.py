@@ -159,7 +159,7 @@ def test_the_number_of_tasks_is_bounded() -> None:
     half = MAX_TASKS // 2
     some = topology(subtopology("0", reads=["a"]), subtopology("1", reads=["b"]))
     assert configure(some, FakeTopics({"a": half, "b": MAX_TASKS - half})).is_ready
-    assert "more than 20000" in invalid(some, a=half + 1, b=MAX_TASKS - half)
+    assert "more than 10000" in invalid(some, a=half + 1, b=MAX_TASKS - half)
 
 
 def test_a_topology_without_subtopologies_has_no_tasks_and_is_ready() -> None:

@@ -1,4 +1,4 @@
-"""What members and administrators are told about a topology: its description, and partitions by endpoint."""
+"""Answers about a topology: its description for administrators, and the partitions by endpoint for members."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 from kit.exchange import Exchange
 from kit.nodes import start_node
-from kit.rights import shares
+from kit.rights import shares, streams
 from kit.rights.matrix import ADMIN, PREPARED, SCENES, Answers, play, user_name
 from kit.rights.scene import Ask, Scene, scene
 
@@ -52,6 +52,7 @@ MORE = [
     ),
     scene("DESCRIBE_TRANSACTIONS", 0, {"transactionalIds": ["open"]}, what="open", before=(ADDED,)),
     *shares.SCENES,
+    *streams.SCENES,
 ]
 """What Apache Kafka was not asked."""
 ASKED = [*SCENES, *MORE]
@@ -171,6 +172,8 @@ def test_without_the_right_an_answer_is_another_and_with_it_the_same(answers: An
     is_left_out = "left out" in need.lacking or "there are none" in need.lacking
     if "TOPIC_AUTHORIZATION_FAILED" in need.lacking:
         assert "TOPIC_AUTHORIZATION_FAILED" in text([answers[name][situation] for name in differing], situation)
+    elif "none is created" in need.lacking:
+        assert "Unauthorized to CREATE" in text([answers[name][situation] for name in differing], situation)
     else:
         assert is_refused or is_left_out, f"{code} is nowhere in the answers"
     if need.unless is not None:

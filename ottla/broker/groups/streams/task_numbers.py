@@ -1,0 +1,61 @@
+"""Tasks as numbers from 0, by subtopology and then by partition: the assignor works on many thousands of them.
+
+subtopologies "0" with 2 tasks and "1" with 3: "1"_0 is number 2
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from ottla.broker.groups.streams.configured_topology import ConfiguredSubtopology
+from ottla.broker.groups.streams.tasks import Tasks
+
+
+class TaskNumbers:
+    """The tasks of a topology."""
+
+    def __init__(self, subtopologies: Mapping[str, ConfiguredSubtopology]) -> None:
+        self._ids = sorted(subtopologies)
+        self._sizes = [subtopologies[subtopology_id].task_count for subtopology_id in self._ids]
+        self._are_stateful = [subtopologies[subtopology_id].is_stateful for subtopology_id in self._ids]
+        self._ranges: dict[str, range] = {}
+        self.count = 0
+        """The number of tasks."""
+        for subtopology_id, size in zip(self._ids, self._sizes, strict=True):
+            self._ranges[subtopology_id] = range(self.count, self.count + size)
+            self.count += size
+        self.stateful_count = sum(
+            size for size, is_stateful in zip(self._sizes, self._are_stateful, strict=True) if is_stateful
+        )
+        """The number of tasks with state."""
+
+    def by_partition(self, *, with_state: bool = False) -> list[int]:
+        """All tasks, or those with state, by partition and then by subtopology."""
+        ranges = [
+            numbers
+            for numbers, is_stateful in zip(self._ranges.values(), self._are_stateful, strict=True)
+            if is_stateful or not with_state
+        ]
+        most = max(map(len, ranges), default=0)
+        return [numbers[partition] for partition in range(most) for numbers in ranges if partition < len(numbers)]
+
+    def range_of(self, subtopology_id: str) -> range:
+        """The tasks of a subtopology, by partition; none if it is not in the topology."""
+        return self._ranges.get(subtopology_id, range(0))
+
+    def of(self, tasks: Tasks) -> Iterator[int]:
+        """The numbers of tasks, without those that are not in the topology."""
+        for subtopology_id, partitions in tasks.items():
+            numbers = self.range_of(subtopology_id)
+            yield from (numbers[partition] for partition in partitions if 0 <= partition < len(numbers))
+
+    def tasks(self, numbers: Iterable[int]) -> Tasks:
+        """The tasks of numbers."""
+        partitions: dict[str, list[int]] = {}
+        of_each = iter(self._ranges.items())
+        subtopology_id, within = "", range(0)
+        for number in sorted(numbers):
+            while number >= within.stop:
+                subtopology_id, within = next(of_each)
+            partitions.setdefault(subtopology_id, []).append(number - within.start)
+        return {one: frozenset(some) for one, some in partitions.items()}
