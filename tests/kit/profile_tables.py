@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ottla.broker.api import HANDLERS
 from ottla.broker.metadata.features import SUPPORTED_FEATURES
-from ottla.broker.profiles.profiles import ADDED_FEATURES, Profile, profile_named
+from ottla.broker.profiles.profiles import Profile, profile_named
 from ottla.broker.profiles.releases import API_NAMES, FEATURES, RELEASES
 from ottla.config.ours import PROFILE_NAMES
 from ottla.protocol.api import REGISTRY
@@ -39,7 +39,7 @@ def _versions(profiles: list[Profile]) -> list[str]:
     rows = [f"| API (key) | {head} |", "|---|" + "---|" * len(profiles)]
     for key in sorted(HANDLERS):
         cells = " | ".join(_cell(profile, key) for profile in profiles)
-        rows.append(f"| {REGISTRY[key].name} ({key:d}) | {cells} |")
+        rows.append(f"| {API_NAMES[key]} ({key:d}) | {cells} |")
     return rows
 
 
@@ -62,7 +62,7 @@ def _words(versions: Range) -> str:
 def _features(profiles: list[Profile]) -> list[str]:
     head = " | ".join(profile.name for profile in profiles)
     rows = [f"| feature | {head} |", "|---|" + "---|" * len(profiles)]
-    for name in sorted({name for levels in (*FEATURES.values(), ADDED_FEATURES) for name in levels}):
+    for name in sorted({name for levels in FEATURES.values() for name in levels}):
         rows.append(f"| {name} | " + " | ".join(_levels(profile, name) for profile in profiles) + " |")
     return rows
 
@@ -70,7 +70,7 @@ def _features(profiles: list[Profile]) -> list[str]:
 def _levels(profile: Profile, name: str) -> str:
     shown, of_release = profile.supported_features(SUPPORTED_FEATURES).get(name), FEATURES[profile.release].get(name)
     if of_release is None:
-        return "" if shown is None else _words(shown)
+        return ""
     if shown is None:
         return f"none of {_words(of_release)}"
     return _words(shown) if shown == of_release else f"{_words(shown)} of {_words(of_release)}"
