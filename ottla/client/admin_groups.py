@@ -16,7 +16,12 @@ from ottla.client.admin_group_results import GroupDescription, GroupListing
 from ottla.client.admin_results import AdminError
 from ottla.client.coordinator import KeyType, find_coordinator
 from ottla.client.errors import KafkaError, UnsupportedByBroker, is_worth_retrying
-from ottla.client.groups.commits import LAST_COMMIT_VERSION_WITH_NAMES, offset_fetch_request, read_offset_fetch
+from ottla.client.groups.commits import (
+    LAST_COMMIT_VERSION_WITH_NAMES,
+    LAST_FETCH_VERSION_WITH_NAMES,
+    offset_fetch_request,
+    read_offset_fetch,
+)
 from ottla.client.groups.description import describe_classic, describe_consumer
 from ottla.client.groups.removal import remove_members
 from ottla.client.structs import OffsetAndMetadata, TopicPartition, as_names
@@ -139,7 +144,7 @@ class GroupAdmin(AdminClient):
 
         async def ask(node_id: int, asked: list[str]) -> Outcomes[dict[TopicPartition, OffsetAndMetadata]]:
             connection = await cluster.connection(node_id)
-            version = connection.version_for(OffsetFetchRequest)
+            version = connection.version_for(OffsetFetchRequest, LAST_FETCH_VERSION_WITH_NAMES)
             step = len(asked) if version >= _FIRST_FETCH_VERSION_WITH_GROUPS else 1
             outcomes: Outcomes[dict[TopicPartition, OffsetAndMetadata]] = {}
             for start in range(0, len(asked), step):
@@ -166,7 +171,7 @@ class GroupAdmin(AdminClient):
 
         async def ask(node_id: int, asked: list[str]) -> Outcomes[list[TopicPartition]]:
             connection = await self._started().connection(node_id)
-            version = connection.version_for(OffsetFetchRequest)
+            version = connection.version_for(OffsetFetchRequest, LAST_FETCH_VERSION_WITH_NAMES)
             answer = await connection.send(offset_fetch_request(version, wanted), OffsetFetchResponse, version)
             code, _, refused = read_offset_fetch(answer, version, group_id)
             found = sorted(one for one, why in refused.items() if why is ErrorCode.UNSTABLE_OFFSET_COMMIT)

@@ -16,6 +16,7 @@ LONGER: dict[str, str] = {
     "CHANGELOG.md": "a list that only grows",
     "ARCHITECTURE.md": "generated lists of files",
     "docs/configuration.md": "generated: one row for each key",
+    "docs/wire-oracles.md": "generated: a row or two for each message",
     "docs/durability.md": "each promise is a row that names its test",
     "docs/wire-oracles.md": "generated: rows for each message",
     "docs/security.md": "one page for all of security, so that nobody overlooks a part of it",

@@ -50,6 +50,7 @@ versions that the first does not have.
 NEWER_VERSIONS = {
     ApiKey.LIST_OFFSETS: 11,
     ApiKey.OFFSET_COMMIT: 10,
+    ApiKey.OFFSET_FETCH: 10,
     ApiKey.API_VERSIONS: 5,
     ApiKey.TXN_OFFSET_COMMIT: 0,  # 4.2 has renamed a field
     ApiKey.WRITE_TXN_MARKERS: 2,

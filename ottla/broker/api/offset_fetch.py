@@ -1,9 +1,11 @@
-"""OffsetFetch (key 9), versions 0-9: the offsets that groups have committed; several groups from version 8 on.
+"""OffsetFetch (key 9), versions 0-10: the offsets that groups have committed; several groups from version 8 on.
 
 A partition without a committed offset is -1 without an error, even if it does not exist, and even in a group that does
 not exist: librdkafka treats GROUP_ID_NOT_FOUND here as fatal. Null topics ask for all of a group's offsets. A member of
 the consumer protocol may name itself (version 9); its group may then be UNKNOWN_MEMBER_ID or STALE_MEMBER_EPOCH.
-`require_stable` (version 7) asks for UNSTABLE_OFFSET_COMMIT where an open transaction may change the offset.
+`require_stable` (version 7) asks for UNSTABLE_OFFSET_COMMIT where an open transaction may change the offset. Version 10
+has topic ids in place of names: an id without a topic is UNKNOWN_TOPIC_ID, and where all topics are asked for, those
+that were deleted meanwhile are left out.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.declarations import Chunks, Need
+from ottla.broker.groups.fetched_by_id import NO_OFFSET, names_of, refused_topic, with_ids, with_names
 from ottla.broker.runtime.pending import changed
 from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
     from ottla.broker.runtime.pending import Pending
 
 FIRST_VERSION_WITH_GROUPS = 8
-NO_OFFSET = -1
+FIRST_VERSION_WITH_IDS = 10
 
 NEEDS = (
     Need(AclOperation.DESCRIBE, ResourceType.GROUP, lacking="the group is refused"),
@@ -40,6 +43,17 @@ CHUNKS = (
 
 def handle(request: OffsetFetchRequest, context: Context) -> Pending[OffsetFetchResponse]:
     """Answer with what is durable."""
+    if context.api_version < FIRST_VERSION_WITH_IDS:
+        return _fetch(request, context)
+    catalog = context.services.catalog
+    names = names_of(request, catalog.topics_by_id)
+    return changed(
+        _fetch(with_names(request, names), context), lambda answer: with_ids(answer, request, names, catalog.topics)
+    )
+
+
+def _fetch(request: OffsetFetchRequest, context: Context) -> Pending[OffsetFetchResponse]:
+    """Answer a request in which topics have names."""
     groups = context.services.groups.get()
     if context.services.authorizer is None:
         return groups.fetch_offsets(request, context)
@@ -58,24 +72,29 @@ def _fetch_permitted(
     looked_up = {topic.name for topic in asked or ()}
 
     def permitted(response: OffsetFetchResponse) -> OffsetFetchResponse:
-        seen = [topic for topic in response.topics if _has(topic.name, context)]
-        refused = [
-            OffsetFetchResponse.OffsetFetchResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetFetchResponse.OffsetFetchResponsePartition(
-                        partition_index=index,
-                        committed_offset=NO_OFFSET,
-                        metadata="",
-                        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-                    )
-                    for index in topic.partition_indexes
-                ],
-            )
-            for topic in topics or ()
-            if topic.name not in looked_up or not _has(topic.name, context)
-        ]
-        return response.replace(topics=seen + refused)
+        if topics is None:
+            return response.replace(topics=[topic for topic in response.topics if _has(topic.name, context)])
+        if not response.topics and response.error_code:
+            return response
+        found = iter(response.topics)
+        answers = []
+        for topic in topics:
+            answer = next(found) if topic.name in looked_up else None
+            if answer is None or not _has(topic.name, context):
+                answer = OffsetFetchResponse.OffsetFetchResponseTopic(
+                    name=topic.name,
+                    partitions=[
+                        OffsetFetchResponse.OffsetFetchResponsePartition(
+                            partition_index=index,
+                            committed_offset=NO_OFFSET,
+                            metadata="",
+                            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                        )
+                        for index in topic.partition_indexes
+                    ],
+                )
+            answers.append(answer)
+        return response.replace(topics=answers)
 
     return changed(groups.fetch_offsets(request.replace(topics=asked), context), permitted)
 
@@ -83,31 +102,28 @@ def _fetch_permitted(
 def _fetch_permitted_groups(
     request: OffsetFetchRequest, context: Context, groups: GroupCoordinator
 ) -> Pending[OffsetFetchResponse]:
-    asked: list[OffsetFetchRequest.OffsetFetchRequestGroup] = []
-    refused: list[OffsetFetchRequest.OffsetFetchRequestGroup] = []
-    for group in request.groups:
-        is_permitted = context.may(AclOperation.DESCRIBE, ResourceType.GROUP, group.group_id)
-        (asked if is_permitted else refused).append(group)
+    may = [context.may(AclOperation.DESCRIBE, ResourceType.GROUP, group.group_id) for group in request.groups]
     stripped = [
         group
         if group.topics is None
         else group.replace(topics=[topic for topic in group.topics if _may_see(topic.name, context)])
-        for group in asked
+        for group, is_permitted in zip(request.groups, may, strict=True)
+        if is_permitted
     ]
     looked_up = [{topic.name for topic in group.topics or ()} for group in stripped]
 
     def permitted(response: OffsetFetchResponse) -> OffsetFetchResponse:
-        answers = [
-            _permitted(group, names, answer, context)
-            for group, names, answer in zip(asked, looked_up, response.groups, strict=True)
-        ]
-        answers += [
-            OffsetFetchResponse.OffsetFetchResponseGroup(
-                group_id=group.group_id, topics=[], error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED
-            )
-            for group in refused
-        ]
-        return response.replace(groups=answers)
+        found = zip(looked_up, response.groups, strict=True)
+        return response.replace(
+            groups=[
+                _permitted(group, *next(found), context)
+                if is_permitted
+                else OffsetFetchResponse.OffsetFetchResponseGroup(
+                    group_id=group.group_id, topics=[], error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED
+                )
+                for group, is_permitted in zip(request.groups, may, strict=True)
+            ]
+        )
 
     return changed(groups.fetch_offsets(request.replace(groups=stripped), context), permitted)
 
@@ -118,31 +134,24 @@ def _permitted(
     answer: OffsetFetchResponse.OffsetFetchResponseGroup,
     context: Context,
 ) -> OffsetFetchResponse.OffsetFetchResponseGroup:
-    """The answer of one group: without topics that the client may not see, and with the requested ones of them refused.
+    """The answer of one group: without topics that the client may not see, and with the requested ones of them refused,
+    in the order of the request: chunks of a long request are joined where it was split.
 
     Topics of `asked` that were not `looked_up` are refused, too, even if the client has got the right meanwhile: a
     consumer would treat a partition that is not in the answer as one without a committed offset.
     """
     if answer.error_code:
         return answer
-    seen = [topic for topic in answer.topics if _has(topic.name, context)]
-    refused = [
-        OffsetFetchResponse.OffsetFetchResponseTopics(
-            name=topic.name,
-            partitions=[
-                OffsetFetchResponse.OffsetFetchResponsePartitions(
-                    partition_index=index,
-                    committed_offset=NO_OFFSET,
-                    metadata="",
-                    error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-                )
-                for index in topic.partition_indexes
-            ],
-        )
-        for topic in asked.topics or ()
-        if topic.name not in looked_up or not _has(topic.name, context)
-    ]
-    return answer.replace(topics=seen + refused)
+    if asked.topics is None:
+        return answer.replace(topics=[topic for topic in answer.topics if _has(topic.name, context)])
+    found = iter(answer.topics)
+    topics = []
+    for topic in asked.topics:
+        one = next(found) if topic.name in looked_up else None
+        if one is None or not _has(topic.name, context):
+            one = refused_topic(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        topics.append(one)
+    return answer.replace(topics=topics)
 
 
 def _may_see(topic: str, context: Context) -> bool:

@@ -26,6 +26,8 @@ LAST_COMMIT_VERSION_WITH_NAMES = 9
 """Later versions of OffsetCommit have topic ids in place of names."""
 _FIRST_FETCH_VERSION_WITH_STABLE = 7
 _FIRST_FETCH_VERSION_WITH_GROUPS = 8
+LAST_FETCH_VERSION_WITH_NAMES = 9
+"""Later versions of OffsetFetch have topic ids in place of names."""
 _FIRST_VERSION_WITH_EPOCHS = 9
 
 GONE = frozenset(
@@ -148,7 +150,7 @@ async def _fetch_once(
     coordinator: Coordinator, identity: MemberIdentity, wanted: list[TopicPartition]
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     connection = await coordinator.connection(OFFSETS_LANE)
-    version = connection.version_for(OffsetFetchRequest)
+    version = connection.version_for(OffsetFetchRequest, LAST_FETCH_VERSION_WITH_NAMES)
     request = offset_fetch_request(version, {coordinator.key: wanted}, identity)
     answer = await coordinator.send(connection, request, OffsetFetchResponse, version)
     code, found, refused = read_offset_fetch(answer, version, coordinator.key)

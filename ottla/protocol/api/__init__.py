@@ -107,7 +107,7 @@ VERSIONS: dict[ApiKey, tuple[str, str]] = {
     ApiKey.LIST_OFFSETS: ("0-11", "6+"),
     ApiKey.METADATA: ("0-13", "9+"),
     ApiKey.OFFSET_COMMIT: ("0-10", "8+"),
-    ApiKey.OFFSET_FETCH: ("0-9", "6+"),
+    ApiKey.OFFSET_FETCH: ("0-10", "6+"),
     ApiKey.FIND_COORDINATOR: ("0-6", "3+"),
     ApiKey.JOIN_GROUP: ("0-9", "6+"),
     ApiKey.HEARTBEAT: ("0-4", "4+"),

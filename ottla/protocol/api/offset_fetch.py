@@ -1,21 +1,21 @@
-"""OffsetFetch (key 9), versions 0-9: the offsets that groups have committed.
+"""OffsetFetch (key 9), versions 0-10: the offsets that groups have committed.
 
 A partition without a committed offset is answered with -1 and no error, also in a group that does not exist.
 
 Versions: 0, for which Kafka read from ZooKeeper until 4.0 removed it, has the fields of 1 · 2 has null for all topics,
 and an error code for the group · 5 has the leader epoch · 6 is flexible · 7 can request stable offsets only:
 UNSTABLE_OFFSET_COMMIT while a transaction is open (KIP-447) · 8 has several groups (KIP-709) · 9 names the member, for
-KIP-848. Version 10 is unstable in Kafka 4.1.
+KIP-848 · 10 has topic ids in place of names; an id without a topic is UNKNOWN_TOPIC_ID.
 """
 
 from __future__ import annotations
 
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Request, Response, Struct, ranged, since
-from ottla.protocol.types import Bool, Int16, Int32, Int64, NullableString, String
+from ottla.protocol.types import ZERO_UUID, Bool, Int16, Int32, Int64, NullableString, String, Uuid
 
 
-class OffsetFetchRequest(Request, key=9, versions="0-9", flexible="6+"):
+class OffsetFetchRequest(Request, key=9, versions="0-10", flexible="6+"):
     """One group up to version 7, several from version 8 on."""
 
     class OffsetFetchRequestTopic(Struct):
@@ -25,9 +25,10 @@ class OffsetFetchRequest(Request, key=9, versions="0-9", flexible="6+"):
         partition_indexes: list[Int32]
 
     class OffsetFetchRequestTopics(Struct):
-        """A topic's partitions."""
+        """A topic's partitions. It has a name, or from version 10 on an id."""
 
-        name: String
+        name: String = ranged("8-9", default="", ignorable=True)
+        topic_id: Uuid = since("10+", default=ZERO_UUID, ignorable=True)
         partition_indexes: list[Int32]
 
     class OffsetFetchRequestGroup(Struct):
@@ -44,7 +45,7 @@ class OffsetFetchRequest(Request, key=9, versions="0-9", flexible="6+"):
     require_stable: Bool = since("7+", default=False)
 
 
-class OffsetFetchResponse(Response, key=9, versions="0-9", flexible="6+"):
+class OffsetFetchResponse(Response, key=9, versions="0-10", flexible="6+"):
     """The offsets: of one group up to version 7, of several from version 8 on."""
 
     class OffsetFetchResponsePartition(Struct):
@@ -72,9 +73,10 @@ class OffsetFetchResponse(Response, key=9, versions="0-9", flexible="6+"):
         error_code: Int16 = 0
 
     class OffsetFetchResponseTopics(Struct):
-        """A topic's partitions."""
+        """A topic's partitions. It has a name, or from version 10 on an id."""
 
-        name: String
+        name: String = ranged("8-9", default="", ignorable=True)
+        topic_id: Uuid = since("10+", default=ZERO_UUID, ignorable=True)
         partitions: list[OffsetFetchResponse.OffsetFetchResponsePartitions]
 
     class OffsetFetchResponseGroup(Struct):

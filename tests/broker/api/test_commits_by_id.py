@@ -1,4 +1,4 @@
-"""OffsetCommit 10 and TxnOffsetCommit 6 name topics by their ids: which codes they answer, and to whom."""
+"""OffsetCommit 10, OffsetFetch 10 and TxnOffsetCommit 6 name topics by their ids: what they answer, and to whom."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from ottla.protocol.api.delete_topics import DeleteTopicsRequest
 from ottla.protocol.api.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.protocol.api.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from ottla.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from ottla.protocol.api.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.types import ZERO_UUID
@@ -178,3 +179,71 @@ def test_without_the_right_to_the_group_everything_is_refused() -> None:
     request = commit_request((id_of(admin.node, "t"), [0]), (NOBODYS, [0])).replace(group_id="other")
     refusal = [ErrorCode.GROUP_AUTHORIZATION_FAILED]
     assert [each for _, each in codes(alice.ask(request, 10))] == [refusal, refusal]
+
+
+Fetched = list[tuple[UUID, dict[int, tuple[int, int]]]]
+
+
+def fetch(client: Exchange, *wanted: Wanted, everything: bool = False, group: str = "g") -> Fetched:
+    """By topic, the offset and the code of each partition."""
+    topics = [
+        OffsetFetchRequest.OffsetFetchRequestTopics(topic_id=topic_id, partition_indexes=indexes)
+        for topic_id, indexes in wanted
+    ]
+    asked = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=None if everything else topics)
+    answer = client.ask(OffsetFetchRequest(groups=[asked]), 10)
+    assert isinstance(answer, OffsetFetchResponse)
+    assert answer.groups[0].error_code == NONE
+    return [
+        (topic.topic_id, {one.partition_index: (one.committed_offset, one.error_code) for one in topic.partitions})
+        for topic in answer.groups[0].topics
+    ]
+
+
+def test_offsets_are_fetched_by_the_id_of_their_topic(client: Exchange) -> None:
+    first, second = id_of(client.node, "t"), id_of(client.node, "u")
+    client.ask(commit_request((first, [0, 1]), (second, [0])), 10)
+    assert fetch(client, (NOBODYS, [0, 3]), (first, [0, 7]), (ZERO_UUID, [0]), (first, [1])) == [
+        (NOBODYS, {0: (-1, UNKNOWN_ID), 3: (-1, UNKNOWN_ID)}),
+        (first, {0: (5, NONE), 7: (-1, NONE)}),
+        (ZERO_UUID, {0: (-1, UNKNOWN_ID)}),
+        (first, {1: (5, NONE)}),
+    ]
+    assert sorted(fetch(client, everything=True)) == sorted(
+        [(first, {0: (5, NONE), 1: (5, NONE)}), (second, {0: (5, NONE)})]
+    )
+    assert fetch(client, (first, [0]), group="no-group") == [(first, {0: (-1, NONE)})]
+
+
+def test_a_long_fetch_is_answered_in_the_order_of_its_topics(client: Exchange) -> None:
+    first, second = id_of(client.node, "t"), id_of(client.node, "u")
+    client.ask(commit_request((first, [399]), (second, [1])), 10)
+    found = fetch(client, (first, list(range(400))), (NOBODYS, list(range(350))), (second, [0, 1]))
+    assert [topic_id for topic_id, _ in found] == [first, NOBODYS, second]
+    assert found[0][1] == {index: (5 if index == 399 else -1, NONE) for index in range(400)}
+    assert found[1][1] == dict.fromkeys(range(350), (-1, UNKNOWN_ID))
+    assert found[2][1] == {0: (-1, NONE), 1: (5, NONE)}
+
+
+def test_offsets_of_a_deleted_topic_are_not_fetched_by_its_id(client: Exchange) -> None:
+    old = id_of(client.node, "t")
+    client.ask(commit_request((old, [0])), 10)
+    state = DeleteTopicsRequest.DeleteTopicState(name="t", topic_id=ZERO_UUID)
+    client.ask(DeleteTopicsRequest(topics=[state], timeout_ms=1_000), 6)
+    make_topic(client.node, "t", 1)
+    new = id_of(client.node, "t")
+    assert fetch(client, (old, [0]), (new, [0])) == [(old, {0: (-1, UNKNOWN_ID)}), (new, {0: (-1, NONE)})]
+
+
+def test_offsets_of_topics_that_a_client_may_not_see_are_refused_or_left_out() -> None:
+    admin, alice = secured()
+    mine, hidden = id_of(admin.node, "t"), id_of(admin.node, "u")
+    admin.ask(commit_request((mine, [0]), (hidden, [0])), 10)
+    assert fetch(alice, (hidden, [0]), (NOBODYS, [0]), (mine, [0])) == [
+        (hidden, {0: (-1, DENIED)}),
+        (NOBODYS, {0: (-1, UNKNOWN_ID)}),
+        (mine, {0: (5, NONE)}),
+    ]
+    assert fetch(alice, everything=True) == [(mine, {0: (5, NONE)})]
+    many = fetch(alice, (hidden, list(range(10))), (mine, list(range(400))))
+    assert [(topic_id, len(partitions)) for topic_id, partitions in many] == [(hidden, 10), (mine, 400)]

@@ -17,7 +17,7 @@ RANGES = {
     "ListOffsets": (2, 0, 11, 6),
     "Metadata": (3, 0, 13, 9),
     "OffsetCommit": (8, 0, 10, 8),
-    "OffsetFetch": (9, 0, 9, 6),
+    "OffsetFetch": (9, 0, 10, 6),
     "FindCoordinator": (10, 0, 6, 3),
     "JoinGroup": (11, 0, 9, 6),
     "Heartbeat": (12, 0, 4, 4),
