@@ -18,7 +18,6 @@ LONGER: dict[str, str] = {
     "docs/configuration.md": "generated: one row for each key",
     "docs/wire-oracles.md": "generated: a row or two for each message",
     "docs/durability.md": "each promise is a row that names its test",
-    "docs/wire-oracles.md": "generated: rows for each message",
     "docs/security.md": "one page for all of security, so that nobody overlooks a part of it",
 }
 """Pages above 300 lines, each with its reason."""
