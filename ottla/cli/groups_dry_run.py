@@ -51,7 +51,7 @@ async def groups_to_delete(admin: Admin, group_ids: Iterable[str]) -> tuple[list
             continue
         committed = (await admin.list_group_offsets({group_id: None}))[group_id]
         if group is None and not committed:
-            refused[group_id] = KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
+            refused[group_id] = KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         else:
             words = f"committed offsets of {counted(len(committed), 'partition')}"
             lines.append(f"{group_id} can be deleted: {words}{NOT_DONE}")

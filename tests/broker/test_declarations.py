@@ -70,6 +70,7 @@ DescribeTopicPartitions: Describe Topic
 AddPartitionsToTxn: Write TransactionalId, Write Topic
 AddOffsetsToTxn: Write TransactionalId, Read Group
 EndTxn: Write TransactionalId
+UnregisterBroker: Alter Cluster
 WriteTxnMarkers: Alter Cluster, ClusterAction Cluster
 TxnOffsetCommit: Write TransactionalId, Read Group, Read Topic
 DescribeTransactions: Describe TransactionalId

@@ -23,6 +23,7 @@ from ottla.protocol.api.offset_commit import OffsetCommitRequest
 from ottla.protocol.api.offset_fetch import OffsetFetchRequest
 from ottla.protocol.api.produce import ProduceRequest
 from ottla.protocol.api.txn_offset_commit import TxnOffsetCommitRequest
+from ottla.protocol.api.unregister_broker import UnregisterBrokerRequest
 from ottla.protocol.api.write_txn_markers import WriteTxnMarkersRequest
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records.batch import encode_batch
@@ -116,6 +117,13 @@ def test_a_client_that_expects_another_broker_bootstraps_again(broker: BrokerPro
             answer = other.call(request, 5)
             assert (answer.error_code, bool(answer.api_keys)) == (code, code is NONE), (cluster_id, node)
             assert other.call(ApiVersionsRequest(), 0).error_code == NONE
+
+
+@pytest.mark.parametrize("broker_id", [-1, 77, 2**31 - 1])
+def test_a_broker_that_is_not_registered_cannot_be_unregistered(scene: Scene, broker_id: int) -> None:
+    answer = scene.wire.call(UnregisterBrokerRequest(broker_id=broker_id), 0)
+    assert answer.error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
+    assert answer.error_message == f"Broker ID {broker_id} is not currently registered"
 
 
 @pytest.mark.parametrize(("version", "code"), [(10, ErrorCode.UNSUPPORTED_VERSION), (11, NONE)])

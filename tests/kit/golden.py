@@ -56,6 +56,7 @@ NEWER_VERSIONS = {
     ApiKey.WRITE_TXN_MARKERS: 2,
     ApiKey.DESCRIBE_LOG_DIRS: 5,
     ApiKey.DELETE_GROUPS: 3,
+    ApiKey.UNREGISTER_BROKER: 0,
 }
 """The first version that Kafka 4.1 does not have, of APIs that it has and whose other versions it was asked about."""
 NEWER_RECORDS: dict[type[Message], int] = {

@@ -83,6 +83,7 @@ class ApiKey(IntEnum):
     UPDATE_FEATURES = 57
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
+    UNREGISTER_BROKER = 64
     DESCRIBE_TRANSACTIONS = 65
     LIST_TRANSACTIONS = 66
     CONSUMER_GROUP_HEARTBEAT = 68
@@ -154,6 +155,7 @@ VERSIONS: dict[ApiKey, tuple[str, str]] = {
     ApiKey.UPDATE_FEATURES: ("0-2", "0+"),
     ApiKey.DESCRIBE_CLUSTER: ("0-2", "0+"),
     ApiKey.DESCRIBE_PRODUCERS: ("0", "0+"),
+    ApiKey.UNREGISTER_BROKER: ("0", "0+"),
     ApiKey.DESCRIBE_TRANSACTIONS: ("0", "0+"),
     ApiKey.LIST_TRANSACTIONS: ("0-2", "0+"),
     ApiKey.CONSUMER_GROUP_HEARTBEAT: ("0-1", "0+"),

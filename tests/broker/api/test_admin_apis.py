@@ -35,6 +35,7 @@ from ottla.protocol.api.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
+from ottla.protocol.api.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from ottla.protocol.api.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage.producers.producer_entry import ProducerEntry
@@ -106,6 +107,13 @@ def test_a_directory_that_has_failed_says_so(node: Node) -> None:
     results = {result.log_dir: result for result in log_dirs(node).results}
     assert (results["/data"].error_code, results["/more"].error_code) == (NONE, ErrorCode.KAFKA_STORAGE_ERROR)
     assert results["/more"].topics == []
+
+
+def test_the_only_broker_cannot_be_unregistered(node: Node) -> None:
+    """Apache Kafka obeys, and has no broker and no controller any more."""
+    answer = Exchange(node).ask(UnregisterBrokerRequest(broker_id=1), 0)
+    assert isinstance(answer, UnregisterBrokerResponse)
+    assert (answer.error_code, "the only broker" in str(answer.error_message)) == (INVALID, True)
 
 
 def cordon(node: Node, value: str, name: str = "1") -> tuple[ErrorCode, str | None]:

@@ -21,8 +21,10 @@ from ottla.protocol.api.fetch import FetchRequest
 from ottla.protocol.api.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.api.heartbeat import HeartbeatRequest
 from ottla.protocol.api.join_group import JoinGroupRequest
+from ottla.protocol.api.metadata import MetadataRequest
 from ottla.protocol.api.offset_commit import OffsetCommitRequest
 from ottla.protocol.api.offset_fetch import OffsetFetchRequest
+from ottla.protocol.types import ZERO_UUID
 
 T0 = TopicPartition("t", 0)
 T1 = TopicPartition("t", 1)
@@ -368,3 +370,31 @@ async def test_a_commit_that_is_tried_again_is_not_made_in_the_name_of_a_later_m
             await until(lambda: len(found.records) == 80)
             await consumer.commit()
             assert {offset for offset, _, _ in group.committed.values()} == {10}
+
+
+# Topic ids ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("newest", "is_by_id"), [(10, True), (9, False)])
+async def test_topics_are_named_by_their_ids_where_the_broker_takes_them(group, consumer_of, newest, is_by_id):
+    group.cluster.versions[COMMIT.message_key] = (2, newest)
+    async with consumer_of(**BY_HAND) as consumer:
+        consumer.assign([T0])
+        await consumer.getone()
+        await consumer.commit({T0: 5})
+    (topic,) = group.cluster.seen(COMMIT)[-1].topics
+    assert group.committed[T0][0] == 5
+    ours = group.cluster.id_of("t")
+    assert (topic.name, topic.topic_id) == (("", ours) if is_by_id else ("t", ZERO_UUID))
+
+
+async def test_after_an_unknown_id_a_commit_learns_the_topic_again(group, consumer_of):
+    async with consumer_of(**BY_HAND) as consumer:
+        consumer.assign([T0])
+        await consumer.getone()
+        before = len(group.cluster.seen(MetadataRequest))
+        group.refuse(COMMIT, ErrorCode.UNKNOWN_TOPIC_ID)
+        await consumer.commit({T0: 5})
+        assert len(group.cluster.seen(MetadataRequest)) > before
+    assert group.committed[T0][0] == 5
+    assert group.count(COMMIT) == 2

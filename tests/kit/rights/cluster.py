@@ -234,3 +234,5 @@ SCENES = [
         for version in (1, 2)
     ),
 ]
+UNREGISTERING = scene("UNREGISTER_BROKER", 0, {"brokerId": 77})
+"""Not among the scenes that Apache Kafka was asked: Ottla serves it since it shows the versions of Kafka 4.4."""

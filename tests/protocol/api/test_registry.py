@@ -64,6 +64,7 @@ RANGES = {
     "UpdateFeatures": (57, 0, 2, 0),
     "DescribeCluster": (60, 0, 2, 0),
     "DescribeProducers": (61, 0, 0, 0),
+    "UnregisterBroker": (64, 0, 0, 0),
     "DescribeTransactions": (65, 0, 0, 0),
     "ListTransactions": (66, 0, 2, 0),
     "ConsumerGroupHeartbeat": (68, 0, 1, 0),

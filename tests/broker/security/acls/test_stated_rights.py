@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 from kit.exchange import Exchange
 from kit.nodes import start_node
-from kit.rights import shares, streams
+from kit.rights import cluster, shares, streams
 from kit.rights.matrix import ADMIN, PREPARED, SCENES, Answers, play, user_name
 from kit.rights.scene import Ask, Scene, scene
 
@@ -51,6 +51,7 @@ MORE = [
         what="a broker, a group",
     ),
     scene("DESCRIBE_TRANSACTIONS", 0, {"transactionalIds": ["open"]}, what="open", before=(ADDED,)),
+    cluster.UNREGISTERING,
     *shares.SCENES,
     *streams.SCENES,
 ]
