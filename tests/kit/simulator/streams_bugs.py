@@ -10,6 +10,8 @@ from kit.simulator import planting
 from kit.simulator.planting import before, no, nothing
 
 from ottla.broker.coordination.effects import Effects
+from ottla.broker.coordination.writes import release
+from ottla.broker.groups.shard import GroupShard
 from ottla.broker.groups.streams import heartbeats, reconciliation
 from ottla.broker.groups.streams.group import StreamsGroup
 from ottla.broker.groups.streams.state import StreamsGroupState
@@ -49,6 +51,21 @@ def _old_commits() -> Any:
         return patched
 
     return before(StreamsGroup, "check_commit", replace)
+
+
+@bug("streams: answered before it is durable", "members are told what a power cut may take back")
+def _answered_early() -> Any:
+    def replace(finish: Any) -> Any:
+        def patched(self: GroupShard, key: str, effects: Effects) -> None:
+            replies: list[Any] = []
+            if isinstance(self.groups.get(key), StreamsGroup):
+                replies, effects.replies = effects.replies, []
+            finish(self, key, effects)
+            release(replies)(None)
+
+        return patched
+
+    return before(GroupShard, "finish", replace)
 
 
 @bug("streams: what a member has is not written", "its progress is in memory alone")
