@@ -189,7 +189,7 @@ def test_members_commit_in_transactions(scene: Scene, version: int) -> None:
         request = kind(
             transactional_id=name,
             group_id=scene.group,
-            generation_id=epoch,
+            generation_id_or_member_epoch=epoch,
             member_id=member_id,
             topics=topics,
             **producer,

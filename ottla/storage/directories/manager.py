@@ -459,7 +459,7 @@ class LogManager:
             )
         if clean:
             self.checkpoints.write_last()
-        unclean = {self._directory_by_log[topic_partition] for topic_partition in left}
+        unclean = {self._directory_by_log[topic_partition] for topic_partition in left} | self.deletions.left_in
         for directory in self.directories:
             is_clean = clean and directory.has_taken_all and directory not in unclean and not leaves_deletion
             try:

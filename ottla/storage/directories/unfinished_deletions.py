@@ -59,10 +59,13 @@ class UnfinishedDeletions:
 
     `are_settled`: no directory of a deleted topic is left under its name, and none can be in an offline log directory.
     While it is False, the removed ids must be kept for the next start.
+    `left_in`: the log directories in which one is left. They are not closed as clean: the next start would believe that
+    a person has put it there.
     """
 
     def __init__(self, config: BrokerConfig, files: Files, clock: Clock, removals: DelayedRemovals) -> None:
         self.are_settled = True
+        self.left_in: set[LogDirectory] = set()
         self._config = config
         self._files = files
         self._clock = clock
@@ -141,6 +144,7 @@ class UnfinishedDeletions:
 
     def _fail(self, directory: LogDirectory, error: OSError) -> None:
         self.are_settled = False
+        self.left_in.add(directory)
         directory.mark_failed(error)
 
 

@@ -318,3 +318,25 @@ def test_a_name_is_free_when_no_worker_writes_a_snapshot_for_the_log_that_had_it
     assert [outcome.error_code for reported in answers for outcome in reported] == [ErrorCode.NONE] * 2
     assert not [name for name in files.list_directory(DATA / "t-0") if "snapshot" in name]
     assert not node.services.log_manager.directories[0].is_offline
+
+
+def test_a_directory_that_no_descriptor_could_remove_is_removed_after_a_stop() -> None:
+    """It is the broker's own, and no stray of somebody else: the stop is not a clean one."""
+    node, files, clock = start_node()
+    files.has_descriptor = lambda: not files.exists(DATA / "t-0" / "partition.metadata")
+    assert make_unusable_topic(node, "t") is not ErrorCode.NONE
+    assert files.exists(DATA / "t-0" / "partition.metadata")
+    delete(node, "t")
+    node.settle()
+    assert files.is_directory(DATA / "t-0"), "its topic id could not be read"
+    files.has_descriptor = lambda: True
+    node.stop()
+    _, files, _ = start_node(files.successor(), clock)
+    assert not [name for name in files.list_directory(DATA) if name.startswith("t-0") and "-delete" not in name]
+
+
+def make_unusable_topic(node: Node, name: str) -> ErrorCode:
+    answers: list[list[TopicResult]] = []
+    node.services.catalog.create_topics([NewTopic(name, partitions=1, replication_factor=1)], answers.append)
+    node.settle()
+    return answers[0][0].error_code

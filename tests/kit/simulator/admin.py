@@ -81,9 +81,10 @@ class Administrator:
         free = [name for name in NAMES if name not in model.topics and name not in model.creating]
         if not free:
             return
-        self._create(line, self._chance.choice(free))
+        self.create_named(line, self._chance.choice(free))
 
-    def _create(self, line: Line, name: str) -> None:
+    def create_named(self, line: Line, name: str) -> None:
+        """Create a topic of some kind, with this name, which is not there."""
         model, count = self._model, self._chance.choice((1, 1, 2))
         settings = dict(self._chance.choice(self._kinds))
         model.creating[name] = (count, settings)
@@ -117,7 +118,7 @@ class Administrator:
         topic = self._topic()
         if topic is not None and topic.name not in self._model.creating:
             self._delete(line, topic)
-            self._create(other_line, topic.name)
+            self.create_named(other_line, topic.name)
 
     def _delete(self, line: Line, topic: TopicModel) -> None:
         name = topic.name

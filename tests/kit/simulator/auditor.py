@@ -18,6 +18,7 @@ from kit.simulator.producer_audit import ProducersOfLog, audit_producers, descri
 from kit.simulator.readers import FETCH_VERSION, end_of, fetch_request, stored_records
 from kit.simulator.settings_changes import CHANGES
 from kit.simulator.share_letters import TOPIC as DEAD_LETTERS
+from kit.simulator.streams_requests import INTERNAL
 from kit.simulator.transaction_audit import LogContent, audit_committed
 
 from ottla.broker.metadata.acls import Acl
@@ -159,7 +160,7 @@ class Auditor:
         return {
             topic.name or "": (topic.topic_id, len(topic.partitions))
             for topic in answer.topics
-            if not topic.is_internal and topic.name != DEAD_LETTERS
+            if not topic.is_internal and topic.name != DEAD_LETTERS and not (topic.name or "").startswith(INTERNAL)
         }
 
     def _settings(self, names: Iterable[str]) -> dict[str, dict[str, str]]:

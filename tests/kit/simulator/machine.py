@@ -47,6 +47,9 @@ CHANGES_TO_A_CRASH = 40
 """Calls that change the disk, counted from the moment when the end of a life is decided."""
 STOPS_IN_STOPPING = 0.12
 """How often the end of a life falls into a stop in good order."""
+STOPS_IN_GROUPS = 0.4
+"""How many stops at a certain call are at one to `__consumer_offsets`, in worlds with streams groups."""
+GROUP_SITES = ("groups: append", "groups: sync")
 STOPS_IN_SHARE_STATE = 0.4
 """How many stops at a certain call are at one to `__share_group_state`, in worlds with share groups."""
 TRANSACTION_SITES = ("transactions: append", "transactions: sync", "transactions: index", "groups: append", "log: sync")
@@ -97,6 +100,7 @@ class Machine:
         """Whether this life may end in the middle of an operation."""
         self.has_transactions = False
         self.has_share_groups = False
+        self.has_streams_groups = False
         self.open_without: bool | None = None
         """With an authorizer: whether everybody may use what no ACL is about; None without one."""
         self.make_node: Callable[[BrokerConfig, SimulatedFiles], Node] = self._plain_node
@@ -123,6 +127,8 @@ class Machine:
     def _stop_at(self, wanted: str) -> None:
         if self.has_transactions and self._chance.random() < 0.4:
             wanted = self._chance.choice(TRANSACTION_SITES)
+        if self.has_streams_groups and self._chance.random() < STOPS_IN_GROUPS:
+            wanted = self._chance.choice(GROUP_SITES)
         if self.has_share_groups and self._chance.random() < STOPS_IN_SHARE_STATE:
             call_wanted = self._chance.choice(("pwritev", "fdatasync", "open"))
             self.files.crash_when = lambda call, path: call == call_wanted and SHARE_GROUP_STATE_TOPIC in str(path)

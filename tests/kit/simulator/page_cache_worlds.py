@@ -24,6 +24,7 @@ transactional id may be what it was before. The model lets go of what rests on s
     programs               those with transactional ids were on the machine that lost its power, and begin again
     groups                 members may be forgotten, and offsets are those that the last start has found, or newer
     share groups           so is what was acknowledged, and how often a record was delivered
+    streams groups         members begin again; the epoch of a group is the one that the last start has found, or newer
 """
 
 from __future__ import annotations

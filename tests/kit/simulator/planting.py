@@ -34,6 +34,7 @@ class Bug:
     has_shortages: bool
     has_shares: bool
     has_letters: bool
+    has_streams: bool
 
 
 _BUGS: dict[str, Bug] = {}
@@ -57,6 +58,7 @@ def bug(
     descriptors: bool = False,
     shares: bool = False,
     letters: bool = False,
+    streams: bool = False,
 ) -> Callable[[Patch], Patch]:
     """Register a bug; one that shows in worlds of one `theme` only is looked for in these."""
 
@@ -78,6 +80,7 @@ def bug(
             descriptors,
             shares,
             letters,
+            streams,
         )
         return patch
 

@@ -26,6 +26,7 @@ from kit.simulator import (  # noqa: F401  # they register what is planted
     settings_bugs,
     share_bugs,
     shortage_bugs,
+    streams_bugs,
     transaction_bugs,
     transaction_trace_bugs,
     turn_bugs,
@@ -123,6 +124,7 @@ def _world(seed: int, bug: str | None) -> World:
         descriptors=1 if one.has_shortages else 0,
         shares=1 if one.has_shares else 0,
         letters=1 if one.has_letters else 0,
+        streams=1 if one.has_streams else 0,
     )
 
 

@@ -17,6 +17,7 @@ from kit.simulator.admin import COMPACTED, KINDS, RETAINED
 from kit.simulator.members import SESSION_TIMEOUT_MS
 from kit.simulator.share_limits import KEYS as SHARE_KEYS
 from kit.simulator.sites import SITES
+from kit.simulator.streams_requests import KEYS as STREAMS_KEYS
 from kit.simulator.transactional_clients import ABORT_INTERVAL_MS
 from kit.simulator.users import SUPER_USER
 
@@ -24,6 +25,7 @@ from ottla.config.broker import BrokerConfig
 
 _SETTINGS: dict[str, object] = {
     **SHARE_KEYS,
+    **STREAMS_KEYS,
     "log.dirs": str(DATA),
     "num.recovery.threads.per.data.dir": 1,
     "log.segment.bytes": 2048,

@@ -30,6 +30,7 @@ from kit.simulator import (
     share_letters,
     share_worlds,
     shortages,
+    streams_worlds,
     time_worlds,
     turn_worlds,
 )
@@ -51,6 +52,7 @@ from kit.simulator.rot import read_rot
 from kit.simulator.settings_changes import SettingsChanges
 from kit.simulator.share_worlds import ShareWorld
 from kit.simulator.shortages import Shortages
+from kit.simulator.streams_worlds import StreamsWorld
 from kit.simulator.themes import draw_theme, theme_named
 from kit.simulator.time_worlds import TimeWorld, timed_kinds
 from kit.simulator.transactional_clients import NAMES as TRANSACTIONAL_LINES
@@ -111,6 +113,7 @@ class World:
         descriptors: float = shortages.WORLDS,
         shares: float = share_worlds.WORLDS,
         letters: float = share_letters.WORLDS,
+        streams: float = streams_worlds.WORLDS,
     ) -> None:
         self.chance = random.Random(seed)
         self.theme = draw_theme(self.chance) if theme is None else theme_named(theme)
@@ -201,6 +204,12 @@ class World:
             self.machine.has_share_groups = True
             self._add(self._shares.operations(), weights)
             self._operation_count = share_worlds.OPERATIONS
+        self._streams: StreamsWorld | None = None
+        if random.Random(f"whether {seed} has streams groups").random() < streams:
+            self._streams = StreamsWorld(seed, self.model, clock, self.machine, self._usual.administrator)
+            self.machine.has_streams_groups = True
+            self._add(self._streams.operations(), weights)
+            self._operation_count = streams_worlds.OPERATIONS
         of_rights = random.Random(f"the rights of {seed}")
         if of_rights.random() < acls:
             self.machine.open_without = open_without = of_rights.random() < OPEN_WITHOUT_ACLS
@@ -248,6 +257,9 @@ class World:
                     self._meet(self.machine.start(ended))
                 if self._shares is not None:
                     self._shares.end()
+                    self._complain()
+                if self._streams is not None:
+                    self._streams.end()
                     self._complain()
         except Violation as violation:
             self.outcome.violation = str(violation)
@@ -338,6 +350,12 @@ class World:
             self._shares.reconnect()
             if loss is Loss.POWER:
                 self._shares.note_power_cut(syncs=self._promise == SYNC)
+        if self._streams is not None:
+            self._streams.new_line = partial(Line, node, self._connections, user)
+            self._streams.settle, self._streams.end_turn = self._settle, self._happenings.end_turn
+            self._streams.reconnect()
+            if loss is Loss.POWER and self._promise != SYNC:
+                self._streams.note_power_cut()
         if self._settings is not None:
             self._settings.line, self._settings.node = admin_line, node
             self._settings.settle = self._settle
@@ -358,6 +376,8 @@ class World:
                 auditor.audit(loss, self._happenings.true_ms)
                 if self._shares is not None:
                     self._shares.audit()
+                if self._streams is not None:
+                    self._streams.audit()
         self._complain()
 
     def _note_power_cut(self) -> None:
@@ -417,6 +437,8 @@ class World:
                 raise Violation("the broker closed a connection that did nothing wrong")
         if self._shares is not None:
             self._shares.take_answers()
+        if self._streams is not None:
+            self._streams.take_answers()
         if self._quotas is not None:
             for line in (*lines, *others):
                 line.look()

@@ -1,7 +1,8 @@
 """StreamsGroupHeartbeat: members of a streams group join, stay, and leave (KIP-1071).
 
-A heartbeat is either refused before anything is written, or completed. An answer has the tasks when the member joins
-and when they change, and statuses for other things that the client must know.
+A heartbeat is either refused before anything is written, or completed. An answer has the tasks when the member joins,
+when they change, and when the member reports others, because it may not have got the answer with the change; and
+statuses for other things that the client must know.
 
 Source: `streamsGroupHeartbeat` and `streamsGroupLeave` of Kafka 4.4's `GroupMetadataManager`. The functions are long
 methods of `StreamsGroup`, and take it as a parameter.
@@ -21,7 +22,7 @@ from ottla.broker.groups.streams.member import (
 )
 from ottla.broker.groups.streams.queries import partitions_by_endpoint
 from ottla.broker.groups.streams.task_offsets import NO_TASK_OFFSETS
-from ottla.broker.groups.streams.tasks import NO_TASK_SETS, TaskSets, from_ids, in_order
+from ottla.broker.groups.streams.tasks import NO_TASK_SETS, OwnedTasks, TaskSets, from_ids, in_order
 from ottla.broker.groups.streams.topology import Topology, topology_of_request
 from ottla.protocol.api.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
@@ -101,8 +102,8 @@ def answer(
         status=statuses,
         endpoint_information_epoch=0,
     )
-    if request.member_epoch == JOINING_EPOCH or after.assigned != before.assigned:
-        tasks = after.assigned
+    tasks = after.assigned
+    if request.member_epoch == JOINING_EPOCH or tasks != before.assigned or _has_others(owned, tasks):
         response.active_tasks, response.standby_tasks = _listed(tasks.active), _listed(tasks.standby)
         response.warmup_tasks = _listed(tasks.warmup)
     _add_endpoints(group, request, response, configured, before, after, is_new=is_new)
@@ -138,6 +139,13 @@ def _owned(request: StreamsGroupHeartbeatRequest) -> TaskSets | None:
     if active is None or standby is None or warmup is None:
         return None
     return TaskSets(from_ids(active), from_ids(standby), from_ids(warmup))
+
+
+def _has_others(owned: TaskSets | None, assigned: OwnedTasks) -> bool:
+    """Whether a member reports other tasks than it has: the answer that has changed them may be lost. Kafka's broker
+    does not repeat it, and the tasks wait until the member is fenced.
+    """
+    return owned is not None and owned != assigned.without_epochs()
 
 
 def _find(group: StreamsGroup, request: StreamsGroupHeartbeatRequest, owned: TaskSets | None) -> _Found:

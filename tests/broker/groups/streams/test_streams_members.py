@@ -191,6 +191,28 @@ def test_a_member_whose_answer_was_lost_comes_with_its_previous_epoch(group: Str
     assert b.heartbeat().active | a.active == ALL
 
 
+def test_tasks_whose_answer_was_lost_are_given_again(group: StreamsGroupUnderTest) -> None:
+    a, b = member(group, "a"), member(group, "b")
+    a.heartbeat()
+    a.heartbeat()
+    lost = group.ask(b.request())
+    assert lost.active_tasks
+    assert b.active == set()
+    assert b.heartbeat(active_tasks=None, standby_tasks=None, warmup_tasks=None).active == set(), "it reports nothing"
+    assert a.active | b.heartbeat().active == ALL
+    assert group.ask(b.request()).active_tasks is None, "it has what it should have"
+
+
+def test_tasks_to_give_up_whose_answer_was_lost_are_taken_again(group: StreamsGroupUnderTest) -> None:
+    a = member(group, "a")
+    member(group, "b")
+    lost = group.ask(a.request())
+    assert lost.active_tasks is not None
+    assert a.active == ALL
+    assert len(a.heartbeat().active) == 2
+    assert a.heartbeat().epoch == 3
+
+
 def test_a_previous_epoch_with_tasks_that_are_not_the_members_is_fenced(group: StreamsGroupUnderTest) -> None:
     a = member(group, "a")
     member(group, "b")
