@@ -36,6 +36,7 @@ UNKNOWN_TO_KAFKA_PYTHON = {
         "StreamsGroupHeartbeat",
         "StreamsGroupDescribe",
         "StreamsGroupTopologyDescriptionUpdate",
+        "UnregisterBroker",
     )
     for kind in ("Request", "Response")
 }
