@@ -18,11 +18,12 @@ from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any
+from typing import Any, Literal
 
 from client_costs import LATENCY_WARM_UP, PlainProducer
 from servers import cpu_seconds
 
+Mode = Literal["implicit", "explicit"]
 POLL_MS = 100
 WAIT_BEFORE_S = 0.003
 """Before a record is sent: the request of the program for it waits at the broker by then."""
@@ -66,12 +67,12 @@ def consumer(address: str, topic: str, group: str) -> tuple[Poll, Callable[[], N
 
 
 def share_consumer(
-    address: str, topic: str, group: str, mode: str
+    address: str, topic: str, group: str, mode: Mode
 ) -> tuple[Poll, Callable[[], None], Callable[[], object]]:
     """The same of a bundled ShareConsumer; in explicit mode each record is accepted."""
     from ottla import ShareConsumer
 
-    opened = ShareConsumer(address, group_id=group, share_acknowledgement_mode=mode).__enter__()  # type: ignore[arg-type]
+    opened = ShareConsumer(address, group_id=group, share_acknowledgement_mode=mode).__enter__()
     opened.subscribe([topic])
 
     def implicit() -> int:
@@ -158,7 +159,7 @@ def wait(receive: Callable[[], object], producer: PlainProducer, records: int) -
 
     def send() -> None:
         while may_send.get():
-            time.sleep(WAIT_BEFORE_S)
+            time.sleep(WAIT_BEFORE_S)  # from outside nothing shows that the request waits
             sent.put(time.perf_counter())
             producer.send()
             producer.await_answer()

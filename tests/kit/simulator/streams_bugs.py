@@ -53,7 +53,7 @@ def _old_commits() -> Any:
     return before(StreamsGroup, "check_commit", replace)
 
 
-@bug("streams: answered before it is durable", "members are told what a power cut may take back")
+@bug("streams: answered before it is durable", "members get answers that a power cut may take back")
 def _answered_early() -> Any:
     def replace(finish: Any) -> Any:
         def patched(self: GroupShard, key: str, effects: Effects) -> None:
@@ -96,7 +96,10 @@ def _no_tombstones() -> Any:
     return mock.patch.object(StreamsStep, "write", write)
 
 
-@bug("streams: a lost answer is not repeated", "a member that reports other tasks than it has is not told")
+@bug(
+    "streams: a lost answer is not repeated",
+    "a member that reports other tasks than it has does not get its tasks again",
+)
 def _not_repeated() -> Any:
     return mock.patch.object(heartbeats, "_has_others", no)
 

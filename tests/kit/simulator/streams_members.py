@@ -120,14 +120,14 @@ class StreamsMember:
             self._act_as_former()
 
     def heartbeat(self, *, gives_up: bool = True, reports: bool = True) -> None:
-        """Join, or tell that it lives. `gives_up`: what it is told to; `reports`: what it has, also where it has not
-        changed.
+        """Join, or begin the session again. `gives_up`: tasks that its last assignment does not have any more are
+        given up; `reports`: its tasks are in the request, even if they have not changed.
         """
         member, group = self.member, self.group
-        is_changed = bool(gives_up and (member.has - member.told or member.replicas != member.told_replicas))
+        is_changed = bool(gives_up and (member.has - member.assigned or member.replicas != member.assigned_replicas))
         if gives_up:
-            group.give_up(member, member.has - member.told)
-            member.replicas = set(member.told_replicas)
+            group.give_up(member, member.has - member.assigned)
+            member.replicas = set(member.assigned_replicas)
         epoch = member.epoch
         reported: tuple[set[Task], ...] | None = (set(member.has), set(member.replicas), set())
         if epoch != JOINS and member.is_sure and not (reports or is_changed):
@@ -157,10 +157,13 @@ class StreamsMember:
             member.epoch, member.alive_ms = answer.member_epoch, sent_ms
             member.is_sure, member.may_be_gone = True, False
             if answer.active_tasks is not None:
-                member.told, member.told_replicas = tasks_of(answer.active_tasks), tasks_of(answer.standby_tasks)
-                group.give(member, member.told)
-                member.replicas |= member.told_replicas
-            if has_reported and member.has == member.told and member.replicas == member.told_replicas:
+                member.assigned, member.assigned_replicas = (
+                    tasks_of(answer.active_tasks),
+                    tasks_of(answer.standby_tasks),
+                )
+                group.give(member, member.assigned)
+                member.replicas |= member.assigned_replicas
+            if has_reported and member.has == member.assigned and member.replicas == member.assigned_replicas:
                 member.unsettled_ms = None
         elif code in OUT:
             if member.is_certain(group.now_ms):
@@ -264,7 +267,7 @@ class StreamsMember:
             return
         tasks = set(member.has)
         if epoch < member.epoch:  # the last one is right as well, unless there are tasks that it does not have
-            others = sorted(task for task in group.owners if task not in member.told)
+            others = sorted(task for task in group.owners if task not in member.assigned)
             if not others:
                 return
             tasks.add(self._chance.choice(others))

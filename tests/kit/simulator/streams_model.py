@@ -1,8 +1,8 @@
 """What is known of the members of streams groups by the answers that they got, and what therefore must hold.
 
-A member owns an active task from the answer that gives it until it sends that it has it no more, leaves, or is told
-that it is fenced; or until it has been silent for its session, or slow for its rebalance timeout. While it owns a task
-no answer may give that to another member, and no commit of a member that is out may be accepted.
+A member owns an active task from the answer that gives it until it sends that it has it no more, leaves, or gets the
+answer that it is fenced; or until it has been silent for its session, or slow for its rebalance timeout. While it owns
+a task no answer may give that to another member, and no commit of a member that is out may be accepted.
 
 A member is *certain* while the broker has to know it as its last answer says. Then it is not fenced at its epoch, and
 is fenced at any older one.
@@ -34,12 +34,12 @@ class Membership:
     epoch: int = JOINS
     """As its last answer says; it has not joined as long as it is 0."""
     has: set[Task] = field(default_factory=set)
-    """Active tasks, also those that it is told to give up, until it does."""
-    told: set[Task] = field(default_factory=set)
-    """Those of its last answer that had some."""
+    """Active tasks, also those that it has to give up, until it does."""
+    assigned: set[Task] = field(default_factory=set)
+    """The active tasks in its last answer that had any."""
     replicas: set[Task] = field(default_factory=set)
     """Its standby tasks."""
-    told_replicas: set[Task] = field(default_factory=set)
+    assigned_replicas: set[Task] = field(default_factory=set)
     alive_ms: float = 0
     """When it sent the last heartbeat that was accepted: its session does not end before it has passed from then on."""
     unsettled_ms: float | None = None
@@ -174,8 +174,10 @@ class StreamsGroupModel:
             if there.member_epoch != one.epoch:
                 raise Violation(f"{self}: {one.member_id} was at epoch {one.epoch}, now at {there.member_epoch}")
             tasks = tasks_described(there.assignment.active_tasks)
-            if tasks != one.told:
-                raise Violation(f"{self}: {one.member_id} was given {sorted(one.told)}, and now has {sorted(tasks)}")
+            if tasks != one.assigned:
+                raise Violation(
+                    f"{self}: {one.member_id} was given {sorted(one.assigned)}, and now has {sorted(tasks)}"
+                )
         least = max([self._found_epoch, *(one.epoch for one in certain)])
         if found.group_epoch < least:
             raise Violation(f"{self}: the epoch {found.group_epoch} is before {least}")

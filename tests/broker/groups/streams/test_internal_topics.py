@@ -17,7 +17,7 @@ KEEP_MS = 10_000
 
 
 class SlowCatalog:
-    """A catalog that creates topics when it is told to."""
+    """A catalog that creates topics when the test lets it."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[list[NewTopic], ResultsCallback]] = []
