@@ -8,7 +8,7 @@ that it reports is durable in all of these shards. Codes are those of Kafka's `G
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from ottla.broker.catalog.descriptions import GROUP_OPERATIONS, NOT_ASKED
 from ottla.broker.coordination.writes import JointAnswer
@@ -39,6 +39,14 @@ if TYPE_CHECKING:
     from ottla.broker.peer import RequestContext
     from ottla.broker.runtime.steps import Steps
 
+_Request: TypeAlias = ConsumerGroupDescribeRequest | ShareGroupDescribeRequest | StreamsGroupDescribeRequest
+R = TypeVar("R", bound=ConsumerGroupDescribeResponse | ShareGroupDescribeResponse | StreamsGroupDescribeResponse)
+G = TypeVar(
+    "G",
+    ConsumerGroupDescribeResponse.DescribedGroup,
+    ShareGroupDescribeResponse.DescribedGroup,
+    StreamsGroupDescribeResponse.DescribedGroup,
+)
 FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND = 6
 DEAD = "Dead"
 MEMBERS_PER_STEP: Final = 200
@@ -131,71 +139,70 @@ def describe_consumer_groups(
     shards: ShardMap[GroupShard], request: ConsumerGroupDescribeRequest
 ) -> Steps[Pending[ConsumerGroupDescribeResponse]]:
     """Describe groups of the consumer protocol; any other group is GROUP_ID_NOT_FOUND."""
+
+    def describe(shard: GroupShard, group_id: str) -> ConsumerGroupDescribeResponse.DescribedGroup:
+        group = shard.groups.get(group_id)
+        if not isinstance(group, ConsumerGroup):
+            reason = "not found" if group is None else "is not a consumer group"
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {reason}.")
+        return group.describe()
+
     response = ConsumerGroupDescribeResponse(groups=[])
-    pending: Pending[ConsumerGroupDescribeResponse] = Pending()
-    answer = JointAnswer(pending, response)
-    pace = Pace(MEMBERS_PER_STEP)
-    for group_id in request.group_ids:
-        try:
-            if not group_id:
-                raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-            shard = shards.ready(group_id)
-            group = shard.groups.get(group_id)
-            if not isinstance(group, ConsumerGroup):
-                reason = "not found" if group is None else "is not a consumer group"
-                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {reason}.")
-            described = group.describe()
-            described.authorized_operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
-            answer.rest_on(shard, group_id)
-        except KafkaError as refusal:
-            described = ConsumerGroupDescribeResponse.DescribedGroup(
-                error_code=refusal.code,
-                error_message=refusal.message,
-                group_id=group_id,
-                group_state="",
-                group_epoch=0,
-                assignment_epoch=0,
-                assignor_name="",
-                members=[],
-            )
-        response.groups.append(described)
-        if pace.is_up(1 + len(described.members)):
-            yield
-    answer.seal()
-    return pending
+    return _describe_all(shards, request, response, response.groups, describe, _undescribed_consumer_group)
+
+
+def _undescribed_consumer_group(
+    group_id: str, code: ErrorCode, message: str | None
+) -> ConsumerGroupDescribeResponse.DescribedGroup:
+    return ConsumerGroupDescribeResponse.DescribedGroup(
+        error_code=code,
+        error_message=message,
+        group_id=group_id,
+        group_state="",
+        group_epoch=0,
+        assignment_epoch=0,
+        assignor_name="",
+        members=[],
+    )
 
 
 def describe_share_groups(
     shards: ShardMap[GroupShard], request: ShareGroupDescribeRequest
 ) -> Steps[Pending[ShareGroupDescribeResponse]]:
     """Share groups; any other is GROUP_ID_NOT_FOUND."""
+
+    def describe(shard: GroupShard, group_id: str) -> ShareGroupDescribeResponse.DescribedGroup:
+        return shard.share_group(group_id).describe()
+
     response = ShareGroupDescribeResponse(groups=[])
-    pending: Pending[ShareGroupDescribeResponse] = Pending()
-    answer = JointAnswer(pending, response)
-    pace = Pace(MEMBERS_PER_STEP)
-    for group_id in request.group_ids:
-        try:
-            if not group_id:
-                raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-            shard = shards.ready(group_id)
-            described = shard.share_group(group_id).describe()
-            described.authorized_operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
-            answer.rest_on(shard, group_id)
-        except KafkaError as refusal:
-            described = undescribed(group_id, refusal.code, refusal.message)
-        response.groups.append(described)
-        if pace.is_up(1 + len(described.members)):
-            yield
-    answer.seal()
-    return pending
+    return _describe_all(shards, request, response, response.groups, describe, undescribed)
 
 
 def describe_streams_groups(
     shards: ShardMap[GroupShard], request: StreamsGroupDescribeRequest
 ) -> Steps[Pending[StreamsGroupDescribeResponse]]:
     """Streams groups; any other is GROUP_ID_NOT_FOUND. None has a stored description of its topology's nodes."""
+
+    def describe(shard: GroupShard, group_id: str) -> StreamsGroupDescribeResponse.DescribedGroup:
+        described = shard.streams_group(group_id).describe()
+        if request.include_topology_description:
+            described.topology_description_status = TopologyDescriptionStatus.NOT_STORED
+        return described
+
     response = StreamsGroupDescribeResponse(groups=[])
-    pending: Pending[StreamsGroupDescribeResponse] = Pending()
+    return _describe_all(shards, request, response, response.groups, describe, undescribed_streams_group)
+
+
+def _describe_all(
+    shards: ShardMap[GroupShard],
+    request: _Request,
+    response: R,
+    groups: list[G],
+    describe: Callable[[GroupShard, str], G],
+    undescribed: Callable[[str, ErrorCode, str | None], G],
+) -> Steps[Pending[R]]:
+    """Add each group of the request to `groups`, the list in `response`: described, or with the code of its refusal."""
+    pending: Pending[R] = Pending()
     answer = JointAnswer(pending, response)
     pace = Pace(MEMBERS_PER_STEP)
     for group_id in request.group_ids:
@@ -203,14 +210,12 @@ def describe_streams_groups(
             if not group_id:
                 raise KafkaError(ErrorCode.INVALID_GROUP_ID)
             shard = shards.ready(group_id)
-            described = shard.streams_group(group_id).describe()
+            described = describe(shard, group_id)
             described.authorized_operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
-            if request.include_topology_description:
-                described.topology_description_status = TopologyDescriptionStatus.NOT_STORED
             answer.rest_on(shard, group_id)
         except KafkaError as refusal:
-            described = undescribed_streams_group(group_id, refusal.code, refusal.message)
-        response.groups.append(described)
+            described = undescribed(group_id, refusal.code, refusal.message)
+        groups.append(described)
         if pace.is_up(1 + len(described.members)):
             yield
     answer.seal()
