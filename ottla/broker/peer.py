@@ -54,6 +54,11 @@ class FastPath(Protocol):
         If the slow path must start the first of them, return None and do nothing.
         """
 
+    def try_sync(self, view: memoryview, end: int) -> list[Buffer] | InFlightRequest | None:
+        """After `try_answer` has done nothing: append and sync the single Produce in `view[:end]` now. Returns its
+        answer, or the request in flight where that has to wait. None as above.
+        """
+
     def start(
         self, view: memoryview, start: int, end: int, most: int, newest: InFlightRequest | None
     ) -> tuple[list[Buffer] | InFlightRequest, int, int] | None:

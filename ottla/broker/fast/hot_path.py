@@ -123,6 +123,13 @@ class HotPath:
         produce = self.produce
         return None if produce is None else produce.answer(view, end, most)
 
+    def try_sync(self, view: memoryview, end: int) -> list[Buffer] | InFlightRequest | None:
+        """As `try_answer`, after that has done nothing, for a single Produce whose batch the broker's thread may sync:
+        its answer, or the request in flight where it has to wait.
+        """
+        produce = self.produce
+        return None if produce is None else produce.sync(view, end)
+
     def start(
         self, view: memoryview, start: int, end: int, most: int, newest: InFlightRequest | None
     ) -> tuple[list[Buffer] | InFlightRequest, int, int] | None:
@@ -326,6 +333,10 @@ class ChargedHotPath(HotPath):
 
         answers, following = answered
         return with_throttle_time(answers, version, throttle_ms), following
+
+    def try_sync(self, view: memoryview, end: int) -> list[Buffer] | InFlightRequest | None:
+        """Always None: `start` charges such a request."""
+        return None
 
     def start(
         self, view: memoryview, start: int, end: int, most: int, newest: InFlightRequest | None

@@ -36,6 +36,7 @@ from ottla.broker.fast.produce_run import ProduceRun
 from ottla.broker.fast.produce_template import ProduceTemplate
 from ottla.broker.runtime.metrics import FIRST_BUCKET_US, REQUEST_BUCKETS_US
 from ottla.protocol.primitives import encode_unsigned_varint
+from ottla.storage.directories.redo_log import MOST_ALONE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -61,6 +62,7 @@ MOST_KEY_BYTES = 2_048
 FEW_ANSWERS = 8
 """Up to this many are sent as they are, by one `writev`: joining them would touch more than it saves."""
 
+ACKS_ALL = -1
 FIRST_FLEXIBLE_VERSION = 9
 LENGTH_BYTES = 4
 _KEY_START = 12  # of a frame with its length: after the correlation id
@@ -227,6 +229,32 @@ class ProduceTemplates:
         times.counts[bucket] += count
         times.sum_us += elapsed_us * count
         return answers if len(answers) <= FEW_ANSWERS else [b"".join(answers)], following
+
+    def sync(self, view: memoryview, end: int) -> list[Buffer] | InFlightRequest | None:
+        """As `answer`, for a single frame, acks=all, of a partition whose records have to be synced, where the broker's
+        thread may do that now: the answer, or the request in flight if it has to wait nevertheless.
+        """
+        frames = self._look(view, 0, end, 1)
+        if frames is None:
+            return None
+        template, entries, correlation_ids, run_bytes, following = frames
+        partition = template.partition
+        if (
+            following != end
+            or template.acks != ACKS_ALL
+            or run_bytes > MOST_ALONE_BYTES
+            or not partition.may_sync_here()
+        ):
+            return None
+        started_ns = perf_counter_ns()
+        appended = partition.append_synced(entries, run_bytes, template.clock.wall_ns() // 1_000_000, template.takes)
+        if appended.refused is None and partition.high_watermark > appended.last_offsets[0]:
+            answer = template.stored(correlation_ids, appended)
+            template.meter.note((perf_counter_ns() - started_ns) // 1000, 1)
+            return [*answer]
+        run = ProduceRun(template, correlation_ids, end, started_ns)
+        run.run_appended(appended, partition)
+        return run.buffers if run.is_done else run
 
     @staticmethod
     def _refused(

@@ -159,8 +159,16 @@ class SeveralRequest(InFlightRequest):
         self._failed[partition] = response
 
     def wait(self) -> None:
-        """Wait until the batch that was appended last may be acknowledged; then check the other partitions."""
+        """Wait until the batch that was appended last may be acknowledged; then check the other partitions.
+
+        Where the broker's thread syncs them here, there is nothing to wait for afterwards, as a rule.
+        """
         template, unpromised = self._template, self._unpromised
+        if unpromised[-1][0].sync_last():
+            self._unpromised = unpromised = [wait for wait in unpromised if wait[0].high_watermark < wait[1]]
+            if not unpromised:
+                self.answered()
+                return
         deadline_ms = template.clock.monotonic_ms() + template.timeout_ms
         self._missing = len(unpromised)
         partition, end_offset = unpromised.pop()

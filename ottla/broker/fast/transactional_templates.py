@@ -107,6 +107,10 @@ class TransactionalTemplates(ProduceTemplates):
         """Always None: what the coordinator writes is appended at the end of a turn."""
         return None
 
+    def sync(self, view: memoryview, end: int) -> list[Buffer] | InFlightRequest | None:
+        """Always None, as `answer`."""
+        return None
+
 
 class TransactionalRun(ProduceRun):
     """A run whose answers are sent only when the coordinator's record is durable, too."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ottla.broker.net.shared import SharedState
+    from ottla.broker.peer import FastPath
     from ottla.protocol.types import Buffer
 
 LOG = logging.getLogger("ottla.connection")
@@ -190,6 +191,8 @@ class Connection(RequestPipeline, asyncio.BufferedProtocol):
                     if answered is not None:
                         answer, start = answered
                         self.send(answer)
+                    elif self._sync_alone(hot_path, piece, nbytes):
+                        start = nbytes
                 finally:
                     turn.is_alone = False
                     behind = turn.behind
@@ -205,6 +208,17 @@ class Connection(RequestPipeline, asyncio.BufferedProtocol):
         kept = self.run_piece(nbytes)
         if turn.has_work:  # a request that only waits keeps nothing of what was received
             shared.buffers.keep_arena(kept)
+
+    def _sync_alone(self, hot_path: FastPath, piece: memoryview, nbytes: int) -> bool:
+        """Append and sync the only request of the only client, and answer it, if this thread may do so now."""
+        reply = hot_path.try_sync(piece, nbytes)
+        if reply is None:
+            return False
+        if isinstance(reply, list):
+            self.send(reply)
+        else:
+            self.queue.add(reply)
+        return True
 
     def send(self, replies: Sequence[Buffer]) -> None:
         """Write replies to the socket, or to its transport if that has not sent all earlier ones yet.

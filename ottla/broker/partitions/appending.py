@@ -272,6 +272,29 @@ class PartitionAppend:
             self._count_one_by_one(batches, appended)
         return appended
 
+    def may_sync_here(self) -> bool:
+        """Whether `append_synced` may append a batch now."""
+        log = self.log
+        return not self.gathered and log.config.ottla_acks_all == "sync" and self._services.syncer.may_sync_here(log)
+
+    def append_synced(self, batches: list[memoryview], size_bytes: int, now_ms: int, takes: int) -> Appended:
+        """As `append`, for the only request of the only client. The broker's thread syncs it immediately, if it may:
+        then the high watermark covers the batches.
+        """
+        turn = self._services.turn
+        turn.serves_one = True
+        appended = self.append(batches, size_bytes, now_ms, takes)
+        self._services.syncer.sync_here(self.log)
+        turn.serves_one = False
+        return appended
+
+    def sync_last(self) -> bool:
+        """Have the sync begin that this turn has requested, if the turn serves one request, of which this partition has
+        got the last batch. Returns whether it has ended.
+        """
+        services = self._services
+        return services.turn.serves_one and services.syncer.sync_here(self.log)
+
     def _count_one_by_one(self, batches: list[memoryview], appended: Appended) -> None:
         """Count the bytes of each batch: some were refused, were duplicates, or were stored in another form."""
         counters = self.counters

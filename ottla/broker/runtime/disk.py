@@ -82,6 +82,16 @@ class Syncer(Protocol):
     def request_files(self, log: Log, callback: SyncCallback) -> None:
         """As `request`, for the log's own files, which the recovery point follows: the redo log is not enough."""
 
+    def may_sync_here(self, log: Log) -> bool:
+        """Whether the broker's thread may run the next round of this log's directory, for the only request of the only
+        client.
+        """
+
+    def sync_here(self, log: Log) -> bool:
+        """Begin the round that was requested for this log now, and not at the end of the turn, since the turn gathers
+        nothing more. Returns whether it has ended: then the broker's thread has run it.
+        """
+
     def close(self) -> None:
         """Finish the running rounds and end the threads. Nothing may be requested afterwards."""
 
@@ -101,17 +111,15 @@ class GroupSyncer(ABC):
 
     def request(self, log: Log, callback: SyncCallback) -> None:
         """Call `callback(None)` when the current log end is synced (now, if it is already), or with the error."""
-        queue = self._queue_of_log.get(log)
-        if queue is None:
-            path = log.directory.parent
-            queue = self._queues.get(path)
-            if queue is None:
-                queue = self._queues[path] = DirectoryQueue(path)
-            self._queue_of_log[log] = queue
-        error = log.error or queue.error
-        if error is not None:
+        try:
+            queue = self._queue_of_log[log]
+        except KeyError:
+            queue = self._queue_of_log[log] = self._queue_of(log)
+        if log.error is not None or queue.error is not None:
             # Also where another log's sync took the directory offline: after a power cut, the disk could have records
             # that this log appends later, but not the refused records before them.
+            error = log.error or queue.error
+            assert error is not None
             log.fail(error)
             callback(error)
             return
@@ -125,7 +133,39 @@ class GroupSyncer(ABC):
             waiting[log] = [callback]
         if not queue.is_planned and not queue.is_running:
             queue.is_planned = True
-            self._turn.after_append(lambda: self._start_round(queue))
+            self._turn.after_append(lambda: self._start_planned(queue))
+
+    def _queue_of(self, log: Log) -> DirectoryQueue:
+        path = log.directory.parent
+        queue = self._queues.get(path)
+        if queue is None:
+            queue = self._queues[path] = DirectoryQueue(path)
+        return queue
+
+    def may_sync_here(self, log: Log) -> bool:
+        """Whether the broker's thread may run the next round of this log's directory, for the only request of the only
+        client.
+        """
+        queue = self._queue_of_log.get(log)
+        return (
+            queue is not None
+            and queue.redo_log is not None
+            and not queue.redo_log.is_due
+            and not queue.is_running
+            and not queue.waiting
+            and queue.error is None
+            and self._may_run_here(queue)
+        )
+
+    def sync_here(self, log: Log) -> bool:
+        """Begin the round that was requested for this log now, and not at the end of the turn, since the turn gathers
+        nothing more. Returns whether it has ended: then the broker's thread has run it.
+        """
+        queue = self._queue_of_log.get(log)
+        if queue is None or not queue.is_planned:
+            return False
+        self._start_round(queue)
+        return not queue.is_running
 
     def request_files(self, log: Log, callback: SyncCallback) -> None:
         """As `request`, for the log's own files, which the recovery point follows: the redo log is not enough."""
@@ -140,7 +180,7 @@ class GroupSyncer(ABC):
     def _plan_round(self, queue: DirectoryQueue) -> None:
         if not queue.is_running and not queue.is_planned:
             queue.is_planned = True
-            self._turn.after_append(lambda: self._start_round(queue))
+            self._turn.after_append(lambda: self._start_planned(queue))
 
     def take_directories(self, files: Files, directories: Iterable[LogDirectory], *, syncs_volumes: bool) -> None:
         """Use the redo logs of these directories, which are open, and keep their file systems open from now on. Where
@@ -219,7 +259,6 @@ class GroupSyncer(ABC):
             sync_round.is_run_here = True
             sync_round.run()
             GroupSyncer._finish(self, queue, sync_round)  # no thread has had it
-            turn.run_asked()  # fetches that wait for what is visible now
             return
         try:
             self._hand_over(queue, sync_round)
@@ -228,6 +267,15 @@ class GroupSyncer(ABC):
                 sync_round.volume = None
             sync_round.run()
             self._finish_soon(queue, sync_round)
+
+    def _start_planned(self, queue: DirectoryQueue) -> None:
+        """Start the round at the end of the turn, unless `sync_here` has started it before."""
+        if queue.is_planned:
+            turn = self._turn
+            serves_one = turn.serves_one
+            self._start_round(queue)
+            if serves_one and not turn.serves_one:
+                turn.run_asked()  # it was run here: fetches that wait for what is visible now
 
     def _start_round(self, queue: DirectoryQueue) -> None:
         queue.is_planned = False
@@ -357,8 +405,7 @@ class GroupSyncer(ABC):
         if error is None:
             queue.disk.note(elapsed_us, self._clock.monotonic_ms())
             for (log, callbacks), part in zip(waits.items(), redo_round.parts, strict=True):
-                log.end_redo(part)
-                outcome = log.error
+                outcome = log.end_redo(part)
                 for callback in callbacks:
                     try:
                         callback(outcome)

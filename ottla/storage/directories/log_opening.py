@@ -150,7 +150,7 @@ class LogOpening:
                     self._sync(file)
             directory.sync_names(name, is_covered=is_covered)
 
-        log.unsynced.founding = sync_founding
+        log.unsynced.found(sync_founding)
         log.unsynced.was_on_disk = True  # this process has written everything in it
         return log
 

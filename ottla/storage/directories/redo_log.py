@@ -28,6 +28,7 @@ from ottla.storage.files.files import write_all
 from ottla.storage.formats.kafka_uuid import random_uuid
 from ottla.storage.formats.layout import CLUSTER_METADATA_TOPIC, REDO_LOG_FILE
 from ottla.storage.formats.redo_format import HEAD_BYTES, head_of, pack_entry
+from ottla.storage.log.log_writer import short_write
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -174,10 +175,13 @@ class RedoLog:
             if room_bytes < 0:
                 return None
             body = join(buffers)
-            end = self._position + HEAD_BYTES + len(body)
+            record_bytes = HEAD_BYTES + len(body)
+            end = self._position + record_bytes
             head = head_of(self._generation, self._sequence, body)
             if end <= self._size_bytes:
-                write_all(self.file, (head, body), self._position)
+                # `write_all` would continue after a short write. Here the logs' own files are synced instead.
+                if self.file.pwritev((head, body), self._position) != record_bytes:
+                    raise short_write(self.file)
             else:
                 size_bytes = -(-end // GROWTH_BYTES) * GROWTH_BYTES
                 write_all(self.file, (head, body, bytes(size_bytes - end)), self._position)

@@ -294,14 +294,14 @@ class LogState:
         """The part that must be written to the redo log so that the whole log is on disk; None if that is not enough,
         because more than the end of the active segment has to be synced.
         """
-        unsynced = self.unsynced
-        segments = self.segment_list.in_order
+        unsynced, epochs, segments = self.unsynced, self.epochs, self.segment_list.in_order
         segment = segments[-1]
         position, redo_bytes = segment.synced_bytes, segment.redo_bytes
         if (
             self.error is not None
             or position < 0  # the file was truncated, and may be longer on disk
-            or not unsynced.is_plain()
+            or not unsynced.is_plain
+            or epochs.in_memory is not epochs.on_disk
             or (len(segments) > 1 and segments[-2].synced_bytes != segments[-2].size_bytes)
         ):
             return None
@@ -310,12 +310,13 @@ class LogState:
         appended, unsynced.appended = unsynced.appended, []
         return segment, position, segment.size_bytes, segment.cuts, self.log_end_offset, appended
 
-    def end_redo(self, part: RedoPart) -> None:
+    def end_redo(self, part: RedoPart) -> BaseException | None:
         """Publish a part that is on disk in the redo log: synced offset and, in `sync`, the high watermark. The
-        recovery point does not change.
+        recovery point does not change. Returns the error of a log that has failed in the meantime, for which nothing
+        counts as synced any more.
         """
         if self.error is not None:
-            return  # as in `end_sync`
+            return self.error
         segment, _, size_bytes, cuts, end_offset, _ = part
         if segment.cuts == cuts:
             segment.redo_bytes = size_bytes
@@ -323,6 +324,7 @@ class LogState:
         if self._is_synced_before_shown and end_offset > self.high_watermark:
             self.high_watermark = end_offset
             self.reader.high_watermark = end_offset, segment.base_offset, size_bytes
+        return None
 
     def postpone_sync(self, ticket: SyncTicket) -> None:
         """Withdraw a ticket that met NotOpened: nothing of it counts, and the next one covers all of it."""

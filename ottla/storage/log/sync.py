@@ -116,12 +116,13 @@ class UnsyncedState:
         "_directory_synced",
         "_epochs",
         "_files",
+        "_founding",
         "_has_renames",
         "_is_first_name_unsynced",
         "_names_error",
         "_unfinished",
         "appended",
-        "founding",
+        "is_plain",
         "ticket",
         "transaction_indexes",
         "was_on_disk",
@@ -142,8 +143,11 @@ class UnsyncedState:
         """Whether all files were on disk when the log was opened: after a clean stop of Ottla, or if it is new."""
         self._unfinished: list[Segment] = []
         self.transaction_indexes = TransactionIndexes(files, directory, self.name_changed)
-        self.founding: Step | None = None
+        self._founding: Step | None = None
         """Syncs the existence of the partition itself; part of the first ticket."""
+        self.is_plain = not has_unsynced_names
+        """Whether a ticket would sync nothing but `.log` files and leader epochs. A field, since each log of a round is
+        asked."""
         self.ticket: SyncTicket | None = None
         self.appended: list[bytes] = []
         """The bytes appended since the last sync began, or a part of them; for the redo log."""
@@ -151,6 +155,12 @@ class UnsyncedState:
     def name_changed(self) -> None:
         """Note that a file was created in the log's directory, or unlinked by a failed append."""
         self._directory_changes += 1
+        self.is_plain = False
+
+    def found(self, step: Step) -> None:
+        """Have the first ticket run `step`, which syncs the existence of the partition itself."""
+        self._founding = step
+        self.is_plain = False
 
     def note_renames(self) -> None:
         """Note that files are about to be renamed, by what syncs the names itself: retention, the cleaner."""
@@ -190,6 +200,7 @@ class UnsyncedState:
     def rolled(self, segment: Segment) -> None:
         """Note that a segment is complete; the recovery point stays before it until its indexes are on disk, too."""
         self._unfinished.append(segment)
+        self.is_plain = False
 
     def segment_gone(self, segment: Segment) -> None:
         """Forget a deleted segment."""
@@ -220,32 +231,15 @@ class UnsyncedState:
         steps: Sequence[Step] = ()
         indexes: IndexSync | None = None
         epochs = self._epochs
-        if (
-            self._directory_changes != self._directory_synced
-            or self._unfinished
-            or self.founding is not None
-            or epochs.in_memory is not epochs.on_disk
-        ):
+        if not self.is_plain or epochs.in_memory is not epochs.on_disk:
             finished, indexes, steps = self._other_steps(seal)
         if not files and not steps:
             return None
-        if self.founding is not None:
-            steps = [*steps, self.founding]
+        if self._founding is not None:
+            steps = [*steps, self._founding]
         # Positional arguments: keywords cost a quarter more, and each log of a round has a ticket.
         ticket = self.ticket = SyncTicket(end, dirty, finished, self._directory_changes, files, steps, indexes)
         return ticket
-
-    def is_plain(self) -> bool:
-        """Whether a ticket would sync the active segment's `.log` file alone. No property, because CPython 3.11 calls
-        them slowly, and this is called for each log of a round.
-        """
-        epochs = self._epochs
-        return (
-            self._directory_changes == self._directory_synced
-            and not self._unfinished
-            and self.founding is None
-            and epochs.in_memory is epochs.on_disk
-        )
 
     def _other_steps(self, seal: Callable[[Segment], None]) -> tuple[list[Segment], IndexSync | None, list[Step]]:
         """Segments that a roll has finished, and the steps besides the `.log` files; rarely any."""
@@ -268,7 +262,7 @@ class UnsyncedState:
     def end(self, ticket: SyncTicket) -> int:
         """Record a ticket that ran; returns the new recovery point."""
         self.ticket = None
-        self.founding = None  # part of this ticket or of an earlier one
+        self._founding = None  # part of this ticket or of an earlier one
         for segment, size_bytes, cuts in ticket.dirty:
             if segment.cuts == cuts:
                 segment.synced_bytes = size_bytes
@@ -277,6 +271,7 @@ class UnsyncedState:
         if ticket.transaction_indexes is not None:
             self.transaction_indexes.end_sync(ticket.transaction_indexes)
         self._directory_synced = ticket.directory_changes
+        self.is_plain = self._directory_changes == ticket.directory_changes and not self._unfinished
         epochs = self._epochs
         if epochs.in_memory is epochs.on_disk and not self._unfinished:
             return ticket.end_offset

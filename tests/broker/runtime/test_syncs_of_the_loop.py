@@ -22,6 +22,7 @@ from ottla.broker.node import Node
 from ottla.broker.runtime.disk import QueuedSyncer
 from ottla.broker.runtime.quick_disk import SLOW_US
 from ottla.broker.runtime.redo_round import RedoRound
+from ottla.broker.runtime.turn import Turn
 from ottla.config.broker import BrokerConfig
 from ottla.protocol.api.fetch import FetchResponse
 from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
@@ -41,17 +42,36 @@ def to_all() -> ProduceRequest:
     return ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[topic])
 
 
+def one(*, acks: int = -1) -> ProduceRequest:
+    """A batch for the first partition."""
+    return produce_request("t", batch(), acks=acks)
+
+
+def refuse(*_: object) -> None:
+    raise AssertionError("this must not be called")
+
+
 class Broker:
     """A node without threads on a quick disk, and a client that is known to send alone."""
 
-    def __init__(self, *, is_quick: bool = True) -> None:
+    def __init__(self, *, is_quick: bool = True, request: ProduceRequest | None = None, **configs: str) -> None:
+        request = request or to_all()
         self.node, self.files, self.clock = start_node(ottla_acks_all="sync")
-        make_topic(self.node, "t", PARTITIONS)
+        make_topic(self.node, "t", PARTITIONS, **configs)
         self.client = Exchange(self.node)
         for _ in range(READS_ALONE + 2):
-            assert self.errors(self.client.ask(to_all(), VERSION)) == [0] * PARTITIONS
+            assert not any(self.errors(self.client.ask(request, VERSION)))
         self.syncer.is_quick = is_quick
         self.files.history.clear()
+
+    @property
+    def asked(self) -> int:
+        """The number of requests that the client has sent."""
+        return len(self.client.asked)
+
+    def requests(self) -> int:
+        """The number of requests that the broker has counted."""
+        return sum(self.node.services.metrics.request_counts.values())
 
     @property
     def syncer(self) -> QueuedSyncer:
@@ -76,6 +96,12 @@ class Broker:
 @pytest.fixture
 def broker() -> Broker:
     return Broker()
+
+
+@pytest.fixture
+def alone() -> Broker:
+    """A broker whose client has sent batches one by one to a single partition."""
+    return Broker(request=one())
 
 
 def test_a_client_that_is_alone_is_answered_in_the_turn_that_has_synced_its_records(broker: Broker) -> None:
@@ -194,6 +220,103 @@ def test_a_round_that_the_end_of_one_begins_is_run_by_a_thread(broker: Broker) -
     assert len(broker.syncer.rounds) == 1
     broker.node.settle()
     assert partition.high_watermark == broker.end() + 1
+
+
+def test_a_batch_alone_is_answered_within_the_read(alone: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Turn, "flush", refuse)  # no batch is gathered for the end of the turn
+    end, before = alone.end(), alone.rounds("loop")
+    alone.client.send(one(), VERSION)
+    reply = alone.client.reply()
+    assert alone.errors(reply) == [0]
+    assert isinstance(reply, ProduceResponse)
+    assert reply.responses[0].partition_responses[0].base_offset == end
+    assert alone.syncs() == [REDO_LOG]
+    assert alone.rounds("loop") == before + 1
+    assert partition_of(alone.node, "t").high_watermark == end + 1
+    assert alone.requests() == alone.asked
+
+
+def test_a_batch_alone_is_refused_after_a_failed_sync(alone: Broker) -> None:
+    alone.files.fail("fdatasync", str(REDO_LOG), errno.EIO)
+    visible = partition_of(alone.node, "t").high_watermark
+    alone.client.send(one(), VERSION)
+    assert alone.errors(alone.client.reply()) == [REFUSED]
+    assert alone.syncs() == [REDO_LOG]
+    assert partition_of(alone.node, "t").high_watermark == visible
+    assert alone.node.services.log_manager.directories[0].is_offline
+    assert alone.errors(alone.client.ask(one(), VERSION)) == [REFUSED]
+
+
+def test_a_batch_alone_whose_sync_could_not_begin_is_answered_after_a_later_one(alone: Broker) -> None:
+    alone.files.fail("fdatasync", str(REDO_LOG), errno.EMFILE)
+    alone.client.send(one(), VERSION)
+    assert not alone.client.replies()
+    alone.clock.advance(1_000)
+    alone.node.run_due()
+    alone.node.settle()
+    assert alone.errors(alone.client.reply()) == [0]
+    assert alone.requests() == alone.asked
+
+
+def test_a_batch_alone_that_begins_a_segment_waits_for_a_thread() -> None:
+    alone = Broker(request=one(), segment_bytes="1024")
+    log = partition_of(alone.node, "t").log
+    segments = len(log.segments)
+    while True:
+        alone.client.send(one(), VERSION)
+        if len(log.segments) > segments:
+            break
+        assert alone.errors(alone.client.reply()) == [0]
+    assert not alone.client.replies()
+    assert len(alone.syncer.rounds) == 1
+    alone.node.settle()
+    assert alone.errors(alone.client.reply()) == [0]
+    assert alone.requests() == alone.asked
+
+
+def test_a_batch_alone_beside_a_round_of_others_waits_for_the_next(alone: Broker) -> None:
+    other = partition_of(alone.node, "t", 1)
+    other.append([memoryview(bytearray(batch()))], len(batch()), alone.clock.wall_ms())
+    alone.node.services.turn.end()
+    assert len(alone.syncer.rounds) == 1
+    alone.client.send(one(), VERSION)
+    assert not alone.client.replies()
+    alone.node.settle()
+    assert alone.errors(alone.client.reply()) == [0]
+
+
+def test_a_repeated_batch_alone_is_answered_without_a_sync(alone: Broker) -> None:
+    repeated = produce_request("t", batch(producer_id=7, producer_epoch=0, base_sequence=0))
+    first = alone.client.ask(repeated, VERSION)
+    alone.files.history.clear()
+    alone.client.send(repeated, VERSION)
+    second = alone.client.reply()
+    assert isinstance(first, ProduceResponse)
+    assert isinstance(second, ProduceResponse)
+    assert second.responses == first.responses
+    assert not alone.syncs()
+    assert not alone.node.services.turn.serves_one  # which would be the turn of any client
+
+
+def test_what_a_batch_alone_was_acknowledged_for_survives_every_power_cut(alone: Broker) -> None:
+    for seed in range(20):
+        alone.client.send(one(), VERSION)
+        assert alone.errors(alone.client.reply()) == [0]
+        again, _, _ = start_node(alone.files.crash(random.Random(seed)), ottla_acks_all="sync")
+        assert partition_of(again, "t").log.log_end_offset == alone.end()
+
+
+def test_a_consumer_that_waits_gets_a_batch_alone_in_the_same_read(alone: Broker) -> None:
+    consumer = Exchange(alone.node, beside=alone.client)
+    consumer.send(fetch_request("t", alone.end(), max_wait_ms=10_000), 12)
+    alone.node.services.turn.end()
+    for _ in range(READS_ALONE + 2):
+        alone.client.ask(produce_request("t", batch(), partition=1), VERSION)
+    alone.client.send(one(), VERSION)
+    assert alone.errors(alone.client.reply()) == [0]
+    fetched = consumer.reply()
+    assert isinstance(fetched, FetchResponse)
+    assert fetched.responses[0].partitions[0].high_watermark == alone.end()
 
 
 class Threaded:

@@ -11,12 +11,12 @@ from unittest import mock
 from kit.simulator import machine
 from kit.simulator.planting import before, bug, yes
 
+from ottla.broker.partitions.appending import PartitionAppend
 from ottla.broker.runtime.redo_round import RedoRound
 from ottla.broker.runtime.sync_round import SyncRound
 from ottla.storage.directories.log_directory import LogDirectory
 from ottla.storage.directories.redo_log import RedoLog
 from ottla.storage.log.log import Log
-from ottla.storage.log.sync import UnsyncedState
 from ottla.storage.recovery import redo
 from ottla.storage.recovery.redo import RedoContents
 
@@ -43,6 +43,19 @@ def _loop_does_not_sync() -> Any:
         return patched
 
     return before(RedoRound, "run", replace)
+
+
+@bug("redo: a lone request does not wait", "its answer is sent although its round was not run at once", theme=THEME)
+def _lone_request_does_not_wait() -> Any:
+    def replace(append_synced: Any) -> Any:
+        def patched(self: PartitionAppend, *given: Any) -> Any:
+            appended = append_synced(self, *given)
+            self.high_watermark = max(self.high_watermark, self.log.log_end_offset)
+            return appended
+
+        return patched
+
+    return before(PartitionAppend, "append_synced", replace)
 
 
 @bug("redo: a failed sync tried again", "after a failed sync of the redo log another one is believed", theme=THEME)
@@ -203,7 +216,18 @@ def _kept_bytes_believed() -> Any:
 
 @bug("redo: names not asked for", "it takes a new segment whose name is not on the disk", theme=THEME)
 def _names_not_asked_for() -> Any:
-    return mock.patch.object(UnsyncedState, "is_plain", property(yes))
+    def replace(begin_redo: Any) -> Any:
+        def patched(self: Log) -> Any:
+            unsynced = self.unsynced
+            was_plain, unsynced.is_plain = unsynced.is_plain, True
+            try:
+                return begin_redo(self)
+            finally:
+                unsynced.is_plain = was_plain
+
+        return patched
+
+    return before(Log, "begin_redo", replace)
 
 
 @bug("redo: void before the logs are recovered", "a start uses it before its logs are open", theme=THEME)
