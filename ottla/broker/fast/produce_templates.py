@@ -18,7 +18,8 @@ gathered, answered and counted together, each with its own answer.
 Those of a client under a quota are charged (`charged_produce_templates.py`).
 
 A connection that has been the only one to send for a while, and whose answers need not wait for the disk, is answered
-within the read (`ProduceTemplates.answer`): without a turn and without an entry in the reply queue. The client
+within the read (`ProduceTemplates.answer`): without a turn and without an entry in the reply queue. So is one that has
+to wait for a sync which the broker's thread may run (`ProduceTemplates.sync`). The client
 sleeps until the answer comes, the processor does something else, and the next request finds its caches cold. So the
 cost of this path depends less on how often something is done than on how much different code and data is touched
 (`scripts/bench-lines` counts the cache lines). The most expensive are things that a warm loop hides: a keyword given
@@ -231,24 +232,26 @@ class ProduceTemplates:
         return answers if len(answers) <= FEW_ANSWERS else [b"".join(answers)], following
 
     def sync(self, view: memoryview, end: int) -> list[Buffer] | InFlightRequest | None:
-        """As `answer`, for a single frame, acks=all, of a partition whose records have to be synced, where the broker's
-        thread may do that now: the answer, or the request in flight if it has to wait nevertheless.
+        """As `answer`, for a single frame and a partition whose records have to be synced: the answer, or the request
+        in flight where it has to wait.
+
+        With acks=all the broker's thread syncs them before the answer; None if it may not do so now. With acks=1 a
+        thread syncs them after the answer.
         """
         frames = self._look(view, 0, end, 1)
         if frames is None:
             return None
         template, entries, correlation_ids, run_bytes, following = frames
-        partition = template.partition
-        if (
-            following != end
-            or template.acks != ACKS_ALL
-            or run_bytes > MOST_ALONE_BYTES
-            or not partition.may_sync_here()
-        ):
+        partition, acks = template.partition, template.acks
+        is_awaited = acks == ACKS_ALL
+        if following != end or run_bytes > MOST_ALONE_BYTES:
+            return None
+        if not (partition.may_sync_here() if is_awaited else partition.has_nothing_before()):
             return None
         started_ns = perf_counter_ns()
-        appended = partition.append_synced(entries, run_bytes, template.clock.wall_ns() // 1_000_000, template.takes)
-        if appended.refused is None and partition.high_watermark > appended.last_offsets[0]:
+        append = partition.append_synced if is_awaited else partition.append
+        appended = append(entries, run_bytes, template.clock.wall_ns() // 1_000_000, template.takes)
+        if appended.refused is None and partition.may_acknowledge(appended.last_offsets[0] + 1, acks):
             answer = template.stored(correlation_ids, appended)
             template.meter.note((perf_counter_ns() - started_ns) // 1000, 1)
             return [*answer]

@@ -336,6 +336,8 @@ class RequestPipeline(ReadPauses, ABC):
 
     def replies_moved(self) -> None:
         """Plan the end of the turn: replies may leave, or requests without a reply have ended."""
+        if not self.queue.in_flight:
+            self._shared.turn.serves_one = False  # answered before the sync (acks=1): no client waits for that
         if not self._is_planned:
             self.plan()
 

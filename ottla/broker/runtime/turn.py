@@ -13,7 +13,7 @@ In three cases the turn ends earlier or later than the loop would end it:
   sockets once more before it ends: then one append and one send are enough, where two would be needed.
 - One connection has been the only one to send for a while: it has no other to wait for. It ends its turn itself, within
   the read (`has_work`), which nearly always has brought everything. Its requests that can be answered immediately take
-  no turn at all.
+  no turn at all, nor does one that waits for a sync by the broker's thread.
 - A large frame is enough for its own append: it is not gathered with others, but appended within the read that
   completed it, and answered there if the connection has nothing else to send in the turn.
 """

@@ -35,11 +35,11 @@ REFUSED = ErrorCode.KAFKA_STORAGE_ERROR
 VERSION = 9
 
 
-def to_all() -> ProduceRequest:
+def to_all(*, acks: int = -1) -> ProduceRequest:
     """A batch for each partition."""
     data = [ProduceRequest.PartitionProduceData(index=index, records=batch()) for index in range(PARTITIONS)]
     topic = ProduceRequest.TopicProduceData(name="t", partition_data=data)
-    return ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[topic])
+    return ProduceRequest(acks=acks, timeout_ms=30_000, topic_data=[topic])
 
 
 def one(*, acks: int = -1) -> ProduceRequest:
@@ -283,6 +283,20 @@ def test_a_batch_alone_beside_a_round_of_others_waits_for_the_next(alone: Broker
     assert not alone.client.replies()
     alone.node.settle()
     assert alone.errors(alone.client.reply()) == [0]
+
+
+@pytest.mark.parametrize("request_of", [one, to_all])
+def test_a_client_that_waits_for_no_sync_is_answered_before_it(request_of: Callable[..., ProduceRequest]) -> None:
+    alone = Broker(request=request_of(acks=1))
+    for _ in range(2):
+        alone.client.send(request_of(acks=1), VERSION)
+        assert not any(alone.errors(alone.client.reply()))
+        assert not alone.syncs()
+        assert len(alone.syncer.rounds) == 1
+        alone.node.settle()
+        assert alone.syncs() == [REDO_LOG]
+        alone.files.history.clear()
+    assert alone.requests() == alone.asked
 
 
 def test_a_repeated_batch_alone_is_answered_without_a_sync(alone: Broker) -> None:
