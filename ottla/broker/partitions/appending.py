@@ -275,7 +275,11 @@ class PartitionAppend:
     def may_sync_here(self) -> bool:
         """Whether `append_synced` may append a batch now."""
         log = self.log
-        return not self.gathered and log.config.ottla_acks_all == "sync" and self._services.syncer.may_sync_here(log)
+        return (
+            log.config.ottla_acks_all == "sync"
+            and self.has_nothing_before()
+            and self._services.syncer.may_sync_here(log)
+        )
 
     def append_synced(self, batches: list[memoryview], size_bytes: int, now_ms: int, takes: int) -> Appended:
         """As `append`, for the only request of the only client. The broker's thread syncs it immediately, if it may:
@@ -283,9 +287,11 @@ class PartitionAppend:
         """
         turn = self._services.turn
         turn.serves_one = True
-        appended = self.append(batches, size_bytes, now_ms, takes)
-        self._services.syncer.sync_here(self.log)
-        turn.serves_one = False
+        try:
+            appended = self.append(batches, size_bytes, now_ms, takes)
+            self._services.syncer.sync_here(self.log)
+        finally:
+            turn.serves_one = False  # the turn may not end: its next request may be another client's
         return appended
 
     def sync_last(self) -> bool:
