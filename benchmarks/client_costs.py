@@ -5,12 +5,12 @@ CPU time (of all its threads, without the broker's) and the wall time, from crea
 and the values come before. Runs of a round follow each other, so that a drift of the machine affects all;
 medians are printed. The broker is an Ottla with `ottla.acks.all=page-cache`, which leaves the processor to the client.
 
-The latency rows send one record at a time, without linger, and wait for its acknowledgement (acks=all); or wait for one
-record at the end of a log, from its send by a plain socket until the program has it. Broker and client have a processor
-each then: if the kernel chose, it would put them on one or on two, which changes a round trip more than the client.
-Most of such a time is that of waking a sleeping processor, which drifts: so the clients of a round
-run at the same time and take turns, some hundred records each. A separate row has the time of a socket without a
-client.
+The latency rows send one record at a time and wait for its acknowledgement (acks=all, without linger: by default in
+Ottla's client, by `linger.ms=0` in confluent-kafka's); or wait for one record at the end of a log, from its send by a
+plain socket until the program has it. Broker and client have a processor each then: if the kernel chose, it would put
+them on one or on two, which changes a round trip more than the client. Most of such a time is that of waking a sleeping
+processor, which drifts: so the clients of a round run at the same time and take turns, some hundred records each. A
+separate row has the time of a socket without a client.
 
 `--instructions` counts what a client executes for each of these records (valgrind): a busy machine does not change it.
 """
@@ -312,7 +312,7 @@ def latency_blocking(address: str, topic: str, records: int) -> Callable[[], lis
     from ottla import Producer
 
     def run() -> list[float]:
-        with Producer(address, linger_ms=0) as producer:
+        with Producer(address) as producer:
             return timed(lambda: producer.send_and_wait(topic, b"x" * VALUE_BYTES), records)
 
     return run
@@ -323,7 +323,7 @@ def latency_asyncio(address: str, topic: str, records: int) -> Callable[[], Awai
 
     async def run() -> list[float]:
         found = []
-        async with Producer(address, linger_ms=0) as producer:
+        async with Producer(address) as producer:
             for number in range(records):
                 Turns.wait(number)
                 began = time.perf_counter()

@@ -22,8 +22,10 @@ class BatchSender(Protocol):
     def send_alone(self, batch: Batch) -> bool:
         """Send a batch in this step if it is the only one to send; return whether it was sent."""
 
-    def send_soon(self) -> None:
-        """Send the waiting batches in this step, if no request is in flight."""
+    def send_soon(self, batch: Batch) -> None:
+        """Let a batch linger no more, unless the option says that it does. Send the waiting batches in this step, if no
+        request is in flight.
+        """
 
 
 class Batch(QueuedBatch):
@@ -106,9 +108,8 @@ class Batch(QueuedBatch):
 
     def wait(self) -> Generator[Any, None, None]:
         """Wait for the end. A caller that is cancelled does not cancel the batch."""
-        if not self.attempts and self.sender is not None:
-            if not self.sender.send_alone(self):
-                self.sender.send_soon()
+        if not self.attempts:
+            self.hasten()
             if self.is_finished:
                 return
         waiter = self.new_waiter(asyncio.get_running_loop())
@@ -117,6 +118,12 @@ class Batch(QueuedBatch):
         except BaseException:
             self.forget(waiter)
             raise
+
+    def hasten(self) -> None:
+        """Have it sent soon, since the program waits for one of its records."""
+        sender = self.sender
+        if not self.attempts and not self.is_finished and sender is not None and not sender.send_alone(self):
+            sender.send_soon(self)
 
     def new_waiter(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
         """Return a future that is done at the end; a caller that stops waiting must call `forget`."""

@@ -142,6 +142,11 @@ def to_text_or_function(value: object) -> object:
     return value
 
 
+def to_number(low: float) -> Callable[[object], float]:
+    """A converter to numbers from `low` on."""
+    return partial(_to_number, low)
+
+
 def to_integer(low: int, high: int = _LARGEST_INT) -> Callable[[object], int]:
     """Return a converter to whole numbers within bounds."""
     return partial(_to_integer, low, high)

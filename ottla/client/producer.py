@@ -297,8 +297,10 @@ class Producer(TransactionMethods):
         if bound > self._max_record_bytes:
             bounds = f"max_request_size or buffer_memory ({self._max_record_bytes} bytes)"
             raise RecordTooLarge(f"{topic}: a record of up to {bound} bytes, above {bounds}")
-        if (room.used_bytes + bound > room.capacity_bytes or room.owes_a_break or room.line) and not has_turn:
-            return None  # the same condition as in `room.is_at_hand`
+        if (
+            room.used_bytes + bound > room.capacity_bytes or (room.owes_a_break and not is_awaited) or room.line
+        ) and not has_turn:
+            return None  # the same condition as in `room.is_at_hand`, but a program that waits needs no break
         if partition is None:
             partition = self._partitioner.choose(topic, key, len(queues))
         elif not 0 <= partition < len(queues):
@@ -337,13 +339,13 @@ class Producer(TransactionMethods):
             is_full = True
         if is_full:
             sender.wake()
-            room.owes_a_break = True
+            room.owes_a_break = room.owes_a_break or not is_awaited
         if is_awaited and is_new and sender.send_alone(batch):
             return batch
         if is_new:
             sender.activate(queue)
         if is_awaited:
-            sender.send_soon()
+            sender.send_soon(batch)
         return batch
 
     async def send_many(

@@ -13,13 +13,13 @@ from ottla.client.option_kinds import (
     boolean,
     choice,
     integer,
-    milliseconds,
     option_of,
     optional,
     to_boolean,
     to_function,
     to_integer,
     to_name,
+    to_number,
 )
 from ottla.client.options import ClientKeywords, ClientOptions
 from ottla.client.partitioner import PartitionerFunction, PartitionerName, to_rule
@@ -32,6 +32,8 @@ Serializer = Callable[[Any], bytes | None]
 _LEVELS = {"gzip": (-1, 9), "lz4": (-(2**17), 17), "zstd": (-(2**17), 22)}
 """The bounds of each codec's levels, as in Kafka (lz4 and zstd also have fast negative levels)."""
 _LARGEST_IN_FLIGHT_WITH_IDEMPOTENCE = 5
+_LINGER_MS = 5.0
+"""Kafka's default since 4.0 (KIP-1030)."""
 _ACKS: dict[object, int] = {"all": -1, "-1": -1, "0": 0, "1": 1, -1: -1, 0: 0, 1: 1}
 
 
@@ -91,8 +93,9 @@ class ProducerOptions(ClientOptions):
     """The level of zstd."""
     batch_size: int = integer(64 * 1024)
     """A batch is sent when it has this many bytes (before compression). Kafka's default is 16 KiB."""
-    linger_ms: float = milliseconds(5)
-    """How long a batch that is not full waits for more records."""
+    linger_ms: float | None = optional(None, to_number(0))
+    """How long a batch that is not full waits for more records. None: 5, but not with a record for which the program
+    waits (`send_and_wait`, or the delivery of `send`)."""
     max_request_size: int = integer(1024 * 1024)
     """The largest record, and the largest request, in bytes before compression."""
     buffer_memory: int = integer(32 * 1024 * 1024)
@@ -123,6 +126,16 @@ class ProducerOptions(ClientOptions):
     """The coordinator aborts a transaction that is open for longer, and fences its producer; at most the broker's
     `transaction.max.timeout.ms`."""
 
+    @property
+    def lingering_ms(self) -> float:
+        """How long a batch waits for more records, if the program waits for none of its records."""
+        return _LINGER_MS if self.linger_ms is None else self.linger_ms
+
+    @property
+    def lingers_awaited(self) -> bool:
+        """Whether a batch also waits for more records if the program waits for one of its records."""
+        return bool(self.linger_ms)
+
     def __post_init__(self) -> None:
         ClientOptions.__post_init__(self)
         is_possible = self.acks == -1 and self.retries > 0
@@ -135,7 +148,7 @@ class ProducerOptions(ClientOptions):
         in_flight = self.max_in_flight_requests_per_connection
         if self.enable_idempotence and in_flight > _LARGEST_IN_FLIGHT_WITH_IDEMPOTENCE:
             raise ValueError(f"max_in_flight_requests_per_connection must be 1 to 5 with idempotence, not {in_flight}")
-        least_ms = self.linger_ms + self.request_timeout_ms
+        least_ms = self.lingering_ms + self.request_timeout_ms
         given_ms: int | None = self.delivery_timeout_ms
         if given_ms is None:
             object.__setattr__(self, "delivery_timeout_ms", math.ceil(max(120_000, least_ms)))

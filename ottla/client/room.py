@@ -12,6 +12,17 @@ from collections.abc import Callable
 from ottla.client.errors import BufferExhausted
 
 
+class _Call:
+    """A call that waits in the line for a record of up to `bound_bytes`."""
+
+    __slots__ = ("bound_bytes", "called")
+
+    def __init__(self, bound_bytes: int, called: asyncio.Future[None]) -> None:
+        self.bound_bytes = bound_bytes
+        self.called = called
+        """Done when the call may check for room again."""
+
+
 class Room:
     """See the module. `on_hurry` is called with 1 when a call begins to wait for room, and with -1 when it ends."""
 
@@ -23,7 +34,7 @@ class Room:
         sends in a loop would not let the client send any batch, or read any answer, before the end of the loop."""
         self._max_block_ms = max_block_ms
         self._on_hurry = on_hurry
-        self.line: dict[object, asyncio.Future[None]] = {}
+        self.line: dict[_Call, None] = {}
         """The waiting calls, in order."""
         self._is_closed = False
 
@@ -39,7 +50,7 @@ class Room:
     def close(self) -> None:
         """End all waiting from now on; calls that waited then detect themselves that the producer is closed."""
         self._is_closed = True
-        self.call_first()
+        self.call_next()
 
     async def await_turn(self, bound_bytes: int) -> None:
         """Wait for room, after earlier calls; raises BufferExhausted after `max_block_ms`.
@@ -47,24 +58,24 @@ class Room:
         The room is not reserved: use it before awaiting anything else.
         """
         loop = asyncio.get_running_loop()
-        turn = object()
-        self.line[turn] = loop.create_future()
+        call = _Call(bound_bytes, loop.create_future())
+        self.line[call] = None
         try:
-            if self._has_to_wait(turn, bound_bytes):
-                await self._await_room(turn, bound_bytes, loop)
+            if self._has_to_wait(call):
+                await self._await_room(call, loop)
             if self.owes_a_break:
                 self.owes_a_break = False
                 await asyncio.sleep(0)
         finally:
-            del self.line[turn]
-            self.call_first()
+            del self.line[call]
+            self.call_next()
 
-    async def _await_room(self, turn: object, bound_bytes: int, loop: asyncio.AbstractEventLoop) -> None:
+    async def _await_room(self, call: _Call, loop: asyncio.AbstractEventLoop) -> None:
         self._on_hurry(1)
         try:
             async with asyncio.timeout(self._max_block_ms / 1000):
-                while self._has_to_wait(turn, bound_bytes):
-                    called = self.line[turn] = loop.create_future()
+                while self._has_to_wait(call):
+                    called = call.called = loop.create_future()
                     await called
         except TimeoutError:
             raise BufferExhausted(
@@ -73,14 +84,21 @@ class Room:
         finally:
             self._on_hurry(-1)
 
-    def _has_to_wait(self, turn: object, bound_bytes: int) -> bool:
+    def _has_to_wait(self, call: _Call) -> bool:
         if self._is_closed:
             return False
-        return next(iter(self.line)) is not turn or self.used_bytes + bound_bytes > self.capacity_bytes
+        return next(iter(self.line)) is not call or self.used_bytes + call.bound_bytes > self.capacity_bytes
 
-    def call_first(self) -> None:
-        """Wake the first waiting call to check for room, since some was released."""
-        if self.line:
-            called = next(iter(self.line.values()))
-            if not called.done():
-                called.set_result(None)
+    def call_next(self) -> None:
+        """Wake the first waiting call to check for room, and those after it for which there may be room as well.
+
+        They continue in this order, in one iteration of the loop: their records share batches and requests.
+        """
+        room_bytes = self.capacity_bytes - self.used_bytes
+        for call in self.line:
+            if call.called.done():
+                return  # it was woken, as were those after it for which there was room
+            call.called.set_result(None)
+            room_bytes -= call.bound_bytes
+            if room_bytes <= 0:
+                return

@@ -67,7 +67,8 @@ class Sender:
         self._metrics = metrics
         self.request_timeout_ms = cluster.options.request_timeout_ms
         self._acks = options.acks
-        self._lingers = options.linger_ms > 0
+        self._lingers = options.lingering_ms > 0
+        self._lingers_awaited = options.lingers_awaited
         self._is_idempotent = bool(options.enable_idempotence)
         self._transactional_id = options.transactional_id
         self._attributes = Compression.named(options.compression_type) & COMPRESSION_MASK
@@ -141,21 +142,27 @@ class Sender:
         else:
             self.wake()
 
-    def send_soon(self) -> None:
-        """Without linger, send the waiting batches in this step if no request is in flight: a program waits for them.
+    def send_soon(self, batch: Batch) -> None:
+        """Without linger for records that are awaited, send the waiting batches in this step if no request is in
+        flight. `batch`, which is active, has such a record.
 
         Otherwise they are sent with the next answer, or in the loop's next iteration, together with records that other
         tasks add until then.
         """
-        if not self._lingers and not self._queues.requests_in_flight and not self._is_closed:
+        if self._lingers_awaited or self._is_closed:
+            return
+        batch.linger_until = 0.0
+        if not self._queues.requests_in_flight:
             self._pump()
+        elif self._lingers:
+            self.wake()
 
     def send_alone(self, batch: Batch) -> bool:
         """As `send_soon`, if no other batch is to be sent and the route to its leader is known; return if it was sent.
 
         The batch must not have been sent before. Its queue may be active or not.
         """
-        if self._lingers or self._is_closed:
+        if self._lingers_awaited or self._is_closed:
             return False
         route = self._routes.found.get(batch.queue)
         if route is None or route.view_version != self._cluster.version:

@@ -24,7 +24,7 @@ class UnfinishedBatches:
     sender: Sender
 
     def __init__(self, options: ProducerOptions, room: Room) -> None:
-        self._linger_s = options.linger_ms / 1000
+        self._linger_s = options.lingering_ms / 1000
         self._delivery_timeout_s = options.delivery_timeout_ms / 1000
         self._interceptors = options.interceptors
         self._room = room
@@ -86,7 +86,7 @@ class UnfinishedBatches:
         room = self._room
         room.used_bytes -= freed_bytes
         if room.line:
-            room.call_first()
+            room.call_next()
         batch.wake()
 
     def split(self, batch: Batch) -> None:

@@ -24,6 +24,7 @@ from ottla.client import (
     ProducerInterceptor,
     RecordTooLarge,
     TopicPartition,
+    producer_options,
 )
 from ottla.client.blocking import Admin, Consumer, Producer
 from ottla.client.blocking.loop_thread import LoopThread
@@ -88,6 +89,28 @@ def test_records_arrive_in_the_order_of_the_calls(cluster):
         assert producer.partitions_for("t") == [0]
         assert producer.metrics()["record-send-total"] == 5001
     assert partition.values == [b"%d" % n for n in range(5000)] + [b"last"]
+
+
+def test_by_default_a_record_that_a_thread_waits_for_does_not_linger(cluster, monkeypatch):
+    monkeypatch.setattr(producer_options, "_LINGER_MS", 60_000.0)
+    (partition,) = cluster.add_topic("t")
+    with Producer(cluster.bootstrap) as producer:
+        producer.send_and_wait("t", b"0")
+        assert producer.send("t", b"1").result(30_000).offset == 1
+        lingering = producer.send("t", b"2")
+        with pytest.raises(ClientTimeout):
+            lingering.result(0)
+        assert not lingering.done()
+        for delivery in [producer.send("t", b"%d" % number) for number in range(3, 100)]:
+            delivery.result(30_000)
+        assert lingering.done()
+        threads = [threading.Thread(target=producer.send_and_wait, args=("t", b"x")) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        producer.send_many("t", [b"y"] * 3).result(30_000)
+        assert partition.values == [*(b"%d" % number for number in range(100)), *[b"x"] * 8, *[b"y"] * 3]
 
 
 def test_several_threads_share_a_producer_and_each_keeps_its_order(cluster):

@@ -20,6 +20,7 @@ from ottla.client import (
     NoBrokersAvailable,
     Producer,
     RecordTooLarge,
+    producer_options,
 )
 from ottla.protocol.api.init_producer_id import InitProducerIdRequest
 from ottla.protocol.api.metadata import MetadataRequest
@@ -84,7 +85,77 @@ async def test_without_linger_a_record_that_nobody_waits_for_leaves_with_those_o
     assert len(partition.batches) == 2
 
 
-async def test_a_record_that_is_waited_for_lingers(cluster):
+@pytest.fixture
+def long_linger(monkeypatch):
+    """Let batches linger for longer than any test takes, unless a test says how long."""
+    monkeypatch.setattr(producer_options, "_LINGER_MS", 60_000.0)
+
+
+@pytest.mark.usefixtures("long_linger")
+async def test_by_default_a_record_that_is_waited_for_does_not_linger(cluster):
+    (partition,) = cluster.add_topic("t")
+    async with Producer(cluster.bootstrap) as producer:
+        await producer.send_and_wait("t", b"0")
+        await (await producer.send("t", b"1"))
+        await producer.send_many("t", [b"2", b"3"])
+        await asyncio.gather(*(producer.send_and_wait("t", b"%d" % number) for number in range(4, 30)))
+        assert partition.values == numbers(30)
+        await producer.send("t", b"30")
+        await asyncio.sleep(0.01)
+        assert partition.values == numbers(30)
+
+
+@pytest.mark.usefixtures("long_linger")
+async def test_a_record_that_is_waited_for_takes_those_before_it_along(cluster):
+    first, second = cluster.add_topic("t", 0, 0)
+    async with Producer(cluster.bootstrap) as producer:
+        await producer.send_and_wait("t", b"the route is known", partition=0)
+        await producer.send("t", b"0", partition=0)
+        await producer.send("t", b"other", partition=1)
+        await producer.send_and_wait("t", b"1", partition=0)
+        assert first.values == [b"the route is known", b"0", b"1"]
+        assert len(first.batches) == 2
+        assert second.batches == []
+
+
+@pytest.mark.usefixtures("long_linger")
+async def test_a_record_that_is_waited_for_while_a_request_is_in_flight_follows_it(cluster):
+    (partition,) = cluster.add_topic("t")
+    async with Producer(cluster.bootstrap) as producer:
+        await producer.send_and_wait("t", b"0")
+        one, other = producer.send_and_wait("t", b"1"), producer.send_and_wait("t", b"2")
+        one.send(None)  # its step until it waits
+        other.send(None)
+        one.close()
+        other.close()
+        await producer.send_and_wait("t", b"3")
+        assert partition.values == numbers(4)
+
+
+async def test_many_tasks_that_wait_share_requests(cluster):
+    """Also where their records are more than a batch takes."""
+    (partition,) = cluster.add_topic("t")
+    async with Producer(cluster.bootstrap, batch_size=10_000) as producer:
+        await producer.send_and_wait("t", bytes(100))
+        await asyncio.gather(*(producer.send_and_wait("t", bytes(100)) for _ in range(2_000)))
+    assert len(partition.values) == 2_001
+    assert len(cluster.seen(ProduceRequest)) < 60
+
+
+async def test_many_tasks_that_wait_for_room_share_requests(cluster):
+    (partition,) = cluster.add_topic("t")
+
+    async def send(producer):
+        await (await producer.send("t", bytes(100)))
+
+    async with Producer(cluster.bootstrap, batch_size=10_000, buffer_memory=30_000) as producer:
+        await producer.send_and_wait("t", bytes(100))
+        await asyncio.gather(*(send(producer) for _ in range(1_000)))
+    assert len(partition.values) == 1_001
+    assert len(cluster.seen(ProduceRequest)) < 100
+
+
+async def test_a_record_that_is_waited_for_lingers_if_the_option_says_so(cluster):
     cluster.add_topic("t")
     async with Producer(cluster.bootstrap, linger_ms=60_000, delivery_timeout_ms=120_000) as producer:
         sending = asyncio.ensure_future(producer.send_and_wait("t", b"0"))

@@ -104,6 +104,7 @@ class Delivery:
                 self._wake_all()
             else:
                 batch.at_end.update(self._wakes)
+                batch.hasten()
 
     def refuse(self, error: Exception) -> Refused:
         """Set the error because of which no batch has the record."""
@@ -111,6 +112,12 @@ class Delivery:
         self.record = None
         self._wake_all()
         return refused
+
+    def hasten(self) -> None:
+        """Have the record sent soon, since a thread waits for it. Called in the loop's thread."""
+        batch = self.batch
+        if isinstance(batch, Batch):
+            batch.hasten()
 
     def _wake_all(self) -> None:
         for wake in list(self._wakes or ()):

@@ -281,6 +281,7 @@ class Producer(ProducerMethods):
         thread.refuse_own()
         deadline = math.inf if timeout_ms is None else time.monotonic() + timeout_ms / 1000
         waiter = ThreadWaiter()
+        hastens = not self._inner._options.lingers_awaited
         try:
             while not delivery.done():
                 delivery.call_at_end(waiter.wake)
@@ -290,6 +291,10 @@ class Producer(ProducerMethods):
                     left_s = deadline - time.monotonic()
                     if left_s <= 0:
                         raise ClientTimeout(f"the result of the record is not known after {timeout_ms} ms")
+                    if hastens:
+                        hastens = False
+                        with contextlib.suppress(RuntimeError):  # the loop ended, which the next lines find
+                            thread.post(delivery.hasten)
                     if not waiter.wait(left_s) and thread.loop.is_closed():
                         raise ClientClosed("the program is ending")
                 finally:
