@@ -65,6 +65,11 @@ def is_share(group: GroupDescription | None) -> TypeGuard[GroupDescription]:
     return group is not None and group.group_type == SHARE
 
 
+def kind_of(group: GroupDescription) -> str:
+    """The kind of the group for people: `share`, `streams`, or `consumer` for both protocols of consumers."""
+    return group.group_type if group.group_type in (SHARE, STREAMS) else "consumer"
+
+
 async def describe_if_there(admin: Admin, group_id: str) -> GroupDescription | None:
     """A group's description, of consumers, a share group or a streams group; None when there is no such group.
 
