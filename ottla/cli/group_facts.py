@@ -33,6 +33,10 @@ WITHOUT_COORDINATOR = frozenset(
 """Errors of a broker as long as the group has no coordinator."""
 
 
+OTHER_KIND = frozenset({ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ErrorCode.GROUP_ID_NOT_FOUND})
+"""Errors of a broker for a member of another kind than the group's."""
+
+
 class Edges(NamedTuple):
     """The log start offset of a partition, its last stable offset, and its high watermark."""
 

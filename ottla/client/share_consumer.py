@@ -379,7 +379,10 @@ class ShareConsumer(Generic[K, V]):
             await membership.run()
         except Exception as failed:  # a refusal or a bug: a poll raises it
             is_refusal = isinstance(failed, (KafkaError, MalformedMessage))
-            logger.warning("share group %s: %s", self._options.group_id, failed, exc_info=not is_refusal)
+            if is_refusal:  # the program gets it from the poll, with the same words
+                logger.info("share group %s: %s", self._options.group_id, failed)
+            else:
+                logger.warning("share group %s: %s", self._options.group_id, failed, exc_info=True)
             self._failure = failed
             if isinstance(failed, MalformedMessage):
                 self._failure = KafkaError(ErrorCode.CORRUPT_MESSAGE, str(failed))
