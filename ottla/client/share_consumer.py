@@ -229,7 +229,7 @@ class ShareConsumer(Generic[K, V]):
         acknowledges it once more later.
 
         Raises KafkaError INVALID_RECORD_STATE for a record that was acknowledged before, or whose lock has ended;
-        RuntimeError in implicit mode, ValueError for another `kind`.
+        RuntimeError in implicit mode, ValueError for another `kind`, TypeError for what is no record.
         """
         if not self._is_explicit:
             raise RuntimeError("acknowledge needs share_acknowledgement_mode explicit")
@@ -237,7 +237,13 @@ class ShareConsumer(Generic[K, V]):
             kind = AcknowledgeType(kind)
         if kind is AcknowledgeType.GAP:
             raise ValueError("a record is acknowledged with ACCEPT, RELEASE, REJECT or RENEW")
-        if self._given.acknowledge(record, kind):
+        try:
+            has_it = self._given.acknowledge(record, kind)
+        except AttributeError:
+            if isinstance(record, ShareRecord):
+                raise
+            raise TypeError(f"acknowledge needs a record that this consumer has returned, not {record!r:.60}") from None
+        if has_it:
             if self._waiting_polls and not self._will_settle:
                 self._will_settle = True
                 self._loop.call_soon_threadsafe(self._settle_beside_poll)
