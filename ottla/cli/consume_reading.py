@@ -14,13 +14,19 @@ from ottla.cli.show import show_time
 from ottla.shown import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from ottla.cli.progress import Progress
     from ottla.cli.waiting import Waiting
     from ottla.client import Consumer, ConsumerRecord, TopicPartition
 
 POLL_MS: Final = 1_000
+_MEMBERSHIPS: Final = {
+    "consumer": "read it with --group {}, or choose another name",
+    "share": "read it with --share-group {}, or choose another name",
+    "streams": "only its application can be a member; choose another name",
+}
+"""How a group of each kind is read."""
 LIMITS: Final[dict[str, object]] = {"client_id": "ottla-consume", "default_api_timeout_ms": 30_000}
 """Options of the command's clients."""
 
@@ -70,7 +76,7 @@ class Reading:
 
         known = await self._known_partitions(servers)
         if self._group_id is not None:
-            await self.run_in_group(servers)
+            await self._as_member(servers, "consumer", self.run_in_group(servers))
             return
         chosen = [TopicPartition(self._topic, one) for one in self._choose(known)]
         async with Consumer(servers, **self._options) as consumer:
@@ -93,7 +99,7 @@ class Reading:
 
         await self._known_partitions(servers)
         self._say(f"joining share group {self._group_id} to read {self._topic}; Ctrl-C ends")
-        await read_share_group(
+        reading = read_share_group(
             servers,
             self._topic,
             self._options,
@@ -101,6 +107,32 @@ class Reading:
             write=self._write,
             wait_for=lambda what: self._wait_for(what, is_ordinary=True),
         )
+        await self._as_member(servers, "share", reading)
+
+    async def _as_member(self, servers: str, kind: str, reading: Awaitable[None]) -> None:
+        """Read as a member of a group of this kind. Raises Failure if there is one of another kind with its name: the
+        brokers' errors do not say of which kind it is.
+        """
+        from ottla.cli.group_facts import OTHER_KIND, describe_if_there, kind_of
+        from ottla.client import Admin, KafkaError
+        from ottla.client.options import AdminOptions
+
+        try:
+            await reading
+        except KafkaError as refused:
+            if refused.code not in OTHER_KIND:
+                raise
+            group_id = self._options["group_id"]
+            try:
+                async with Admin(servers, **options_of(AdminOptions, servers, LIMITS)) as admin:
+                    group = await describe_if_there(admin, group_id)
+            except KafkaError:  # the refusal has to do
+                raise refused from None
+            found = kind if group is None else kind_of(group)
+            if found == kind:
+                raise
+            remedy = _MEMBERSHIPS[found].format(group_id)
+            raise Failure(f"{group_id} is a {found} group: {remedy}") from None
 
     def _waiting_words(self) -> str:
         if self._start.offset is not None and self._start.offset >= 0:

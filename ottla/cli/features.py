@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
@@ -11,9 +12,9 @@ import click
 from ottla.cli import suggestions
 from ottla.cli.admin import with_admin
 from ottla.cli.client_options import bootstrap_server
-from ottla.cli.failures import closed_pipe_ends_quietly
+from ottla.cli.failures import Failure, closed_pipe_ends_quietly
 from ottla.cli.lazy import LazyGroup
-from ottla.cli.parameters import Number
+from ottla.cli.parameters import NAME, Number
 from ottla.cli.tables import table_lines
 
 if TYPE_CHECKING:
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 HIGHEST_LEVEL = (1 << 15) - 1
+_OF_SEVERAL = "The update failed for all features since the following feature had an error: "
+_AS_DOWNGRADE = "without setting the upgrade type to either safe or unsafe downgrade"
+"""Words of Kafka's messages."""
 
 
 @click.group(
@@ -66,7 +70,7 @@ def list_features(servers: str, as_json: bool) -> None:
 # --- upgrade, downgrade ------------------------------------------------------------------------------------------
 
 
-_feature_argument = click.argument("feature", shell_complete=suggestions.features)
+_feature_argument = click.argument("feature", type=NAME, shell_complete=suggestions.features)
 _level_argument = click.argument("level", type=Number(0, HIGHEST_LEVEL))
 _dry_run = click.option("--dry-run", is_flag=True, help="Only check whether it could be done.")
 
@@ -83,7 +87,7 @@ def upgrade(feature: str, level: int, servers: str, dry_run: bool) -> None:
     Example:
       ottla features upgrade transaction.version 2
     """
-    _work(servers, lambda admin: admin.upgrade_features({feature: level}, validate_only=dry_run))
+    _change(servers, feature, level, lambda admin: admin.upgrade_features({feature: level}, validate_only=dry_run))
     _say(feature, level, dry_run)
 
 
@@ -95,8 +99,35 @@ def upgrade(feature: str, level: int, servers: str, dry_run: bool) -> None:
 @_dry_run
 def downgrade(feature: str, level: int, servers: str, unsafe: bool, dry_run: bool) -> None:
     """Lower FEATURE to LEVEL, immediately and for all clients. Level 0 removes the feature."""
-    _work(servers, lambda admin: admin.downgrade_features({feature: level}, unsafe=unsafe, validate_only=dry_run))
+
+    def lower(admin: Admin) -> Awaitable[None]:
+        return admin.downgrade_features({feature: level}, unsafe=unsafe, validate_only=dry_run)
+
+    _change(servers, feature, level, lower)
     _say(feature, level, dry_run)
+
+
+def _change(servers: str, feature: str, level: int, ask: Callable[[Admin], Awaitable[None]]) -> None:
+    """Change the level, or say in this command's words why not: Kafka's message is about any number of features."""
+    from ottla.client import ErrorCode, KafkaError
+
+    async def work(admin: Admin) -> None:
+        try:
+            await ask(admin)
+        except KafkaError as refused:
+            if refused.code is not ErrorCode.INVALID_UPDATE_VERSION:
+                raise
+            known = await admin.describe_features()
+            if feature not in known:
+                near = difflib.get_close_matches(feature, known, n=1)
+                meant = f": did you mean {near[0]}? There" if near else "; there"
+                raise Failure(f"there is no feature {feature!r}{meant} are {', '.join(sorted(known))}") from None
+            if _AS_DOWNGRADE in refused.message:
+                lower = f"`ottla features downgrade {feature} {level}` lowers it"
+                raise Failure(f"{feature} is {known[feature].level}, which is higher than {level}: {lower}") from None
+            raise KafkaError(refused.code, refused.message.removeprefix(_OF_SEVERAL)) from None
+
+    _work(servers, work)
 
 
 def _say(feature: str, level: int, dry_run: bool) -> None:

@@ -155,7 +155,8 @@ def _about_group(facts: GroupFacts) -> Iterable[Finding]:
         waiting = sum(_lag(one) for one in facts.partitions)
         wait = "waits" if waiting == 1 else "wait"
         text = f"it has no members; {counted(waiting, 'record')} {wait} for it" if waiting else "it has no members"
-        remedy = "start a consumer; if one runs, it has lost its session, and its log says why"
+        start = "start the application; if it" if facts.protocol_type == "streams" else "start a consumer; if one"
+        remedy = f"{start} runs, it has lost its session, and its log says why"
         yield Finding(Weight.CAUSE, text, remedy)
     elif facts.state == NOT_READY:
         text = "its members have no tasks: topics are missing, or do not have the partitions that the application needs"

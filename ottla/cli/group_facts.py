@@ -33,6 +33,10 @@ WITHOUT_COORDINATOR = frozenset(
 """Errors of a broker as long as the group has no coordinator."""
 
 
+OTHER_KIND = frozenset({ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ErrorCode.GROUP_ID_NOT_FOUND})
+"""Errors of a broker for a member of another kind than the group's."""
+
+
 class Edges(NamedTuple):
     """The log start offset of a partition, its last stable offset, and its high watermark."""
 
@@ -63,6 +67,11 @@ class GroupView(NamedTuple):
 def is_share(group: GroupDescription | None) -> TypeGuard[GroupDescription]:
     """Whether this is a share group, which has requests of its own."""
     return group is not None and group.group_type == SHARE
+
+
+def kind_of(group: GroupDescription) -> str:
+    """The kind of the group for people: `share`, `streams`, or `consumer` for both protocols of consumers."""
+    return group.group_type if group.group_type in (SHARE, STREAMS) else "consumer"
 
 
 async def describe_if_there(admin: Admin, group_id: str) -> GroupDescription | None:

@@ -209,7 +209,7 @@ class MembersCommand(click.Command):
 
 @click.command(cls=MembersCommand)
 @click.argument("group_id", metavar="GROUP", type=NAME, shell_complete=suggestions.groups)
-@click.argument("members", nargs=-1, metavar="[MEMBER]...")
+@click.argument("members", nargs=-1, metavar="[MEMBER]...", type=NAME)
 @bootstrap_server
 @click.option("--all", "kicks_all", is_flag=True, help="Every member.")
 @click.option("--dry-run", is_flag=True, help="Only show which members would be removed.")
@@ -245,7 +245,7 @@ def kick(group_id: str, members: tuple[str, ...], servers: str, kicks_all: bool,
 
 
 @click.command()
-@click.argument("group_ids", nargs=-1, required=True, metavar="GROUP...", shell_complete=suggestions.groups)
+@click.argument("group_ids", nargs=-1, required=True, metavar="GROUP...", type=NAME, shell_complete=suggestions.groups)
 @bootstrap_server
 @click.option(
     "-t",

@@ -101,12 +101,12 @@ def reset(
         choose_partitions(topics)  # so that errors are reported before a broker is asked
 
     async def work(admin: Admin) -> tuple[_Plan, bool, bool]:
-        from ottla.cli.group_facts import describe_if_there, is_share
+        from ottla.cli.group_facts import describe_if_there, is_share, kind_of
 
         group = await describe_if_there(admin, group_id)
         is_shared = is_share(group) or (group is None and share)
         if share and group is not None and not is_shared:
-            raise Failure(f"{group_id} is a consumer group: --share is for share groups")
+            raise Failure(f"{group_id} is a {kind_of(group)} group: --share is for share groups")
         if is_share(group):
             require_no_members(group)
         elif group is not None:
@@ -141,11 +141,16 @@ def _row(partition: TopicPartition, reset: Reset) -> tuple[object, ...]:
 
 
 def _require_no_members(group: GroupDescription) -> None:
-    if group.members:
-        raise Failure(
-            f"{group.group_id} has {counted(len(group.members), 'member')} ({group.state}), which would not notice: "
-            "stop them before (`ottla groups kick` removes those that are dead already)"
-        )
+    from ottla.cli.streams_groups import SESSION_KEY, STREAMS
+
+    if not group.members:
+        return
+    has_members = (
+        f"{group.group_id} has {counted(len(group.members), 'member')} ({group.state}), which would not notice"
+    )
+    if group.group_type == STREAMS:  # no command can remove them
+        raise Failure(f"{has_members}: stop the application (a dead member is removed after {SESSION_KEY})")
+    raise Failure(f"{has_members}: stop them before (`ottla groups kick` removes those that are dead already)")
 
 
 async def _present_offsets(

@@ -118,6 +118,15 @@ def _about_partition(facts: ShareFacts, one: SharePartitionFacts) -> Iterable[Fi
     if one.start_offset is None:
         yield _nothing_done(facts, one)
         return
+    if one.start_offset > one.end:  # it was read before the end, so no record that was written meanwhile explains it
+        reset = f"`ottla groups reset {_word(facts)} --topic {one.topic} --to-latest --execute`"
+        yield Finding(
+            Weight.CAUSE,
+            f"the start offset is {one.start_offset:,}, past the end ({one.end:,}): it was set so, or the log lost "
+            "records; what is written before it is not delivered",
+            f"stop the members, and {reset}",
+        )
+        return
     lag = _waiting(facts, one)
     if not lag:
         yield Finding(Weight.FINE, "read to its end (lag 0)")

@@ -56,7 +56,7 @@ class GroupAdmin(AdminClient):
         UnsupportedByBroker when the broker is too old for such a filter.
         """
         cluster = self._started()
-        wanted_states, wanted_types = list(states), list(types)
+        wanted_states, wanted_types = as_names(states), as_names(types)
 
         async def ask(node_id: int) -> list[GroupListing]:
             connection = await cluster.connection(node_id)

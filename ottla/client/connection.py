@@ -327,8 +327,10 @@ class Connection(asyncio.BufferedProtocol):
             wanted = "SASL, or a client's certificate (ssl.keystore.location)"
         else:
             wanted = "SASL" if self._exchange.is_ready else "TLS"
-        protocol = self._options.security_protocol
-        return f"{closed} before it answered; does its listener want {wanted}? security.protocol is {protocol}"
+        hint = f"does its listener want {wanted}? security.protocol is {self._options.security_protocol}"
+        if not self._secured.has_tls:  # a limit of connections closes without a word
+            hint += "; or are there too many connections (its log names the limit)?"
+        return f"{closed} before it answered; {hint}"
 
     def finish(self) -> None:
         """Take no more requests and let those that are written leave: the broker ends the connection behind them.

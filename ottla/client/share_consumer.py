@@ -229,7 +229,7 @@ class ShareConsumer(Generic[K, V]):
         acknowledges it once more later.
 
         Raises KafkaError INVALID_RECORD_STATE for a record that was acknowledged before, or whose lock has ended;
-        RuntimeError in implicit mode, ValueError for another `kind`.
+        RuntimeError in implicit mode, ValueError for another `kind`, TypeError for what is no record.
         """
         if not self._is_explicit:
             raise RuntimeError("acknowledge needs share_acknowledgement_mode explicit")
@@ -237,7 +237,13 @@ class ShareConsumer(Generic[K, V]):
             kind = AcknowledgeType(kind)
         if kind is AcknowledgeType.GAP:
             raise ValueError("a record is acknowledged with ACCEPT, RELEASE, REJECT or RENEW")
-        if self._given.acknowledge(record, kind):
+        try:
+            has_it = self._given.acknowledge(record, kind)
+        except AttributeError:
+            if isinstance(record, ShareRecord):
+                raise
+            raise TypeError(f"acknowledge needs a record that this consumer has returned, not {record!r:.60}") from None
+        if has_it:
             if self._waiting_polls and not self._will_settle:
                 self._will_settle = True
                 self._loop.call_soon_threadsafe(self._settle_beside_poll)
@@ -379,7 +385,10 @@ class ShareConsumer(Generic[K, V]):
             await membership.run()
         except Exception as failed:  # a refusal or a bug: a poll raises it
             is_refusal = isinstance(failed, (KafkaError, MalformedMessage))
-            logger.warning("share group %s: %s", self._options.group_id, failed, exc_info=not is_refusal)
+            if is_refusal:  # the program gets it from the poll, with the same words
+                logger.info("share group %s: %s", self._options.group_id, failed)
+            else:
+                logger.warning("share group %s: %s", self._options.group_id, failed, exc_info=True)
             self._failure = failed
             if isinstance(failed, MalformedMessage):
                 self._failure = KafkaError(ErrorCode.CORRUPT_MESSAGE, str(failed))

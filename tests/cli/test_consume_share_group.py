@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 from kit.broker import BrokerProcess
 from kit.share_groups import begin_with_the_first_record
+from kit.streams_groups import streams_member
 
 from ottla.cli.main import main
 from ottla.client import TopicPartition
@@ -79,6 +80,33 @@ def test_what_a_share_group_decides_is_refused(options: list[str]) -> None:
     result = CliRunner().invoke(main, ["consume", "t", "--share-group", "s", "-b", "127.0.0.1:1", *options])
     assert result.exit_code == 2
     assert "cannot be used with --share-group" in " ".join(result.output.split())
+
+
+def test_a_group_of_another_kind_is_refused_in_one_line_that_says_how_to_read_it(
+    broker: BrokerProcess, topic: str, group: str
+) -> None:
+    with Admin(broker.bootstrap) as admin:
+        admin.alter_group_offsets(f"{group}-c", {TopicPartition(topic, 0): 0})
+        admin.alter_share_group_offsets(group, {TopicPartition(topic, 0): 0})
+    as_share = f"is a share group: read it with --share-group {group}"
+    as_streams = "is a streams group: only its application can be a member"
+    with streams_member(broker.port, f"{group}-s", topic, partitions=1):
+        for options, words in (
+            (["--share-group", f"{group}-c"], f"is a consumer group: read it with --group {group}-c"),
+            (["--share-group", f"{group}-s"], as_streams),
+            (["--group", group], as_share),
+            (["--group", group, "--group-protocol", "consumer"], as_share),
+            (["--group", f"{group}-s"], as_streams),
+        ):
+            done = subprocess.run(
+                [sys.executable, "-m", "ottla", "consume", topic, "-b", broker.bootstrap, *options],
+                capture_output=True,
+                timeout=TIMEOUT_S,
+                check=False,
+            )
+            said = done.stderr.decode()
+            assert (done.returncode, done.stdout, said.count("\n")) == (1, b"", 1), said
+            assert words in said
 
 
 def test_properties_are_those_of_a_share_consumer() -> None:

@@ -54,8 +54,16 @@ def test_a_level_goes_down_and_up_again(own: BrokerProcess) -> None:
     ("words", "reason"),
     [
         ("upgrade transaction.version 3", "only supports versions 0-2"),
-        ("upgrade no.such.feature 1", "does not support this feature"),
-        ("upgrade transaction.version 1", "Can't downgrade"),
+        ("upgrade no.such.feature 1", "ottla: there is no feature 'no.such.feature'; there are group.version, "),
+        (
+            "downgrade share.versio 1",
+            "no feature 'share.versio': did you mean share.version? There are group.version, ",
+        ),
+        (
+            "upgrade transaction.version 1",
+            "is 2, which is higher than 1: `ottla features downgrade transaction.version 1`",
+        ),
+        ("upgrade transaction.version 9", "ottla: Invalid update version 9 for feature transaction.version. "),
         ("downgrade metadata.version 20", "might delete metadata information"),
         ("downgrade metadata.version 20 --unsafe", "Unsafe metadata downgrade is not supported"),
     ],
@@ -68,7 +76,9 @@ def test_what_the_broker_refuses_is_one_line_and_changes_nothing(own: BrokerProc
     assert run(own, "list").stdout == before
 
 
-@pytest.mark.parametrize("words", ["upgrade transaction.version two", "upgrade transaction.version 40000", "upgrade"])
+@pytest.mark.parametrize(
+    "words", ["upgrade transaction.version two", "upgrade transaction.version 40000", "upgrade", "upgrade '' 1"]
+)
 def test_what_cannot_be_meant_is_refused_before_anybody_is_asked(own: BrokerProcess, words: str) -> None:
     run(own, *shlex.split(words), status=2)
 

@@ -234,6 +234,7 @@ def test_where_share_groups_are_switched_off_their_refusal_says_so(tmp_path: Pat
         for arguments in (("describe",), ("why",), ("kick", "--all"), ("reset", "--topic", "orders", "--to-latest")):
             refused = run(broker, "groups", arguments[0], "mailers", *arguments[1:], status=1)
             assert "mailers: this broker does not serve share groups: share.version is 0" in refused.stderr
+            assert "`ottla features upgrade share.version 1` turns them on" in refused.stderr
         assert "there is no group x" in run(broker, "groups", "describe", "x", status=1).stderr
 
 

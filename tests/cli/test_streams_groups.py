@@ -141,6 +141,25 @@ def test_a_streams_group_with_members_is_not_reset_deleted_or_kicked(
             assert words in run(broker, "groups", *arguments, status=1).output
 
 
+def test_a_refused_reset_of_a_streams_group_names_what_its_user_can_do(
+    broker: BrokerProcess, filled: str, group: str
+) -> None:
+    reset = ("groups", "reset", group, "--topic", filled, "--to-earliest")
+    with streams_member(broker.port, group, filled):
+        said = run(broker, *reset, status=1).stderr
+        assert "stop the application (a dead member is removed after streams.session.timeout.ms)" in said
+        assert "kick" not in said, "which is refused"
+    said = run(broker, *reset, "--share", status=1).stderr
+    assert said == f"ottla: {group} is a streams group: --share is for share groups\n"
+
+
+def test_why_says_that_the_application_of_an_empty_streams_group_has_to_start(
+    broker: BrokerProcess, half_read: str
+) -> None:
+    (first, *_) = objects(broker, "groups", "why", half_read)
+    assert str(first["remedy"]).startswith("start the application; if it runs, it has lost its session")
+
+
 def test_the_offsets_of_an_empty_streams_group_are_reset_and_deleted(
     broker: BrokerProcess, filled: str, half_read: str
 ) -> None:

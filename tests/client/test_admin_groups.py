@@ -92,6 +92,13 @@ async def test_groups_of_all_brokers_are_listed(cluster, admin):
     assert (requests[0][1].states_filter, requests[0][1].types_filter) == (["Stable"], ["classic"])
 
 
+async def test_one_state_and_one_type_of_groups_may_be_texts(cluster, admin):
+    cluster.handlers[ListGroupsRequest] = lambda request, version: ListGroupsResponse(groups=[])
+    await admin.list_groups(states="Stable", types="share")
+    (_, request), *_ = asked(cluster, ListGroupsRequest)
+    assert (request.states_filter, request.types_filter) == (["Stable"], ["share"])
+
+
 @pytest.mark.parametrize(("version", "wanted"), [(3, {"states": ["Empty"]}), (4, {"types": ["classic"]})])
 async def test_an_old_broker_cannot_choose_among_groups(cluster, version, wanted):
     cluster.versions[ApiKey.LIST_GROUPS] = (0, version)

@@ -15,7 +15,7 @@ from kit.threaded_cluster import threaded
 
 import ottla
 from ottla.client import ClientClosed, NoBrokersAvailable, blocking
-from ottla.client.blocking import Admin, Consumer, Producer
+from ottla.client.blocking import Admin, Consumer, Producer, ShareConsumer
 from ottla.client.blocking.loop_thread import LoopThread
 from ottla.protocol.api.produce import ProduceRequest
 
@@ -141,16 +141,18 @@ def test_a_closed_client_refuses_every_use_by_its_name(cluster, is_started):
     uses = {
         Producer: [lambda it: it.send("t", b"x"), lambda it: it.flush(), lambda it: it.partitions_for("t")],
         Consumer: [next, lambda it: it.getmany(), lambda it: it.assign_topics("t")],
+        ShareConsumer: [next, lambda it: it.getmany(), lambda it: it.commit()],
         Admin: [lambda it: it.list_topics()],
     }
+    names = {Producer: "producer", Consumer: "consumer", ShareConsumer: "share consumer", Admin: "admin"}
     for make, ways in uses.items():
-        client = make(cluster.bootstrap)
+        client = make(cluster.bootstrap, **{"group_id": "g"} if make is ShareConsumer else {})
         if is_started:
             client.start()
         client.close()
         client.close()
         for use in [*ways, lambda it: it.start(), lambda it: it.__enter__()]:
-            with pytest.raises(ClientClosed, match=f"the {make.__name__.lower()} is closed: make another one"):
+            with pytest.raises(ClientClosed, match=f"the {names[make]} is closed: make another one"):
                 use(client)
 
 

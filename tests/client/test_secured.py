@@ -206,6 +206,14 @@ async def test_a_listener_that_closes_may_want_tls_if_it_never_answered(cluster,
     with pytest.raises(NoBrokersAvailable) as raised:
         await use(cluster, **PLAIN, sasl_password="s3cret")
     assert ("does its listener want TLS? security.protocol is SASL_PLAINTEXT" in str(raised.value)) != answers_first
+    assert ("or are there too many connections (its log names the limit)?" in str(raised.value)) != answers_first
+
+
+async def test_a_connection_over_a_limit_is_not_only_thought_to_want_tls(cluster):
+    """As a broker with the quota `connection_creation_rate`, which closes a connection without reading it."""
+    cluster.handlers[ApiVersionsRequest] = lambda request, version: HANG_UP
+    with pytest.raises(NoBrokersAvailable, match=r"want TLS\? .* PLAINTEXT; or are there too many connections"):
+        await use(cluster)
 
 
 async def test_a_client_with_tls_at_a_listener_without_it_is_sent_to_security_protocol(cluster):

@@ -129,7 +129,9 @@ def test_streams_groups_can_be_switched_off_and_on_again(own_broker: BrokerProce
         one.heartbeat(-1)
         run("features", "downgrade", "streams.version", "0", "--unsafe")
         assert one.join(wanted).error_code == ErrorCode.UNSUPPORTED_VERSION
-        assert described(one.wire, GROUP).error_code == ErrorCode.UNSUPPORTED_VERSION
+        refused = described(one.wire, GROUP)
+        assert refused.error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert "`ottla features upgrade streams.version 1` turns them on" in str(refused.error_message)
         run("features", "upgrade", "streams.version", "1")
         assert one.join(wanted).error_code == ErrorCode.NONE
         assert one.active == {"0": [0, 1]}

@@ -18,11 +18,17 @@ if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig
 
 
+_NOT_SERVED = (
+    "this broker does not serve share groups: share.version is 0 "
+    "(`ottla features upgrade share.version 1` turns them on)"
+)
+
+
 def check_share_groups(catalog: Catalog) -> None:
     """Raise UNSUPPORTED_VERSION unless share groups are finalized as a feature."""
     _, levels = catalog.finalized_features()
     if levels.get(SHARE_VERSION_FEATURE, 0) < SHARE_GROUP_LEVEL:
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "this broker does not serve share groups: share.version is 0")
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, _NOT_SERVED)
 
 
 def serves_dead_letters(catalog: Catalog) -> bool:

@@ -160,7 +160,7 @@ class Consumer(ConsumerMethods[K, V]):
         """
         self._running()
         self._refuse_in_listener()
-        if not self._reading.acquire(timeout=timeout_ms / 1000):
+        if not self._reading.acquire(timeout=max(0.0, timeout_ms / 1000)):  # -1 would be forever
             return {}
         try:
             taken: list[tuple[tuple[str, int], int]] = []

@@ -319,7 +319,8 @@ class Twin(Generic[C]):
         return thread
 
     def _name(self) -> str:
-        return type(self).__name__.lower()
+        """The client's name in a sentence: `share consumer` of ShareConsumer."""
+        return "".join(f" {one.lower()}" if one.isupper() else one for one in type(self).__name__).lstrip()
 
     def _await(self, coroutine: Coroutine[Any, Any, T], wait: Callable[[LoopCall[T]], T] | None = None) -> T:
         """Run a coroutine of the asyncio client."""

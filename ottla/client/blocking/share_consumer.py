@@ -95,7 +95,7 @@ class ShareConsumer(ShareConsumerMethods[K, V]):
         """
         self._note_reader()
         self._running()
-        if not self._reading.acquire(timeout=timeout_ms / 1000):
+        if not self._reading.acquire(timeout=max(0.0, timeout_ms / 1000)):  # -1 would be forever
             return {}
         try:
             taken: _Taken = {}
@@ -119,7 +119,7 @@ class ShareConsumer(ShareConsumerMethods[K, V]):
         acknowledges it once more later.
 
         Raises KafkaError INVALID_RECORD_STATE for a record that was acknowledged before, or whose lock has ended;
-        RuntimeError in implicit mode, ValueError for another `kind`.
+        RuntimeError in implicit mode, ValueError for another `kind`, TypeError for what is no record.
         """
         self._running()
         self._inner.acknowledge(record, kind)

@@ -268,7 +268,10 @@ class Participation:
             await membership.run()
         except Exception as failed:  # a refusal or a bug, perhaps of a program's own assignor: a poll raises it
             is_refusal = isinstance(failed, (KafkaError, MalformedMessage))
-            logger.warning("group %s: %s", self._coordinator.key, failed, exc_info=not is_refusal)
+            if is_refusal:  # the program gets it from the poll, with the same words
+                logger.info("group %s: %s", self._coordinator.key, failed)
+            else:
+                logger.warning("group %s: %s", self._coordinator.key, failed, exc_info=True)
             async with self._gate.section():
                 await self._listener.lost(self._partitions.owned())
                 self._partitions.replace([])

@@ -219,6 +219,9 @@ async def test_explicit_mode_insists_on_an_acknowledgement_of_each_record(group,
         assert refused.value.code is ErrorCode.INVALID_RECORD_STATE
         with pytest.raises(ValueError, match="ACCEPT, RELEASE, REJECT or RENEW"):
             consumer.acknowledge(records[4], AcknowledgeType.GAP)
+        for no_record in (None, records[4][:3], P0):
+            with pytest.raises(TypeError, match="acknowledge needs a record that this consumer has returned, not "):
+                consumer.acknowledge(no_record)
         consumer.acknowledge(records[4])
         assert await consumer.getmany() == {}
 

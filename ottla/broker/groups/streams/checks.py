@@ -32,12 +32,19 @@ if TYPE_CHECKING:
 FIRST_COMMIT_VERSION_WITH_EPOCHS = 9
 
 
+_NOT_SERVED = "this broker does not serve streams groups"
+
+
 def check_streams_groups(settings: GroupSettings, catalog: Catalog) -> None:
     """Raise UNSUPPORTED_VERSION unless streams groups are configured, and finalized as a feature."""
     is_configured = STREAMS_PROTOCOL_TYPE in settings.rebalance_protocols
+    if not is_configured:
+        reason = f"group.coordinator.rebalance.protocols does not have {STREAMS_PROTOCOL_TYPE}"
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{_NOT_SERVED}: {reason}")
     _, levels = catalog.finalized_features()
-    if not is_configured or levels.get(STREAMS_VERSION_FEATURE, 0) < STREAMS_GROUP_LEVEL:
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "this broker does not serve streams groups")
+    if levels.get(STREAMS_VERSION_FEATURE, 0) < STREAMS_GROUP_LEVEL:
+        remedy = "`ottla features upgrade streams.version 1` turns them on"
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{_NOT_SERVED}: streams.version is 0 ({remedy})")
 
 
 def check_heartbeat(request: StreamsGroupHeartbeatRequest) -> None:
