@@ -25,7 +25,6 @@ from ottla.broker.requests.dispatch import RequestDispatcher
 from ottla.broker.requests.gate import Gate, advertised_apis
 from ottla.broker.runtime.answer_memory import AnswerMemory
 from ottla.broker.runtime.descriptors import descriptor_limit, shares_of
-from ottla.broker.runtime.disk import QueuedSyncer
 from ottla.broker.runtime.listening_time import ListeningTime
 from ottla.broker.runtime.memory_reserve import MemoryReserve
 from ottla.broker.runtime.metrics import Metrics
@@ -92,6 +91,8 @@ class Node:
         turn = Turn(clock.wall_ms)
         syncer: GroupSyncer
         if post is None:
+            from ottla.broker.runtime.queued_syncer import QueuedSyncer
+
             syncer = QueuedSyncer(turn, metrics, clock, timers)
         else:
             runs_here = config.ottla_sync_main_thread_enable

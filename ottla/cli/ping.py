@@ -122,7 +122,7 @@ def _ping_first_secured(addresses: list[tuple[str, int]], options: dict[str, Any
     import asyncio
     import time
 
-    from ottla.client.connection import connect
+    from ottla.client.connecting import connect
     from ottla.client.errors import KafkaError
     from ottla.client.options import ClientOptions, read_options
 

@@ -7,6 +7,9 @@ and with it every request on it (`ConnectionLost`), because what follows cannot 
 So does an exception that nothing expects, wherever the loop calls: the requests end in `ClientFailed` then.
 
 Where the broker gives a session an end (KIP-368), the connection logs in again before that; requests wait meanwhile.
+
+It is one object and one file: each callback of the loop may end it, with all of its requests and timers.
+`connecting.py` opens it.
 """
 
 from __future__ import annotations
@@ -14,15 +17,12 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-import os
 import random
-import re
 import socket
 import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, cast
 
-from ottla.address import host_and_port
 from ottla.client.awaited import Awaited, AwaitedFuture, fail
 from ottla.client.errors import (
     AuthenticationFailed,
@@ -53,7 +53,6 @@ _SESSION_PART_BEFORE_LOGIN = (0.85, 0.95)
 """Between which parts of its life a session is renewed, by chance: Kafka's SaslClientAuthenticator."""
 _TIMER_SLACK_S = 0.001
 """How much too early a timer of the loop may be (uvloop's have milliseconds)."""
-_ERRNO = re.compile(r"\[Errno (\d+)\]")
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +78,7 @@ def _ends_if_it_fails(
 
 
 class Connection(asyncio.BufferedProtocol):
-    """See the module. Made by `connect`; `is_open` until `close` or the end of the socket."""
+    """See the module. Made by `connecting.connect`; `is_open` until `close` or the end of the socket."""
 
     def __init__(
         self,
@@ -462,49 +461,6 @@ class Connection(asyncio.BufferedProtocol):
             self._end_failed(bug)
 
 
-async def connect(
-    host: str,
-    port: int,
-    options: ClientOptions,
-    metrics: ConnectionMetrics | None = None,
-    secured: Secured | None = None,
-) -> Connection:
-    """Connect, agree on versions, log in where `secured` says so, and return the open connection.
-
-    Raises ConnectionLost, ClientTimeout, AuthenticationFailed, or KafkaError when the broker refuses.
-    """
-    address = host_and_port(host, port)
-    loop = asyncio.get_running_loop()
-    limit_ms = options.socket_connection_setup_timeout_ms
-    secured = secured or Secured(options)
-    context = secured.context()
-    try:
-        async with asyncio.timeout(limit_ms / 1000):
-            login = await secured.login()
-            _, connection = await loop.create_connection(
-                lambda: Connection(address, options, metrics, secured, login), host, port, ssl=context
-            )
-    except TimeoutError:
-        awaited = "accept a connection" if context is None else "finish a TLS handshake (security.protocol)"
-        raise ClientTimeout(f"{address} did not {awaited} within {limit_ms} ms") from None
-    except OSError as failed:
-        problem = final_problem(failed)
-        if problem:
-            raise AuthenticationFailed(f"{address}: {problem}") from None
-        if context is not None and _is_cut_short(failed):
-            reason = "it closed the connection in the TLS handshake; is its listener one with TLS (security.protocol)?"
-            raise ConnectionLost(f"{address}: {reason}") from None
-        raise ConnectionLost(f"cannot connect to {address}: {_reason(failed)}") from None
-    except (ValueError, OverflowError) as failed:  # a broker may advertise what is no address
-        raise ConnectionLost(f"{address!r} is no address: {failed}") from None
-    try:
-        await connection.ready
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
 def final_problem(error: BaseException | None) -> str:
     """Why TLS cannot be had, where every attempt ends so; an empty text for any other failure."""
     if not isinstance(error, ssl.SSLError):
@@ -512,18 +468,3 @@ def final_problem(error: BaseException | None) -> str:
     from ottla.client_tls import final_problem
 
     return final_problem(error)
-
-
-def _is_cut_short(failed: OSError) -> bool:
-    """Whether the other side ended the connection in the middle of the TLS handshake."""
-    return isinstance(failed, (ssl.SSLError, ConnectionResetError, ConnectionAbortedError))
-
-
-def _reason(failed: OSError) -> str:
-    """Why there is no connection, in the system's words: asyncio has its own, and strings those of a name's several
-    addresses together.
-    """
-    if isinstance(failed, socket.gaierror):
-        return failed.strerror or str(failed)
-    numbers = [failed.errno] if failed.errno else [int(number) for number in _ERRNO.findall(str(failed))]
-    return ", ".join(dict.fromkeys(os.strerror(number) for number in numbers)) or str(failed)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ottla.address import host_and_port
-from ottla.client.connection import Connection, connect
+from ottla.client.connecting import connect
+from ottla.client.connection import Connection
 from ottla.client.errors import AuthenticationFailed, ClientClosed, ConnectionLost, KafkaError, NoBrokersAvailable
 from ottla.client.metrics import ConnectionMetrics
 from ottla.client.options import ClientOptions

@@ -24,6 +24,7 @@ NOT_AT_START = {
     "ottla.broker.api.fetch",  # handlers come with their first request, but for the three of a first produce
     "ottla.broker.api.describe_configs",
     "ottla.broker.fast.fetch_templates",  # the first Fetch that a template could answer
+    "ottla.broker.runtime.queued_syncer",  # only simulations and tests
     "ottla.broker.formats.conversion",  # the first request of a client from before 2017
     "ottla.protocol.api.describe_configs",  # and so do the messages
     "ottla.broker.metadata.config_plans",  # the first change of a configuration

@@ -8,7 +8,7 @@ import struct
 import pytest
 from kit.fake_broker import HANG_UP, SILENCE, FakeCluster
 
-from ottla.client.connection import connect
+from ottla.client.connecting import connect
 from ottla.client.errors import ClientTimeout, ConnectionLost, UnsupportedByBroker
 from ottla.client.options import ClientOptions, parse_servers
 from ottla.protocol.api.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -141,28 +141,6 @@ async def test_nonsense_ends_the_connection_with_its_reason(sent):
     async with await raw(sent) as server:
         with pytest.raises(ConnectionLost, match="makes no sense"):
             await connect("127.0.0.1", server.sockets[0].getsockname()[1], OPTIONS)
-
-
-async def test_a_port_where_nobody_listens_is_a_lost_connection():
-    async with await raw(b"") as server:
-        port = server.sockets[0].getsockname()[1]
-    with pytest.raises(ConnectionLost, match=str(port)):
-        await connect("127.0.0.1", port, OPTIONS)
-
-
-async def test_why_there_is_no_connection_is_said_once_in_the_systems_words(monkeypatch):
-    with pytest.raises(ConnectionLost, match=r"cannot connect to 127\.0\.0\.1:1: Connection refused$"):
-        await connect("127.0.0.1", 1, OPTIONS)
-
-    async def refused_everywhere(*_, **__):  # what asyncio makes of a name with two addresses
-        raise OSError(
-            "Multiple exceptions: [Errno 111] Connect call failed ('::1', 1, 0, 0), "
-            "[Errno 111] Connect call failed ('127.0.0.1', 1)"
-        )
-
-    monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", refused_everywhere)
-    with pytest.raises(ConnectionLost, match=r"cannot connect to localhost:1: Connection refused$"):
-        await connect("localhost", 1, OPTIONS)
 
 
 async def test_a_server_that_says_nothing_is_given_up():

@@ -17,7 +17,8 @@ import ottla
 from ottla.client import ClientClosed, ClientFailed, Consumer, ConsumerRecord, FatalTransactionError, Producer
 from ottla.client.assigned import AssignedPartition
 from ottla.client.cluster import Cluster
-from ottla.client.connection import Connection, connect
+from ottla.client.connecting import connect
+from ottla.client.connection import Connection
 from ottla.client.fetcher import Fetcher
 from ottla.client.options import ClientOptions
 from ottla.client.routes import Routes

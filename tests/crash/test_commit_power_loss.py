@@ -22,8 +22,8 @@ from kit.group_requests import (
 from kit.nodes import start_node
 from kit.simulated_files import SimulatedFiles
 
-from ottla.broker.runtime.disk import QueuedSyncer
 from ottla.broker.runtime.pending import Pending
+from ottla.broker.runtime.queued_syncer import QueuedSyncer
 from ottla.protocol.api.offset_commit import OffsetCommitResponse
 from ottla.protocol.api.offset_fetch import OffsetFetchResponse
 from ottla.protocol.errors import ErrorCode

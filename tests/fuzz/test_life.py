@@ -14,7 +14,8 @@ from kit.fuzz.watch import Finding
 from ottla.broker.net.connections import Connections
 from ottla.broker.net.tls_layer import TlsLayer
 from ottla.broker.requests import authenticating
-from ottla.broker.runtime.disk import GroupSyncer, QueuedSyncer
+from ottla.broker.runtime.disk import GroupSyncer
+from ottla.broker.runtime.queued_syncer import QueuedSyncer
 from ottla.broker.runtime.threads import NoThread
 from ottla.broker.security.sasl import plain
 from ottla.broker.security.sasl.oauthbearer import OAuthBearerServer

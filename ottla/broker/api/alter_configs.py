@@ -63,7 +63,7 @@ def _refusal(asked: ConfigRequest, context: Context) -> ConfigResult | None:
     if asked.resource_type == BROKER_LOGGER:
         return None
     error = config_refusal(context.may, AclOperation.ALTER_CONFIGS, asked.resource_type, asked.name)
-    return None if error is None else ConfigResult(asked.resource_type, asked.name, error.code, error.message)
+    return None if error is None else asked.refused(error)
 
 
 def _result(result: ConfigResult) -> AlterConfigsResponse.AlterConfigsResourceResponse:

@@ -78,7 +78,7 @@ def _alter_loggers(one: ConfigRequest, context: Context, *, validate_only: bool)
         check_node_id(one.name, context.services.catalog.node_id)
         check_logger_changes(one.changes)
     except KafkaError as error:
-        return ConfigResult(one.resource_type, one.name, error.code, error.message)
+        return one.refused(error)
     if not validate_only:
         set_logger_levels(one.changes)
     return ConfigResult(one.resource_type, one.name)
@@ -86,7 +86,7 @@ def _alter_loggers(one: ConfigRequest, context: Context, *, validate_only: bool)
 
 def _refusal(asked: ConfigRequest, context: Context) -> ConfigResult | None:
     error = config_refusal(context.may, AclOperation.ALTER_CONFIGS, asked.resource_type, asked.name)
-    return None if error is None else ConfigResult(asked.resource_type, asked.name, error.code, error.message)
+    return None if error is None else asked.refused(error)
 
 
 def _result(result: ConfigResult) -> IncrementalAlterConfigsResponse.AlterConfigsResourceResponse:

@@ -16,14 +16,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.declarations import ById, Chunks, Need
-from ottla.broker.groups.existing_partitions import missing_code, split, with_names
-from ottla.broker.runtime.pending import Pending
+from ottla.broker.groups.existing_partitions import CommitCodes, split, with_missing, with_names
 from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from ottla.broker.context import Context
+    from ottla.broker.runtime.pending import Pending
 
 Result = OffsetCommitResponse.OffsetCommitResponsePartition
 
@@ -50,49 +49,23 @@ def handle(request: OffsetCommitRequest, context: Context) -> OffsetCommitRespon
         request = request.replace(topics=with_names(request.topics, catalog.topics_by_id))
     known, unknown = split(request.topics, catalog.topics)
     if not known:
-        return _answer(request, ErrorCode.NONE, {}, unknown, is_by_id=is_by_id)
+        return _answer(request, CommitCodes(unknown, is_by_id))
     if not unknown and not is_by_id:
         return context.services.groups.get().commit_offsets(request, context)
-    pending: Pending[OffsetCommitResponse] = Pending()
-
-    def committed(done: Pending[OffsetCommitResponse]) -> None:
-        error = done.error
-        if done.response is not None:
-            codes = {
-                (topic.name, result.partition_index): result.error_code
-                for topic in done.response.topics
-                for result in topic.partitions
-            }
-            pending.complete(_answer(request, ErrorCode.NONE, codes, unknown, is_by_id=is_by_id))
-        elif isinstance(error, KafkaError):
-            pending.complete(_answer(request, error.code, {}, unknown, is_by_id=is_by_id))
-        else:
-            assert error is not None
-            pending.fail(error)
-
-    context.services.groups.get().commit_offsets(request.replace(topics=known), context).then(committed)
-    return pending
+    committed = context.services.groups.get().commit_offsets(request.replace(topics=known), context)
+    return with_missing(committed, CommitCodes(unknown, is_by_id), lambda codes: _answer(request, codes))
 
 
-def _answer(
-    request: OffsetCommitRequest,
-    code: ErrorCode,
-    codes: dict[tuple[str, int], int],
-    unknown: set[tuple[str, int]],
-    *,
-    is_by_id: bool,
-) -> OffsetCommitResponse:
-    def result(topic: str, index: int) -> Result:
-        if (topic, index) in unknown:
-            return Result(partition_index=index, error_code=missing_code(topic, is_by_id=is_by_id))
-        return Result(partition_index=index, error_code=codes.get((topic, index), code))
-
+def _answer(request: OffsetCommitRequest, codes: CommitCodes) -> OffsetCommitResponse:
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponse.OffsetCommitResponseTopic(
                 name=topic.name,
                 topic_id=topic.topic_id,
-                partitions=[result(topic.name, each.partition_index) for each in topic.partitions],
+                partitions=[
+                    Result(partition_index=each.partition_index, error_code=codes.of(topic.name, each.partition_index))
+                    for each in topic.partitions
+                ],
             )
             for topic in request.topics
         ]

@@ -21,15 +21,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.declarations import ById, Chunks, Need
-from ottla.broker.groups.existing_partitions import missing_code, split, with_names
-from ottla.broker.runtime.pending import Pending
+from ottla.broker.groups.existing_partitions import CommitCodes, split, with_missing, with_names
 from ottla.broker.transactions.codes import ABORTABLE_BEFORE, FENCED_BEFORE, with_codes
 from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
-from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from ottla.broker.context import Context
+    from ottla.broker.runtime.pending import Pending
     from ottla.broker.transactions.admission import Admission
 
 Result = TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition
@@ -64,33 +64,15 @@ def handle(
         request = request.replace(topics=with_names(request.topics, catalog.topics_by_id))
     known, unknown = split(request.topics, catalog.topics)
     if not known:
-        return _answer(request, ErrorCode.NONE, {}, unknown, is_by_id=is_by_id)
+        return _answer(request, CommitCodes(unknown, is_by_id))
     asked = request if not unknown else request.replace(topics=known)
-    codes = _codes(context.api_version)
     committed = with_codes(
         context.services.groups.get().commit_transactional_offsets(asked, context, lambda: _admit(request, context)),
-        codes,
+        _codes(context.api_version),
     )
     if not unknown and not is_by_id:
         return committed
-    pending: Pending[TxnOffsetCommitResponse] = Pending()
-
-    def answer(done: Pending[TxnOffsetCommitResponse]) -> None:
-        if done.response is not None:
-            found = {
-                (topic.name, result.partition_index): result.error_code
-                for topic in done.response.topics
-                for result in topic.partitions
-            }
-            pending.complete(_answer(request, ErrorCode.NONE, found, unknown, is_by_id=is_by_id))
-        elif isinstance(done.error, KafkaError):
-            pending.complete(_answer(request, done.error.code, {}, unknown, is_by_id=is_by_id))
-        else:
-            assert done.error is not None
-            pending.fail(done.error)
-
-    committed.then(answer)
-    return pending
+    return with_missing(committed, CommitCodes(unknown, is_by_id), lambda codes: _answer(request, codes))
 
 
 def _admit(request: TxnOffsetCommitRequest, context: Context) -> Admission:
@@ -116,25 +98,16 @@ def _codes(version: int) -> dict[ErrorCode, ErrorCode]:
     return codes
 
 
-def _answer(
-    request: TxnOffsetCommitRequest,
-    code: ErrorCode,
-    codes: dict[tuple[str, int], int],
-    unknown: set[tuple[str, int]],
-    *,
-    is_by_id: bool,
-) -> TxnOffsetCommitResponse:
-    def result(topic: str, index: int) -> Result:
-        if (topic, index) in unknown:
-            return Result(partition_index=index, error_code=missing_code(topic, is_by_id=is_by_id))
-        return Result(partition_index=index, error_code=codes.get((topic, index), code))
-
+def _answer(request: TxnOffsetCommitRequest, codes: CommitCodes) -> TxnOffsetCommitResponse:
     return TxnOffsetCommitResponse(
         topics=[
             TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic(
                 name=topic.name,
                 topic_id=topic.topic_id,
-                partitions=[result(topic.name, each.partition_index) for each in topic.partitions],
+                partitions=[
+                    Result(partition_index=each.partition_index, error_code=codes.of(topic.name, each.partition_index))
+                    for each in topic.partitions
+                ],
             )
             for topic in request.topics
         ]

@@ -102,12 +102,7 @@ class Settings:
 
         def finish(error: KafkaError | None) -> None:
             if error is not None:
-                done(
-                    [
-                        ConfigResult(request.resource_type, request.name, error.code, error.message)
-                        for request in requests
-                    ]
-                )
+                done([request.refused(error) for request in requests])
                 return
             self._apply([result for result in planned.results if result.changed])
             done(planned.results)

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ottla.broker.runtime.disk import Syncer
+    from ottla.broker.runtime.disk import GroupSyncer
     from ottla.storage.log.log import Log
 
 
 class SyncedDecisions:
     """See the module. All calls are made on the broker's thread."""
 
-    def __init__(self, syncer: Syncer, look_again: Callable[[], None]) -> None:
+    def __init__(self, syncer: GroupSyncer, look_again: Callable[[], None]) -> None:
         self._syncer = syncer
         self._look_again = look_again
         self.offsets: dict[Log, int] = {}

@@ -32,8 +32,9 @@ from ottla.broker.groups.consumer_member import (
 from ottla.broker.groups.consumer_records import group_tombstones, member_record
 from ottla.broker.groups.consumer_state import ConsumerState
 from ottla.broker.groups.consumer_step import ConsumerStep, TopicWatch
-from ottla.broker.groups.group import Caller, Group, GroupType, PartitionCheck
-from ottla.broker.groups.member_timers import Limit, MemberTimers
+from ottla.broker.groups.group import Caller, GroupType, PartitionCheck
+from ottla.broker.groups.member_timers import Limit
+from ottla.broker.groups.modern_group import ModernGroup
 from ottla.broker.groups.target_assignment import preferred_assignor
 from ottla.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from ottla.protocol.api.join_group import JoinGroupRequest
     from ottla.protocol.api.leave_group import LeaveGroupRequest
     from ottla.protocol.api.sync_group import SyncGroupRequest
-    from ottla.protocol.message import Response, Struct
+    from ottla.protocol.message import Response
 
 LOG = logging.getLogger("ottla.groups")
 DOWNGRADE_POLICIES = ("bidirectional", "downgrade")
@@ -67,7 +68,7 @@ class Downgrade(NamedTuple):
     rebalances: bool
 
 
-class ConsumerGroup(Group):
+class ConsumerGroup(ModernGroup[ConsumerMember]):
     """One group of the consumer protocol; it may have members of the classic protocol too (online migration).
 
     A step sets `downgrade` when only classic members remain (or would remain) after it. The shard then calls
@@ -75,6 +76,7 @@ class ConsumerGroup(Group):
     """
 
     type = GroupType.CONSUMER
+    durable: ConsumerState
 
     def __init__(
         self,
@@ -84,12 +86,9 @@ class ConsumerGroup(Group):
         *,
         new_id: Callable[[], str] = random_member_id,
     ) -> None:
-        super().__init__(group_id)
-        self.settings = settings
-        self.topics = topics
+        super().__init__(group_id, settings, topics)
         self.new_id = new_id
         self.durable = ConsumerState(group_id)
-        self.timers = MemberTimers()
         self.downgrade: Downgrade | None = None
         self._watch = TopicWatch()
 
@@ -128,28 +127,14 @@ class ConsumerGroup(Group):
         )
 
     @property
-    def state(self) -> str:
-        """`Empty`, `Assigning`, `Reconciling` or `Stable`."""
-        return self.durable.name
-
-    @property
     def protocol_type(self) -> str:
         """Always `consumer`."""
         return CONSUMER_PROTOCOL_TYPE
 
     @property
-    def is_empty(self) -> bool:
-        """Whether it has no members."""
-        return not self.durable.members
-
-    @property
     def next_deadline_ms(self) -> float | None:
         """The earliest end of a session, or of a member's time to revoke, to join again or to sync."""
         return self.timers.next_ms
-
-    def replay(self, key: Struct, value: Struct | None) -> None:
-        """Apply one of the records 3-8 and 16."""
-        self.durable.replay(key, value)
 
     def on_load(self, now: Now) -> Effects:
         """Begin all sessions again, and the time of members that have partitions to give up."""
@@ -164,22 +149,6 @@ class ConsumerGroup(Group):
         for member_id, limit in due.items():
             LOG.info("group %r: member %r is fenced: %s", self.group_id, member_id, limit.value)
         return self.remove([member_id for member_id in due if member_id in self.durable.members], now)
-
-    def on_disconnect(self, connection: object, now: Now) -> Effects:
-        """Shorten the sessions of the members whose last request came on `connection`, if that is configured.
-
-        Static members keep theirs: an instance id promises that the member returns.
-        """
-        evict_ms = self.settings.evict_on_disconnect_ms
-        for member_id in self.timers.members_of(connection):
-            member = self.durable.members.get(member_id)
-            if evict_ms >= 0 and member is not None and member.instance_id is None:
-                self.timers.start_if_earlier(member_id, Limit.SESSION, now.monotonic_ms + evict_ms)
-        return self.on_deadline(now) if evict_ms == 0 else Effects()
-
-    def on_unload(self) -> Effects:
-        """No replies: no request waits in this protocol."""
-        return Effects()
 
     def check_commit(
         self,
@@ -200,18 +169,10 @@ class ConsumerGroup(Group):
             self.member_of(member_id), generation_or_epoch, commit_version=None if is_transactional else api_version
         )
 
-    def note_commit(self, member_id: str, now: Now) -> None:
-        """Do nothing: in this protocol only heartbeats count."""
-
     def check_fetch_offsets(self, member_id: str | None, member_epoch: int) -> None:
         """Raise UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH or ILLEGAL_GENERATION; never where no member is named."""
         if member_id is not None or member_epoch >= 0:
             check_fetch_epoch(self.member_of(member_id or ""), member_epoch)
-
-    def check_delete(self) -> None:
-        """Raise NON_EMPTY_GROUP while there are members."""
-        if not self.is_empty:
-            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
 
     def is_subscribed_to(self, topic: str) -> bool:
         """Whether members subscribe to it by name, or by a regular expression as it was last matched."""
@@ -238,15 +199,6 @@ class ConsumerGroup(Group):
         effects = Effects()
         effects.reply(waiter, response)
         return effects
-
-    def member_of(self, member_id: str) -> ConsumerMember:
-        """The member of this id. Raises UNKNOWN_MEMBER_ID."""
-        member = self.durable.members.get(member_id)
-        if member is None:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}."
-            )
-        return member
 
     def static_member_of(self, instance_id: str, member_id: str | None) -> ConsumerMember:
         """The member with an instance id; it has to be `member_id`, unless that is None.

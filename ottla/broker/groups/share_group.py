@@ -21,9 +21,10 @@ from ottla.broker.coordination.effects import CoordinatorRecord, Effects, Now, W
 from ottla.broker.groups.assignors.assignor import AssignorMember
 from ottla.broker.groups.assignors.simple import assign_simple
 from ottla.broker.groups.classic_stored import NEVER_IDLE_MS
-from ottla.broker.groups.group import Caller, Group, GroupType, PartitionCheck
-from ottla.broker.groups.member_timers import Limit, MemberTimers
+from ottla.broker.groups.group import Caller, GroupType, PartitionCheck
+from ottla.broker.groups.member_timers import Limit
 from ottla.broker.groups.metadata_hash import hash_of_topic, hash_of_topics
+from ottla.broker.groups.modern_group import ModernGroup
 from ottla.broker.groups.partitions import NO_PARTITIONS, Partitions, in_order
 from ottla.broker.groups.share_state import (
     SharedTopic,
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
 
     from ottla.broker.groups.settings import GroupSettings
     from ottla.broker.groups.topics import TopicView
-    from ottla.protocol.message import Struct
 
 LOG = logging.getLogger("ottla.groups")
 JOINING_EPOCH = 0
@@ -75,17 +75,15 @@ def _invalid(reason: str) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_REQUEST, reason)
 
 
-class ShareGroup(Group):
+class ShareGroup(ModernGroup[ShareMember]):
     """One share group."""
 
     type = GroupType.SHARE
+    durable: ShareGroupState
 
     def __init__(self, group_id: str, settings: GroupSettings, topics: TopicView) -> None:
-        super().__init__(group_id)
-        self.settings = settings
-        self.topics = topics
+        super().__init__(group_id, settings, topics)
         self.durable = ShareGroupState(group_id)
-        self.timers = MemberTimers()
         self._topics_epoch = -1
         """The epoch of the cluster's topics that the group has looked at last."""
 
@@ -94,7 +92,7 @@ class ShareGroup(Group):
     def heartbeat(self, request: ShareGroupHeartbeatRequest, caller: Caller, waiter: Waiter, now: Now) -> Effects:
         """Join, stay, or leave. A refused heartbeat changes nothing. Raises KafkaError."""
         if request.member_epoch == LEAVING_EPOCH:
-            effects = self._remove([self._member(request.member_id).member_id])
+            effects = self._remove([self.member_of(request.member_id).member_id])
             self._reply(effects, waiter, request.member_id, LEAVING_EPOCH, 0)
             return effects
         known = self._find(request)
@@ -125,7 +123,7 @@ class ShareGroup(Group):
         known = members.get(member_id)
         if epoch == JOINING_EPOCH:
             return known or ShareMember(member_id)
-        known = self._member(member_id)
+        known = self.member_of(member_id)
         if epoch > known.member_epoch or (epoch < known.member_epoch and epoch != known.previous_member_epoch):
             raise KafkaError(
                 ErrorCode.FENCED_MEMBER_EPOCH,
@@ -197,28 +195,14 @@ class ShareGroup(Group):
     # --- what every group can do -------------------------------------------------------------------------------------
 
     @property
-    def state(self) -> str:
-        """`Empty` or `Stable`."""
-        return self.durable.name
-
-    @property
     def protocol_type(self) -> str:
         """Always `share`."""
         return SHARE_PROTOCOL_TYPE
 
     @property
-    def is_empty(self) -> bool:
-        """Whether it has no members."""
-        return not self.durable.members
-
-    @property
     def next_deadline_ms(self) -> float | None:
         """The earliest end of a session."""
         return self.timers.next_ms
-
-    def replay(self, key: Struct, value: Struct | None) -> None:
-        """Apply one of the records 10 to 15."""
-        self.durable.replay(key, value)
 
     def on_load(self, now: Now) -> Effects:
         """Sessions begin again."""
@@ -233,18 +217,6 @@ class ShareGroup(Group):
             LOG.info("share group %r: member %r is removed: %s", self.group_id, member_id, Limit.SESSION.value)
         return self._remove(due)
 
-    def on_disconnect(self, connection: object, now: Now) -> Effects:
-        """Shorten the sessions of the members that came by `connection`, where the settings say so."""
-        evict_ms = self.settings.evict_on_disconnect_ms
-        for member_id in self.timers.members_of(connection):
-            if evict_ms >= 0 and member_id in self.durable.members:
-                self.timers.start_if_earlier(member_id, Limit.SESSION, now.monotonic_ms + evict_ms)
-        return self.on_deadline(now) if evict_ms == 0 else Effects()
-
-    def on_unload(self) -> Effects:
-        """No replies: no request waits in this protocol."""
-        return Effects()
-
     def check_commit(
         self,
         member_id: str,
@@ -257,16 +229,8 @@ class ShareGroup(Group):
         """Raise GROUP_ID_NOT_FOUND: share groups commit no offsets."""
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {self.group_id} is not a consumer group.")
 
-    def note_commit(self, member_id: str, now: Now) -> None:
-        """Nothing."""
-
     def check_fetch_offsets(self, member_id: str | None, member_epoch: int) -> None:
         """Nothing: there are none to be read, as in a group that does not exist (Kafka's `fetchOffsets`)."""
-
-    def check_delete(self) -> None:
-        """Raise NON_EMPTY_GROUP while there are members."""
-        if not self.is_empty:
-            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
 
     def is_subscribed_to(self, topic: str) -> bool:
         """Whether a member subscribes to a topic."""
@@ -352,14 +316,6 @@ class ShareGroup(Group):
             assignment=assignment,
         )
         effects.reply(waiter, response)
-
-    def _member(self, member_id: str) -> ShareMember:
-        member = self.durable.members.get(member_id)
-        if member is None:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}."
-            )
-        return member
 
     def _check_size(self, member: ShareMember) -> None:
         """Raise UNKNOWN_SERVER_ERROR, as Kafka does, for a member whose record the log would not take."""

@@ -46,6 +46,10 @@ class ShareMember(NamedTuple):
     previous_member_epoch: int = 0
     assigned: Partitions = NO_PARTITIONS
 
+    @property
+    def instance_id(self) -> None:
+        """None: no member of a share group is static."""
+
 
 class SharedTopic(NamedTuple):
     """A topic of which the group has a state, and its partitions."""

@@ -91,6 +91,10 @@ class ConfigRequest(NamedTuple):
     changes: Sequence[tuple[str, int, str | None]]
     replaces: bool = False
 
+    def refused(self, error: KafkaError) -> ConfigResult:
+        """The result of a refusal."""
+        return ConfigResult(self.resource_type, self.name, error.code, error.message)
+
 
 class ConfigResult(NamedTuple):
     """The result of one request about a configuration; `changed`: whether anything is different now."""

@@ -21,7 +21,7 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from ottla.broker.metadata.image import MetadataImage
     from ottla.broker.metadata.journal import Journal
-    from ottla.broker.runtime.disk import Syncer
+    from ottla.broker.runtime.disk import GroupSyncer
     from ottla.protocol.stored.metadata import MetadataRecord
 
 MAX_WAITING_CHANGES = 10_000
@@ -39,7 +39,7 @@ class _Change(NamedTuple):
 class ChangeQueue:
     """See the module's text. All calls, and all callbacks, on the broker's thread."""
 
-    def __init__(self, journal: Journal, syncer: Syncer) -> None:
+    def __init__(self, journal: Journal, syncer: GroupSyncer) -> None:
         self._journal = journal
         self._syncer = syncer
         self._waiting: deque[_Change] = deque()

@@ -107,7 +107,7 @@ def plan_configs(
                     raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
                 room -= 1
         except KafkaError as error:
-            plan.results.append(ConfigResult(*resource, error.code, error.message))
+            plan.results.append(request.refused(error))
             continue
         records = [] if validate_only else _records(request, own, wanted)
         plan.records.extend(records)

@@ -118,6 +118,30 @@ class RequestPipeline(ReadPauses, ABC):
         self._shared.memory_reserve.let_go()
         self.close(f"the system gives no memory {what_for}")
 
+    def close_after(self, wait_ms: float, reason: str) -> None:
+        """Close it after `wait_ms`, without reading; does nothing if it has ended by then."""
+        self._shared.timers.at(self._shared.now_ms() + wait_ms, lambda: self._close_unheard(reason))
+
+    def _close_unheard(self, reason: str) -> None:
+        if self.transport is not None:
+            self.closing = self.closing or reason
+            self.abort()
+
+    def _end_for(self, error: CloseConnection | MemoryError) -> None:
+        """Close: a request could not be started."""
+        if isinstance(error, MemoryError):
+            self.close_for_memory("for its request")
+        else:
+            self._shared.metrics.malformed_requests += 1
+            self.close(str(error))
+
+    def _end_for_size(self, size_bytes: int, begins: memoryview) -> None:
+        """Close: a frame is too long; `begins` are its first bytes."""
+        max_frame_bytes = self.reader.max_frame_bytes
+        is_stranger = max_frame_bytes != self._shared.max_frame_bytes
+        key = "sasl.server.max.receive.size" if is_stranger else "socket.request.max.bytes"
+        self.close(describe_bad_size(size_bytes, bytes(begins), max_frame_bytes, key))
+
     def admit(self, *, is_watched: bool) -> None:
         """Admit requests: the client has authenticated (`Peer.authenticated`)."""
         self.reader.max_frame_bytes = self._shared.max_frame_bytes
@@ -424,6 +448,8 @@ class RequestPipeline(ReadPauses, ABC):
         self.resume_reading(LATER)
         self._end_turn()
 
+    # -- what it waits for --------------------------------------------------------------------------------------------
+
     def hold_answer(self, reservation: Reservation) -> None:
         """Start nothing more until the next answer has left: it takes the memory of `reservation`."""
         self._reservation = reservation
@@ -441,35 +467,11 @@ class RequestPipeline(ReadPauses, ABC):
         self.pause_reading(THROTTLED)
         self._throttle = self._shared.timers.at(until_ms, self._end_throttle)
 
-    def close_after(self, wait_ms: float, reason: str) -> None:
-        """Close it after `wait_ms`, without reading; does nothing if it has ended by then."""
-        self._shared.timers.at(self._shared.now_ms() + wait_ms, lambda: self._close_unheard(reason))
-
-    def _close_unheard(self, reason: str) -> None:
-        if self.transport is not None:
-            self.closing = self.closing or reason
-            self.abort()
-
     def _end_throttle(self) -> None:
         self._throttle = None
         self.reader.owe_from_now()
         self.resume_reading(THROTTLED)
         self.plan()
-
-    def _end_for(self, error: CloseConnection | MemoryError) -> None:
-        """Close: a request could not be started."""
-        if isinstance(error, MemoryError):
-            self.close_for_memory("for its request")
-        else:
-            self._shared.metrics.malformed_requests += 1
-            self.close(str(error))
-
-    def _end_for_size(self, size_bytes: int, begins: memoryview) -> None:
-        """Close: a frame is too long; `begins` are its first bytes."""
-        max_frame_bytes = self.reader.max_frame_bytes
-        is_stranger = max_frame_bytes != self._shared.max_frame_bytes
-        key = "sasl.server.max.receive.size" if is_stranger else "socket.request.max.bytes"
-        self.close(describe_bad_size(size_bytes, bytes(begins), max_frame_bytes, key))
 
     def _release_reservation(self) -> None:
         reservation, self._reservation = self._reservation, None

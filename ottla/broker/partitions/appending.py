@@ -14,7 +14,7 @@ from ottla.storage.log.append import TAKES_ZSTD, Appended, AppendResult
 
 if TYPE_CHECKING:
     from ottla.broker.partitions.append_shares import AppendPayer, AppendShares
-    from ottla.broker.runtime.disk import Syncer
+    from ottla.broker.runtime.disk import GroupSyncer
     from ottla.broker.runtime.metrics import Metrics
     from ottla.broker.runtime.timers import Timer, Timers
     from ottla.broker.runtime.turn import Turn
@@ -67,7 +67,7 @@ class PartitionServices(NamedTuple):
     clock: Clock
     timers: Timers
     turn: Turn
-    syncer: Syncer
+    syncer: GroupSyncer
     metrics: Metrics
     validity: Validity
 

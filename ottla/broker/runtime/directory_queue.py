@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ottla.broker.runtime.quick_disk import QuickDisk
+from ottla.broker.runtime.sync_callbacks import fail_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from ottla.broker.runtime.sync_round import SyncCallback, SyncRound
+    from ottla.broker.runtime.sync_callbacks import SyncCallback
+    from ottla.broker.runtime.sync_round import SyncRound
     from ottla.storage.directories.redo_log import RedoLog
     from ottla.storage.files.files import Volume
     from ottla.storage.log.log import Log
@@ -83,6 +85,11 @@ class DirectoryQueue:
         """About how long one file took in rounds whose files were shared among threads; 0: there was no such round."""
         self.is_watched = False
         """Whether a timer watches how long the sync of the volume takes."""
+
+    def fail_waiting(self, error: BaseException) -> None:
+        """Fail the logs that wait for the next round, and call back with the error: nothing is written any more."""
+        waiting, self.waiting = self.waiting, {}
+        fail_all(waiting, error)
 
     def note_shared(self, files: int, elapsed_ms: float) -> None:
         """Note the time of a round whose files were shared: a moving average, in which the newest counts a quarter."""

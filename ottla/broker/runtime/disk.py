@@ -10,50 +10,40 @@ offline (`Log.fail`), and everything that waits for that directory gets the erro
 the process had no descriptor left (NotOpened), has not failed: its requests continue to wait, and a later round serves
 them.
 
-A round of many files syncs the whole volume, if there is one (`take_directories`). That may take longer than
-`OVERTAKEN_AFTER_MS`, and longer than the files would take (estimated from earlier rounds), probably because of what
-other programs have written. Then the files are synced beside it, the round ends with them, and no volume is synced for
-a while (`DirectoryQueue.rest`), unless the files take even longer. Time in which the thread was ready to run and had no
-processor does not count: more threads would make a busy machine busier. The overtaken sync still takes the directory
-offline if it fails, whenever it ends.
-
-A round of several logs with little to write is written to the redo log of the directory, if there is one, and the redo
-log is synced in place of their files. A checkpoint is a normal round with all logs for which the redo log is needed;
-the redo log decides when it is due (`redo_log.py`).
+A round syncs the files of its tickets, or the whole volume, if they are many (`volume_syncs.py`). A round of several
+logs with little to write has no tickets: the redo log of the directory is synced instead (`redo_syncs.py`).
 
 Every line of this module runs on the broker's thread. `ThreadedSyncer` (`sync_threads.py`) runs rounds in threads,
-except rounds of the redo log for which a single client waits, on a quick disk (`quick_disk.py`).
-`QueuedSyncer` has no threads: a simulation runs the rounds, and decides which of them find no thread. Other work that
-may block runs in `workers.py`.
+except rounds of the redo log for which a single client waits, on a quick disk (`quick_disk.py`). `QueuedSyncer`
+(`queued_syncer.py`) leaves them to a simulation. Other work that may block runs in `workers.py`.
 """
 
 from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections import deque
-from collections.abc import Callable
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING
 
 from ottla.broker.runtime.directory_queue import DirectoryQueue
 from ottla.broker.runtime.redo_round import RedoRound
-from ottla.broker.runtime.sync_round import SHARED_FROM, SyncCallback, SyncRound
+from ottla.broker.runtime.redo_syncs import RedoSyncs
+from ottla.broker.runtime.sync_callbacks import call_all, log_bug
+from ottla.broker.runtime.sync_round import SyncRound
 from ottla.broker.runtime.threads import NoThread
-from ottla.storage.directories.redo_log import DUE_AFTER_MS, MOST_LOGS, MOST_ROUND_BYTES
+from ottla.broker.runtime.volume_syncs import VolumeSyncs
+from ottla.storage.directories.redo_log import MOST_LOGS
 from ottla.storage.files.files import NotOpened
 from ottla.storage.formats.layout import META_PROPERTIES_FILE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
 
     from ottla.broker.runtime.metrics import Metrics
-    from ottla.broker.runtime.processor_wait import ProcessorWait
+    from ottla.broker.runtime.sync_callbacks import SyncCallback
     from ottla.broker.runtime.timers import Timers
     from ottla.broker.runtime.turn import Turn
     from ottla.storage.directories.log_directory import LogDirectory
-    from ottla.storage.directories.redo_log import RedoLog
     from ottla.storage.files.clock import Clock
     from ottla.storage.files.files import Files
     from ottla.storage.log.log import Log
@@ -63,37 +53,10 @@ LOG = logging.getLogger("ottla.disk")
 
 POSTPONED_MS = 100
 """A sync that found no descriptor is tried again after this time, or with the next round."""
-OVERTAKEN_AFTER_MS: Final = 20
-"""How long to wait at least for the sync of a volume, before the files of its round are synced one by one."""
-OVERTAKEN_AT_LAST_MS: Final = 200
-"""How long at most: where its files would take as long, or its thread had no processor for most of the time."""
 
 
-class DiskOffline(OSError):
-    """The directory's disk failed before; nothing is written there until a restart."""
-
-
-class Syncer(Protocol):
-    """The interface of the disk for partitions and the catalog."""
-
-    def request(self, log: Log, callback: SyncCallback) -> None:
-        """Call `callback(None)` when the current log end is synced (now, if it is already), or with the error."""
-
-    def request_files(self, log: Log, callback: SyncCallback) -> None:
-        """As `request`, for the log's own files, which the recovery point follows: the redo log is not enough."""
-
-    def may_sync_here(self, log: Log) -> bool:
-        """Whether the broker's thread may run the next round of this log's directory, for the only request of the only
-        client.
-        """
-
-    def sync_here(self, log: Log) -> bool:
-        """Begin the round that was requested for this log now, and not at the end of the turn, since the turn gathers
-        nothing more. Returns whether it has ended: then the broker's thread has run it.
-        """
-
-    def close(self) -> None:
-        """Finish the running rounds and end the threads. Nothing may be requested afterwards."""
+class LogClosed(OSError):
+    """The log was closed before a sync that was requested: its topic is deleted."""
 
 
 class GroupSyncer(ABC):
@@ -108,6 +71,8 @@ class GroupSyncer(ABC):
         self._timers = timers
         self._queues: dict[Path, DirectoryQueue] = {}
         self._queue_of_log: dict[Log, DirectoryQueue] = {}
+        self._volumes = VolumeSyncs(metrics, clock, timers, self._can_overtake, self._run_overtaken)
+        self._redo = RedoSyncs(metrics, clock, timers, self._start_round)
 
     def request(self, log: Log, callback: SyncCallback) -> None:
         """Call `callback(None)` when the current log end is synced (now, if it is already), or with the error."""
@@ -131,7 +96,7 @@ class GroupSyncer(ABC):
             waiting[log].append(callback)
         else:
             waiting[log] = [callback]
-        if not queue.is_planned and not queue.is_running:
+        if not queue.is_planned and not queue.is_running:  # `_plan_round` inlined: each log of a turn would cost a call
             queue.is_planned = True
             self._turn.after_append(lambda: self._start_planned(queue))
 
@@ -215,12 +180,12 @@ class GroupSyncer(ABC):
             return
         if queue.redo_log is not None:
             queue.redo_log.forget(log)
-        _tell(queue.waiting.pop(log, []), DiskOffline("the log was closed"))
-        told = queue.running.get(log)
-        if told is None:
+        call_all(queue.waiting.pop(log, []), LogClosed("the log was closed"))
+        callbacks = queue.running.get(log)
+        if callbacks is None:
             quiet()
         else:
-            told.append(lambda _: quiet())
+            callbacks.append(lambda _: quiet())
 
     @abstractmethod
     def close(self) -> None:
@@ -245,7 +210,7 @@ class GroupSyncer(ABC):
     @abstractmethod
     def _run_overtaken(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
         """Have the files of the round synced, then `_finish` called. The thread that has run the round so far has
-        `_volume_ended` called instead.
+        `VolumeSyncs.ended` called instead.
         """
 
     @abstractmethod
@@ -281,21 +246,21 @@ class GroupSyncer(ABC):
         queue.is_planned = False
         if queue.is_running:
             return
-        waiting, queue.waiting = queue.waiting, {}
         if queue.error is not None:
-            self._fail_all(waiting, queue.error)
+            queue.fail_waiting(queue.error)
             return
+        waiting, queue.waiting = queue.waiting, {}
         redo_log = queue.redo_log
         is_checkpoint = redo_log is not None and redo_log.is_due
         if redo_log is not None:
             if is_checkpoint:
                 for log in redo_log.logs:
                     waiting.setdefault(log, [])
-            elif self._begin_redo(queue, redo_log, waiting):
-                return
-            elif queue.keeps_appended:
-                queue.keeps_appended = False
-                queue.keep_appended(0)
+            else:
+                redo_round = self._redo.begin(queue, redo_log, waiting)
+                if redo_round is not None:
+                    self._submit(queue, redo_round)
+                    return
         others: list[Log] = []
         waits: list[tuple[Log, SyncTicket, list[SyncCallback]]] = []
         for log, callbacks in waiting.items():
@@ -308,7 +273,7 @@ class GroupSyncer(ABC):
                 waits.append((log, ticket, callbacks))
             else:  # the log has failed, or all of it is on disk
                 others.append(log)
-                _tell(callbacks, log.error)
+                call_all(callbacks, log.error)
         if is_checkpoint and redo_log is not None and any(log.error is not None for log in redo_log.logs):
             is_checkpoint = False  # acknowledged records of a failed log are only in the redo log, for the next start
         if waits or is_checkpoint:
@@ -320,14 +285,19 @@ class GroupSyncer(ABC):
             if is_checkpoint:
                 sync_round.redo_log = redo_log
             if queue.volume is not None and sync_round.is_on(queue.volume):
-                self._choose_volume(queue, sync_round)
+                self._volumes.choose(queue, sync_round)
             self._submit(queue, sync_round)
 
     def _finish(self, queue: DirectoryQueue, sync_round: SyncRound | RedoRound) -> None:
-        if isinstance(sync_round, RedoRound):
-            self._finish_redo(queue, sync_round)
-            return
         queue.is_running = False
+        if isinstance(sync_round, RedoRound):
+            if not self._redo.finish(queue, sync_round):
+                for log, callbacks in sync_round.waits.items():
+                    self._wait_again(queue, log, callbacks)
+                self._try_again_later(queue)
+            elif queue.waiting and not queue.is_running:
+                self._start_round(queue)
+            return
         queue.sync_round = None
         if sync_round.has_voided and sync_round.redo_log is not None:
             sync_round.redo_log.note_checkpoint()  # before a callback can begin another round
@@ -348,11 +318,11 @@ class GroupSyncer(ABC):
                 log.end_sync(ticket)
                 # A log that failed in the meantime ignores the ticket, and its offsets do not move any more.
                 outcome = None if log.synced_offset >= ticket.end_offset else log.error
-                for callback in callbacks:  # `_tell` inlined: each log of a round would cost a call
+                for callback in callbacks:  # `call_all` inlined: each log of a round would cost a call
                     try:
                         callback(outcome)
                     except Exception:  # a bug, logged: the other logs of the round must be answered
-                        _completion_failed()
+                        log_bug()
                 continue
             if isinstance(result, NotOpened):
                 has_postponed = True
@@ -360,7 +330,7 @@ class GroupSyncer(ABC):
             running.pop(log, None)
             assert error is not None
             log.fail(error)
-            _tell(callbacks, error)
+            call_all(callbacks, error)
         if (sync_round.volume or sync_round.redo_log) is not None and isinstance(error, OSError):
             queue.mark_offline(error)
         has_others = bool(queue.waiting)
@@ -369,132 +339,11 @@ class GroupSyncer(ABC):
                 if isinstance(result, NotOpened):
                     self._postpone(queue, *wait)
         if error is not None:
-            waiting, queue.waiting = queue.waiting, {}
-            self._fail_all(waiting, error)
+            queue.fail_waiting(error)
         elif has_others:
             self._start_round(queue)
         else:
             self._try_again_later(queue)
-
-    @staticmethod
-    def _fail_all(waiting: dict[Log, list[SyncCallback]], error: BaseException) -> None:
-        for log, callbacks in waiting.items():
-            log.fail(error)
-            _tell(callbacks, error)
-
-    # -- the redo log
-
-    def _begin_redo(self, queue: DirectoryQueue, redo_log: RedoLog, waiting: dict[Log, list[SyncCallback]]) -> bool:
-        """Begin a round by the redo log, if it can take these logs. Returns whether it can."""
-        parts = redo_log.write(waiting)
-        if parts is None:
-            return False
-        queue.keeps_appended = True
-        queue.keep_appended(MOST_ROUND_BYTES)
-        queue.is_running = True
-        if not queue.is_redo_watched:
-            self._watch_redo_log(queue)
-        self._submit(queue, RedoRound(redo_log, waiting, parts))
-        return True
-
-    def _finish_redo(self, queue: DirectoryQueue, redo_round: RedoRound) -> None:
-        queue.is_running = False
-        error = queue.error or redo_round.error
-        waits, elapsed_us = redo_round.waits, redo_round.elapsed_us
-        self._metrics.sync_round("loop" if redo_round.is_run_here else "redo", 1, [(elapsed_us, len(waits))])
-        if error is None:
-            queue.disk.note(elapsed_us, self._clock.monotonic_ms())
-            for (log, callbacks), part in zip(waits.items(), redo_round.parts, strict=True):
-                outcome = log.end_redo(part)
-                for callback in callbacks:
-                    try:
-                        callback(outcome)
-                    except Exception:  # a bug, logged: the other logs of the round must be answered
-                        _completion_failed()
-        elif redo_round.is_postponed and queue.error is None:
-            for log, callbacks in waits.items():
-                self._wait_again(queue, log, callbacks)
-            self._try_again_later(queue)
-            return
-        else:
-            self._metrics.sync_failures += 1
-            queue.error = error
-            self._fail_all(waits, error)
-            if isinstance(error, OSError):
-                queue.mark_offline(error)
-            waiting, queue.waiting = queue.waiting, {}
-            self._fail_all(waiting, error)
-        if queue.waiting and not queue.is_running:
-            self._start_round(queue)
-
-    def _watch_redo_log(self, queue: DirectoryQueue) -> None:
-        queue.is_redo_watched = True
-        due_ms = self._clock.monotonic_ms() + DUE_AFTER_MS
-        self._timers.at(due_ms, partial(self._checkpoint_redo_log, queue))
-
-    def _checkpoint_redo_log(self, queue: DirectoryQueue) -> None:
-        """Sync the logs for which the redo log is needed, some time after the first of them came."""
-        queue.is_redo_watched = False
-        redo_log = queue.redo_log
-        if redo_log is None or redo_log.file is None or not redo_log.logs or queue.error is not None:
-            return
-        redo_log.is_due = True
-        self._watch_redo_log(queue)  # for a checkpoint that cannot be made now
-        if not queue.is_running and not queue.is_planned:
-            self._start_round(queue)
-
-    # -- the volume
-
-    def _choose_volume(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
-        """Have the round sync the volume, unless volumes rest now."""
-        now_ms = self._clock.monotonic_ms()
-        if queue.overtaken is not None or now_ms < queue.volume_again_ms or not self._can_overtake():
-            return
-        sync_round.volume = queue.volume
-        sync_round.handed_over_ms = now_ms
-        if not queue.is_watched:
-            queue.is_watched = True
-            self._timers.at(now_ms + OVERTAKEN_AFTER_MS, partial(self._watch, queue))
-
-    def _watch(self, queue: DirectoryQueue) -> None:
-        """Overtake the running sync of the volume, if its time is up; one timer serves many rounds."""
-        queue.is_watched = False
-        sync_round = queue.sync_round
-        if sync_round is None or sync_round.volume is None or queue.overtaken is not None:
-            return
-        patience_ms = max(OVERTAKEN_AFTER_MS, queue.file_ms * len(sync_round.files))
-        now_ms = self._clock.monotonic_ms()
-        if now_ms >= sync_round.handed_over_ms + patience_ms:
-            patience_ms += sync_round.without_processor_ms(now_ms)
-        due_ms = sync_round.handed_over_ms + min(patience_ms, OVERTAKEN_AT_LAST_MS)
-        if now_ms < due_ms:
-            queue.is_watched = True
-            self._timers.at(due_ms, partial(self._watch, queue))
-        elif self._can_overtake() and sync_round.claim():
-            queue.overtaken = sync_round
-            queue.rest(now_ms)
-            self._metrics.sync_overtaken += 1
-            self._run_overtaken(queue, sync_round)
-
-    def _volume_ended(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
-        """The overtaken sync of the volume has ended. What was acknowledged since then was synced without it. But after
-        an error nothing is written to the directory any more.
-        """
-        if queue.overtaken is not sync_round:
-            return  # `close` has not waited for this callback
-        queue.overtaken = None
-        error = sync_round.volume_error
-        if error is None:
-            if queue.sync_round is sync_round:
-                # Its files take even longer: the disk is slow either way, and a sync of the volume costs it less.
-                queue.end_rest(self._clock.monotonic_ms())
-            return
-        self._metrics.sync_failures += 1
-        queue.error = queue.error or error
-        queue.mark_offline(error)
-        if not queue.is_running:
-            waiting, queue.waiting = queue.waiting, {}
-            self._fail_all(waiting, queue.error)
 
     def _close_volumes(self) -> None:
         for queue in self._queues.values():
@@ -507,12 +356,11 @@ class GroupSyncer(ABC):
         log.postpone_sync(ticket)  # first: a deletion that waits for its end continues immediately, and needs this
         self._wait_again(queue, log, callbacks)
 
-    def _wait_again(self, queue: DirectoryQueue, log: Log, callbacks: list[SyncCallback]) -> bool:
+    def _wait_again(self, queue: DirectoryQueue, log: Log, callbacks: list[SyncCallback]) -> None:
         if self._queue_of_log.get(log) is not queue or log.error is not None:
-            _tell(callbacks, log.error or DiskOffline("the log was closed"))
-            return False
-        queue.waiting[log] = callbacks + queue.waiting.get(log, [])
-        return True
+            call_all(callbacks, log.error or LogClosed("the log was closed"))
+        else:
+            queue.waiting[log] = callbacks + queue.waiting.get(log, [])
 
     def _try_again_later(self, queue: DirectoryQueue) -> None:
         """Plan another round, for logs whose sync could not begin."""
@@ -530,96 +378,3 @@ def _begin_failed(log: Log, error: Exception) -> None:
     """Report a bug: the other logs of the round must be synced, and requests that wait for this one get the error."""
     LOG.exception("bug: a sync of %s could not begin", log.name)
     log.fail(OSError(f"a bug: {error}"))
-
-
-def _nobody_helps(work: Callable[[], None], threads: int) -> None:
-    """Leave a shared round to the thread that runs it: other threads would do the same work."""
-
-
-def _tell(callbacks: list[SyncCallback], outcome: BaseException | None) -> None:
-    """Call all callbacks. One that raises is a bug, and must not leave other logs with a sync that never ends."""
-    for callback in callbacks:
-        try:
-            callback(outcome)
-        except Exception:  # a bug, logged: the other callbacks must be called
-            _completion_failed()
-
-
-def _completion_failed() -> None:
-    LOG.exception("bug: a completion of a sync failed")
-
-
-class QueuedSyncer(GroupSyncer):
-    """Rounds wait in `rounds` until `run_one` or `run_all` is called: a simulation decides when the disk answers."""
-
-    is_quick = False
-    """Whether the broker's thread may wait for the round of a single client, which is run immediately then."""
-
-    def __init__(self, turn: Turn, metrics: Metrics, clock: Clock, timers: Timers) -> None:
-        super().__init__(turn, metrics, clock, timers)
-        self.rounds: deque[tuple[DirectoryQueue, SyncRound | RedoRound]] = deque()
-        self.late: deque[tuple[DirectoryQueue, SyncRound]] = deque()
-        """Rounds whose sync of the volume was overtaken, because time went by before they were run."""
-        self.has_threads = True
-        """Whether rounds find a thread. One that does not is run immediately, and ends in its place in `rounds`."""
-        self.begins_at_once = True
-        """Whether a thread that gets a round has a processor for it."""
-        self.processor_wait: ProcessorWait | None = None
-
-    def begin(self, directories: Iterable[Path]) -> None:
-        """Do nothing: there are no threads."""
-
-    def run_one(self) -> bool:
-        """Run the oldest round and its completions; False if no round waits."""
-        if not self.rounds:
-            return False
-        queue, sync_round = self.rounds.popleft()
-        if sync_round.volume is not None and sync_round.claim():
-            sync_round.sync_volume()
-            sync_round.finish_volume()
-        elif isinstance(sync_round, RedoRound):
-            sync_round.run()
-        elif self.has_threads and len(sync_round.files) >= SHARED_FROM and not queue.is_in_memory:
-            sync_round.run_shared(_nobody_helps)
-        else:
-            sync_round.run()
-        self._finish(queue, sync_round)
-        return True
-
-    def run_late(self) -> bool:
-        """End the oldest sync of a volume that was overtaken; False when there is none."""
-        if not self.late:
-            return False
-        queue, sync_round = self.late.popleft()
-        sync_round.sync_volume()
-        self._volume_ended(queue, sync_round)
-        return True
-
-    def run_all(self) -> None:
-        """Run rounds until none waits, also those that completions start, and overtaken syncs."""
-        while self.run_one() or self.run_late():
-            pass
-
-    def close(self) -> None:
-        """Run the rounds that wait."""
-        self.run_all()
-        self._close_volumes()
-
-    def _may_run_here(self, queue: DirectoryQueue) -> bool:
-        return self.is_quick
-
-    def _can_overtake(self) -> bool:
-        return self.has_threads
-
-    def _run_overtaken(self, queue: DirectoryQueue, sync_round: SyncRound) -> None:
-        self.late.append((queue, sync_round))
-
-    def _hand_over(self, queue: DirectoryQueue, sync_round: SyncRound | RedoRound) -> None:
-        if not self.has_threads:
-            raise NoThread(queue.path.name, RuntimeError("can't start new thread"))
-        if sync_round.volume is not None and self.begins_at_once:
-            sync_round.note_begin(self._clock.monotonic_ms(), self.processor_wait)
-        self.rounds.append((queue, sync_round))
-
-    def _finish_soon(self, queue: DirectoryQueue, sync_round: SyncRound | RedoRound) -> None:
-        self.rounds.append((queue, sync_round))

@@ -10,10 +10,11 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from ottla.broker.runtime.sync_round import NOT_ENDED, SyncCallback
+from ottla.broker.runtime.sync_round import NOT_ENDED
 from ottla.storage.files.files import NotOpened
 
 if TYPE_CHECKING:
+    from ottla.broker.runtime.sync_callbacks import SyncCallback
     from ottla.storage.directories.redo_log import RedoLog
     from ottla.storage.log.log import Log
     from ottla.storage.log.log_state import RedoPart

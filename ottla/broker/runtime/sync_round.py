@@ -21,7 +21,6 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final
@@ -30,15 +29,16 @@ from ottla.broker.runtime.threads import post_surely
 from ottla.storage.files.files import NotOpened, PartialWrite
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ottla.broker.runtime.processor_wait import ProcessorWait
+    from ottla.broker.runtime.sync_callbacks import SyncCallback
     from ottla.storage.directories.redo_log import RedoLog
     from ottla.storage.files.files import File, Volume
     from ottla.storage.log.log import Log
     from ottla.storage.log.sync import SyncTicket
 
 LOG = logging.getLogger("ottla.disk")
-
-SyncCallback = Callable[[BaseException | None], None]
 
 VOLUME_FROM: Final = 3
 """From so many syncs on, the volume is synced instead. Two files by `fdatasync` take as long as one `syncfs`."""

@@ -20,10 +20,11 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final
 
-from ottla.broker.runtime.disk import OVERTAKEN_AFTER_MS, GroupSyncer
+from ottla.broker.runtime.disk import GroupSyncer
 from ottla.broker.runtime.redo_round import RedoRound
 from ottla.broker.runtime.sync_round import NOT_ENDED, SHARED_FROM
 from ottla.broker.runtime.threads import NoThread, ThreadStarter, post_surely
+from ottla.broker.runtime.volume_syncs import OVERTAKEN_AFTER_MS
 from ottla.hand_over import HandOver
 
 if TYPE_CHECKING:
@@ -176,7 +177,7 @@ class ThreadedSyncer(GroupSyncer):
                 sync_round.run()  # what a thread that ended early had not begun
                 self._finish(queue, sync_round)  # it may start the next round, which runs here
             if queue.overtaken is not None and queue.overtaken.volume_error is not NOT_ENDED:
-                self._volume_ended(queue, queue.overtaken)
+                self._volumes.ended(queue, queue.overtaken)
         self._close_volumes()
 
     def _is_overtaken(self, queue: DirectoryQueue) -> bool:
@@ -273,7 +274,7 @@ class ThreadedSyncer(GroupSyncer):
             sync_round.note_begin(self._clock.monotonic_ms(), wait)
             sync_round.sync_volume()
         if not sync_round.claim():  # another thread has taken the round over
-            post_surely(self._post, partial(self._volume_ended, queue, sync_round))
+            post_surely(self._post, partial(self._volumes.ended, queue, sync_round))
         else:
             with suppress(BaseException):
                 sync_round.finish_volume()

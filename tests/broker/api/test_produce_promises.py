@@ -9,7 +9,7 @@ from kit.nodes import partition_of, start_node
 from kit.simulated_files import SimulatedFiles
 
 from ottla.broker.node import Node
-from ottla.broker.runtime.disk import QueuedSyncer
+from ottla.broker.runtime.queued_syncer import QueuedSyncer
 from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
 from ottla.protocol.errors import ErrorCode, KafkaError
 

@@ -21,7 +21,7 @@ from ottla.broker.catalog.catalog import NewTopic, TopicResult
 from ottla.broker.catalog.partition_removal import PartitionRemoval
 from ottla.broker.node import Node
 from ottla.broker.partitions.partition import Partition
-from ottla.broker.runtime.disk import QueuedSyncer
+from ottla.broker.runtime.queued_syncer import QueuedSyncer
 from ottla.config.broker import BrokerConfig
 from ottla.protocol.errors import ErrorCode
 from ottla.storage.log import log as log_module

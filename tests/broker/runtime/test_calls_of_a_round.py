@@ -15,7 +15,7 @@ from kit.simulated_files import SimulatedFiles
 
 import ottla
 from ottla.broker.node import Node
-from ottla.broker.runtime.disk import QueuedSyncer
+from ottla.broker.runtime.queued_syncer import QueuedSyncer
 from ottla.protocol.api.produce import ProduceRequest, ProduceResponse
 
 OURS = str(Path(ottla.__file__).parent)

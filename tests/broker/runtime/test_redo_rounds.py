@@ -20,7 +20,8 @@ from kit.simulated_files import CrashPoint, SimulatedFiles
 from ottla.broker.metadata.change_requests import NewTopic
 from ottla.broker.node import Node
 from ottla.broker.runtime.directory_queue import DirectoryQueue
-from ottla.broker.runtime.disk import POSTPONED_MS, QueuedSyncer
+from ottla.broker.runtime.disk import POSTPONED_MS
+from ottla.broker.runtime.queued_syncer import QueuedSyncer
 from ottla.broker.runtime.redo_round import RedoRound
 from ottla.broker.runtime.sync_threads import ThreadedSyncer
 from ottla.broker.telemetry.exposition import Exposition

@@ -19,7 +19,7 @@ from kit.transport import feed
 from ottla.broker.metadata.change_requests import NewTopic
 from ottla.broker.net.connection import READS_ALONE
 from ottla.broker.node import Node
-from ottla.broker.runtime.disk import QueuedSyncer
+from ottla.broker.runtime.queued_syncer import QueuedSyncer
 from ottla.broker.runtime.quick_disk import SLOW_US
 from ottla.broker.runtime.redo_round import RedoRound
 from ottla.broker.runtime.turn import Turn

@@ -14,7 +14,8 @@ from kit.nodes import DATA, partition_of, start_node
 from ottla.broker.catalog.catalog import NewTopic, TopicResult
 from ottla.broker.net.connection import Connection
 from ottla.broker.node import Node
-from ottla.broker.runtime.disk import POSTPONED_MS, QueuedSyncer
+from ottla.broker.runtime.disk import POSTPONED_MS
+from ottla.broker.runtime.queued_syncer import QueuedSyncer
 from ottla.broker.runtime.turn import MOST_GATHERING
 from ottla.config.topic import TopicConfig
 from ottla.protocol.api.api_versions import ApiVersionsRequest

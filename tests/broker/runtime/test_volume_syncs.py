@@ -23,9 +23,10 @@ from kit.simulated_files import SimulatedFiles
 from ottla.broker.metadata.change_requests import NewTopic
 from ottla.broker.node import Node
 from ottla.broker.runtime.directory_queue import FIRST_REST_MS, MOST_REST_MS, DirectoryQueue
-from ottla.broker.runtime.disk import OVERTAKEN_AFTER_MS, OVERTAKEN_AT_LAST_MS, QueuedSyncer
 from ottla.broker.runtime.processor_wait import ProcessorWait
+from ottla.broker.runtime.queued_syncer import QueuedSyncer
 from ottla.broker.runtime.sync_threads import ThreadedSyncer
+from ottla.broker.runtime.volume_syncs import OVERTAKEN_AFTER_MS, OVERTAKEN_AT_LAST_MS
 from ottla.config.broker import BrokerConfig
 from ottla.protocol.api.produce import ProduceResponse
 from ottla.protocol.errors import ErrorCode

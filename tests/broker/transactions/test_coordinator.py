@@ -10,7 +10,7 @@ from kit.simulated_files import CrashPoint
 from kit.topics import delete
 from kit.transaction_life import TIMEOUT_MS, TransactionalProducer, TransactionLife, stored_at
 
-from ottla.broker.runtime.disk import QueuedSyncer
+from ottla.broker.runtime.queued_syncer import QueuedSyncer
 from ottla.broker.transactions.shard import END_WAIT_MS, MARKER_RETRY_MS
 from ottla.broker.transactions.state import MAX_EPOCH
 from ottla.protocol.api.end_txn import EndTxnResponse

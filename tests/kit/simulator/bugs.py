@@ -24,8 +24,10 @@ from ottla.broker.metadata.journal import Journal
 from ottla.broker.partitions.partition import Partition
 from ottla.broker.requests import dispatch
 from ottla.broker.runtime import sync_round
-from ottla.broker.runtime.disk import GroupSyncer, QueuedSyncer
+from ottla.broker.runtime.disk import GroupSyncer
+from ottla.broker.runtime.queued_syncer import QueuedSyncer
 from ottla.broker.runtime.threads import NoThread
+from ottla.broker.runtime.volume_syncs import VolumeSyncs
 from ottla.protocol.records.batch import BatchHeader
 from ottla.storage.cleaner.cleaned_segment import CleanedSegment
 from ottla.storage.cleaner.offset_map import OffsetMap
@@ -305,13 +307,13 @@ def _volume_opened_for_each_sync() -> Any:
 )
 def _overtaken_error_ignored() -> Any:
     def replace(ended: Any) -> Any:
-        def patched(self: GroupSyncer, queue: Any, sync_round: Any) -> None:
+        def patched(self: VolumeSyncs, queue: Any, sync_round: Any) -> None:
             sync_round.volume_error = None
             ended(self, queue, sync_round)
 
         return patched
 
-    return before(GroupSyncer, "_volume_ended", replace)
+    return before(VolumeSyncs, "ended", replace)
 
 
 @bug(

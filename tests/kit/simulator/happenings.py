@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kit.simulator.turn_worlds import TURNS_OF_A_SECOND
 
-from ottla.broker.runtime.disk import QueuedSyncer
+from ottla.broker.runtime.queued_syncer import QueuedSyncer
 
 if TYPE_CHECKING:
     from kit.simulator.machine import Machine

@@ -17,8 +17,8 @@ from kit.simulated_files import SimulatedFiles
 from kit.simulator.sites import IN_REPLAY, IN_VOID
 
 from ottla.broker.net import connection
-from ottla.broker.runtime import disk
-from ottla.broker.runtime.disk import QueuedSyncer
+from ottla.broker.runtime import disk, redo_syncs
+from ottla.broker.runtime.queued_syncer import QueuedSyncer
 from ottla.storage.directories import redo_log
 from ottla.storage.directories.redo_log import RedoLog
 from ottla.storage.files.files import File
@@ -57,12 +57,12 @@ class RedoLimits:
         with ExitStack() as patches:
             for owner, name, value in (
                 (redo_log, "MOST_ROUND_BYTES", self.round_bytes),
-                (disk, "MOST_ROUND_BYTES", self.round_bytes),
+                (redo_syncs, "MOST_ROUND_BYTES", self.round_bytes),
                 (redo_log, "MOST_BYTES", file_bytes),
                 (redo_log, "GROWTH_BYTES", self.growth_bytes),
                 (redo_log, "MOST_LOGS_ALONE", self.logs),
                 (disk, "MOST_LOGS", self.logs),
-                (disk, "DUE_AFTER_MS", self.due_after_ms),
+                (redo_syncs, "DUE_AFTER_MS", self.due_after_ms),
             ):
                 patches.enter_context(mock.patch.object(owner, name, value))
             if self.is_quick:

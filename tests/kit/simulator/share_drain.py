@@ -18,7 +18,7 @@ from kit.simulator.share_members import ShareMember
 from kit.simulator.share_requests import Limits
 from kit.simulator.transaction_audit import LogContent
 
-from ottla.broker.runtime.disk import QueuedSyncer
+from ottla.broker.runtime.queued_syncer import QueuedSyncer
 from ottla.protocol.api.fetch import FetchRequest, FetchResponse
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Response

@@ -13,7 +13,7 @@ from kit.simulator.model import Violation
 from kit.simulator.streams_administrator import ill_fitting, wanted_counts
 from kit.simulator.streams_model import tasks_described
 
-from ottla.broker.runtime.disk import QueuedSyncer
+from ottla.broker.runtime.queued_syncer import QueuedSyncer
 
 if TYPE_CHECKING:
     from kit.clock import ManualClock

@@ -62,7 +62,7 @@ from kit.simulator.turn_worlds import TurnWorld
 from kit.simulator.usual_clients import ADMIN_LINE, READER_LINE, UNTOLD_LINE, WRITERS, UsualClients
 
 from ottla.broker.net.connections import Connections
-from ottla.broker.runtime import disk, sync_round
+from ottla.broker.runtime import queued_syncer, sync_round
 
 LINES_UNDER_QUOTAS = {1: "idempotent 1", 2: "idempotent 2", READER_LINE: "reader", UNTOLD_LINE: "producer"}
 UNDER_QUOTAS = [
@@ -242,7 +242,7 @@ class World:
             with (
                 known_ids(self.outcome.seed),
                 mock.patch.object(sync_round, "VOLUME_FROM", 2),  # rounds of more files are too few
-                mock.patch.object(disk, "SHARED_FROM", 2),
+                mock.patch.object(queued_syncer, "SHARED_FROM", 2),
                 self.machine.redo_limits.kept(),
                 nullcontext() if self._quotas is None else self._quotas.kept(),
                 nullcontext() if self._turns is None else self._turns.limits.kept(),

@@ -17,9 +17,10 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from ottla.broker.coordination.effects import CoordinatorRecord, Effects, Now, Waiter
-from ottla.broker.groups.group import Caller, Group, GroupType, PartitionCheck
-from ottla.broker.groups.member_timers import Limit, MemberTimers
+from ottla.broker.groups.group import Caller, GroupType, PartitionCheck
+from ottla.broker.groups.member_timers import Limit
 from ottla.broker.groups.metadata_hash import hash_of_topic, hash_of_topics
+from ottla.broker.groups.modern_group import ModernGroup
 from ottla.broker.groups.streams import heartbeats
 from ottla.broker.groups.streams.checks import check_commit_epoch, check_fetch_epoch
 from ottla.broker.groups.streams.configured_topology import configure
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from ottla.broker.groups.topics import TopicView
     from ottla.protocol.api.streams_group_describe import StreamsGroupDescribeResponse
     from ottla.protocol.api.streams_group_heartbeat import StreamsGroupHeartbeatRequest
-    from ottla.protocol.message import Struct
 
 LOG = logging.getLogger("ottla.groups")
 NEVER_LOOKED = -1
@@ -51,17 +51,15 @@ BYTES_PER_SUBTOPOLOGY = 48
 """The most that a subtopology adds to it beside the tasks and six times its id: lengths and tags of six lists."""
 
 
-class StreamsGroup(Group):
+class StreamsGroup(ModernGroup[StreamsMember]):
     """One streams group."""
 
     type = GroupType.STREAMS
+    durable: StreamsGroupState
 
     def __init__(self, group_id: str, settings: GroupSettings, topics: TopicView) -> None:
-        super().__init__(group_id)
-        self.settings = settings
-        self.topics = topics
+        super().__init__(group_id, settings, topics)
         self.durable = StreamsGroupState(group_id)
-        self.timers = MemberTimers()
         self.configured: ConfiguredTopology | None = None
         """The topology, compared with the topics that existed at the last heartbeat."""
         self.task_offsets: dict[str, TaskOffsets] = {}
@@ -160,15 +158,6 @@ class StreamsGroup(Group):
             LOG.info("streams group %r: member %r requests a shutdown of the application", self.group_id, member_id)
             self.shutdown_member_id = member_id
 
-    def member_of(self, member_id: str) -> StreamsMember:
-        """The member of this id. Raises UNKNOWN_MEMBER_ID."""
-        member = self.durable.members.get(member_id)
-        if member is None:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}."
-            )
-        return member
-
     def static_member_of(self, instance_id: str, member_id: str) -> StreamsMember:
         """The member with an instance id, which has to be `member_id`. Raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
         member = self.durable.member_of_instance(instance_id)
@@ -236,29 +225,15 @@ class StreamsGroup(Group):
     # --- what every group can do -------------------------------------------------------------------------------------
 
     @property
-    def state(self) -> str:
-        """`Empty`, `NotReady`, `Assigning`, `Reconciling` or `Stable`."""
-        return self.durable.name
-
-    @property
     def protocol_type(self) -> str:
         """Always `streams`."""
         return STREAMS_PROTOCOL_TYPE
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether it has no members."""
-        return not self.durable.members
 
     @property
     def next_deadline_ms(self) -> float | None:
         """The earliest end of a session, of a member's time to give up tasks, or of the initial delay."""
         deadlines = [one for one in (self.timers.next_ms, self._delay_ends_ms) if one is not None]
         return min(deadlines, default=None)
-
-    def replay(self, key: Struct, value: Struct | None) -> None:
-        """Apply one of the records 17 and 19 to 23."""
-        self.durable.replay(key, value)
 
     def on_load(self, now: Now) -> Effects:
         """Begin all sessions again, and the time of members that have tasks to give up."""
@@ -283,22 +258,6 @@ class StreamsGroup(Group):
             effects.join(self._assign_after_delay(now))
         return effects
 
-    def on_disconnect(self, connection: object, now: Now) -> Effects:
-        """Shorten the sessions of the members whose last request came on `connection`, if that is configured.
-
-        Static members keep theirs: an instance id promises that the member returns.
-        """
-        evict_ms = self.settings.evict_on_disconnect_ms
-        for member_id in self.timers.members_of(connection):
-            member = self.durable.members.get(member_id)
-            if evict_ms >= 0 and member is not None and member.instance_id is None:
-                self.timers.start_if_earlier(member_id, Limit.SESSION, now.monotonic_ms + evict_ms)
-        return self.on_deadline(now) if evict_ms == 0 else Effects()
-
-    def on_unload(self) -> Effects:
-        """No replies: no request waits in this protocol."""
-        return Effects()
-
     def check_commit(
         self,
         member_id: str,
@@ -318,18 +277,10 @@ class StreamsGroup(Group):
         member = self.member_of(member_id)
         return check_commit_epoch(self.durable, member, generation_or_epoch, commit_version=commit_version)
 
-    def note_commit(self, member_id: str, now: Now) -> None:
-        """Do nothing: in this protocol only heartbeats extend a session."""
-
     def check_fetch_offsets(self, member_id: str | None, member_epoch: int) -> None:
         """Raise UNKNOWN_MEMBER_ID or STALE_MEMBER_EPOCH; never where no member is named."""
         if member_id is not None or member_epoch >= 0:
             check_fetch_epoch(self.member_of(member_id or ""), member_epoch)
-
-    def check_delete(self) -> None:
-        """Raise NON_EMPTY_GROUP while there are members."""
-        if not self.is_empty:
-            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
 
     def is_subscribed_to(self, topic: str) -> bool:
         """Whether the topology of its members reads a topic."""
