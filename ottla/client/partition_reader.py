@@ -309,7 +309,7 @@ class PartitionReader(Generic[K, V]):
                     return taken
                 self._raise_failures()
                 left_s = deadline - self._loop.time()
-                if left_s <= 0:
+                if not left_s > 0:  # also for NaN, with which the loop's timers would never end
                     return {}
                 try:
                     async with asyncio.timeout(left_s):

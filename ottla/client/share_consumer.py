@@ -322,7 +322,7 @@ class ShareConsumer(Generic[K, V]):
                         if found.left_count:
                             return found
                         fetcher.ready.popleft()
-                    if self._loop.time() >= until:
+                    if not self._loop.time() < until:  # also for NaN, with which the loop's timers would never end
                         await asyncio.sleep(0)  # even without a wait, request records for the next poll
                         return None
                     try:

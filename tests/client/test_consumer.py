@@ -441,6 +441,14 @@ async def test_a_position_in_a_topic_that_never_comes_is_no_reason_to_wait_for_e
         assert leaderless.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+@pytest.mark.parametrize("timeout_ms", [-1, float("nan")])
+async def test_a_poll_whose_time_is_over_waits_for_nothing(cluster, timeout_ms):
+    cluster.add_topic("t")
+    async with consumer_of(cluster) as consumer:
+        consumer.assign([T0])
+        assert await consumer.getmany(timeout_ms=timeout_ms) == {}
+
+
 async def test_closing_wakes_a_waiting_reader_at_once(cluster):
     cluster.add_topic("t")
     consumer = consumer_of(cluster)

@@ -65,8 +65,9 @@ def test_a_poll_of_one_thread_leaves_the_records_of_another_one_alone(group, con
     assert group.accepted("t", 0) == [0, 1, 2]
 
 
-def test_a_poll_whose_time_is_over_waits_for_nothing(consumer):
-    assert consumer.getmany(timeout_ms=-1) == {}
+@pytest.mark.parametrize("timeout_ms", [-1, float("nan")])
+def test_a_poll_whose_time_is_over_waits_for_nothing(consumer, timeout_ms):
+    assert consumer.getmany(timeout_ms=timeout_ms) == {}
 
 
 def test_a_thread_alone_must_acknowledge_before_its_next_poll(group, consumer):
