@@ -25,6 +25,12 @@ class LoopTimers:
         if self._handle is not None:
             self._handle.cancel()
 
+    def run(self) -> None:
+        """Run what is due now, and plan again: the clock was moved forward."""
+        if self._handle is not None:
+            self._handle.cancel()
+        self._run()
+
     def _plan(self, deadline_ms: float) -> None:
         if self._handle is not None:
             if self._fires_at_ms <= deadline_ms:

@@ -66,7 +66,8 @@ class Node:
     queue up in `services.syncer.rounds` until a simulation runs them, and cold reads run immediately. `workers`, if
     given, replace both for cold reads and other work that may block, but not for syncs. `later(step)`, if given, runs a
     step when other requests have had their turn; else the timers do, and without `post` every step runs immediately.
-    `count_waits`, if given, counts how long a sync thread waits for a processor.
+    `count_waits`, if given, counts how long a sync thread waits for a processor. `make_gate` makes the gate of all
+    requests (`ottla.testing` has one that injects faults).
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Node:
         workers: Workers | None = None,
         later: Callable[[Callable[[], None]], None] | None = None,
         count_waits: Callable[[], ProcessorWait] | None = None,
+        make_gate: Callable[[ApiServices], Gate] = Gate,
     ) -> None:
         clock = SystemClock() if clock is None else clock
         files = _os_files(config) if files is None else files
@@ -159,7 +161,7 @@ class Node:
         self.chores = Chores(self.services, self.services.groups, self.services.tokens, self.cleaner, self.tls)
         catalog.settings.on_broker_changed = self._on_broker_changed
         catalog.settings.check_listeners = self.tls.check
-        self.dispatcher = RequestDispatcher(self.services, Gate(self.services))
+        self.dispatcher = RequestDispatcher(self.services, make_gate(self.services))
         self.doors = self._make_doors()
         """The guards in front of the dispatcher on the listeners with SASL, by name."""
         self._is_claimed = False
@@ -275,6 +277,10 @@ class Node:
             timeout_ms=timeout_ms,
             leaves_deletion=services.catalog.leaves_deletion,
         )
+
+    def abandon_logs(self) -> None:
+        """Close everything after `quiesce` as it is, as the end of a killed process does: the next start recovers."""
+        self.services.log_manager.close(clean=False)
 
     def _on_broker_changed(self) -> None:
         self.chores.configuration_changed()

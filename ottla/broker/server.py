@@ -25,6 +25,7 @@ from ottla.broker.net.connections import Connections
 from ottla.broker.net.listening import StartError, bind, explain
 from ottla.broker.node import Node
 from ottla.broker.notify import notify
+from ottla.broker.requests.gate import Gate
 from ottla.broker.runtime.descriptors import LEAST_DESCRIPTORS, RAISED_BY, descriptor_limit, raise_file_limit
 from ottla.broker.runtime.loop_watch import LoopWatch
 from ottla.broker.runtime.processor_wait import ProcessorWait
@@ -36,6 +37,7 @@ from ottla.hand_over import Posts
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ottla.broker.context import ApiServices
     from ottla.broker.http.server import Operations, Pages
     from ottla.broker.runtime.workers import Post
     from ottla.config.broker import BrokerConfig
@@ -58,14 +60,25 @@ def _nothing() -> None:
 
 
 class Server:
-    """One broker on the running loop. `addresses`: the (host, port) of each listener's socket, by listener name."""
+    """One broker on the running loop. `addresses`: the (host, port) of each listener's socket, by listener name.
 
-    def __init__(self, config: BrokerConfig, *, clock: Clock | None = None, files: Files | None = None) -> None:
+    `clock`, `files` and `make_gate`: as in `Node`.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        clock: Clock | None = None,
+        files: Files | None = None,
+        make_gate: Callable[[ApiServices], Gate] = Gate,
+    ) -> None:
         self.config = config
         self.addresses: dict[str, tuple[str, int]] = {}
         self.http_address: tuple[str, int] | None = None
         self._clock = clock
         self._files = files
+        self._make_gate = make_gate
         self._node: Node | None = None
         self.connections: Connections | None = None
         self._timers: LoopTimers | None = None
@@ -105,6 +118,7 @@ class Server:
             files=self._files,
             post=self._watch_posts(loop),
             count_waits=ProcessorWait,
+            make_gate=self._make_gate,
         )
         sockets: list[tuple[Listener, socket.socket]] = []
         try:
@@ -197,16 +211,47 @@ class Server:
 
     async def stop(self, *, force: asyncio.Event | None = None) -> None:
         """Drain and close. `force`, when set, ends the waits for requests in flight and for logs that are closed."""
-        self._is_accepting = False
-        for server in self._servers:
-            server.close()
-        self._servers.clear()
+        self._stop_accepting()
         connections, node = self.connections, self._node
         if connections is not None and node is not None:
             node.services.listening.hold()
             connections.drain()
             node.services.turn.end()
             await self._wait_for_end(connections, force)
+        await self._stop_parts()
+        if node is not None:
+            await self._close_logs(node, force)
+            self._node = None
+
+    async def abandon(self) -> None:
+        """End as a killed process does: connections are cut, requests in flight get no answer, nothing is synced, and
+        no directory is marked clean. What was appended stays in the files; the next start recovers.
+        """
+        self._stop_accepting()
+        connections, node = self.connections, self._node
+        if connections is not None:
+            connections.refuse_all()
+            connections.abort()
+            await asyncio.sleep(0)
+        await self._stop_parts()
+        if node is not None:
+            node.abandon_logs()
+            self._node = None
+
+    def clock_moved(self) -> None:
+        """Run what is due now, if the clock was moved forward: the loop's own timers do not notice that."""
+        if self._timers is not None:
+            self._timers.run()
+            self.node.services.turn.end()
+
+    def _stop_accepting(self) -> None:
+        self._is_accepting = False
+        for server in self._servers:
+            server.close()
+        self._servers.clear()
+
+    async def _stop_parts(self) -> None:
+        """Stop everything but the connections and the logs."""
         if self._http is not None:
             await self._http.stop()
             self._http = None
@@ -214,11 +259,9 @@ class Server:
             self._timers.stop()
         if self._watch is not None:
             self._watch.stop()
-        if node is not None:
-            node.quiesce()
+        if self._node is not None:
+            self._node.quiesce()
             self._unwatch_posts()
-            await self._close_logs(node, force)
-            self._node = None
 
     async def _close_logs(self, node: Node, force: asyncio.Event | None) -> None:
         """`node.close_logs` in a thread, so that the loop still handles signals. Raises what it raises."""

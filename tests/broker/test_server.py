@@ -103,6 +103,23 @@ async def test_what_was_produced_is_there_after_a_restart(tmp_path: Path) -> Non
         assert server.node.services.log_manager.was_clean
 
 
+async def test_an_abandoned_server_is_as_a_killed_one(tmp_path: Path) -> None:
+    server = Server(config(tmp_path))
+    await server.start()
+    client = await Client.to(server.addresses["PLAINTEXT"])
+    await client.ask(metadata("t"), 9)
+    await client.ask(produce_request("t", batch(3)), 9)
+    client.send(fetch_request("t", 3, max_wait_ms=60_000), 12)
+    await server.abandon()
+    with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+        await client.reply(1, 12)
+    async with running(tmp_path) as server:
+        client = await Client.to(server.addresses["PLAINTEXT"])
+        fetched = await client.ask(fetch_request("t", 0), 12)
+        assert fetched.responses[0].partitions[0].high_watermark == 3  # type: ignore[attr-defined]
+        assert not server.node.services.log_manager.was_clean
+
+
 async def test_without_an_eventfd_threads_bring_back_what_they_did_by_the_loop_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -359,6 +376,26 @@ def test_timers_run_on_the_loop_in_time_and_not_before(tmp_path: Path) -> None:
     loop.run_forever()
     assert ran == ["early", "late"]
     assert node.services.clock.monotonic_ms() >= start_ms + 30
+    timers.stop()
+    loop.close()
+
+
+def test_timers_run_when_the_clock_was_moved(tmp_path: Path) -> None:
+    from ottla.broker.node import Node
+    from ottla.testing.movable_clock import MovableClock
+
+    loop, clock = new_event_loop(), MovableClock()
+    node = Node(config(tmp_path), clock=clock)
+    timers = LoopTimers(node.services, loop)
+    ran: list[str] = []
+    node.services.timers.at(clock.monotonic_ms() + 3_600_000, lambda: ran.append("in an hour"))
+    node.services.timers.at(clock.monotonic_ms() + 3_600_010, loop.stop)
+    timers.run()
+    assert not ran
+    clock.advance(3_600_000)
+    timers.run()
+    assert ran == ["in an hour"]
+    loop.run_forever()  # the later one was planned anew
     timers.stop()
     loop.close()
 

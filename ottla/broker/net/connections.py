@@ -180,9 +180,13 @@ class Connections:
         if not self._all and self.on_empty is not None:
             self.on_empty()
 
+    def refuse_all(self) -> None:
+        """Refuse new connections."""
+        self._is_draining = True
+
     def drain(self) -> None:
         """Refuse new connections, read nothing more, let each one end when its requests are answered."""
-        self._is_draining = True
+        self.refuse_all()
         for connection in list(self._all):
             connection.drain()
 

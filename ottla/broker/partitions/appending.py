@@ -13,6 +13,8 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage.log.append import TAKES_ZSTD, Appended, AppendResult
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from ottla.broker.partitions.append_shares import AppendPayer, AppendShares
     from ottla.broker.runtime.disk import GroupSyncer
     from ottla.broker.runtime.metrics import Metrics
@@ -325,6 +327,11 @@ class PartitionAppend:
             callback(error)
             return
         self._waits.add(end_offset, callback, deadline_ms)
+
+    @property
+    def watchers(self) -> Collection[Watcher]:
+        """The long polls that wait for more."""
+        return self._watchers.keys()
 
     def wake_watchers(self) -> None:
         """Wake the long polls: something that they check has changed (log start, epoch, configuration)."""

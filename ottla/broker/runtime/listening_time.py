@@ -41,6 +41,10 @@ class ListeningTime:
         self.now_ms()
         self._most_ms = MOST_MS
 
+    def count(self, moved_ms: float) -> None:
+        """Count time by which the monotonic clock has just been moved on purpose, all of it."""
+        self._seen_ms += moved_ms
+
     def now_ms(self) -> float:
         """The time that counts until now."""
         now_ms = self._monotonic_ms()

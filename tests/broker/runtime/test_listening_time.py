@@ -67,3 +67,15 @@ def test_what_is_due_is_due_by_the_clock_after_all_that_did_not_count() -> None:
     clock.advance(90_000)
     time.listen()
     assert time.clock_ms(time.now_ms() + 7) == clock.monotonic_ms() + 7
+
+
+def test_a_clock_that_was_moved_on_purpose_counts() -> None:
+    clock = ManualClock()
+    time = ListeningTime(clock.monotonic_ms)
+    time.listen()
+    before_ms = time.now_ms()
+    clock.advance(90_000)
+    time.count(90_000)
+    assert time.now_ms() == before_ms + 90_000
+    clock.advance(7)
+    assert time.now_ms() == before_ms + 90_007
