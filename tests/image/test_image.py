@@ -20,7 +20,8 @@ from pathlib import Path
 import pytest
 from kit.dockerfile import only
 from kit.image_root import BuildFailed, DebianRoot, EnvironmentRoot, ImageRoot, why_no_debian_root
-from kit.reserved_port import ReservedPort
+
+from ottla.testing.reserved_port import ReservedPort
 
 TIMEOUT_S = 60.0
 CLUSTER_ID = "abcdefghijklmnopqrstuv"

@@ -13,7 +13,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from kit.broker import BrokerProcess
-from kit.reserved_port import ReservedPort
+
+from ottla.testing.reserved_port import ReservedPort
 
 APACHE = """
     KAFKA_NODE_ID=1

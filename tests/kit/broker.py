@@ -16,7 +16,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kit.process_output import ProcessOutput
-from kit.reserved_port import ReservedPort
+
+from ottla.testing.reserved_port import ReservedPort
 
 READY = re.compile(r"listening on (?:\S+://)?(\S+):(\d+)")
 LISTENER = re.compile(r"listening on (\S+)://\S+:(\d+)")

@@ -72,6 +72,8 @@ PLACES: Final = {
         "image",
         "integration",
         "test_start_imports.py",
+        "testing/test_plugin.py",
+        "testing/test_real_clients.py",
     ),
     "simulation": (
         "broker/test_flipped_bits.py",

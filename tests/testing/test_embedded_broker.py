@@ -1,0 +1,173 @@
+"""The life of an embedded broker: starts, stops, kills, its directory and its address."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from ottla import Producer
+from ottla.broker.net.listening import StartError
+from ottla.config.errors import ConfigError
+from ottla.protocol.errors import KafkaError
+from ottla.storage.errors import StorageError
+from ottla.testing import EmbeddedBroker
+
+
+def values_of(broker: EmbeddedBroker, topic: str) -> list[bytes | None]:
+    return [record.value for record in broker.records(topic)]
+
+
+def threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "ottla-broker"}
+
+
+def test_records_are_written_and_read() -> None:
+    with EmbeddedBroker() as broker:
+        broker.send("orders", b"tea", b"coffee")
+        assert values_of(broker, "orders") == [b"tea", b"coffee"]
+
+
+def test_brokers_run_beside_each_other() -> None:
+    with EmbeddedBroker() as one, EmbeddedBroker() as other:
+        one.send("orders", b"tea")
+        assert one.bootstrap_servers != other.bootstrap_servers
+        assert one.admin.list_topics() == ["orders"]
+        assert other.admin.list_topics() == []
+
+
+def test_the_end_of_a_block_leaves_nothing() -> None:
+    before = threads()
+    with EmbeddedBroker() as broker:
+        directory = broker.directory
+        broker.send("orders", b"tea")
+        assert (directory / "orders-0").is_dir()
+    assert not directory.exists()
+    assert threads() == before
+    assert not broker.is_running
+
+
+def test_a_restart_keeps_the_address_and_the_records() -> None:
+    with EmbeddedBroker() as broker, Producer(broker.bootstrap_servers) as producer:
+        producer.send("orders", b"tea").result()
+        address = broker.bootstrap_servers
+        assert broker.restart().bootstrap_servers == address
+        producer.send("orders", b"coffee").result()  # the client finds it again
+        assert values_of(broker, "orders") == [b"tea", b"coffee"]
+
+
+def test_a_stop_marks_the_directory_clean_and_a_kill_does_not() -> None:
+    with EmbeddedBroker() as broker:
+        mark = broker.directory / ".kafka_cleanshutdown"
+        broker.stop()
+        assert mark.exists()
+        broker.start()
+        broker.kill()
+        assert not mark.exists()
+
+
+def test_records_survive_a_kill() -> None:
+    with EmbeddedBroker() as broker:
+        broker.send("orders", b"tea")
+        broker.kill()
+        assert values_of(broker.start(), "orders") == [b"tea"]
+
+
+def test_a_kill_answers_nobody() -> None:
+    with EmbeddedBroker() as broker, Producer(broker.bootstrap_servers, retries=0) as producer:
+        producer.send("orders", b"tea").result()
+        broker.delay("Produce", 60)
+        delivery = producer.send("orders", b"coffee")
+        broker.wait_for_records("orders", 2)  # it is written, and its answer held back
+        broker.kill()
+        with pytest.raises(KafkaError, match="NETWORK_EXCEPTION"):
+            delivery.result()
+
+
+def test_a_reset_leaves_only_the_address() -> None:
+    with EmbeddedBroker() as broker:
+        broker.send("orders", b"tea")
+        broker.fail("Produce", "NOT_ENOUGH_REPLICAS")
+        broker.advance(3600)
+        address = broker.bootstrap_servers
+        assert broker.reset().bootstrap_servers == address
+        assert broker.admin.list_topics() == []
+        broker.send("orders", b"coffee")
+        assert values_of(broker, "orders") == [b"coffee"]
+
+
+def test_a_kept_directory_stays(tmp_path: Path) -> None:
+    with EmbeddedBroker(directory=tmp_path / "data") as broker:
+        broker.send("orders", b"tea")
+        with pytest.raises(RuntimeError, match="would delete"):
+            broker.reset()
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+    with EmbeddedBroker(directory=tmp_path / "data") as broker:
+        assert values_of(broker, "orders") == [b"tea"]
+
+
+def test_it_has_kafkas_keys() -> None:
+    keys = {"num.partitions": 3, "auto.create.topics.enable": False, "listeners": "A://127.0.0.1:0,B://127.0.0.1:0"}
+    keys["listener.security.protocol.map"] = "A:PLAINTEXT,B:PLAINTEXT"
+    with EmbeddedBroker(keys) as broker:
+        assert broker.bootstrap_servers == broker.address_of("A")
+        assert broker.address_of("a") != broker.address_of("B")
+        broker.admin.create_topic("orders")
+        assert len(broker.admin.describe_topics(["orders"])["orders"].partitions) == 3
+        with pytest.raises(KeyError):
+            broker.address_of("C")
+
+
+def test_mistakes_have_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"num\.partitions"):
+        EmbeddedBroker({"num.partitions": "three"}).start()
+    with EmbeddedBroker(directory=tmp_path) as broker:
+        with pytest.raises(StorageError, match="another"):
+            EmbeddedBroker(directory=tmp_path).start()
+        with pytest.raises(StartError, match="another process uses this port"):
+            EmbeddedBroker({"listeners": f"PLAINTEXT://{broker.bootstrap_servers}"}).start()
+    for use in (lambda: broker.bootstrap_servers, lambda: broker.advance(1), lambda: broker.address_of("PLAINTEXT")):
+        with pytest.raises(RuntimeError, match="does not run"):
+            use()
+    with pytest.raises(RuntimeError, match="no directory"):
+        assert EmbeddedBroker().directory
+
+
+def test_second_calls_do_nothing() -> None:
+    broker = EmbeddedBroker()
+    broker.stop()
+    broker.kill()
+    address = broker.start().bootstrap_servers
+    assert broker.start().bootstrap_servers == address
+    broker.close()
+    broker.close()
+    assert not threads()
+
+
+def test_a_forgotten_broker_ends() -> None:
+    before = threads()
+    broker = EmbeddedBroker().start()
+    assert threads() > before
+    directory = broker.directory
+    del broker
+    gc.collect()
+    assert threads() == before
+    assert not directory.exists()
+
+
+def test_a_program_ends_beside_a_running_broker() -> None:
+    program = """
+from ottla import Producer
+from ottla.testing import EmbeddedBroker
+broker = EmbeddedBroker().start()
+producer = Producer(broker.bootstrap_servers)
+producer.send("orders", b"tea").result()
+print(broker.directory)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert not Path(ended.stdout.strip()).exists()
