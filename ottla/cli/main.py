@@ -36,6 +36,7 @@ class _Root(LazyGroup):
     cls=_Root,
     commands_by_name={
         "serve": ("ottla.cli.serve:serve", "Run the broker."),
+        "run": ("ottla.cli.run:run", "Run a command, such as tests, beside a broker of its own."),
         "topics": ("ottla.cli.topics:topics", "Create, list, describe, alter and delete topics, and delete records."),
         "produce": ("ottla.cli.produce:produce", "Write lines from standard input to a topic."),
         "consume": ("ottla.cli.consume:consume", "Write a topic's records to standard output."),

@@ -45,8 +45,6 @@ DEFAULTS: Final[dict[str, object]] = {
 }
 """What differs from `ottla serve` unless it is configured."""
 
-_LARGEST_PASS: Final = 1_000
-
 
 class EmbeddedBroker(ClientMethods, FaultMethods):
     """See the module. A context manager: it starts at the beginning of a `with` block, and stops at its end.
@@ -171,27 +169,13 @@ class EmbeddedBroker(ClientMethods, FaultMethods):
     def advance(self, seconds: float | timedelta) -> None:
         """Move its clock forward: timeouts, sessions and retention happen as if the time had passed.
 
-        Returns when everything that is due by then has begun. Work in other threads, such as the deletion of a segment,
-        may end a moment later. The clocks of clients stay as they are: a record that a client sends has its own time.
-        Raises ValueError for a negative time, and RuntimeError if the broker does not run.
+        Returns when everything that is due by then has been done, such as the deletion of old records. The clocks of
+        clients stay as they are: a record that a client sends has its own time. Raises ValueError for a negative time,
+        NotInTime if the work does not end, and RuntimeError if the broker does not run.
         """
         ms = round((seconds.total_seconds() if isinstance(seconds, timedelta) else seconds) * 1000)
-
-        def move(server: Server) -> bool:
-            services = server.node.services
-            if ms:
-                self._clock.advance(ms)
-                services.listening.count(ms)
-            server.clock_moved()
-            deadline_ms = services.timers.next_deadline_ms()
-            return deadline_ms is not None and deadline_ms <= self._clock.monotonic_ms()
-
-        is_more_due = self._running.call(move)
-        ms = 0
-        for _ in range(_LARGEST_PASS):  # what is due may plan more that is due, forever
-            if not is_more_due:
-                return
-            is_more_due = self._running.call(move)
+        self._running.call(partial(_move, self._clock, ms))
+        wait_until(lambda: self._running.call(_work_left), TIMEOUT_S)
 
     # -- its requests and readers
 
@@ -270,3 +254,18 @@ class EmbeddedBroker(ClientMethods, FaultMethods):
 
     def __repr__(self) -> str:
         return f"<EmbeddedBroker at {self.bootstrap_servers}>" if self.is_running else "<EmbeddedBroker, not running>"
+
+
+def _move(clock: MovableClock, ms: int, server: Server) -> None:
+    clock.advance(ms)
+    server.node.services.listening.count(ms)
+
+
+def _work_left(server: Server) -> str | None:
+    """Run what is due. Returns the work that is left, which may plan more."""
+    server.clock_moved()
+    services = server.node.services
+    deadline_ms = services.timers.next_deadline_ms()
+    if deadline_ms is not None and deadline_ms <= services.clock.monotonic_ms():
+        return "the broker has timers that are due"
+    return None if services.workers.is_idle else "the broker's threads work"

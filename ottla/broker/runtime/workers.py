@@ -41,6 +41,10 @@ class Workers(Protocol):
     def run(self, work: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
         """Run `work()` off the broker's thread and `done(result, error)` on it."""
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether all work that was given to them has ended."""
+
     def close(self) -> None:
         """Finish the work that was given to them and end the threads. No `done` is called from now on."""
 
@@ -59,6 +63,11 @@ class InlineWorkers:
             done(None, error)
         else:
             done(result, None)
+
+    @property
+    def is_idle(self) -> bool:
+        """Always: everything ends immediately."""
+        return True
 
     def close(self) -> None:
         """Do nothing: there are no threads."""
@@ -138,6 +147,11 @@ class ThreadedWorkers:
             job()
         else:
             self._jobs.put(job)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all work that was given to them has ended, and its `done` was called."""
+        return not self._unfinished
 
     def close(self) -> None:
         """End the threads after the waiting work; no callback is called any more, posted or not."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.runtime.workers import OneAtATime, ThreadedWorkers
+from ottla.broker.runtime.workers import InlineWorkers, OneAtATime, ThreadedWorkers
 
 WAIT_S = 30
 
@@ -33,6 +33,21 @@ def test_a_thread_that_waits_for_work_holds_nothing_of_what_it_did_last() -> Non
         gone.get(timeout=WAIT_S)  # the thread lets go of it a moment after it has posted
     finally:
         workers.close()
+
+
+def test_workers_are_idle_when_all_was_reported() -> None:
+    posted: SimpleQueue[Callable[[], None]] = SimpleQueue()
+    workers = ThreadedWorkers(posted.put)
+    try:
+        assert workers.is_idle
+        workers.run(lambda: 1, lambda result, error: None)
+        report = posted.get(timeout=WAIT_S)
+        assert not workers.is_idle
+        report()
+        assert workers.is_idle
+    finally:
+        workers.close()
+    assert InlineWorkers().is_idle
 
 
 class Held:

@@ -1,0 +1,128 @@
+"""`ottla run`: a command beside a broker of its own, its exit status and its signals."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from kit.command import run
+
+
+def ottla(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "ottla", "run", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, **environment},
+    )
+
+
+def test_the_command_finds_the_broker() -> None:
+    program = "; ".join(
+        (
+            "import os",
+            "from ottla import Admin",
+            "found = Admin(os.environ['BROKERS']).describe_topics(['orders', 'plain'])",
+            "print({name: len(one.partitions) for name, one in found.items()})",
+            "names = ('BROKERS', 'KAFKA_BOOTSTRAP_SERVERS', 'OTTLA_BOOTSTRAP_SERVER')",
+            "print(len({os.environ[name] for name in names}))",
+        )
+    )
+    options = ("-t", "orders:3", "--topic", "plain", "--variable", "BROKERS", "--override", "num.partitions=2")
+    ended = ottla(*options, "--", sys.executable, "-c", program)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout == "{'orders': 3, 'plain': 2}\n1\n"
+
+
+def test_ottlas_own_commands_find_it() -> None:
+    script = f"""
+{sys.executable} -m ottla topics create orders
+echo tea | {sys.executable} -m ottla produce orders
+{sys.executable} -m ottla consume orders --from-beginning --max-messages 1
+"""
+    ended = ottla("sh", "-ec", script)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines()[-1] == "tea"
+
+
+@pytest.mark.parametrize("status", [0, 1, 42])
+def test_the_status_is_that_of_the_command(status: int) -> None:
+    ended = ottla("--", "sh", "-c", f"exit {status}")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (status, "", "")
+
+
+def test_options_of_the_command_are_its_own() -> None:
+    ended = ottla("sh", "-c", 'echo "$0 $1"', "--topic", "--help")
+    assert (ended.returncode, ended.stdout) == (0, "--topic --help\n")
+
+
+def test_a_killed_command_has_the_status_of_shells() -> None:
+    assert ottla("sh", "-c", "kill -9 $$").returncode == 128 + signal.SIGKILL
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_signals_are_passed_on(number: signal.Signals) -> None:
+    program = """
+import os, signal, sys
+def end(number, _):
+    print("heard", signal.Signals(number).name, flush=True)
+    sys.exit(3)
+for number in (signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, end)
+print("ready", flush=True)
+signal.pause()
+"""
+    command = [sys.executable, "-m", "ottla", "run", "--", sys.executable, "-c", program]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(number)
+        assert process.stdout.readline() == f"heard {number.name}\n"
+        assert process.wait(timeout=60) == 3
+
+
+def test_ctrl_c_is_the_commands() -> None:
+    """A terminal sends it to both; `ottla run` waits for the command, which may ignore it."""
+    program = "trap 'echo heard; exit 5' INT; echo ready; while :; do sleep 0.05; done"
+    command = [sys.executable, "-m", "ottla", "run", "--", "sh", "-c", program]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.stdout.readline() == "heard\n"
+        assert process.wait(timeout=60) == 5
+
+
+def test_nothing_is_left(tmp_path: Path) -> None:
+    ended = ottla("-t", "orders", "--", "true", TMPDIR=str(tmp_path))
+    assert ended.returncode == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_mistakes_have_one_line(tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    plain.write_text("not executable")
+    assert run("run").status == 2
+    said = run("run", "--", "no-such-command-anywhere")
+    assert (said.status, said.line) == (127, "ottla: no-such-command-anywhere: command not found")
+    said = run("run", "--", plain)
+    assert (said.status, said.line) == (126, f"ottla: {plain}: Permission denied")
+    for wrong in ("orders:", "orders:0", "orders:x", ":3", ""):
+        said = run("run", "-t", wrong, "--", "true")
+        assert (said.status, said.line) == (
+            2,
+            f"ottla: --topic {wrong!r}: must be NAME or NAME:PARTITIONS, such as orders:3",
+        )
+    said = run("run", "-t", "a b", "--", "true")
+    assert said.status == 1
+    assert "INVALID_TOPIC_EXCEPTION" in said.line
+    said = run("run", "--override", "num.partition=3", "--", "true")
+    assert (said.status, "num.partition" in said.line) == (1, True)
+    said = run("run", "--override", "num.partitions=three", "--", "true")
+    assert (said.status, "num.partitions" in said.line) == (1, True)
