@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, TypeVar
@@ -33,6 +34,7 @@ class BrokerThread:
         """Its result is whether the stop is clean."""
         self._ended: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, name="ottla-broker", daemon=True)
+        self._pid = os.getpid()
         self.server: Server | None = None
 
     def start(self) -> None:
@@ -71,7 +73,7 @@ class BrokerThread:
 
     def _finish(self, *, clean: bool) -> None:
         loop = self._loop
-        if loop is None or self._ended.done():
+        if loop is None or self._ended.done() or os.getpid() != self._pid:  # a forked process has no such thread
             return
         loop.call_soon_threadsafe(self._ask_to_end, clean)
         self._ended.result()

@@ -10,7 +10,6 @@ Every method blocks: a coroutine calls those that wait for clients by `await asy
 
 from __future__ import annotations
 
-import tempfile
 import weakref
 from datetime import timedelta
 from functools import partial
@@ -28,6 +27,7 @@ from ottla.testing.faults import Faults, api_named
 from ottla.testing.faulty_gate import FaultyGate
 from ottla.testing.movable_clock import MovableClock
 from ottla.testing.reserved_port import ReservedPort
+from ottla.testing.temporary_directory import TemporaryDirectory
 from ottla.testing.waiting import wait_until
 from ottla.testing.waiting_reads import waiting_reads
 
@@ -65,7 +65,7 @@ class EmbeddedBroker(ClientMethods, FaultMethods):
         ClientMethods.__init__(self, client_options)
         self._values = {**DEFAULTS, **(config or {})}
         self._directory = directory
-        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._temporary: TemporaryDirectory | None = None
         self._ports: dict[str, ReservedPort] = {}
         self._clock = MovableClock()
         self.faults = Faults()
@@ -77,10 +77,11 @@ class EmbeddedBroker(ClientMethods, FaultMethods):
     def start(self) -> Self:
         """Start it; returns when clients can connect. Does nothing if it runs.
 
-        Raises ConfigError, StartError, StorageError or MetadataError, each one line.
+        Raises ConfigError, StartError, StorageError or MetadataError, each one line, and RuntimeError on Windows.
         """
         if self._thread is not None:
             return self
+        _require_posix()
         config = BrokerConfig.of({**self._values, **self._places()})
         thread = BrokerThread(config, self._clock, partial(FaultyGate, faults=self.faults))
         # A thread must not outlive its program's other threads: it would run while the interpreter ends. It refers to
@@ -153,7 +154,7 @@ class EmbeddedBroker(ClientMethods, FaultMethods):
             return Path(self._directory)
         if self._temporary is None:
             raise RuntimeError("the broker has no directory before it starts")
-        return Path(self._temporary.name)
+        return self._temporary.path
 
     @property
     def bootstrap_servers(self) -> str:
@@ -234,8 +235,8 @@ class EmbeddedBroker(ClientMethods, FaultMethods):
             places["log.dirs"] = str(self._directory)
         elif "log.dirs" not in self._values:
             if self._temporary is None:
-                self._temporary = tempfile.TemporaryDirectory(prefix="ottla-", ignore_cleanup_errors=True)
-            places["log.dirs"] = self._temporary.name
+                self._temporary = TemporaryDirectory(self)
+            places["log.dirs"] = str(self._temporary.path)
         config = BrokerConfig.of({**self._values, **places})
         listeners = []
         for listener in (*config.listeners, *config.controller_listeners):
@@ -250,10 +251,17 @@ class EmbeddedBroker(ClientMethods, FaultMethods):
     def _remove_temporary(self) -> None:
         temporary, self._temporary = self._temporary, None
         if temporary is not None:
-            temporary.cleanup()
+            temporary.remove()
 
     def __repr__(self) -> str:
         return f"<EmbeddedBroker at {self.bootstrap_servers}>" if self.is_running else "<EmbeddedBroker, not running>"
+
+
+def _require_posix() -> None:
+    try:
+        import fcntl  # noqa: F401  (locks of directories)
+    except ImportError:
+        raise RuntimeError("the broker needs Linux or macOS; on Windows it runs in WSL or Docker") from None
 
 
 def _move(clock: MovableClock, ms: int, server: Server) -> None:

@@ -171,3 +171,26 @@ print(broker.directory)
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert not Path(ended.stdout.strip()).exists()
+
+
+def test_a_forked_process_takes_nothing_away() -> None:
+    """It ends as a program does, and runs what is registered for the end."""
+    program = """
+import os, sys
+from ottla.testing import EmbeddedBroker
+broker = EmbeddedBroker().start()
+broker.send("orders", b"tea")
+child = os.fork()
+if not child:
+    sys.exit(7)
+_, status = os.waitpid(child, 0)
+print(os.waitstatus_to_exitcode(status), len(broker.records("orders")), broker.directory.exists())
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "7 1 True\n"), ended.stderr
+
+
+def test_windows_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    with pytest.raises(RuntimeError, match="needs Linux or macOS"):
+        EmbeddedBroker().start()
