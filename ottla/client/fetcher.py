@@ -155,10 +155,11 @@ class Fetcher:
             leader_id = self._cluster.leader_of(*assigned.partition)
             if leader_id < 0:
                 self._await_leader(assigned, now)
-            elif assigned.buffered_bytes >= self._max_partition_fetch_bytes:
+                continue
+            assigned.leaderless_since = None
+            if assigned.buffered_bytes >= self._max_partition_fetch_bytes:
                 full.add(leader_id)
             else:
-                assigned.leaderless_since = None
                 by_leader[leader_id].append(assigned)
         for leader_id, wanted in by_leader.items():
             lane = next((lane for lane in _LANES if (leader_id, lane) not in self._busy), None)
@@ -360,10 +361,13 @@ class Fetcher:
 
     def _note_empty(self, asked: Collection[AssignedPartition], answer: FetchResponse) -> None:
         """Note, from an answer without records, that there are none up to the end offset in it. If any partition got
-        records, there may have been no room for those of the rest (KIP-74); a throttled answer shows nothing.
+        records, there may have been no room for those of the rest (KIP-74); a throttled answer shows nothing, and one
+        about a truncated log neither: its partition has moved back, and has no end offset of the log as it is now.
         """
         answered = [one for topic in answer.responses for one in topic.partitions]
-        if answer.throttle_time_ms > 0 or any(one.error_code or len(one.records or b"") for one in answered):
+        if answer.throttle_time_ms > 0 or any(
+            one.error_code or len(one.records or b"") or _diverged_at(one) >= 0 for one in answered
+        ):
             return
         for assigned in asked:
             self._note_none(assigned)
@@ -382,8 +386,8 @@ class Fetcher:
         if answered.error_code:
             self._refused(assigned, ErrorCode.of(answered.error_code))
             return
-        if answered.diverging_epoch is not None and answered.diverging_epoch.end_offset >= 0:
-            self._on_truncated(assigned, answered.diverging_epoch.end_offset)
+        if (diverged_at := _diverged_at(answered)) >= 0:
+            self._on_truncated(assigned, diverged_at)
             return
         assigned.failures = 0
         assigned.high_watermark = answered.high_watermark
@@ -482,3 +486,8 @@ class Fetcher:
         for assigned in partitions:
             assigned.failure = assigned.failure or failure
         self._on_data()
+
+
+def _diverged_at(answered: FetchResponse.PartitionData) -> int:
+    """The offset at which the leader's log differs from what was fetched of it (KIP-320), -1 if it does not."""
+    return -1 if answered.diverging_epoch is None else answered.diverging_epoch.end_offset
