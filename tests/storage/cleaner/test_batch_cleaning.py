@@ -123,6 +123,48 @@ def test_a_tombstone_gets_its_horizon_first_and_goes_behind_it() -> None:
     assert parse_header(later).base_timestamp == NOW_MS + RETENTION_MS
 
 
+LEAST = NOW_MS - (2**63 - 1)
+"""The oldest timestamp that a topic takes by default (`message.timestamp.before.max.ms`)."""
+
+
+@pytest.mark.parametrize("stamps", [(LEAST,) * 3, (LEAST, NOW_MS, NOW_MS), (NOW_MS, LEAST, NOW_MS)])
+def test_a_tombstone_stays_where_its_horizon_would_make_a_timestamp_unreadable(stamps: tuple[int, int, int]) -> None:
+    """Deltas to the horizon have 64 bits; a batch with a longer one could not be read by anyone."""
+    values = [b"1", None, b"2"]
+    records = [Record(n, stamp_ms, b"abc"[n : n + 1], values[n]) for n, stamp_ms in enumerate(stamps)]
+    batch = encode_batch(records)
+    kept = apply(batch, newest(a=0, b=1, c=2))
+    assert kept is not None
+    assert [(record.timestamp, record.value) for record in decode_batch(kept)] == [*zip(stamps, values, strict=True)]
+
+
+def test_the_first_record_that_stays_is_no_base_from_which_another_cannot_be_reached() -> None:
+    stamps = [0, LEAST, NOW_MS + 10]
+    batch = encode_batch([Record(n, stamp_ms, b"%d" % n, b"v") for n, stamp_ms in enumerate(stamps)])
+    kept = apply(batch, newest(**{"0": 9, "1": 1, "2": 2}))
+    assert kept is not None
+    assert [record.timestamp for record in decode_batch(kept)] == stamps[1:]
+
+
+def test_a_retention_of_tombstones_for_ever_is_one() -> None:
+    batch = batch_of((b"a", b"1"), (b"b", None))
+    for _ in range(2):
+        cleaning = BatchCleaning(
+            newest(a=100, b=101),
+            now_ms=NOW_MS,
+            deletion_ms=2**62,
+            delete_retention_ms=2**63 - 1,
+            end_offset=-1,
+            last_offset_of=lambda _: None,
+            max_decompressed_bytes=1 << 20,
+            pause=lambda: None,
+        )
+        kept = cleaning.apply(bytes(batch), parse_header(batch))
+        assert kept is not None
+        batch = bytearray(kept)
+        assert [record.timestamp for record in decode_batch(batch)] == [NOW_MS, NOW_MS + 10]
+
+
 def test_log_append_time_stays_the_time_of_every_record() -> None:
     batch = batch_of((b"a", b"1"), (b"b", None), (b"c", b"3"))
     set_log_append_time(batch, NOW_MS + 77)
