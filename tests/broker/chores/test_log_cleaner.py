@@ -18,6 +18,7 @@ from ottla.broker.metadata.change_requests import NewTopic
 from ottla.broker.node import Node
 from ottla.broker.partitions.partition import Partition
 from ottla.broker.telemetry.exposition import Exposition
+from ottla.config.topic import TopicConfig
 from ottla.protocol.api.incremental_alter_configs import IncrementalAlterConfigsRequest
 from ottla.protocol.records.batch import encode_batch
 from ottla.protocol.records.control import ControlType
@@ -457,3 +458,45 @@ def test_segments_that_go_while_a_worker_looks_at_their_log_do_not_make_it_uncle
     assert node.cleaner.uncleanable == {}
     pass_backoff(node, clock)
     assert node.cleaner.figures.cleanings == 1
+
+
+def test_a_requested_log_whose_segments_go_while_a_worker_looks_at_it_is_cleaned_at_the_next_look() -> None:
+    node, _, clock = start_node(log_cleaner_enable=False)
+    partition = topic(node, ("cleanup.policy", "compact,delete"))
+    produce(node, partition, [1] * 60)
+    run = node.services.workers.run
+
+    def overtaken(work: Callable[[], object], done: Callable[[object, BaseException | None], None]) -> None:
+        node.services.workers.run = run  # type: ignore[method-assign]  # the first piece of work only
+
+        def late(result: object, error: BaseException | None) -> None:
+            partition.log.delete_records(30)
+            partition.log.retention.apply(node.services.clock.wall_ms())
+            done(result, error)
+
+        run(work, late)
+
+    node.services.workers.run = overtaken  # type: ignore[method-assign]  # its result comes late
+    reported = node.cleaner.ask("t")[ONE]
+    pass_backoff(node, clock)
+    assert (reported.state, reported.rounds) == ("done", 1)
+    node.stop()
+
+
+@pytest.mark.parametrize("obstacle", ["policy", "offline"])
+def test_a_request_that_has_become_impossible_ends(obstacle: str) -> None:
+    """`ottla log clean` waits for the end."""
+    node, _, clock = start_node(log_cleaner_enable=False)
+    partition = topic(node)
+    produce(node, partition, [1] * 60)
+    reported = node.cleaner.ask("t")[ONE]
+    if obstacle == "policy":
+        partition.configure(TopicConfig.resolve({"cleanup.policy": "delete"}, node.services.config))
+    else:
+        node.services.log_manager.directories[0].mark_offline(OSError(errno.EIO, "Input/output error"))
+    pass_backoff(node, clock)
+    assert reported.state == "failed"
+    assert reported.message == {
+        "policy": "its cleanup.policy is delete",
+        "offline": "its log directory is offline",
+    }[obstacle]
