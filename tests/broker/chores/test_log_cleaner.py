@@ -496,7 +496,10 @@ def test_a_request_that_has_become_impossible_ends(obstacle: str) -> None:
         node.services.log_manager.directories[0].mark_offline(OSError(errno.EIO, "Input/output error"))
     pass_backoff(node, clock)
     assert reported.state == "failed"
-    assert reported.message == {
-        "policy": "its cleanup.policy is delete",
-        "offline": "its log directory is offline",
-    }[obstacle]
+    assert (
+        reported.message
+        == {
+            "policy": "its cleanup.policy is delete",
+            "offline": "its log directory is offline",
+        }[obstacle]
+    )
