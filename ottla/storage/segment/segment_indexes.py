@@ -20,6 +20,8 @@ from ottla.storage.segment.scan import SEQUENTIAL_CHUNK_BYTES, NotResident, walk
 
 UNKNOWN: Final = -2
 """A timestamp that was not looked up yet."""
+NOBODY: Final = 0
+"""Instead of a thread's identifier."""
 
 
 class SegmentIndexes:
@@ -28,6 +30,7 @@ class SegmentIndexes:
     __slots__ = (
         "_files",
         "_guard",
+        "_rebuilt_by",
         "base_offset",
         "file",
         "first_timestamp_ms",
@@ -53,6 +56,8 @@ class SegmentIndexes:
     ) -> None:
         self._files = files
         self._guard = threading.RLock()
+        self._rebuilt_by = NOBODY
+        """The thread that is rebuilding the indexes."""
         self.file = file
         self.offset_index = offset_index
         self.time_index = time_index
@@ -107,7 +112,13 @@ class SegmentIndexes:
             return self.time_index.lookup(timestamp_ms).offset
 
     def largest_timestamp(self) -> tuple[int, int]:
-        """(largest timestamp in ms or -1, last offset of the first batch that has it)."""
+        """(largest timestamp in ms or -1, last offset of the first batch that has it).
+
+        Waits while another thread rebuilds the indexes: with the timestamps until there the segment would look too old.
+        """
+        if self._rebuilt_by not in (NOBODY, threading.get_ident()):
+            with self._guard:
+                pass
         if self.largest_timestamp_ms == UNKNOWN:
             try:
                 last = self.time_index.last_entry
@@ -188,18 +199,40 @@ class SegmentIndexes:
         return last.position, header.base_offset
 
     def rebuild_indexes(self, *, seal: bool) -> None:
-        """Rebuild both indexes from the headers of the batches. Raises CorruptBatch."""
+        """Rebuild both indexes from the headers of the batches.
+
+        Raises CorruptBatch. Then they end before the damage, but the largest timestamp does not become smaller: that of
+        a record after the damage may be known.
+        """
         with self._guard:
-            self.begin_rebuild()
-            for position, header in walk(self.file.pread, 0, self.size_bytes, SEQUENTIAL_CHUNK_BYTES):
-                try:
-                    self.index(header, position)
-                except ValueError as error:  # offsets that decrease, or are impossible in a segment with this base
-                    raise CorruptBatch(str(error)) from error
+            self._rebuilt_by = threading.get_ident()
+            known_ms, offset = self._known_timestamp()
+            try:
+                self.begin_rebuild()
+                for position, header in walk(self.file.pread, 0, self.size_bytes, SEQUENTIAL_CHUNK_BYTES):
+                    try:
+                        self.index(header, position)
+                    except ValueError as error:  # offsets that decrease, or are impossible in a segment with this base
+                        raise CorruptBatch(str(error)) from error
+            except CorruptBatch:
+                if known_ms > self.largest_timestamp_ms:
+                    self.set_largest_timestamp(known_ms, offset)
+                raise
+            finally:
+                self._rebuilt_by = NOBODY
             if seal:
                 self.seal()
             else:
                 self.flush_indexes()
+
+    def _known_timestamp(self) -> tuple[int, int]:
+        """`largest_timestamp` without a rebuild; -1 if that would need one."""
+        if self.largest_timestamp_ms != UNKNOWN:
+            return self.largest_timestamp_ms, self.offset_of_largest_timestamp
+        with suppress(CorruptIndex):
+            last = self.time_index.last_entry
+            return last.timestamp, last.offset
+        return NO_TIMESTAMP, self.base_offset
 
     def prepare_to_append(self) -> None:
         """Read the state that the next append needs, now, while an error is harmless. Raises OSError, CorruptBatch."""
