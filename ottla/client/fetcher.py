@@ -141,7 +141,10 @@ class Fetcher:
         by_leader: dict[int, list[AssignedPartition]] = defaultdict(list)
         full: set[int] = set()
         for assigned in self._partitions.values():
-            if assigned.fetch_offset < 0 or assigned.is_paused or assigned.is_fetching or assigned.failure is not None:
+            if assigned.is_paused:
+                assigned.leaderless_since = None
+                continue
+            if assigned.fetch_offset < 0 or assigned.is_fetching or assigned.failure is not None:
                 continue
             if now < assigned.not_before:
                 self._wake_at(assigned.not_before)
