@@ -43,6 +43,8 @@ NO_ROOM_RETRY_MS: Final = 60_000
 """The wait for a log that could not be cleaned because the disk was full, or no descriptor was free."""
 NO_DESCRIPTOR_WAIT_MS: Final = 1_000
 """The wait before a sync within a swap is tried again, if it could not begin: nothing can continue without it."""
+MOST_WAIT_MS: Final = 86_400_000
+"""The longest wait between two pieces, for rates at which a piece would take longer than a person waits for anything."""
 
 
 class _Candidate(Plain):
@@ -354,7 +356,7 @@ class LogCleaner:
     def _wait_ms(self, size_bytes: int) -> int:
         """The time that `log.cleaner.io.max.bytes.per.second` requires for a piece of this size."""
         rate = self._services.config.log_cleaner_io_max_bytes_per_second
-        return int(size_bytes * 1000 / rate) if rate > 0 else 0
+        return int(min(size_bytes * 1000 / rate, MOST_WAIT_MS)) if rate > 0 else 0
 
     def _finished(self, running: _Running) -> None:
         cleaning, figures = running.cleaning, self.figures

@@ -392,6 +392,17 @@ def test_the_rate_bounds_how_fast_it_goes() -> None:
     node.stop()
 
 
+def test_the_smallest_rate_is_a_wait_and_not_the_end_of_the_cleaner() -> None:
+    node, _, clock = start_node(log_cleaner_io_max_bytes_per_second="5e-324")
+    produce(node, topic(node), [1] * 60)
+    pass_time(node, clock, BACKOFF_MS)
+    assert node.cleaner.is_busy
+    for _ in range(100):  # turns of a day, in each of which it may take one step
+        pass_time(node, clock, 86_400_000, step_ms=86_400_000)
+    assert node.cleaner.figures.cleanings == 1
+    node.stop()
+
+
 def test_retention_applies_to_a_compacted_log_that_says_delete_too() -> None:
     node, _, clock = start_node(log_retention_check_interval_ms=1000)
     partition = topic(node, ("cleanup.policy", "compact,delete"), ("retention.ms", "100000"))
